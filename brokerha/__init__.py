@@ -1,0 +1,1 @@
+"""brokerha: the same data on many nodes, writable everywhere, over RabbitMQ."""

@@ -1,0 +1,1 @@
+"""Programs that put transactions in: the master that orders them, and loaders that submit them."""
