@@ -1,0 +1,222 @@
+"""Bytes to messages and records, and back: one definition, the class itself.
+
+On the wire an envelope is the msgpack list ``[version, cluster, sender, incarnation, kind, field, field, …]``; in the
+journal a record is ``[version, kind, field, …]``. ``kind`` is the place in `MESSAGES` or `RECORDS`. Each field is
+checked against the annotation of its class before an object is made, so that nothing behind this module ever sees a
+wrong type; limits on size and nesting hold before anything is decoded (notes on msgpack bombs: a length header costs
+five bytes and may promise gigabytes).
+
+Fields may be added at the end of a class with a default value; an older reader refuses a longer list, so a new field
+needs a new `VERSION` unless all nodes are replaced together.
+
+>>> from brokerha.model.messages import Fetch
+>>> decode_envelope(encode_envelope("orders", "m1", 3, Fetch((("m2", "t-1"),)))).message
+Fetch(wanted=(('m2', 't-1'),))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from brokerha.model.errors import ProtocolError
+from brokerha.model.ids import is_node_id
+from brokerha.model.messages import MESSAGES, Envelope, Message
+from brokerha.model.records import RECORDS, Record
+
+VERSION = 1
+MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
+"""Below RabbitMQ's own limit of 16 MiB; senders split long before it."""
+
+Reader = Callable[[Any], Any]
+
+
+def _wrong(expected: str, value: object) -> ProtocolError:
+    return ProtocolError(f"expected {expected}, found {type(value).__name__}")
+
+
+def _exact(kind: type) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _wrong(kind.__name__, value)
+        return value
+
+    return read
+
+
+def _any_of(options: tuple[Any, ...]) -> Reader:
+    plain = {o if isinstance(o, type) else type(None) for o in options if o is None or isinstance(o, type)}
+    complex_readers = [_reader(o) for o in options if o is not None and not isinstance(o, type)]
+
+    def read(value: Any) -> Any:
+        if type(value) in plain:
+            return value
+        for reader in complex_readers:
+            return reader(value)
+        raise _wrong(" or ".join(sorted(p.__name__ for p in plain)), value)
+
+    return read
+
+
+def _sequence(item: Any) -> Reader:
+    if typing.get_origin(item) is tuple and Ellipsis not in typing.get_args(item):
+        shape = typing.get_args(item)
+        if all(isinstance(t, type) and t in (int, str, bytes) for t in shape):
+            return _plain_rows(shape)
+    read_item = _reader(item)
+
+    def read(value: Any) -> Any:
+        if type(value) is not tuple:
+            raise _wrong("list", value)
+        return tuple([read_item(v) for v in value])
+
+    return read
+
+
+def _plain_rows(shape: tuple[type, ...]) -> Reader:
+    """Fast path for long lists of short rows, such as entries and bodies: the rows are kept as they were decoded."""
+    width = len(shape)
+    columns = list(enumerate(shape))
+
+    def read(value: Any) -> Any:
+        if type(value) is not tuple:
+            raise _wrong("list", value)
+        for row in value:
+            if type(row) is not tuple or len(row) != width:
+                raise _wrong(f"list of {width}", row)
+        for place, kind in columns:
+            if not {type(row[place]) for row in value} <= {kind}:
+                raise _wrong(f"{kind.__name__} in column {place}", value)
+        return value
+
+    return read
+
+
+def _fixed(shape: tuple[Any, ...]) -> Reader:
+    readers = [_reader(t) for t in shape]
+
+    def read(value: Any) -> Any:
+        if type(value) is not tuple or len(value) != len(readers):
+            raise _wrong(f"list of {len(readers)}", value)
+        return tuple([r(v) for r, v in zip(readers, value, strict=True)])
+
+    return read
+
+
+def _mapping(key: Any, item: Any) -> Reader:
+    read_key, read_item = _reader(key), _reader(item)
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _wrong("map", value)
+        return {read_key(k): read_item(v) for k, v in value.items()}
+
+    return read
+
+
+def _struct(cls: type) -> Reader:
+    hints = typing.get_type_hints(cls)
+    readers = [_reader(hints[f.name]) for f in dataclasses.fields(cls)]
+
+    def read(value: Any) -> Any:
+        if type(value) is not tuple or len(value) != len(readers):
+            raise _wrong(f"{cls.__name__} with {len(readers)} fields", value)
+        return cls(*[r(v) for r, v in zip(readers, value, strict=True)])
+
+    return read
+
+
+def _reader(hint: Any) -> Reader:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return _sequence(arguments[0])
+        return _fixed(arguments)
+    if origin is dict:
+        return _mapping(*arguments)
+    if origin in (types.UnionType, typing.Union):
+        return _any_of(arguments)
+    if dataclasses.is_dataclass(hint):
+        return _struct(typing.cast("type", hint))
+    return _exact(hint)
+
+
+def _fields(value: Any) -> tuple[Any, ...]:
+    return tuple([getattr(value, f.name) for f in dataclasses.fields(value)])
+
+
+def _names(classes: tuple[type, ...]) -> dict[type, tuple[int, tuple[str, ...]]]:
+    return {cls: (n, tuple(f.name for f in dataclasses.fields(cls))) for n, cls in enumerate(classes)}
+
+
+_MESSAGE_NUMBERS = _names(MESSAGES)
+_MESSAGE_READERS = [_struct(cls) for cls in MESSAGES]
+_RECORD_NUMBERS = _names(RECORDS)
+_RECORD_READERS = [_struct(cls) for cls in RECORDS]
+
+
+def encode_envelope(cluster: str, sender: str, incarnation: int, message: Message) -> bytes:
+    """Return the bytes of a message with its envelope."""
+    number, names = _MESSAGE_NUMBERS[type(message)]
+    values = [getattr(message, name) for name in names]
+    data: bytes = msgpack.packb([VERSION, cluster, sender, incarnation, number, *values], default=_fields)
+    return data
+
+
+def decode_envelope(data: bytes) -> Envelope:
+    """Return the message in ``data``. Raises ProtocolError, naming what is wrong."""
+    values = _unpack(data, MESSAGE_LIMIT_BYTES)
+    if len(values) < 5 or values[0] != VERSION:
+        message = f"not a message of version {VERSION}"
+        raise ProtocolError(message)
+    _, cluster, sender, incarnation, number = values[:5]
+    if type(cluster) is not str or type(sender) is not str or type(incarnation) is not int:
+        message = "envelope without cluster, sender and incarnation"
+        raise ProtocolError(message)
+    if not is_node_id(sender):
+        message = "the sender is no node id"
+        raise ProtocolError(message)
+    if type(number) is not int or not 0 <= number < len(_MESSAGE_READERS):
+        message = f"unknown kind of message {number!r}"
+        raise ProtocolError(message)
+    return Envelope(cluster, sender, incarnation, _MESSAGE_READERS[number](values[5:]))
+
+
+def encode_record(record: Record) -> bytes:
+    """Return the bytes of a journal record."""
+    number, names = _RECORD_NUMBERS[type(record)]
+    data: bytes = msgpack.packb([VERSION, number, *[getattr(record, name) for name in names]], default=_fields)
+    return data
+
+
+def decode_record(data: bytes) -> Record:
+    """Return the record in ``data``. Raises ProtocolError."""
+    values = _unpack(data, 4 * 1024 * 1024 * 1024 - 1)
+    if len(values) < 2 or values[0] != VERSION or type(values[1]) is not int:
+        message = f"not a record of version {VERSION}"
+        raise ProtocolError(message)
+    if not 0 <= values[1] < len(_RECORD_READERS):
+        message = f"unknown kind of record {values[1]!r}"
+        raise ProtocolError(message)
+    record: Record = _RECORD_READERS[values[1]](values[2:])
+    return record
+
+
+def _unpack(data: bytes, limit_bytes: int) -> tuple[Any, ...]:
+    if len(data) > limit_bytes:
+        message = f"{len(data)} bytes; the limit is {limit_bytes}"
+        raise ProtocolError(message)
+    try:
+        values = msgpack.unpackb(data, use_list=False, strict_map_key=True, max_ext_len=0)
+    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+        message = f"not msgpack: {type(error).__name__}"
+        raise ProtocolError(message) from None
+    if type(values) is not tuple:
+        message = "not a list"
+        raise ProtocolError(message)
+    return values

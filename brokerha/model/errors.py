@@ -1,0 +1,134 @@
+"""Every error that brokerha raises on purpose, on one page.
+
+The tree is split by what the caller can do about it:
+
+    BrokerhaError
+      InvalidRequest      the request is wrong; the same request will never succeed        HTTP 400, exit 64 / 2
+        TooLarge          ... because of its size                                          HTTP 413
+        UnsupportedType   ... because of its content type                                  HTTP 415
+        NotAcceptable     ... no result format that the caller accepts                     HTTP 406
+        UnknownRepository ... names a repository that does not exist                       HTTP 404
+        KeyReused         ... the idempotency key names another transaction                HTTP 409
+      Rejected            the transaction was ordered and failed, at the same LSN everywhere  HTTP 409
+      Aborted             nothing happened and nothing will; safe to run again             HTTP 409
+      OutcomeUnknown      the deadline passed; ask again by the transaction id             HTTP 504
+      NotReady            this node cannot serve now (starting, no worker, busy); try again   HTTP 503
+        ReadOnly          ... takes no writes now, with the reason                         HTTP 503
+        TimedOut          a read did not finish in its time                                HTTP 503
+      Unreachable         no node answered                                                 exit 3
+      ConfigurationError  the cluster file or the command line is wrong                    exit 78
+      JournalError        the durable record cannot be read or written
+        JournalFull       ... because the disk is full
+        JournalDamaged    ... because what was read is not what was written
+        JournalForeign    ... because it belongs to another cluster or node
+        JournalInUse      ... because another process holds it
+      StoreError          a store cannot be opened, read or written
+      ProtocolError       bytes from the wire that no brokerha node would send
+
+Everything else that escapes is a fault of brokerha.
+"""
+
+from __future__ import annotations
+
+
+class BrokerhaError(Exception):
+    """Base of all errors that brokerha raises on purpose."""
+
+
+class InvalidRequest(BrokerhaError):
+    """The request can never succeed as it is; the text says what is wrong and what to write instead."""
+
+
+class TooLarge(InvalidRequest):
+    """The request, or one part of it, is over a limit that the text names."""
+
+
+class UnsupportedType(InvalidRequest):
+    """The content type of the request body is not one that brokerha reads."""
+
+
+class NotAcceptable(InvalidRequest):
+    """None of the result formats that the caller accepts can be written."""
+
+
+class UnknownRepository(InvalidRequest):
+    """The request names a repository that does not exist."""
+
+
+class KeyReused(InvalidRequest):
+    """The idempotency key belongs to a transaction with other operations."""
+
+
+class Rejected(BrokerhaError):
+    """The transaction was ordered, failed at its LSN on every site, and changed nothing.
+
+    `txid` and `lsn` name it; the text is the reason that the executing worker gave.
+    """
+
+    def __init__(self, reason: str, txid: str = "", lsn: int = 0) -> None:
+        super().__init__(reason)
+        self.txid = txid
+        self.lsn = lsn
+
+
+class Aborted(BrokerhaError):
+    """Nothing happened and nothing will; the same work may safely be run again."""
+
+
+class OutcomeUnknown(BrokerhaError):
+    """The deadline passed before the outcome was known; the transaction may or may not take place.
+
+    Send it again with the same idempotency key, or ask for the outcome of `txid`.
+    """
+
+    def __init__(self, txid: str, text: str = "") -> None:
+        super().__init__(text or f"outcome unknown: ask for transaction {txid}, or send it again with the same key")
+        self.txid = txid
+
+
+class NotReady(BrokerhaError):
+    """This node cannot serve the request now; the text says why and the request may be tried again."""
+
+
+class ReadOnly(NotReady):
+    """This node serves reads only; the text says why."""
+
+
+class TimedOut(NotReady):
+    """A read did not finish, or did not reach the LSN it asked for, in its time."""
+
+
+class Unreachable(BrokerhaError):
+    """No node answered at the given address within the deadline."""
+
+
+class ConfigurationError(BrokerhaError):
+    """The configuration is wrong; the text names the file, the line and what to write instead."""
+
+
+class JournalError(BrokerhaError):
+    """The durable record of a process cannot be read or written."""
+
+
+class JournalFull(JournalError):
+    """There is no space left to write; nothing of the turn was written."""
+
+
+class JournalDamaged(JournalError):
+    """A record is not what was written; the text names it and what to do."""
+
+
+class JournalForeign(JournalError):
+    """The data directory belongs to another cluster or another node."""
+
+
+class JournalInUse(JournalError):
+    """Another process has the data directory open: two processes with one node id."""
+
+
+class StoreError(BrokerhaError):
+    """A store cannot be opened, read or written."""
+
+
+class ProtocolError(BrokerhaError):
+    """Bytes that no brokerha node of this version would send; the message is counted and dropped."""

@@ -1,0 +1,55 @@
+"""Names and numbers: node ids, transaction ids, LSNs, timestamps, entries.
+
+- A **node id** is ``[a-z0-9-]{1,32}``, unique in the whole cluster, and is never used again with an old state.
+- A **transaction id** is 1 to 128 visible ASCII characters: the client's idempotency key, or one that the master makes.
+- An **LSN** is a position in the synchronised queue; the first transaction has LSN 1, and 0 means "nothing yet".
+- A **timestamp** is an integer of microseconds of a hybrid clock: never below physical time when it is drawn, never
+  drawn twice by one node, and it never goes back (rule R2 of the sync protocol).
+- An **entry** is what masters agree on: ``(timestamp, txid)`` within the stream of its origin. The body is apart.
+- An **instant** carries both clocks of a turn: the monotonic one for timers, the wall clock for timestamps. A clock
+  that is set back one hour must not stop a timer, and a suspended machine must not stamp in the past.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+NodeId = str
+TxId = str
+Lsn = int
+Timestamp = int
+
+Entry = tuple[Timestamp, TxId]
+"""One place in the stream of an origin: (timestamp, transaction id)."""
+
+Ordered = tuple[Timestamp, TxId, NodeId]
+"""One place in the synchronised queue: (timestamp, transaction id, origin whose body it is)."""
+
+NODE_ID = re.compile(r"[a-z0-9-]{1,32}\Z")
+REPOSITORY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+TX_ID = re.compile(r"[!-~]{1,128}\Z")
+
+
+class Instant(NamedTuple):
+    """The two clocks of one turn."""
+
+    mono_ms: int
+    """Milliseconds of a clock that never goes back; zero means nothing."""
+    wall_us: int
+    """Microseconds since 1970 by the machine's wall clock, which may jump."""
+
+
+def is_node_id(text: str) -> bool:
+    """Whether ``text`` may name a node or a cluster."""
+    return NODE_ID.match(text) is not None
+
+
+def is_repository_id(text: str) -> bool:
+    """Whether ``text`` may name a repository."""
+    return REPOSITORY_ID.match(text) is not None
+
+
+def is_tx_id(text: str) -> bool:
+    """Whether ``text`` may name a transaction (and so be an idempotency key)."""
+    return TX_ID.match(text) is not None

@@ -1,0 +1,144 @@
+"""What a master's journal holds, one frozen class each; the class is its schema on disk.
+
+A turn writes its records in one commit (one fsync); after a crash all of them are there or none. FORMAT.md beside the
+journal says how they are laid out. The order of records is the order in which they happened, and replaying it rebuilds
+everything that a master must not forget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.operations import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The process began; revealed as its incarnation."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReserved:
+    """No timestamp or promise above this is ever given without reserving further first (``hw``)."""
+
+    high_water: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class PeerJournal:
+    """The name of a peer's journal, as first heard: another one under that node id is not the same node."""
+
+    peer: NodeId
+    journal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Own transactions that clients handed in: (transaction id, body). They wait for a timestamp."""
+
+    items: tuple[tuple[TxId, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BodiesHeld:
+    """Bodies of other origins: (origin, transaction id, body)."""
+
+    items: tuple[tuple[NodeId, TxId, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Entries of a stream, own (which takes them out of the parked) or foreign, from number ``start`` on."""
+
+    origin: NodeId
+    start: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Entries added to the synchronised queue from ``first_lsn`` on, and how much of each stream is now used up."""
+
+    first_lsn: Lsn
+    entries: tuple[Ordered, ...]
+    used: dict[NodeId, int]
+    """Count of each stream's entries that are in the synchronised queue, or were dropped as duplicates."""
+    epoch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Results of execution from ``first_lsn`` on, as the site's executing worker reported them."""
+
+    first_lsn: Lsn
+    results: tuple[tuple[str, str, bytes], ...]
+    fingerprint: str
+    """Of the whole content after the last of them."""
+    items: int
+
+
+Record = Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes
+
+RECORDS: tuple[type, ...] = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes)
+"""All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
+
+
+class StreamState(NamedTuple):
+    """The part of a stream that a restart brings back."""
+
+    start: int
+    """Number of the first entry in `entries`; never above what is in the synchronised queue."""
+    entries: list[Entry]
+
+
+@dataclass(slots=True)
+class MasterState:
+    """What a master knows when it starts, rebuilt from its journal."""
+
+    journal: str
+    incarnation: int = 0
+    """Of the last start; the next one is one higher."""
+    high_water: Timestamp = 0
+    epoch: int = 1
+    peer_journals: dict[NodeId, str] = field(default_factory=dict)
+    parked: list[TxId] = field(default_factory=list)
+    """Own accepted transactions without a timestamp, oldest first."""
+    streams: dict[NodeId, StreamState] = field(default_factory=dict)
+    """At least every entry that is not yet in the synchronised queue."""
+    used: dict[NodeId, int] = field(default_factory=dict)
+    lsn: Lsn = 0
+    last: Ordered | None = None
+    """Last entry of the synchronised queue."""
+    executed_lsn: Lsn = 0
+    fingerprint: str = ""
+    items: int = 0
+
+
+class History(Protocol):
+    """Read-only view of what a master holds durably; answers come from memory or a memory map, never from a network.
+
+    Like the storage interface of a consensus library it lets a core ask about its own past instead of keeping all of
+    it in memory; nothing here changes anything, and the same records give the same answers.
+    """
+
+    def lsn_of(self, txid: TxId) -> Lsn | None:
+        """LSN of a synchronised transaction, or None."""
+
+    def body(self, origin: NodeId, txid: TxId) -> bytes | None:
+        """Body of a transaction by origin and id, or None when it is not held."""
+
+    def stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
+        """Up to ``limit`` entries of a stream from number ``start`` on; fewer or none where it ends or was trimmed."""
+
+    def ordered(self, first_lsn: Lsn, limit: int) -> list[Ordered]:
+        """Up to ``limit`` entries of the synchronised queue from ``first_lsn`` on."""
+
+    def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
+        """Up to ``limit`` results of execution from ``first_lsn`` on; fewer where they are not known yet."""
+
+    def first_lsn(self) -> Lsn:
+        """Lowest LSN whose body is still held; one more than the last when the log is empty."""

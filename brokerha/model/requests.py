@@ -1,0 +1,56 @@
+"""What clients hand to a node through a front door, and what they get back.
+
+A front door (HTTP, AMQP, embedded) makes a `Submit` with a `ticket` of its own choosing and gets a `Reply` with the
+same ticket, once. Levels of acknowledgement, in the order in which a write reaches them:
+
+    accepted        durable at the master that took it
+    synchronised    it has an LSN; every live master holds it
+    applied         ``copies`` workers of the master's site have applied it (or it was rejected)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brokerha.model.ids import Lsn, TxId
+
+ACCEPTED = "accepted"
+SYNCHRONISED = "synchronised"
+APPLIED_LEVEL = "applied"
+LEVELS = (ACCEPTED, SYNCHRONISED, APPLIED_LEVEL)
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A write. ``ticket`` 0 means that nobody waits for the answer."""
+
+    ticket: int
+    txid: TxId
+    body: bytes
+    level: str = APPLIED_LEVEL
+    copies: int = 1
+    """Workers that must have applied it, for level ``applied``."""
+    timeout_ms: int = 30_000
+    """After it the reply says that the outcome is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a `Submit`, exactly one for each ticket.
+
+    ``status`` is the level reached, ``rejected`` (ordered, failed, changed nothing), ``refused`` (never taken in) or
+    ``unknown`` (deadline passed).
+    """
+
+    ticket: int
+    txid: TxId
+    status: str
+    lsn: Lsn = 0
+    error: str = ""
+    """Name of the class in errors.py for ``rejected``, ``refused`` and ``unknown``."""
+    reason: str = ""
+
+
+REJECTED_STATUS = "rejected"
+REFUSED = "refused"
+UNKNOWN = "unknown"

@@ -1,0 +1,92 @@
+"""What a front door (HTTP, AMQP, an embedding program) may ask of a node; every method is callable from any thread.
+
+Nothing here waits: what takes time answers with a `concurrent.futures.Future` that is always completed, at the latest
+a little after the deadline that was given, with a result or with an error of model/errors.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.operations import Operation
+from brokerha.model.requests import APPLIED_LEVEL, Reply
+
+
+class ReadOutcome(NamedTuple):
+    """A whole result of a read."""
+
+    content_type: str
+    lsn: Lsn
+    body: bytes
+
+
+class Front(Protocol):
+    """One node, seen from its front door. Workers refuse what only masters can do with NotReady or ReadOnly."""
+
+    @property
+    def node_id(self) -> str:
+        """Which node this is."""
+
+    @property
+    def role(self) -> str:
+        """``master`` or ``worker``."""
+
+    def new_txid(self) -> TxId:
+        """A transaction id that was never given before and never will be."""
+
+    def submit(
+        self,
+        operations: Sequence[Operation] | bytes,
+        txid: TxId = "",
+        level: str = APPLIED_LEVEL,
+        copies: int = 1,
+        timeout_ms: int = 30_000,
+    ) -> Future[Reply]:
+        """Hand in a write: operations, or a body that is packed already. An empty ``txid`` makes a new one.
+
+        Checks it first (shape, SPARQL syntax, limits): raises InvalidRequest and its kinds at once, in the calling
+        thread, and then nothing was taken in. The future's result is a Reply, whatever the status; it never raises.
+        """
+
+    def read(
+        self,
+        kind: str,
+        name: str,
+        arguments: dict[str, Any],
+        min_lsn: Lsn = 0,
+        timeout_ms: int = 30_000,
+    ) -> Future[ReadOutcome]:
+        """A read of messages.Read, evaluated by a worker (a master passes it on to one of its own).
+
+        The future raises InvalidRequest, UnknownRepository, NotAcceptable, TooLarge, TimedOut or NotReady.
+        """
+
+    def outcome(self, txid: TxId) -> dict[str, Any] | None:
+        """``{"txid", "state", "lsn", "outcome", "reason"}`` of a transaction, None when it is unknown here.
+
+        ``state`` is ``accepted``, ``synchronised`` or ``applied``.
+        """
+
+    def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
+        """The whole cluster as seen from here: the contract of ``status -o json``. Waits for peers within the time-out."""
+
+    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
+        """Lines of ``log show -o json`` for an LSN range (at most 10,000 at a time)."""
+
+    def writable(self) -> tuple[bool, str]:
+        """Whether writes are taken in now, and the reason if not."""
+
+    def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
+        """Whether reads can be served, and lines such as ``[+]journal ok`` for the probe."""
+
+    def applied_lsn(self) -> Lsn:
+        """What this node knows to be applied: a worker its own, a master the best of its workers."""
+
+    def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
+        """Complete when ``workers`` (a number, ``all`` or ``quorum``) of this site have applied ``lsn``; else TimedOut."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for /metrics, by metric name without the ``brokerha_`` prefix; labels as ``name{key="value"}``."""

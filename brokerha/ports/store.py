@@ -1,0 +1,63 @@
+"""The data of one worker: repositories (RDF) and key-value tables behind one door.
+
+One thread writes (`execute`, `apply`), any number of threads read. Every write moves the applied LSN in the same commit
+as the data it belongs to, so a restart knows exactly where it stands, and nothing is applied twice or left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operations import Result
+
+
+class Applied(NamedTuple):
+    """Where a store stands."""
+
+    lsn: Lsn
+    fingerprint: str
+    """``<algorithm version>:<hex>`` of the whole content; equal content gives equal text, whatever its history."""
+    items: int
+    """Quads and keys held."""
+
+
+class ReadAnswer(NamedTuple):
+    """The result of a read: pieces of at most 1 MiB, produced while they are taken."""
+
+    content_type: str
+    lsn: Lsn
+    """The state that was read is that of this LSN or a later one."""
+    pieces: Iterator[bytes]
+
+
+class Store(Protocol):
+    """All data of one worker."""
+
+    def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
+        """Execute transactions in order, from ``first_lsn`` = applied + 1 on; durable together when this returns.
+
+        A transaction that fails is REJECTED with a reason and leaves no trace; the others go on. Raises StoreError
+        (disk full, damage): then nothing of the batch is kept.
+        """
+
+    def apply(self, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]) -> None:
+        """Apply effects in order; those at or below the applied LSN are skipped; a gap is a fault. Durable on return."""
+
+    def results(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Result]:
+        """Results kept in the store's own effects log, for sending them again. Shorter where they were trimmed."""
+
+    def applied(self) -> Applied:
+        """Where the store stands. Any thread."""
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
+    ) -> ReadAnswer:
+        """Answer a read of messages.Read. Raises InvalidRequest, UnknownRepository, NotAcceptable, TimedOut."""
+
+    def recompute(self) -> Applied:
+        """Fingerprint and count computed from the data itself, not from what was added up. Any thread; slow."""
+
+    def close(self) -> None:
+        """Release files. Idempotent."""

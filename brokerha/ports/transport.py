@@ -1,0 +1,101 @@
+"""Messages between nodes, and writes from apps, as a node's loop sees them.
+
+The transport may lose, repeat, delay and reorder messages, and everything above copes with that. What it must never do
+is block the loop, grow without bound, or drop a client's write silently: a `ClientMessage` stays with the broker until
+it was settled, and comes again after a crash.
+
+    loop                         transport                                 world
+    receive(limit, timeout) <--- bounded inbox <--- reader thread(s)  <--- queues brokerha.<node>.{sync,data,writes}
+    send(outgoing...)       ---> bounded outbox ---> writer thread    ---> exchanges, with confirms and `mandatory`
+    settle(...)             ---> acknowledgements
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from brokerha.model.ids import NodeId
+from brokerha.model.messages import Envelope, Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMessage:
+    """A message that an app published to ``brokerha.writes`` or ``brokerha.reads``; not decoded yet."""
+
+    tag: Any
+    """The transport's own handle for settling it."""
+    body: bytes
+    content_type: str
+    message_id: str
+    reply_to: str
+    correlation_id: str
+    exchange: str
+    redelivered: bool = False
+    headers: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReply:
+    """An answer to an app: goes to the queue named by its ``reply_to``; lost when that queue is gone (the app asks again)."""
+
+    reply_to: str
+    correlation_id: str
+    body: bytes
+    content_type: str
+    headers: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Committed effects for followers outside: one message to the log stream, and one for each change to the topic exchange."""
+
+    first_lsn: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TransportStatus:
+    """What status, metrics and the page show about the wire."""
+
+    state: str
+    """``connected``, ``waiting-for-broker`` or ``blocked``."""
+    reason: str
+    outbox: int
+    """Messages waiting to be published."""
+    counters: dict[str, int]
+    """Monotone counts: sent, received, returned, dropped, undecodable, foreign_cluster, reconnects, nacked …"""
+
+
+class Transport(Protocol):
+    """One node's connection to the others; used by one loop thread, except `wake` and `status`."""
+
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Queue messages for publishing; never blocks; drops the oldest (counted) when the outbox is full."""
+
+    def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
+        """Up to ``limit`` messages, waiting at most ``timeout_ms`` for the first one or for `wake`.
+
+        Envelopes of another cluster or version, and undecodable bytes, are counted, acknowledged and left out.
+        Envelopes are acknowledged by the transport itself (the protocol repeats what matters); client messages are
+        acknowledged by `settle` only.
+        """
+
+    def wake(self) -> None:
+        """Make a waiting `receive` return at once. Callable from any thread."""
+
+    def reply(self, replies: Sequence[ClientReply]) -> None:
+        """Queue answers to apps; never blocks."""
+
+    def settle(self, messages: Sequence[ClientMessage]) -> None:
+        """Acknowledge client messages: they are durable here, or were answered with a refusal."""
+
+    def reject(self, message: ClientMessage, reason: str) -> None:
+        """Move a poison client message to ``brokerha.rejected`` with the reason as header, and settle it."""
+
+    def status(self) -> TransportStatus:
+        """What is known about the wire. Callable from any thread."""
+
+    def close(self, timeout_ms: int = 5000) -> None:
+        """Publish what is waiting as far as the time allows, then disconnect. Idempotent."""

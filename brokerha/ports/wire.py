@@ -1,0 +1,37 @@
+"""How a client program reaches a cluster: one wire for AMQP, one for HTTP, one for an embedded cluster.
+
+`brokerha.connect` picks the wire by the address and hands it to `brokerha.client.Client`, which knows none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.requests import Reply
+from brokerha.ports.front import ReadOutcome
+
+
+class Wire(Protocol):
+    """A connection of one client program; callable from any thread."""
+
+    def submit(
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
+    ) -> list[Future[Reply]]:
+        """Send writes (transaction id, body) together, in order; each future gets its reply, or Unreachable/OutcomeUnknown.
+
+        The wire sends again what was not answered, with the same ids, until the deadline.
+        """
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
+    ) -> Future[ReadOutcome]:
+        """Ask for a read (see Front.read)."""
+
+    def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
+        """Cluster questions: ``status``, ``log``, ``outcome``, ``wait``; the answer as plain data. Raises Unreachable."""
+
+    def close(self) -> None:
+        """Settle what is under way as far as possible and disconnect. Idempotent."""
