@@ -1,0 +1,154 @@
+"""Admission: which writes are let in, and who waits for which level until when (architecture, section 3, step 2).
+
+A write that is known already, by its transaction id, is attached to, never taken in twice (R1): a client that did not get
+its answer sends the write again, to any master, and gets the outcome of the first. The same id with other operations is
+refused. When more is waiting than the limit, new writes are refused with a clear word instead of growing a queue.
+
+Each ticket gets exactly one reply: the level it asked for, a refusal, a rejection, or *unknown* when its time is over.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from brokerha.model.ids import Lsn, Ordered, TxId
+from brokerha.model.operations import REJECTED
+from brokerha.model.records import History
+from brokerha.model.requests import (
+    ACCEPTED,
+    APPLIED_LEVEL,
+    REFUSED,
+    REJECTED_STATUS,
+    SYNCHRONISED,
+    UNKNOWN,
+    Reply,
+    Submit,
+)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One ticket that has no reply yet."""
+
+    ticket: int
+    txid: TxId
+    level: str
+    copies: int
+    lsn: Lsn = 0
+    rejection: str | None = None
+
+
+class Waiters:
+    """Everybody who waits for an answer."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._open: dict[int, Waiting] = {}
+        self._by_txid: dict[TxId, list[Waiting]] = {}
+        self._by_lsn: dict[Lsn, list[Waiting]] = {}
+        self._to_apply: dict[int, list[tuple[Lsn, int]]] = {}
+        """By number of copies: a heap of (LSN, ticket)."""
+        self._deadlines: list[tuple[int, int]] = []
+        self.replies: list[Reply] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def refuse(self, submit: Submit, error: str, reason: str) -> None:
+        """Answer that the write was not taken in."""
+        if submit.ticket:
+            self.replies.append(Reply(submit.ticket, submit.txid, REFUSED, 0, error, reason))
+
+    def add(self, submit: Submit, mono_ms: int, lsn: Lsn, executed: Lsn) -> None:
+        """Let a ticket wait; ``lsn`` is that of a transaction that is synchronised already, else 0."""
+        if not submit.ticket:
+            return
+        if submit.level == ACCEPTED or (lsn and submit.level == SYNCHRONISED):
+            self.replies.append(Reply(submit.ticket, submit.txid, submit.level, lsn))
+            return
+        waiting = Waiting(submit.ticket, submit.txid, submit.level, submit.copies, lsn)
+        self._open[submit.ticket] = waiting
+        heapq.heappush(self._deadlines, (mono_ms + submit.timeout_ms, submit.ticket))
+        if not lsn:
+            self._by_txid.setdefault(submit.txid, []).append(waiting)
+            return
+        if lsn <= executed:
+            result = self._history.results(lsn, 1)
+            if result and result[0][0] == REJECTED:
+                waiting.rejection = result[0][1]
+        self._await_application(waiting)
+
+    def _await_application(self, waiting: Waiting) -> None:
+        if waiting.rejection is None:
+            self._by_lsn.setdefault(waiting.lsn, []).append(waiting)
+        heapq.heappush(self._to_apply.setdefault(waiting.copies, []), (waiting.lsn, waiting.ticket))
+
+    def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
+        """Transactions got their LSNs."""
+        if not self._by_txid:
+            return
+        for lsn, (_, txid, _) in enumerate(added, first_lsn):
+            for waiting in self._by_txid.pop(txid, ()):
+                if waiting.ticket not in self._open:
+                    continue
+                waiting.lsn = lsn
+                if waiting.level == SYNCHRONISED:
+                    self._answer(waiting, SYNCHRONISED)
+                else:
+                    self._await_application(waiting)
+
+    def on_results(self, first_lsn: Lsn, results: tuple[tuple[str, str, bytes], ...]) -> None:
+        """Outcomes became known."""
+        if not self._by_lsn:
+            return
+        for lsn, (outcome, reason, _) in enumerate(results, first_lsn):
+            for waiting in self._by_lsn.pop(lsn, ()):
+                if outcome == REJECTED:
+                    waiting.rejection = reason
+
+    def on_applied(self, copies: int, lsn: Lsn) -> None:
+        """``copies`` workers have applied everything up to ``lsn``."""
+        heap = self._to_apply.get(copies)
+        while heap and heap[0][0] <= lsn:
+            waiting = self._open.get(heapq.heappop(heap)[1])
+            if waiting is not None:
+                self._answer(waiting, REJECTED_STATUS if waiting.rejection is not None else APPLIED_LEVEL)
+
+    def awaited_copies(self) -> list[int]:
+        """Numbers of copies that somebody waits for."""
+        return [copies for copies, heap in self._to_apply.items() if heap]
+
+    def expire(self, mono_ms: int) -> None:
+        """Answer *unknown* to everybody whose time is over."""
+        while self._deadlines and self._deadlines[0][0] <= mono_ms:
+            waiting = self._open.get(heapq.heappop(self._deadlines)[1])
+            if waiting is not None:
+                self._answer(waiting, UNKNOWN)
+
+    def _answer(self, waiting: Waiting, status: str) -> None:
+        del self._open[waiting.ticket]
+        error, reason = "", ""
+        if status == REJECTED_STATUS:
+            error, reason = "Rejected", waiting.rejection or ""
+        elif status == UNKNOWN:
+            error = "OutcomeUnknown"
+            reached = f"synchronised at LSN {waiting.lsn}" if waiting.lsn else "accepted"
+            reason = f"deadline passed; the transaction is {reached} and goes on by itself"
+            self._forget(waiting)
+        self.replies.append(Reply(waiting.ticket, waiting.txid, status, waiting.lsn, error, reason))
+
+    def _forget(self, waiting: Waiting) -> None:
+        index: dict[TxId, list[Waiting]] | dict[Lsn, list[Waiting]] = self._by_lsn if waiting.lsn else self._by_txid
+        name = waiting.lsn or waiting.txid
+        others = [other for other in index.get(name, ()) if other is not waiting]  # type: ignore[call-overload]
+        if others:
+            index[name] = others  # type: ignore[index]
+        else:
+            index.pop(name, None)  # type: ignore[call-overload]
+
+    def deadline_ms(self) -> int | None:
+        """When the next ticket's time is over; None when nobody waits."""
+        while self._deadlines and self._deadlines[0][1] not in self._open:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None

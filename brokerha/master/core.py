@@ -1,0 +1,171 @@
+"""MasterCore: one master as one state machine (architecture, section 3).
+
+    Submit ------> admission --> sync --> synchronised queue --> feed --> workers
+    Post, Bodies, Fetch ------->                                   ^
+    Executed, Progress --------------------------------------------+--> replies
+
+`step` takes note of an input, `wake` serves deadlines, `take_ready` runs one round and returns its consequences. The
+runner carries a Ready out completely before it asks for the next one, so at the start of `take_ready` everything that was
+returned before is durable; only then do workers get it (rule R7).
+
+The core never blocks and never asks the world anything except what its own journal holds (`History`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from brokerha.master.admission import Waiters
+from brokerha.model import states
+from brokerha.model.ids import Instant, Lsn
+from brokerha.model.messages import Bodies, Envelope, Executed, Fetch, Post, Progress
+from brokerha.model.ready import Ready
+from brokerha.model.records import History, MasterState, Outcomes, Started
+from brokerha.model.requests import Submit
+from brokerha.replication.feed import Feed, FeedConfig
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.core import SyncCore
+
+
+@dataclass(frozen=True, slots=True)
+class MasterConfig:
+    """How one master takes part."""
+
+    sync: SyncConfig
+    feed: FeedConfig = FeedConfig()
+    accept_limit: int = 100_000
+    """Accepted transactions that may wait to be synchronised; more are refused until there is room."""
+
+
+class MasterCore:
+    """Sync, feed and admission of one master."""
+
+    def __init__(self, config: MasterConfig, state: MasterState, history: History) -> None:
+        state.incarnation += 1
+        self.config = config
+        self.history = history
+        self.sync = SyncCore(config.sync, state, history)
+        self.feed = Feed(config.feed, history, state.lsn, state.executed_lsn, state.fingerprint, state.items)
+        self.waiters = Waiters(history)
+        self.ignored: Counter[str] = Counter()
+        self._durable_lsn: Lsn = state.lsn
+        self._records: list[Started | Outcomes] = [Started(state.incarnation)]
+        self._bodies: dict[str, bytes] = {}
+        """Bodies accepted in this turn, which the journal does not hold yet."""
+        self._handlers = {
+            Post: self._on_post,
+            Bodies: self._on_bodies,
+            Fetch: self._on_fetch,
+            Executed: self._on_executed,
+            Progress: self._on_progress,
+        }
+
+    # ---- inputs
+
+    def step(self, item: Envelope | Submit, now: Instant) -> None:
+        """Take in one message of another node, or one write of a client."""
+        if isinstance(item, Submit):
+            self._on_submit(item, now)
+            return
+        handler = self._handlers.get(type(item.message))
+        if handler is None:
+            self.ignored["not_for_a_master"] += 1
+        else:
+            handler(item, now)
+
+    def _on_post(self, envelope: Envelope, now: Instant) -> None:
+        self.sync.on_post(envelope.sender, envelope.message, now)  # type: ignore[arg-type]
+
+    def _on_bodies(self, envelope: Envelope, _now: Instant) -> None:
+        self.sync.on_bodies(envelope.sender, envelope.message)  # type: ignore[arg-type]
+
+    def _on_fetch(self, envelope: Envelope, _now: Instant) -> None:
+        self.sync.on_fetch(envelope.sender, envelope.message)  # type: ignore[arg-type]
+
+    def _on_executed(self, envelope: Envelope, now: Instant) -> None:
+        report = envelope.message
+        outcomes = self.feed.on_executed(envelope.sender, report, now.mono_ms)  # type: ignore[arg-type]
+        if outcomes is not None:
+            self._records.append(outcomes)
+            self.waiters.on_results(outcomes.first_lsn, outcomes.results)
+
+    def _on_progress(self, envelope: Envelope, now: Instant) -> None:
+        self.feed.on_progress(envelope.sender, envelope.message, now.mono_ms)  # type: ignore[arg-type]
+
+    def _on_submit(self, submit: Submit, now: Instant) -> None:
+        if self.sync.lost:
+            self.waiters.refuse(submit, "ReadOnly", self.sync.lost)
+            return
+        lsn = self.history.lsn_of(submit.txid) or 0
+        if lsn or submit.txid in self.sync.pending:
+            if self._is_other_body(submit, lsn):
+                reason = f"transaction id {submit.txid} belongs to other operations: use a new key"
+                self.waiters.refuse(submit, "KeyReused", reason)
+                return
+        elif self.sync.backlog() >= self.config.accept_limit:
+            reason = f"{self.config.accept_limit} transactions wait to be synchronised: try again later"
+            self.waiters.refuse(submit, "NotReady", reason)
+            return
+        elif submit.copies > len(self.config.feed.workers) and submit.level == "applied":
+            reason = f"applied={submit.copies} asks for more workers than this site has ({len(self.config.feed.workers)})"
+            self.waiters.refuse(submit, "InvalidRequest", reason)
+            return
+        else:
+            self.sync.accept(submit.txid, submit.body)
+            self._bodies[submit.txid] = submit.body
+        self.waiters.add(submit, now.mono_ms, lsn, self.feed.executed)
+
+    def _is_other_body(self, submit: Submit, lsn: Lsn) -> bool:
+        """Whether the id is known with other operations; what was trimmed can no longer be compared."""
+        if not lsn:
+            body = self._bodies.get(submit.txid) or self.history.body(self.sync.node, submit.txid)
+        else:
+            ordered = self.history.ordered(lsn, 1)
+            body = self.history.body(ordered[0][2], submit.txid) if ordered else None
+        return body is not None and body != submit.body
+
+    def wake(self, now: Instant) -> None:
+        """Serve what is due."""
+        self.waiters.expire(now.mono_ms)
+
+    def deadline_ms(self, now: Instant) -> int | None:
+        """When the core wants to be woken."""
+        due = (self.sync.deadline_ms(), self.feed.deadline_ms(now.mono_ms), self.waiters.deadline_ms())
+        return min((at for at in due if at is not None), default=None)
+
+    # ---- output
+
+    def take_ready(self, now: Instant) -> Ready:
+        """Run one round. A Ready with records comes alone; what may only be sent after them comes with the next."""
+        self.feed.lsn = self._durable_lsn
+        outcomes, self._records = self._records, []
+        round_ = self.sync.collect(now)
+        self._bodies = {}
+        if round_.added:
+            self.waiters.on_added(round_.first_lsn, round_.added)
+        for copies in self.waiters.awaited_copies():
+            self.waiters.on_applied(copies, self.feed.applied_by(copies))
+        records = (*outcomes, *round_.records)
+        self._durable_lsn = self.sync.lsn
+        messages = round_.messages
+        if not records:
+            messages = [*messages, *self.feed.messages(now.mono_ms)]
+        replies, self.waiters.replies = tuple(self.waiters.replies), []
+        return Ready(records, tuple(messages), (), replies)
+
+    # ---- questions
+
+    def state(self, now: Instant) -> tuple[str, str]:
+        """State word and reason, without what the runner knows of broker and disk."""
+        if self.sync.lost:
+            return states.LOST_STATE, self.sync.lost
+        silent = [n for n in self.sync.peers.peers if not self.sync.peers.is_heard(n, now.mono_ms)]
+        if silent:
+            return states.WAITING_FOR_PEERS, f"not heard: {', '.join(silent)}"
+        if self.config.feed.workers and not self.feed.alive(now.mono_ms):
+            return states.NO_WORKER, f"none of {', '.join(self.config.feed.workers)} is heard"
+        behind = self.sync.lsn - self.feed.applied_by(1)
+        if self.config.feed.workers and behind > self.config.feed.window:
+            return states.CATCHING_UP, f"{behind} transactions to apply"
+        return states.OK, ""

@@ -1,0 +1,69 @@
+"""Settings of the sync core; every wait and every window has a bound here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brokerha.model.errors import ConfigurationError
+from brokerha.model.ids import NodeId
+
+ACKNOWLEDGE = ("all", "present", "majority")
+SPLIT_RECOVERY = ("none", "simple", "smart", "quorum")
+
+
+@dataclass(frozen=True, slots=True)
+class SyncConfig:
+    """How one master takes part; the same values are meant for all masters of a cluster."""
+
+    node: NodeId
+    members: tuple[NodeId, ...]
+    """All masters of the epoch, this one included."""
+    acknowledge: str = "all"
+    """Who must hold an entry before it is added: ``all`` members, those ``present``, or a ``majority`` (rule R6)."""
+    split_recovery: str = "quorum"
+    round_timeout_ms: int = 500
+    """A member that was not heard for this long is late: rounds complete with its last known counter."""
+    idle_round_ms: int = 1000
+    """Time between posts while there is nothing to agree on."""
+    max_peer_lag_ms: int = 10_000
+    """After this long without hearing a member, or without progress, the reason is named in the status."""
+    post_gap_ms: int = 0
+    """Least time between two posts to one peer; turns already gather what came in meanwhile."""
+    retransmit_ms: int = 250
+    """Entries that a peer has not confirmed are sent again after this long."""
+    fetch_after_ms: int = 50
+    """Bodies that the origin pushed but that did not come are asked for after this long, then ever less often."""
+    post_window: int = 4000
+    """Entries of one stream in one post, and announced entries that may wait for their bodies."""
+    queue_window: int = 20_000
+    """Own entries that may be stamped ahead of what is added; accepted transactions beyond it wait (R2)."""
+    body_message_bytes: int = 1024 * 1024
+    clock_reserve_us: int = 2_000_000
+    """Timestamps are reserved this far ahead of use, so that few turns have to write the reservation."""
+
+    def __post_init__(self) -> None:
+        if self.node not in self.members:
+            message = f"master {self.node} is not among the masters {', '.join(self.members)}"
+            raise ConfigurationError(message)
+        if len(set(self.members)) != len(self.members):
+            message = "two masters have the same id"
+            raise ConfigurationError(message)
+        if self.acknowledge not in ACKNOWLEDGE:
+            message = f"acknowledge = {self.acknowledge!r}: write one of {', '.join(ACKNOWLEDGE)}"
+            raise ConfigurationError(message)
+        if self.split_recovery not in SPLIT_RECOVERY:
+            message = f"split-recovery = {self.split_recovery!r}: write one of {', '.join(SPLIT_RECOVERY)}"
+            raise ConfigurationError(message)
+        if min(self.post_window, self.queue_window, self.body_message_bytes, self.retransmit_ms) < 1:
+            message = "windows and times must be at least 1"
+            raise ConfigurationError(message)
+
+    @property
+    def heard_ms(self) -> int:
+        """How long after its last post a member still counts as heard: an idle heartbeat may be that far away."""
+        return self.idle_round_ms + self.round_timeout_ms
+
+    @property
+    def majority(self) -> int:
+        """Smallest number of members of which any two sets have one in common."""
+        return len(self.members) // 2 + 1

@@ -1,0 +1,290 @@
+"""SyncCore: one master's part in agreeing on one order of transactions.
+
+The seed's round is POST, COLLECT, ADD, MERGE. Here each turn of the loop is a round: what came in since the last turn is
+collected, entries whose bodies are here are merged into the incoming queue, the longest prefix that is safe is added to
+the synchronised queue, and a post goes to every peer that has to know (PROTOCOL.md has the rules and the reasons).
+
+    on_post, on_bodies, on_fetch, accept      inputs; they only take note
+    collect(now)                              one round: records to log, then messages to send; returns what was added
+
+Invariants kept here: S2 (each transaction id once), S5 (order by timestamp and id), S6 (added only when held where it
+has to be), S8 (listed only with its body), S11 (promises never go back). Everything that a message reveals is among the
+records of the same batch or an earlier one, so it is durable when it is sent.
+
+The core never reads a clock, never draws a number and never blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
+from brokerha.model.invariants import invariant
+from brokerha.model.messages import Bodies, Fetch, Outgoing, Post, Row
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, Record, StreamState
+from brokerha.sync.bodies import BodyExchange, split
+from brokerha.sync.clock import HybridClock
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.peers import REFUSED, RESTARTED, PeerTable
+from brokerha.sync.posting import Posting
+from brokerha.sync.streams import Incoming, IncomingQueue, Stream
+
+
+@dataclass(slots=True)
+class RoundResult:
+    """What one round brought: records first, then messages."""
+
+    records: list[Record] = field(default_factory=list)
+    messages: list[Outgoing] = field(default_factory=list)
+    first_lsn: Lsn = 0
+    added: tuple[Ordered, ...] = ()
+
+
+class SyncCore:
+    """The sync protocol of one master, for a fixed set of masters."""
+
+    def __init__(self, config: SyncConfig, state: MasterState, history: History) -> None:
+        self.config = config
+        self.node = config.node
+        self.history = history
+        self.incarnation = state.incarnation
+        self.clock = HybridClock(state.high_water, config.clock_reserve_us)
+        self.peers = PeerTable(config, state.peer_journals, state.epoch)
+        self.bodies = BodyExchange(config, history)
+        self.posting = Posting(config, state.journal, state.incarnation, history)
+        self.incoming = IncomingQueue()
+        self.streams: dict[NodeId, Stream] = {}
+        for origin in sorted({*config.members, *state.streams}):
+            kept = state.streams.get(origin, StreamState(state.used.get(origin, 0), []))
+            stream = Stream(origin, kept.start, list(kept.entries), state.used.get(origin, 0))
+            self.streams[origin] = stream
+            self.incoming.merge(
+                (*entry, origin, number)
+                for number, entry in enumerate(stream.entries, stream.start)
+                if number >= stream.used
+            )
+        self.own = self.streams[self.node]
+        self.lsn = state.lsn
+        self.parked: deque[TxId] = deque(state.parked)
+        self.pending: set[TxId] = {*state.parked, *(e[1] for e in self.own.between(self.own.used, 2**62))}
+        """Own transactions that are accepted and not yet synchronised."""
+        self.lost = ""
+        """Why this master may not take part any more; empty when it may."""
+        self._accepted: list[tuple[TxId, bytes]] = []
+        self._answers: list[Outgoing] = []
+
+    # ---- inputs: they take note, the round does the work
+
+    def accept(self, txid: TxId, body: bytes) -> None:
+        """Take in an own transaction that is neither known here nor synchronised (R1)."""
+        invariant(txid not in self.pending, "a transaction is accepted once", txid=txid)
+        self.pending.add(txid)
+        self._accepted.append((txid, body))
+
+    def on_post(self, sender: NodeId, post: Post, now: Instant) -> None:
+        """COLLECT one post: its row, the rows it relays, and what it lists (R4)."""
+        if sender not in self.peers.peers or post.row.node != sender:
+            self.peers.ignored["unknown_peer"] += 1
+            return
+        verdict = self.peers.learn(post.row)
+        if verdict == REFUSED:
+            return
+        if verdict == RESTARTED:
+            self.posting.is_dirty = True
+        self.peers.peers[sender].heard_ms = now.mono_ms
+        for row in post.relayed:
+            if row.node != self.node:
+                self.peers.learn(row)
+        self._check_own_state(post)
+        for origin, start, entries in post.streams:
+            stream = self.streams.get(origin)
+            if stream is None or origin == self.node:
+                self.peers.ignored["unknown_origin"] += stream is None
+            else:
+                stream.announce(start, entries, 4 * self.config.post_window)
+
+    def on_bodies(self, sender: NodeId, bodies: Bodies) -> None:
+        """Take in bodies that a peer pushed or that were asked for."""
+        if sender not in self.peers.peers:
+            self.peers.ignored["unknown_peer"] += 1
+            return
+        self.peers.ignored["unknown_origin"] += self.bodies.take(bodies.items, self.config.members)
+
+    def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
+        """Answer a request for bodies."""
+        if sender not in self.peers.peers:
+            self.peers.ignored["unknown_peer"] += 1
+            return
+        self._answers.extend(Outgoing(sender, bodies) for bodies in self.bodies.answer(fetch.wanted))
+
+    def _check_own_state(self, post: Post) -> None:
+        """Notice that the own disk was emptied: somebody holds more of the own stream than the journal here (R15)."""
+        held = post.row.have.get(self.node, 0)
+        if held > self.own.count:
+            self.lost = (
+                f"master {post.row.node} knows {held} transactions of {self.node}, the journal here holds {self.own.count}"
+            )
+
+    # ---- one round
+
+    def collect(self, now: Instant) -> RoundResult:
+        """Run one round on everything noted since the last one."""
+        result = RoundResult()
+        if self.lost:
+            return result
+        result.records.extend(self.peers.new_journals)
+        self.peers.new_journals = []
+        fresh = self._write_accepted(result)
+        self._merge(result)
+        stamped = self._stamp(result, now)
+        self._add(result, now)
+        self._send_bodies(result, stamped, fresh)
+        for stream in self.streams.values():
+            fetch = self.bodies.fetches(stream, self.peers, now.mono_ms)
+            if fetch:
+                result.messages.append(fetch)
+        result.messages.extend(self.posting.posts(self, now))
+        reservation = self.clock.reservation()
+        if reservation:
+            result.records.append(reservation)
+        return result
+
+    def _write_accepted(self, result: RoundResult) -> dict[TxId, bytes]:
+        fresh = dict(self._accepted)
+        if self._accepted:
+            result.records.append(Accepted(tuple(self._accepted)))
+            self.parked.extend(fresh)
+            self._accepted = []
+        return fresh
+
+    def _merge(self, result: RoundResult) -> None:
+        """MERGE: foreign entries whose bodies are here take their sorting places."""
+        arrived = self.bodies.arrived()
+        if arrived:
+            result.records.append(BodiesHeld(arrived))
+        for stream in self.streams.values():
+            count = self.bodies.acquire(stream) if stream.waiting else 0
+            if count:
+                entries = stream.waiting[:count]
+                del stream.waiting[:count]
+                self._hold(stream, entries, result)
+                self.clock.saw(stream.last)
+
+    def _hold(self, stream: Stream, entries: Sequence[Entry], result: RoundResult) -> None:
+        first = stream.hold(entries)
+        self.posting.is_dirty = True
+        result.records.append(Appended(stream.origin, first, tuple(entries)))
+        self.incoming.merge((*entry, stream.origin, number) for number, entry in enumerate(entries, first))
+
+    def _stamp(self, result: RoundResult, now: Instant) -> list[TxId]:
+        """Give parked transactions timestamps, at most the window ahead of what is added (R2)."""
+        room = self.config.queue_window - (self.own.count - self.own.used)
+        stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
+        if stamped:
+            self._hold(self.own, [(self.clock.tick(now.wall_us), txid) for txid in stamped], result)
+        return stamped
+
+    def _add(self, result: RoundResult, now: Instant) -> None:
+        """ADD: the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
+        if not self.incoming or not self.peers.is_active():
+            return
+        self.peers.qualify(self.streams)
+        least = self.peers.least_promise()
+        head = self.incoming.head()
+        if head is None or (least is not None and head[0] > least):
+            return
+        up_to = least if least is not None else 2**63
+        prefix = self.incoming.common_prefix(up_to, self.peers.held_by_required(self.streams, now.mono_ms))
+        if not prefix:
+            return
+        self.incoming.remove_head(len(prefix))
+        added = self._without_known(prefix)
+        for _, txid, origin, number in prefix:
+            self.streams[origin].used = number + 1
+            if origin == self.node:
+                self.pending.discard(txid)
+        used = {origin: stream.used for origin, stream in self.streams.items()}
+        result.first_lsn, result.added = self.lsn + 1, tuple(added)
+        result.records.append(Added(self.lsn + 1, result.added, used, self.peers.epoch))
+        self.lsn += len(added)
+        self.clock.saw(prefix[-1][0])
+        for origin, stream in self.streams.items():
+            stream.forget(self.peers.confirmed_by_all(origin))
+
+    def _without_known(self, prefix: list[Incoming]) -> list[Ordered]:
+        """Drop what is in the synchronised queue already: the same transaction came in through two masters."""
+        seen: set[TxId] = set()
+        added: list[Ordered] = []
+        for timestamp, txid, origin, _ in prefix:
+            if txid not in seen and self.history.lsn_of(txid) is None:
+                seen.add(txid)
+                added.append((timestamp, txid, origin))
+        return added
+
+    def _send_bodies(self, result: RoundResult, stamped: list[TxId], fresh: dict[TxId, bytes]) -> None:
+        result.messages.extend(self._answers)
+        self._answers = []
+        if not stamped or not self.peers.peers:
+            return
+        items = []
+        for txid in stamped:
+            body = fresh.get(txid)
+            if body is None:
+                body = self.history.body(self.node, txid)
+            invariant(body is not None, "an accepted transaction has its body", txid=txid)
+            items.append((self.node, txid, body or b""))
+        for bodies in split(items, self.config.body_message_bytes):
+            result.messages.extend(Outgoing(node, bodies) for node in self.peers.peers)
+
+    # ---- questions
+
+    def row(self, number: int, now: Instant) -> Row:
+        """What this master says of itself now."""
+        return Row(
+            node=self.node,
+            journal=self.posting.journal,
+            incarnation=self.incarnation,
+            number=number,
+            epoch=self.peers.epoch,
+            promised=self.peers.epoch,
+            promise=self.clock.promise(now.wall_us),
+            have={origin: stream.count for origin, stream in self.streams.items()},
+            recovered=0,
+            lsn=self.lsn,
+            heard=self.peers.heard(now.mono_ms),
+        )
+
+    def is_busy(self) -> bool:
+        """Whether there is anything to agree on (R17)."""
+        return bool(
+            self.incoming or self.parked or self._accepted or any(stream.waiting for stream in self.streams.values())
+        )
+
+    def backlog(self) -> int:
+        """Accepted and announced transactions that are not yet synchronised."""
+        return len(self.incoming) + len(self.parked) + len(self._accepted)
+
+    def deadline_ms(self) -> int | None:
+        """When the core wants to be woken, in monotonic milliseconds; None when only a message can change anything."""
+        if self.lost or not self.peers.peers:
+            return None
+        due = self.posting.due_ms(self)
+        for stream in self.streams.values():
+            if stream.ask_at_ms is not None:
+                due = min(due, stream.ask_at_ms)
+        return due
+
+    def culprits(self, mono_ms: int) -> list[NodeId]:
+        """Members that hold the head of the queue up: not heard, or without its confirmation or promise (R8)."""
+        head = self.incoming.head()
+        silent = [node for node in self.peers.peers if not self.peers.is_heard(node, mono_ms)]
+        if head is None:
+            return silent
+        waits = [
+            node
+            for node, peer in self.peers.peers.items()
+            if peer.promise < head[0] or peer.confirmed(head[2]) <= head[3]
+        ]
+        return sorted({*silent, *waits})

@@ -1,0 +1,114 @@
+"""POST: when a master tells its peers what it knows, and how much of it (rules R3 and R17).
+
+A post is due at once when something became durable that others wait for, when a peer lacks entries, and as a heartbeat:
+every ``idle_round_ms`` while there is nothing to agree on, every ``retransmit_ms`` while there is. Each post carries the
+own row and, of each stream, what the peer has not confirmed and was not sent just now; so its size follows what is new,
+never the length of a queue.
+
+Entries of other origins are relayed at once to a peer that does not hear the origin, together with the origin's row; and
+to a peer that hears it but stays behind, after a delay. So one broken link of three costs nothing but a hop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokerha.model.ids import Entry, Instant, NodeId
+from brokerha.model.messages import Outgoing, Post, Row
+from brokerha.model.records import History
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.peers import Peer
+from brokerha.sync.streams import Stream
+
+if TYPE_CHECKING:
+    from brokerha.sync.core import SyncCore
+
+Listing = tuple[NodeId, int, tuple[Entry, ...]]
+
+
+class Posting:
+    """Decides which posts go out in a round."""
+
+    def __init__(self, config: SyncConfig, journal: str, incarnation: int, history: History) -> None:
+        self.journal = journal
+        self.number = 0
+        self.is_dirty = True
+        """Whether something changed that the others wait for."""
+        self._config = config
+        self._incarnation = incarnation
+        self._history = history
+
+    def interval_ms(self, core: SyncCore) -> int:
+        """Time between heartbeats: short while busy, long while idle."""
+        return self._config.retransmit_ms if core.is_busy() else self._config.idle_round_ms
+
+    def due_ms(self, core: SyncCore) -> int:
+        """When the next post is due if nothing happens before."""
+        last = min(peer.posted_ms for peer in core.peers.peers.values())
+        return last + (self._config.post_gap_ms if self.is_dirty else self.interval_ms(core))
+
+    def posts(self, core: SyncCore, now: Instant) -> list[Outgoing]:
+        """The posts of this round; one row for all of them."""
+        outgoing = []
+        row: Row | None = None
+        interval = self.interval_ms(core)
+        is_held_back = False
+        for peer in core.peers.peers.values():
+            since = now.mono_ms - peer.posted_ms
+            if since < self._config.post_gap_ms:
+                is_held_back = True
+                continue
+            streams = self._listings(core, peer, now)
+            if not (self.is_dirty or streams or since >= interval):
+                continue
+            if row is None:
+                self.number += 1
+                row = core.row(self.number, now)
+            peer.posted_ms = now.mono_ms
+            outgoing.append(Outgoing(peer.node, Post(row, self._relayed(core, peer), tuple(streams))))
+        self.is_dirty = self.is_dirty and is_held_back
+        return outgoing
+
+    def _relayed(self, core: SyncCore, peer: Peer) -> tuple[Row, ...]:
+        """Rows of others for a peer that does not hear them."""
+        heard = peer.row.heard if peer.row else ()
+        return tuple(
+            other.row
+            for other in core.peers.peers.values()
+            if other.row is not None and other.node != peer.node and other.node not in heard
+        )
+
+    def _listings(self, core: SyncCore, peer: Peer, now: Instant) -> list[Listing]:
+        """What this peer has not confirmed, as far as it is due."""
+        if peer.row is None:
+            return []
+        listings = []
+        for origin, stream in core.streams.items():
+            if origin == peer.node:
+                continue
+            stuck_ms = peer.stuck_ms(origin, stream.count, now.mono_ms)
+            confirmed = peer.confirmed(origin)
+            sent = max(confirmed, peer.sent.get(origin, 0))
+            if stuck_ms >= self._config.retransmit_ms and sent > confirmed:
+                sent = confirmed
+                peer.stuck[origin] = (confirmed, now.mono_ms)
+            if sent >= stream.count or sent - confirmed >= 4 * self._config.post_window:
+                continue
+            if not self._is_relayed(core, peer, origin, stuck_ms):
+                continue
+            entries = self._entries(stream, sent)
+            if entries:
+                peer.sent[origin] = sent + len(entries)
+                listings.append((origin, sent, tuple(entries)))
+        return listings
+
+    def _is_relayed(self, core: SyncCore, peer: Peer, origin: NodeId, stuck_ms: int) -> bool:
+        """Own entries always; others' at once when the peer does not hear the origin, else when it stays behind."""
+        if origin == core.node or (peer.row is not None and origin not in peer.row.heard):
+            return True
+        return stuck_ms >= 2 * self._config.retransmit_ms
+
+    def _entries(self, stream: Stream, start: int) -> list[Entry]:
+        if start >= stream.start:
+            return stream.between(start, self._config.post_window)
+        return self._history.stream(stream.origin, start, self._config.post_window)
