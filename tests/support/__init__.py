@@ -1,6 +1,8 @@
 """What several tests stand on.
 
 private_broker.py   a RabbitMQ node of our own on free loopback ports; also a command
+owned_processes.py  the processes of one folder of ours, to be ended without touching strangers
+free_ports.py       ports for servers that tests start
 management.py       the few calls of RabbitMQ's management interface that tests need
 broker_source.py    where the broker comes from: URL given, local binary, Debian's package, container
 """

@@ -1,0 +1,105 @@
+"""The few calls of RabbitMQ's management interface that tests need: virtual hosts, queues, connections.
+
+Works with any broker that has the management plugin: our private node, a container, or one named by the environment.
+Each call has a deadline; an answer that is neither a success nor "already gone" raises httpx2.HTTPStatusError.
+
+    management = Management("http://guest:guest@127.0.0.1:15672")
+    management.create_vhost("test-1")
+    management.purge_queues("test-1")       # -> ["brokerha.m1.sync", ...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+from urllib.parse import quote, unquote, urlsplit
+
+import httpx2
+
+_NOT_FOUND = 404
+_REPLY_WITHIN_S = 20.0
+
+
+class Management:
+    """A client of one management interface; ``url`` carries user and password. Close it, or use it as a context."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.user = unquote(parts.username or "guest")
+        self._http = httpx2.Client(
+            base_url=f"{parts.scheme}://{parts.hostname}:{parts.port or 15672}/api",
+            auth=(self.user, unquote(parts.password or "guest")),
+            timeout=_REPLY_WITHIN_S,
+            trust_env=False,  # A proxy of this machine has no business on loopback.
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the HTTP connections."""
+        self._http.close()
+
+    def overview(self) -> dict[str, Any]:
+        """What the broker says of itself: version, node, listeners."""
+        answer: dict[str, Any] = self._request("GET", "/overview").json()
+        return answer
+
+    def create_vhost(self, name: str) -> None:
+        """Makes a virtual host in which our user may do everything; fine if it is there already."""
+        self._request("PUT", f"/vhosts/{_quoted(name)}", json={})
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        self._request("PUT", f"/permissions/{_quoted(name)}/{_quoted(self.user)}", json=everything)
+
+    def delete_vhost(self, name: str) -> None:
+        """Removes a virtual host with all that is in it; its connections are closed by the broker."""
+        self._request("DELETE", f"/vhosts/{_quoted(name)}", missing_is_fine=True)
+
+    def queues(self, vhost: str) -> list[dict[str, Any]]:
+        """All queues of a virtual host, as the broker describes them (name, type, arguments, exclusive, ...)."""
+        answer: list[dict[str, Any]] = self._request("GET", f"/queues/{_quoted(vhost)}").json()
+        return answer
+
+    def purge_queues(self, vhost: str) -> list[str]:
+        """Empties every queue, and returns their names. Streams cannot be purged, exclusive queues not by others."""
+        return self._for_each_queue(
+            vhost, "/contents", lambda queue: queue.get("type") != "stream" and not queue.get("exclusive")
+        )
+
+    def delete_queues(self, vhost: str) -> list[str]:
+        """Deletes every queue and stream that is not exclusive, and returns their names."""
+        return self._for_each_queue(vhost, "", lambda queue: not queue.get("exclusive"))
+
+    def connections(self) -> list[dict[str, Any]]:
+        """All client connections, as the broker describes them."""
+        answer: list[dict[str, Any]] = self._request("GET", "/connections").json()
+        return answer
+
+    def close_connections(self, vhost: str | None = None, reason: str = "closed by a test") -> int:
+        """Has the broker close the connections of a virtual host (None: of all). Returns how many.
+
+        The interface learns of a new connection up to five seconds late, and does not see it before.
+        """
+        chosen = [each["name"] for each in self.connections() if vhost is None or each.get("vhost") == vhost]
+        for name in chosen:
+            self._request("DELETE", f"/connections/{_quoted(name)}", headers={"X-Reason": reason}, missing_is_fine=True)
+        return len(chosen)
+
+    def _for_each_queue(self, vhost: str, what: str, chosen: Callable[[dict[str, Any]], bool]) -> list[str]:
+        names = [queue["name"] for queue in self.queues(vhost) if chosen(queue)]
+        for name in names:
+            self._request("DELETE", f"/queues/{_quoted(vhost)}/{_quoted(name)}{what}", missing_is_fine=True)
+        return names
+
+    def _request(self, method: str, path: str, *, missing_is_fine: bool = False, **options: Any) -> httpx2.Response:
+        response = self._http.request(method, path, **options)
+        if not (missing_is_fine and response.status_code == _NOT_FOUND):
+            response.raise_for_status()
+        return response
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
