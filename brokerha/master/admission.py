@@ -10,9 +10,11 @@ Each ticket gets exactly one reply: the level it asked for, a refusal, a rejecti
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from brokerha.model.ids import Lsn, Ordered, TxId
+from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED
 from brokerha.model.records import History
 from brokerha.model.requests import (
@@ -84,16 +86,18 @@ class Waiters:
             self._by_lsn.setdefault(waiting.lsn, []).append(waiting)
         heapq.heappush(self._to_apply.setdefault(waiting.copies, []), (waiting.lsn, waiting.ticket))
 
-    def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
-        """Transactions got their LSNs."""
+    def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...], is_other: Callable[[NodeId, TxId], bool]) -> None:
+        """Transactions got their LSNs. ``is_other`` tells whether the one added is another one with the same id."""
         if not self._by_txid:
             return
-        for lsn, (_, txid, _) in enumerate(added, first_lsn):
+        for lsn, (_, txid, origin) in enumerate(added, first_lsn):
             for waiting in self._by_txid.pop(txid, ()):
                 if waiting.ticket not in self._open:
                     continue
                 waiting.lsn = lsn
-                if waiting.level == SYNCHRONISED:
+                if is_other(origin, txid):
+                    self._answer(waiting, REFUSED)
+                elif waiting.level == SYNCHRONISED:
                     self._answer(waiting, SYNCHRONISED)
                 else:
                     self._await_application(waiting)
@@ -131,6 +135,8 @@ class Waiters:
         error, reason = "", ""
         if status == REJECTED_STATUS:
             error, reason = "Rejected", waiting.rejection or ""
+        elif status == REFUSED:
+            error, reason = "KeyReused", f"another transaction with the id {waiting.txid} came first: use a new key"
         elif status == UNKNOWN:
             error = "OutcomeUnknown"
             reached = f"synchronised at LSN {waiting.lsn}" if waiting.lsn else "accepted"
@@ -139,16 +145,21 @@ class Waiters:
         self.replies.append(Reply(waiting.ticket, waiting.txid, status, waiting.lsn, error, reason))
 
     def _forget(self, waiting: Waiting) -> None:
-        index: dict[TxId, list[Waiting]] | dict[Lsn, list[Waiting]] = self._by_lsn if waiting.lsn else self._by_txid
-        name = waiting.lsn or waiting.txid
-        others = [other for other in index.get(name, ()) if other is not waiting]  # type: ignore[call-overload]
-        if others:
-            index[name] = others  # type: ignore[index]
+        if waiting.lsn:
+            _drop(self._by_lsn, waiting.lsn, waiting)
         else:
-            index.pop(name, None)  # type: ignore[call-overload]
+            _drop(self._by_txid, waiting.txid, waiting)
 
     def deadline_ms(self) -> int | None:
         """When the next ticket's time is over; None when nobody waits."""
         while self._deadlines and self._deadlines[0][1] not in self._open:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
+
+
+def _drop(index: dict[Any, list[Waiting]], name: Lsn | TxId, waiting: Waiting) -> None:
+    others = [other for other in index.get(name, ()) if other is not waiting]
+    if others:
+        index[name] = others
+    else:
+        index.pop(name, None)

@@ -14,11 +14,11 @@ The core never blocks and never asks the world anything except what its own jour
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from brokerha.master.admission import Waiters
 from brokerha.model import states
-from brokerha.model.ids import Instant, Lsn
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Bodies, Envelope, Executed, Fetch, Post, Progress
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Started
@@ -33,7 +33,7 @@ class MasterConfig:
     """How one master takes part."""
 
     sync: SyncConfig
-    feed: FeedConfig = FeedConfig()
+    feed: FeedConfig = field(default_factory=FeedConfig)
     accept_limit: int = 100_000
     """Accepted transactions that may wait to be synchronised; more are refused until there is room."""
 
@@ -125,6 +125,12 @@ class MasterCore:
             body = self.history.body(ordered[0][2], submit.txid) if ordered else None
         return body is not None and body != submit.body
 
+    def _is_other_origin(self, origin: NodeId, txid: TxId) -> bool:
+        """Whether what came in through another master under this id is not what came in here."""
+        if origin == self.sync.node:
+            return False
+        return self.history.body(origin, txid) != self.history.body(self.sync.node, txid)
+
     def wake(self, now: Instant) -> None:
         """Serve what is due."""
         self.waiters.expire(now.mono_ms)
@@ -143,7 +149,7 @@ class MasterCore:
         round_ = self.sync.collect(now)
         self._bodies = {}
         if round_.added:
-            self.waiters.on_added(round_.first_lsn, round_.added)
+            self.waiters.on_added(round_.first_lsn, round_.added, self._is_other_origin)
         for copies in self.waiters.awaited_copies():
             self.waiters.on_applied(copies, self.feed.applied_by(copies))
         records = (*outcomes, *round_.records)

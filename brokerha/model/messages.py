@@ -133,7 +133,7 @@ class Read:
     """``query``, ``get``, ``range``, ``statements``, ``size``, ``contexts`` or ``fingerprint``."""
     repository: str
     """Repository, or table for the kinds ``get`` and ``range``."""
-    arguments: dict[str, str | bytes | int | bool | None | tuple[str, ...]]
+    arguments: dict[str, str | bytes | int | bool | tuple[str, ...] | None]
     min_lsn: Lsn
     timeout_ms: int
 

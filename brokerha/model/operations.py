@@ -110,7 +110,7 @@ def check_operations(operations: list[Operation]) -> None:
 
 
 def _problem(operation: Operation) -> str:
-    if not isinstance(operation, (tuple, list)) or not operation or not isinstance(operation[0], str):
+    if not operation or not isinstance(operation, (tuple, list)) or not isinstance(operation[0], str):
         return "not a list that starts with the name of an operation"
     name, arguments = operation[0], operation[1:]
     shape = _SHAPES.get(name)

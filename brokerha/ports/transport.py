@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from brokerha.model.ids import NodeId
 from brokerha.model.messages import Envelope, Outgoing
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from brokerha.model import states
 from brokerha.model.ids import Instant, Lsn, NodeId
@@ -41,7 +42,7 @@ class WorkerConfig:
     """After a failure of the store the decision is tried again after this long."""
 
 
-Piece = tuple[bool, Lsn, tuple[tuple[object, ...], ...]]
+Piece = tuple[bool, Lsn, tuple[Any, ...]]
 
 
 class WorkerCore:
@@ -86,7 +87,7 @@ class WorkerCore:
         else:
             self.ignored += 1
 
-    def _on_items(self, is_execute: bool, first: Lsn, items: tuple[tuple[object, ...], ...], now: Instant) -> None:
+    def _on_items(self, is_execute: bool, first: Lsn, items: tuple[Any, ...], now: Instant) -> None:
         last = first + len(items) - 1
         self.master_lsn = max(self.master_lsn, last)
         if is_execute and first <= self.applied:
@@ -167,17 +168,17 @@ class WorkerCore:
         if not self._pieces:
             return None
         is_execute, first, _ = self._pieces[0]
-        items: list[tuple[object, ...]] = []
+        items: list[Any] = []
         size = 0
         while self._pieces and self._pieces[0][0] == is_execute and len(items) < self.config.decision_items:
             piece = self._pieces.popleft()[2]
             items.extend(piece)
-            size += sum(len(item[2]) for item in piece)  # type: ignore[arg-type]
+            size += sum(len(item[2]) for item in piece)
             if size >= self.config.decision_bytes:
                 break
         if is_execute:
-            return ExecuteBatch(first, tuple(items))  # type: ignore[arg-type]
-        return ApplyBatch(first, tuple(items))  # type: ignore[arg-type]
+            return ExecuteBatch(first, tuple(items))
+        return ApplyBatch(first, tuple(items))
 
     def _progress(self) -> Progress:
         state, reason = self.state()

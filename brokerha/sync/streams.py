@@ -15,7 +15,7 @@ them and they are added, older ones are read from the journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sortedcontainers import SortedList
 
@@ -101,8 +101,8 @@ class IncomingQueue:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def __iter__(self) -> Iterable[Incoming]:  # type: ignore[override]
-        return iter(self._queue)
+    def __iter__(self) -> Iterator[Incoming]:
+        yield from self._queue
 
     def merge(self, entries: Iterable[Incoming]) -> None:
         """Put entries at their sorting places (MERGE)."""

@@ -1,0 +1,226 @@
+"""The runner: one turn of a node, the only place where the order of durability is written down.
+
+    receive -> step each -> wake -> take_ready -> journal (one fsync) -> send -> answer -> settle
+
+The same two runners drive masters and workers in production, in the embedded cluster and in the simulator; what differs
+is what they are given: journal, transport, store and clock. A runner belongs to one thread and never blocks longer than
+``receive`` is told to.
+
+When the journal cannot be written, nothing of the turn is sent or answered. The core, which believes what is not durable,
+is thrown away and built again from the journal after a pause; until then writes are refused with the reason. So a full
+disk stops a node, never loses or invents anything.
+
+`crash_point` does nothing in production; tests and the simulator die there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.model import states
+from brokerha.model.errors import JournalError, JournalFull, StoreError
+from brokerha.model.ids import Instant
+from brokerha.model.invariants import invariant
+from brokerha.model.messages import Envelope
+from brokerha.model.operations import Result
+from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, Ready, StoreDone, StoreFailed
+from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
+from brokerha.ports.clock import Clock
+from brokerha.ports.journal import Journal
+from brokerha.ports.store import Store
+from brokerha.ports.transport import ClientMessage, Transport
+from brokerha.replication.worker import WorkerConfig, WorkerCore
+
+TURN_LIMIT = 2000
+"""Messages taken in one turn; the rest waits for the next, so that a turn stays short."""
+READY_LIMIT = 16
+"""Consequences carried out in one turn before new messages are looked at again."""
+IDLE_MS = 1000
+"""Longest sleep of a loop that has nothing to wait for."""
+RETRY_MS = 1000
+"""Pause before a journal that failed is tried again."""
+
+ClientHandler = Callable[[list[ClientMessage], Instant], Iterable[Submit]]
+NodeHandler = Callable[[Envelope, Instant], bool]
+"""Takes what is not for the core (reads, questions); returns whether it was taken."""
+
+
+def no_crash(_: str) -> None:
+    """Go on: production has no crash points."""
+
+
+class MasterRunner:
+    """One master: core, journal and transport, a turn at a time."""
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        journal: Journal,
+        transport: Transport,
+        clock: Clock,
+        on_reply: Callable[[Reply], None],
+        crash_point: Callable[[str], None] = no_crash,
+    ) -> None:
+        self.config = config
+        self.journal = journal
+        self.transport = transport
+        self.clock = clock
+        self.on_reply = on_reply
+        self.crash_point = crash_point
+        self.core = MasterCore(config, journal.state(), journal)
+        self.failure = ""
+        """Why the journal cannot be written; empty when it can."""
+        self.turns = 0
+        self.on_client: ClientHandler = lambda _messages, _now: ()
+        self.on_node: NodeHandler = lambda _envelope, _now: False
+        self._open: set[int] = set()
+        self._retry_at_ms = 0
+
+    def wait_ms(self) -> int:
+        """How long the next turn may wait for a message."""
+        now = self.clock.now()
+        due = self._retry_at_ms if self.failure else self.core.deadline_ms(now)
+        return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
+
+    def turn(self, submits: Iterable[Submit] = (), wait_ms: int = 0) -> int:
+        """Take in what there is, carry out what follows; returns how many inputs there were."""
+        items = self.transport.receive(TURN_LIMIT, wait_ms)
+        now = self.clock.now()
+        self.turns += 1
+        clients = [item for item in items if isinstance(item, ClientMessage)]
+        fresh = [*submits, *(self.on_client(clients, now) if clients else ())]
+        if self.failure and not self._is_mended(now):
+            self._refuse(fresh)
+            return len(items) + len(fresh)
+        for item in items:
+            if isinstance(item, Envelope) and not self.on_node(item, now):
+                self.core.step(item, now)
+        for submit in fresh:
+            if submit.ticket:
+                self._open.add(submit.ticket)
+            self.core.step(submit, now)
+        self.core.wake(now)
+        self._carry_out(now)
+        return len(items) + len(fresh)
+
+    def _carry_out(self, now: Instant) -> None:
+        for _ in range(READY_LIMIT):
+            ready = self.core.take_ready(now)
+            if not ready:
+                return
+            self.crash_point("nothing written")
+            if not self._write(ready, now):
+                return
+            self.transport.send(ready.messages)
+            self.crash_point("sent, not answered")
+            for reply in ready.replies:
+                self._answer(reply)
+
+    def _write(self, ready: Ready, now: Instant) -> bool:
+        if not ready.records:
+            return True
+        try:
+            self.journal.append(ready.records)
+        except JournalError as error:
+            kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
+            self._fail(kind, str(error), now)
+            return False
+        self.crash_point("written, nothing sent")
+        return True
+
+    def _fail(self, kind: str, reason: str, now: Instant) -> None:
+        """Forget what is not durable: answer open tickets with *unknown*, try again later."""
+        self.failure = f"{kind}: {reason}"
+        self._retry_at_ms = now.mono_ms + RETRY_MS
+        for ticket in sorted(self._open):
+            self.on_reply(Reply(ticket, "", UNKNOWN, 0, "OutcomeUnknown", reason))
+        self._open.clear()
+
+    def _is_mended(self, now: Instant) -> bool:
+        """Build the core again from the journal once the pause is over."""
+        if now.mono_ms < self._retry_at_ms:
+            return False
+        self.failure = ""
+        self.core = MasterCore(self.config, self.journal.state(), self.journal)
+        return True
+
+    def _refuse(self, submits: Iterable[Submit]) -> None:
+        for submit in submits:
+            if submit.ticket:
+                self.on_reply(Reply(submit.ticket, submit.txid, REFUSED, 0, "ReadOnly", self.failure))
+
+    def _answer(self, reply: Reply) -> None:
+        invariant(reply.ticket in self._open, "each ticket gets one reply", ticket=reply.ticket)
+        self._open.discard(reply.ticket)
+        self.on_reply(reply)
+
+    def state(self) -> tuple[str, str]:
+        """State word and reason of the whole node."""
+        if self.failure:
+            kind, _, reason = self.failure.partition(": ")
+            return kind, reason
+        return self.core.state(self.clock.now())
+
+
+class StoreDoor(Protocol):
+    """Hands decisions to the store and brings its answers; at most one decision is under way."""
+
+    def begin(self, decision: Decision) -> None:
+        """Start carrying a decision out; never blocks."""
+
+    def finished(self) -> list[StoreDone | StoreFailed]:
+        """Answers that came since the last call."""
+
+
+class WorkerRunner:
+    """One worker: core, store and transport, a turn at a time."""
+
+    def __init__(self, config: WorkerConfig, core: WorkerCore, door: StoreDoor, transport: Transport, clock: Clock) -> None:
+        self.config = config
+        self.core = core
+        self.door = door
+        self.transport = transport
+        self.clock = clock
+        self.turns = 0
+        self.on_node: NodeHandler = lambda _envelope, _now: False
+
+    def wait_ms(self) -> int:
+        """How long the next turn may wait for a message."""
+        due = self.core.deadline_ms()
+        return 0 if due is None else max(0, min(IDLE_MS, due - self.clock.now().mono_ms))
+
+    def turn(self, wait_ms: int = 0) -> int:
+        """Take in what there is, carry out what follows; returns how many inputs there were."""
+        items = self.transport.receive(TURN_LIMIT, wait_ms)
+        now = self.clock.now()
+        self.turns += 1
+        answers = self.door.finished()
+        for answer in answers:
+            self.core.step(answer, now)
+        for item in items:
+            if isinstance(item, Envelope) and not self.on_node(item, now):
+                self.core.step(item, now)
+        self.core.wake(now)
+        ready = self.core.take_ready(now)
+        self.transport.send(ready.messages)
+        for decision in ready.decisions:
+            self.door.begin(decision)
+        return len(items) + len(answers)
+
+
+def carry_out(store: Store, decision: Decision) -> StoreDone | StoreFailed:
+    """Do what a decision says, in whichever thread writes the store; the answer tells what is durable now."""
+    try:
+        results: list[Result] = []
+        if isinstance(decision, ExecuteBatch):
+            results = store.execute(decision.first_lsn, decision.items)
+        elif isinstance(decision, ApplyBatch):
+            store.apply(decision.first_lsn, decision.results)
+        else:
+            results = store.results(decision.first_lsn, decision.last_lsn)
+    except StoreError as error:
+        return StoreFailed(str(error))
+    applied = store.applied()
+    return StoreDone(decision.first_lsn, applied.lsn, tuple((r.outcome, r.reason, r.effect) for r in results), applied.fingerprint, applied.items)
