@@ -8,6 +8,7 @@ The tree is split by what the caller can do about it:
         UnsupportedType   ... because of its content type                                  HTTP 415
         NotAcceptable     ... no result format that the caller accepts                     HTTP 406
         UnknownRepository ... names a repository that does not exist                       HTTP 404
+        NotFound          ... asks for a key that does not exist                           HTTP 404
         KeyReused         ... the idempotency key names another transaction                HTTP 409
       Rejected            the transaction was ordered and failed, at the same LSN everywhere  HTTP 409
       Aborted             nothing happened and nothing will; safe to run again             HTTP 409
@@ -53,6 +54,10 @@ class NotAcceptable(InvalidRequest):
 
 class UnknownRepository(InvalidRequest):
     """The request names a repository that does not exist."""
+
+
+class NotFound(InvalidRequest):
+    """The request asks for a key that does not exist."""
 
 
 class KeyReused(InvalidRequest):
