@@ -136,10 +136,10 @@ class PrivateBroker:
                 return
 
     def stop(self) -> None:
-        """Stops node and port mapper and removes the folder; fine if nothing runs."""
+        """Ends node and port mapper and removes the folder; fine if nothing runs. No politeness: the data goes too."""
         if self._folder is None:
             return
-        self._stop_node()
+        self.kill()
         if self._epmd is not None:
             self._epmd.kill()
             self._epmd.wait()
@@ -203,7 +203,7 @@ class PrivateBroker:
         Asks the node itself, because the management interface learns of a connection up to five seconds late.
         """
         count = len(self.ctl("list_connections", "pid", "--no-table-headers").split())
-        self.ctl("close_all_connections", "closed by a test")
+        self.ctl("close_all_connections", "--global", "closed by a test")
         return count
 
     def management(self) -> Management:

@@ -1,0 +1,102 @@
+"""What every test may ask for: a broker, a fresh virtual host, a broker to kill, a line in the closing summary.
+
+A test that asks for one of the broker fixtures is marked ``broker`` by that alone. Without a broker it is skipped with
+the reason, or fails where a broker is required (tests/support/broker_source.py says when). All brokers start lazily:
+a run that selects no such test starts none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.support.broker_source import BrokerSource, NoBrokerError, is_required, local_scripts, open_broker
+from tests.support.private_broker import PrivateBroker
+
+_BROKER_FIXTURES = {"broker", "vhost_url", "private_broker"}
+_summary_lines = pytest.StashKey[list[str]]()
+SUMMARY_VARIABLE = "BROKERHA_TEST_SUMMARY"
+"""Names the file to which lines of the closing summary are appended, if the run is part of a larger one."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_summary_lines] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.broker)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if lines := config.stash[_summary_lines]:
+        terminalreporter.section("what was covered")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[BrokerSource]:
+    """A broker that all tests of the session share; take a virtual host of it and leave the others alone."""
+    with contextlib.ExitStack() as stack:
+        try:
+            source = stack.enter_context(open_broker())
+        except NoBrokerError as problem:
+            _do_without(problem)
+        yield source
+
+
+@pytest.fixture
+def vhost_url(broker: BrokerSource, request: pytest.FixtureRequest) -> Iterator[str]:
+    """AMQP URL of a virtual host of the test's own, deleted afterwards; it is named after the test."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
+    name = f"{words}-{secrets.token_hex(3)}"
+    yield broker.create_vhost(name)
+    broker.delete_vhost(name)
+
+
+@pytest.fixture(scope="session")
+def _killable_node() -> Iterator[PrivateBroker]:
+    """One node for all tests that kill: starting one takes seconds."""
+    try:
+        scripts = local_scripts()
+    except NoBrokerError as problem:
+        _do_without(problem)
+    with PrivateBroker(scripts) as node:
+        yield node
+
+
+@pytest.fixture
+def private_broker(_killable_node: PrivateBroker) -> PrivateBroker:
+    """A running node that the test may kill, freeze and restart. Take a fresh virtual host: others were here before."""
+    if not _killable_node.is_running:
+        _killable_node.restart()
+    _killable_node.thaw()
+    return _killable_node
+
+
+@pytest.fixture
+def covered(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes sentences for the closing summary: ``covered("2,000 seeds, 1,234,567 steps, 45,678 faults")``."""
+
+    def note(line: str) -> None:
+        request.config.stash[_summary_lines].append(line)
+        if target := os.environ.get(SUMMARY_VARIABLE):
+            with Path(target).open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+    return note
+
+
+def _do_without(problem: NoBrokerError) -> NoReturn:
+    if is_required():
+        pytest.fail(f"a broker is required here\n{problem}", pytrace=False)
+    pytest.skip(str(problem))
