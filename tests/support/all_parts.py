@@ -1,0 +1,192 @@
+"""Runs the checks part by part and closes with a table of what was covered: the engine of ``make test``.
+
+Each part is one command with a deadline; a part that fails does not keep the others from running, but the exit code
+is 1. The rules come first because they take seconds, the broker last because it takes minutes:
+
+    rules     ruff, mypy --strict, import contracts
+    cores     tests without a broker that are not slow, in parallel, with branch coverage of the cores
+    slow      slow tests without a broker: simulated clusters, long histories
+    broker    tests over RabbitMQ, one after the other, on one broker that is lent to all of them
+
+    python -m tests.support.all_parts                  everything
+    python -m tests.support.all_parts rules cores      only these parts
+
+Tests add lines of their own to the closing summary through the fixture ``covered``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import SUMMARY_VARIABLE
+
+_ROOT = Path(__file__).resolve().parents[2]
+_RESULTS = _ROOT / "build" / "test"
+_BIN = Path(sys.executable).parent
+_PYTHON = sys.executable
+_BRANCH_COVERAGE_MIN_PERCENT = 95
+_NO_TESTS_SELECTED = 5
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One command. ``name`` names its result file too; ``within_s`` is the time after which it is killed."""
+
+    name: str
+    caption: str
+    command: Sequence[str]
+    within_s: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a part; ``details`` is one line for the table."""
+
+    part: Part
+    passed: bool
+    seconds: float
+    details: str
+
+
+def _pytest(name: str, *options: str) -> list[str]:
+    return [_PYTHON, "-m", "pytest", "-q", f"--junit-xml={_RESULTS / name}.xml", *options]
+
+
+def _coverage_options() -> list[str]:
+    return ["--cov", f"--cov-report=json:{_RESULTS / 'coverage.json'}", "--cov-report="]
+
+
+PARTS: dict[str, list[Part]] = {
+    "rules": [
+        Part("ruff", "style, and what is banned", [str(_BIN / "ruff"), "check", "."], 120),
+        Part("mypy", "types, strict", [_PYTHON, "-m", "mypy"], 600),
+        Part("imports", "who may import whom", [str(_BIN / "lint-imports"), "--no-cache"], 120),
+    ],
+    "cores": [
+        Part(
+            "cores",
+            "without a broker",
+            _pytest("cores", "-m", "not broker and not slow", "-n", "2", *_coverage_options()),
+            900,
+        ),
+    ],
+    "slow": [Part("slow", "simulated clusters, long histories", _pytest("slow", "-m", "slow and not broker"), 1200)],
+    "broker": [
+        Part(
+            "broker",
+            "over RabbitMQ",
+            [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest("broker", "-m", "broker")],
+            1200,
+        ),
+    ],
+}
+
+
+def main(names: Sequence[str]) -> int:
+    """Runs the named groups of parts (none: all), prints the table. 0 all passed, 1 something failed, 64 usage."""
+    if unknown := [name for name in names if name not in PARTS]:
+        print(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 64
+    shutil.rmtree(_RESULTS, ignore_errors=True)
+    _RESULTS.mkdir(parents=True)
+    chosen = [part for name, parts in PARTS.items() if not names or name in names for part in parts]
+    outcomes: list[Outcome] = []
+    try:
+        outcomes.extend(_run(part) for part in chosen)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    if (coverage := _coverage_outcome()) is not None:
+        outcomes.append(coverage)
+    _print_table(outcomes)
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+def _run(part: Part) -> Outcome:
+    print(f"\n== {part.name}: {part.caption}", flush=True)
+    started_at = time.monotonic()
+    environment = os.environ | {SUMMARY_VARIABLE: str(_lines_file(part))}
+    process = subprocess.Popen(list(part.command), cwd=_ROOT, env=environment, start_new_session=True)
+    try:
+        code = process.wait(timeout=part.within_s)
+        problem = "" if code == 0 else f"exit code {code}"
+    except subprocess.TimeoutExpired:
+        code, problem = -1, f"not done after {part.within_s} s"
+    finally:
+        _end_group(process)
+    counts = _counts(part)
+    if code == _NO_TESTS_SELECTED and not counts.get("tests"):
+        problem, counts = "", {"passed": 0}
+    words = [f"{number:,} {kind}" for kind, number in counts.items() if number or kind == "passed"]
+    details = "; ".join(filter(None, [", ".join(words), problem])) or "clean"
+    return Outcome(part, not problem, time.monotonic() - started_at, details)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Nothing that a part started survives it: first asked, then made to end."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _lines_file(part: Part) -> Path:
+    return _RESULTS / f"{part.name}.lines"
+
+
+def _counts(part: Part) -> dict[str, int]:
+    """How many tests passed, failed and were skipped, from the file that pytest wrote; {} if there is none."""
+    try:
+        suites = ET.parse(_RESULTS / f"{part.name}.xml").getroot().iter("testsuite")
+    except (OSError, ET.ParseError):
+        return {}
+    total = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    for suite in suites:
+        for kind in total:
+            total[kind] += int(suite.get(kind, "0"))
+    failed = total["failures"] + total["errors"]
+    return {"passed": total["tests"] - failed - total["skipped"], "failed": failed, "skipped": total["skipped"]}
+
+
+def _coverage_outcome() -> Outcome | None:
+    """Branch coverage of the cores against the floor; None if it was not measured."""
+    file = _RESULTS / "coverage.json"
+    if not file.exists():
+        return None
+    totals = json.loads(file.read_text(encoding="utf-8"))["totals"]
+    branches = totals.get("num_branches", 0)
+    percent = 100.0 * totals.get("covered_branches", 0) / branches if branches else 100.0
+    details = f"{percent:.1f} % of {branches:,} branches, {totals['percent_covered']:.1f} % with statements"
+    part = Part("coverage", f"branches of the cores, at least {_BRANCH_COVERAGE_MIN_PERCENT} %", [], 0)
+    return Outcome(part, percent >= _BRANCH_COVERAGE_MIN_PERCENT, 0.0, details)
+
+
+def _print_table(outcomes: Sequence[Outcome]) -> None:
+    print("\n== what was covered")
+    for outcome in outcomes:
+        mark = "ok  " if outcome.passed else "FAIL"
+        seconds = f"{outcome.seconds:5.0f} s" if outcome.seconds else " " * 7
+        print(f"{mark} {outcome.part.name:9}{seconds}  {outcome.part.caption:42} {outcome.details}")
+        lines = _lines_file(outcome.part)
+        if lines.exists():
+            for line in lines.read_text(encoding="utf-8").splitlines():
+                print(f"{'':21} - {line}")
+    failed = [outcome.part.name for outcome in outcomes if not outcome.passed]
+    print(f"failed: {', '.join(failed)}" if failed else "all passed")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
