@@ -1,0 +1,91 @@
+"""Broker URLs, read once and without guessing: what kombu, py-amqp and pika are given as plain values.
+
+    amqp://user:password@host:5672/vhost                 RabbitMQ
+    amqps://host/vhost?cacertfile=ca.pem&certfile=…      RabbitMQ over TLS; chain and host name are verified
+    amqp://a/orders;amqp://b/orders                      one after the other, when the first does not answer
+    embedded://name                                      the broker of this process with this name
+
+The query knows RabbitMQ's own names cacertfile, certfile and keyfile. A missing or empty virtual host is ``/``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from brokerha.model.errors import ConfigurationError
+
+EMBEDDED_SCHEME = "embedded"
+_PORTS = {"amqp": 5672, "amqps": 5671}
+_TLS_FILES = ("cacertfile", "certfile", "keyfile")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One broker, one virtual host, one user."""
+
+    scheme: str
+    host: str
+    port: int
+    vhost: str
+    user: str
+    password: str = field(repr=False)
+    tls_files: dict[str, str] = field(default_factory=dict)
+    """Some of ``cacertfile``, ``certfile``, ``keyfile``, with their paths."""
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.scheme == "amqps"
+
+    def __str__(self) -> str:
+        """Where it is, without the password: for reasons and logs."""
+        return f"{self.scheme}://{self.user}@{self.host}:{self.port} vhost {self.vhost!r}"
+
+
+def is_embedded(url: str) -> bool:
+    """Whether the URL names a broker of this process."""
+    return url.startswith(f"{EMBEDDED_SCHEME}://")
+
+
+def embedded_name(url: str) -> str:
+    """Name of the broker of this process; ``default`` when the URL has none."""
+    return urlsplit(url).netloc or "default"
+
+
+def parse_addresses(url: str) -> tuple[Address, ...]:
+    """The brokers of an AMQP URL, in its order. Raises ConfigurationError."""
+    return tuple(_parse(each.strip()) for each in url.split(";") if each.strip()) or (_parse(url),)
+
+
+def _parse(url: str) -> Address:
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS:
+        raise ConfigurationError(f"broker URL {_shown(url)!r}: write amqp://…, amqps://… or embedded://…")
+    try:
+        port = parts.port or _PORTS[parts.scheme]
+    except ValueError:
+        raise ConfigurationError(f"broker URL {_shown(url)!r}: the port is no number below 65536") from None
+    if not parts.hostname:
+        raise ConfigurationError(f"broker URL {_shown(url)!r}: there is no host in it")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(options.keys() - set(_TLS_FILES))
+    if unknown:
+        raise ConfigurationError(
+            f"broker URL {_shown(url)!r}: unknown {unknown[0]!r}; known are {', '.join(_TLS_FILES)}"
+        )
+    return Address(
+        parts.scheme,
+        parts.hostname,
+        port,
+        unquote(parts.path.removeprefix("/")) or "/",
+        unquote(parts.username or "guest"),
+        unquote(parts.password or "guest"),
+        options,
+    )
+
+
+def _shown(url: str) -> str:
+    """The URL without what may be a password."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://…@{rest.rpartition('@')[2]}" if "@" in rest else url

@@ -1,0 +1,74 @@
+"""Limits and times of a node's transport: one frozen struct, each field with its unit and its reason.
+
+A number that is not here is not a choice: names are in topology.py, sizes of queues in the broker too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brokerha.model.errors import ConfigurationError
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimit:
+    """How much may wait in one lane of an inbox or outbox: whichever is reached first."""
+
+    messages: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransportConfig:
+    """See each field; `check` says what must hold between them."""
+
+    heartbeat_s: int = 15
+    """A peer that says nothing is given up after twice this time. RabbitMQ advises against less than 5."""
+    connect_timeout_s: float = 5.0
+    """For the TCP connection, and for each answer while it is opened."""
+    tcp_user_timeout_ms: int = 20_000
+    """Sent bytes that the other kernel does not take: py-amqp's own second would cut links that are only slow."""
+    retry_first_ms: int = 50
+    """First pause after a lost connection; doubles up to ``retry_most_ms``, each with jitter."""
+    retry_most_ms: int = 2_000
+    """Longest pause: how long a node may take to notice that the broker is back."""
+    confirm_timeout_s: float = 30.0
+    """A message that is not confirmed so long, while nothing is blocked, is a reason to connect anew."""
+    redeclare_quiet_ms: int = 1_500
+    """A sync inbox that is silent so long may have lost its binding: exchanges and queues are declared again."""
+    redeclare_every_ms: int = 5_000
+    """They are declared again after this time in any case, for the queues that are silent by nature."""
+    stale_after_ms: int = 1_000
+    """Messages to nodes that waited longer for a lost broker are dropped: the protocol has newer ones by then."""
+
+    prefetch_sync: int = 1_000
+    prefetch_data: int = 256
+    prefetch_clients: int = 128
+    """Unsettled messages of apps, for each of their queues: what comes again after a crash, and what lies in memory."""
+
+    inbox_sync: LaneLimit = LaneLimit(10_000, 32 * MEBIBYTE)
+    inbox_data: LaneLimit = LaneLimit(10_000, 64 * MEBIBYTE)
+    """Above it messages stay unacknowledged, so that prefetch stops the broker."""
+
+    outbox_sync: LaneLimit = LaneLimit(10_000, 32 * MEBIBYTE)
+    outbox_data: LaneLimit = LaneLimit(10_000, 128 * MEBIBYTE)
+    outbox_replies: LaneLimit = LaneLimit(20_000, 128 * MEBIBYTE)
+    outbox_firm: LaneLimit = LaneLimit(10_000, 64 * MEBIBYTE)
+    """Rejected messages and changes: repeated until they are confirmed."""
+
+    window_messages: int = 1_000
+    window_bytes: int = 8 * MEBIBYTE
+    """Published and not confirmed yet. More hides a slow broker; less leaves the wire idle."""
+
+    def check(self) -> None:
+        """Raise ConfigurationError when two values cannot both be meant."""
+        if self.heartbeat_s < 2:
+            raise ConfigurationError("heartbeat_s must be at least 2")
+        if not 0 < self.retry_first_ms <= self.retry_most_ms:
+            raise ConfigurationError("retry_first_ms must be above 0 and not above retry_most_ms")
+        if min(self.prefetch_sync, self.prefetch_data, self.prefetch_clients) < 1:
+            raise ConfigurationError("a prefetch of 0 would mean no limit")
+        if min(self.window_messages, self.window_bytes) < 1:
+            raise ConfigurationError("the window must let one message through")

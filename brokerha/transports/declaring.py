@@ -1,0 +1,42 @@
+"""Declares what topology.py lists, through any channel that kombu gives: RabbitMQ's or the in-process one.
+
+Declaring is idempotent, and every node declares everything that it publishes to or reads from, again and again: so it
+does not matter who starts first, nor what was deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brokerha.transports.parcels import CLIENT_LANE, DATA_LANE, SYNC_LANE
+from brokerha.transports.topology import DATA_KIND, DEFAULT_EXCHANGE, READS_KIND, SYNC_KIND, WRITES_KIND, Topology
+
+LANE_OF_KIND = {
+    SYNC_KIND: SYNC_LANE,
+    DATA_KIND: DATA_LANE,
+    WRITES_KIND: CLIENT_LANE,
+    READS_KIND: CLIENT_LANE,
+}
+"""Through which lane of the inbox the messages of a queue reach the loop."""
+
+
+def declare(channel: Any, topology: Topology, *, nowait: bool = False) -> None:
+    """Declare exchanges, queues and bindings; what is there stays.
+
+    Raises AMQPError when the broker refuses. With ``nowait`` a refusal closes the channel a little later instead.
+    """
+    for exchange in topology.exchanges:
+        channel.exchange_declare(
+            exchange=exchange.name, type=exchange.kind, durable=True, auto_delete=False, nowait=nowait
+        )
+    for row in topology.queues:
+        channel.queue_declare(
+            queue=row.name,
+            durable=True,
+            exclusive=False,
+            auto_delete=False,
+            nowait=nowait,
+            arguments=dict(row.arguments),
+        )
+        if row.exchange != DEFAULT_EXCHANGE:
+            channel.queue_bind(queue=row.name, exchange=row.exchange, routing_key=row.key, nowait=nowait)

@@ -1,0 +1,197 @@
+"""ports.Transport through kombu; the URL chooses the broker.
+
+    amqp://…, amqps://…    RabbitMQ        threads for reading and writing, confirms, reconnects (threaded_link.py)
+    embedded://<name>      this process    no threads (direct_link.py)
+
+| | RabbitMQ | in-process |
+|---|---|---|
+| order within one sender and channel | kept, except across a reconnect | kept |
+| message to a node without a queue | returned, counted | returned, counted |
+| full queue | drops its oldest; nobody is told | drops its oldest; the sender counts it |
+| full outbox | drops its oldest, counted | there is none |
+| message of an app that was not settled | comes again, marked | comes again, marked |
+| confirmations | pipelined, in a bounded window | immediate |
+
+This module turns messages into publications and arrivals into messages, and counts what it cannot use: an envelope of
+another cluster, or bytes that are none. It never looks into a message of an app.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from brokerha.model.codec import decode_envelope, encode_envelope
+from brokerha.model.errors import ProtocolError
+from brokerha.model.ids import NodeId
+from brokerha.model.messages import SYNC, Envelope, Outgoing
+from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
+from brokerha.transports.addresses import is_embedded, parse_addresses
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.direct_link import DirectLink
+from brokerha.transports.link import Link
+from brokerha.transports.parcels import (
+    CLIENT_LANE,
+    DATA_LANE,
+    FIRM_LANE,
+    REPLY_LANE,
+    SYNC_LANE,
+    Arrival,
+    Counters,
+    Publication,
+)
+from brokerha.transports.threaded_link import ThreadedLink
+from brokerha.transports.topology import (
+    DATA_EXCHANGE,
+    DEFAULT_EXCHANGE,
+    REASON_HEADER,
+    REJECTED_EXCHANGE,
+    SYNC_EXCHANGE,
+)
+
+ENVELOPE_TYPE = "application/vnd.brokerha.envelope+msgpack"
+_TRANSIENT = 1
+_PERSISTENT = 2
+_REASON_LIMIT = 1000
+
+
+class KombuTransport:
+    """One node's connection to the others; see ports.Transport for what each method promises."""
+
+    def __init__(
+        self,
+        url: str,
+        cluster: str,
+        node: NodeId,
+        incarnation: int,
+        role: str,
+        config: TransportConfig | None = None,
+    ) -> None:
+        """Start connecting. Raises ConfigurationError for a URL or limits that cannot be meant; waits for no broker."""
+        self._cluster = cluster
+        self._node = node
+        self._incarnation = incarnation
+        self._config = config or TransportConfig()
+        self._config.check()
+        self._counters = Counters()
+        self._link: Link
+        if is_embedded(url):
+            self._link = DirectLink(url, node, role, self._config, self._counters)
+        else:
+            self._link = ThreadedLink(parse_addresses(url), node, role, self._config, self._counters)
+
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Queue messages for publishing."""
+        now_s = time.monotonic()
+        self._link.publish([self._publication(each, now_s) for each in outgoing])
+
+    def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
+        """Up to ``limit`` messages, sync first; see the port."""
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        while True:
+            arrivals = self._link.take(limit, max(0.0, deadline_s - time.monotonic()))
+            messages = [message for message in map(self._message, arrivals) if message is not None]
+            # What is no use to anybody must not end the wait; an empty take means woken, or out of time.
+            if messages or not arrivals:
+                self._counters.add("received", len(messages))
+                return messages
+
+    def wake(self) -> None:
+        """Make a waiting `receive` return at once."""
+        self._link.wake()
+
+    def reply(self, replies: Sequence[ClientReply]) -> None:
+        """Queue answers to apps; one without an address is left out."""
+        now_s = time.monotonic()
+        self._link.publish([_reply(each, now_s) for each in replies if each.reply_to])
+
+    def settle(self, messages: Sequence[ClientMessage]) -> None:
+        """Acknowledge messages of apps."""
+        self._link.settle([message.tag for message in messages])
+
+    def reject(self, message: ClientMessage, reason: str) -> None:
+        """Move a message of an app to ``brokerha.rejected``; it is settled once it is confirmed there."""
+        self._counters.add("rejected")
+        self._link.publish([self._rejected(message, reason)])
+
+    def status(self) -> TransportStatus:
+        """State, reason, outbox and counters."""
+        state, reason = self._link.state()
+        return TransportStatus(state, reason, self._link.waiting(), self._counters.read())
+
+    def close(self, timeout_ms: int = 5000) -> None:
+        """Publish what waits, then disconnect."""
+        self._link.close(timeout_ms / 1000)
+
+    def _publication(self, outgoing: Outgoing, now_s: float) -> Publication:
+        message = outgoing.message
+        is_sync = message.CHANNEL == SYNC
+        return Publication(
+            lane=SYNC_LANE if is_sync else DATA_LANE,
+            exchange=SYNC_EXCHANGE if is_sync else DATA_EXCHANGE,
+            routing_key=outgoing.to,
+            body=encode_envelope(self._cluster, self._node, self._incarnation, message),
+            properties={
+                "content_type": ENVELOPE_TYPE,
+                "delivery_mode": _TRANSIENT,
+                "type": type(message).__name__,
+            },
+            queued_s=now_s,
+        )
+
+    def _rejected(self, message: ClientMessage, reason: str) -> Publication:
+        origin = {
+            REASON_HEADER: reason[:_REASON_LIMIT],
+            "brokerha-node": self._node,
+            "brokerha-exchange": message.exchange,
+        }
+        properties: dict[str, Any] = {
+            "content_type": message.content_type or None,
+            "delivery_mode": _PERSISTENT,
+            "message_id": message.message_id or None,
+            "correlation_id": message.correlation_id or None,
+            "reply_to": message.reply_to or None,
+            "application_headers": {**message.headers, **origin},
+        }
+        known = {name: value for name, value in properties.items() if value is not None}
+        return Publication(
+            FIRM_LANE, REJECTED_EXCHANGE, "", message.body, known, settles=message.tag, queued_s=time.monotonic()
+        )
+
+    def _message(self, arrival: Arrival) -> Envelope | ClientMessage | None:
+        if arrival.lane == CLIENT_LANE:
+            return _client_message(arrival)
+        try:
+            envelope = decode_envelope(arrival.body)
+        except ProtocolError:
+            self._counters.add("undecodable")
+            return None
+        if envelope.cluster != self._cluster:
+            self._counters.add("foreign_cluster")
+            return None
+        return envelope
+
+
+def _client_message(arrival: Arrival) -> ClientMessage:
+    properties = arrival.properties
+    return ClientMessage(
+        tag=arrival.tag,
+        body=arrival.body,
+        content_type=properties.get("content_type") or "",
+        message_id=properties.get("message_id") or "",
+        reply_to=properties.get("reply_to") or "",
+        correlation_id=properties.get("correlation_id") or "",
+        exchange=arrival.exchange,
+        redelivered=arrival.redelivered,
+        headers=dict(properties.get("application_headers") or {}),
+    )
+
+
+def _reply(reply: ClientReply, now_s: float) -> Publication:
+    properties: dict[str, Any] = {"content_type": reply.content_type, "delivery_mode": _TRANSIENT}
+    if reply.correlation_id:
+        properties["correlation_id"] = reply.correlation_id
+    if reply.headers:
+        properties["application_headers"] = dict(reply.headers)
+    return Publication(REPLY_LANE, DEFAULT_EXCHANGE, reply.reply_to, reply.body, properties, queued_s=now_s)

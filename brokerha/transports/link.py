@@ -1,0 +1,87 @@
+"""A link carries labelled bytes between one node and its broker: what differs between the two kinds of broker.
+
+    KombuTransport ── Link ─┬─ ThreadedLink   RabbitMQ: a reader and a writer thread, each with its own connection
+                            └─ DirectLink     in-process: no thread; everything happens in the calls of the loop
+
+`LinkState` is what the threads of a link tell about themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from typing import Protocol
+
+from brokerha.model.states import BLOCKED, WAITING_FOR_BROKER
+from brokerha.transports.parcels import Arrival, ClientTag, Publication
+
+CONNECTED = "connected"
+
+
+class Link(Protocol):
+    """Used by one thread, except `wake`, `state` and `waiting`."""
+
+    def publish(self, publications: Sequence[Publication]) -> None:
+        """Hand over publications; never blocks."""
+
+    def take(self, limit: int, timeout_s: float) -> list[Arrival]:
+        """Up to ``limit`` arrivals, sync first, waiting at most ``timeout_s`` for the first one or for `wake`."""
+
+    def wake(self) -> None:
+        """Make a waiting `take` return at once."""
+
+    def settle(self, tags: Iterable[ClientTag]) -> None:
+        """Acknowledge messages of apps."""
+
+    def state(self) -> tuple[str, str]:
+        """State word and reason."""
+
+    def waiting(self) -> int:
+        """How many publications wait to be published."""
+
+    def close(self, timeout_s: float) -> None:
+        """Publish what waits as far as the time allows, then disconnect. Idempotent."""
+
+
+class LinkState:
+    """Who of a link's connections is up, and why not; callable from any thread."""
+
+    def __init__(self, directions: Sequence[str]) -> None:
+        self._lock = Lock()
+        self._down = dict.fromkeys(directions, "not connected yet")
+        """Reasons of connections that are down, by direction."""
+        self._blocked: dict[str, str] = {}
+
+    def up(self, direction: str) -> None:
+        """The connection works."""
+        with self._lock:
+            self._down.pop(direction, None)
+
+    def down(self, direction: str, reason: str) -> None:
+        """The connection is lost, or could not be opened."""
+        with self._lock:
+            self._down[direction] = reason
+            self._blocked.pop(direction, None)
+
+    def block(self, direction: str, reason: str) -> None:
+        """The broker takes no publications on this connection now."""
+        with self._lock:
+            self._blocked[direction] = reason
+
+    def unblock(self, direction: str) -> None:
+        """The broker takes publications again."""
+        with self._lock:
+            self._blocked.pop(direction, None)
+
+    def is_blocked(self) -> bool:
+        """Whether the broker takes no publications now."""
+        return bool(self._blocked)
+
+    def read(self) -> tuple[str, str]:
+        """State word and reason."""
+        with self._lock:
+            for reason in self._down.values():
+                return WAITING_FOR_BROKER, reason
+            for reason in self._blocked.values():
+                return BLOCKED, reason
+            return CONNECTED, ""

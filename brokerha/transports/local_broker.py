@@ -1,0 +1,264 @@
+"""A message broker inside this process: exchanges, queues and bindings of one embedded cluster.
+
+It does what brokerha needs of RabbitMQ and nothing else: direct, fanout and default exchanges, bounded queues that drop
+their oldest message or refuse a new one, messages that come back in their order when their reader is gone, and word to
+the readers when a queue is deleted. It keeps nothing on disk and runs no thread: whoever publishes rings the bells of
+the connections that read the queue, and a reader waits for its bell.
+
+    publish("brokerha.sync", "m2", message) ──> queue brokerha.m2.sync ──> bell of m2's connection
+
+Each cluster name has a broker of its own (`enter`), which is gone when the last connection has left (`leave`): two
+embedded clusters in one process never see each other.
+
+Invariants: everything happens under the broker's one lock, which is never held while anybody waits or is called back;
+a message is in one queue, or with one reader, or gone. Ages (x-message-ttl) are not watched: an embedded cluster has no
+node that is away while its messages pile up beyond the limits of the queue.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kombu.exceptions import ChannelError
+
+from brokerha.model.invariants import invariant
+
+_NOT_FOUND = 404
+_UNLIMITED = 1 << 62
+
+Bell = threading.Condition
+"""Rung when there may be something to read; made on the broker's lock."""
+
+
+class LocalMessage(NamedTuple):
+    """A message as it lies in a queue."""
+
+    number: int
+    """Place among all messages of the broker: what was taken goes back in this order."""
+    body: bytes
+    properties: dict[str, Any]
+    exchange: str
+    routing_key: str
+    redelivered: bool = False
+
+
+class Published(NamedTuple):
+    """What became of a published message, in numbers of queues and of messages."""
+
+    routed: int
+    refused: int
+    """Queues that were full and refuse (x-overflow: reject-publish)."""
+    dropped: int
+    """Older messages that had to give way (x-overflow: drop-head)."""
+
+
+class LocalQueue:
+    """A bounded queue; its broker holds the lock around every call."""
+
+    def __init__(self, name: str, arguments: Mapping[str, Any]) -> None:
+        self.name = name
+        self.ready: deque[LocalMessage] = deque()
+        self.bells: list[Bell] = []
+        self._size_bytes = 0
+        self._most_messages = int(arguments.get("x-max-length", _UNLIMITED))
+        self._most_bytes = int(arguments.get("x-max-length-bytes", _UNLIMITED))
+        self._refuses = arguments.get("x-overflow", "drop-head") == "reject-publish"
+
+    def put(self, message: LocalMessage) -> int | None:
+        """Add a message; return how many older ones were dropped for it, or None when it was refused."""
+        if self._refuses and self._is_over(1, len(message.body)):
+            return None
+        self.ready.append(message)
+        self._size_bytes += len(message.body)
+        dropped = 0
+        while self._is_over(0, 0) and len(self.ready) > 1:
+            self._size_bytes -= len(self.ready.popleft().body)
+            dropped += 1
+        for bell in self.bells:
+            bell.notify_all()
+        return dropped
+
+    def take(self) -> LocalMessage | None:
+        """Remove and return the oldest message."""
+        if not self.ready:
+            return None
+        message = self.ready.popleft()
+        self._size_bytes -= len(message.body)
+        return message
+
+    def give_back(self, messages: Iterable[LocalMessage]) -> None:
+        """Put messages that were taken back to their places; the limit does not count for them."""
+        returned = [message._replace(redelivered=True) for message in messages]
+        self._size_bytes += sum(len(message.body) for message in returned)
+        self.ready = deque(sorted([*returned, *self.ready], key=lambda message: message.number))
+        for bell in self.bells:
+            bell.notify_all()
+
+    def purge(self) -> int:
+        """Drop what is ready; return how many messages that were."""
+        count = len(self.ready)
+        self.ready.clear()
+        self._size_bytes = 0
+        return count
+
+    def _is_over(self, more_messages: int, more_bytes: int) -> bool:
+        return len(self.ready) + more_messages > self._most_messages or self._size_bytes + more_bytes > self._most_bytes
+
+
+class LocalBroker:
+    """The exchanges and queues of one namespace; callable from any thread."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock = threading.RLock()
+        self.connections = 0
+        self._published = 0
+        self._kinds: dict[str, str] = {}
+        self._routes: dict[tuple[str, str], list[str]] = {}
+        """Queue names by (exchange, key); a fanout exchange has the one key ``""``."""
+        self._queues: dict[str, LocalQueue] = {}
+
+    def declare_exchange(self, name: str, kind: str) -> None:
+        """Make an exchange unless it is there."""
+        with self.lock:
+            known = self._kinds.setdefault(name, kind)
+            invariant(known == kind, "an exchange keeps its kind", exchange=name, known=known, asked=kind)
+
+    def delete_exchange(self, name: str) -> None:
+        """Remove an exchange with its bindings."""
+        with self.lock:
+            self._kinds.pop(name, None)
+            self._routes = {route: queues for route, queues in self._routes.items() if route[0] != name}
+
+    def declare_queue(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Make a queue unless it is there."""
+        with self.lock:
+            if name not in self._queues:
+                self._queues[name] = LocalQueue(name, arguments)
+
+    def bind(self, queue: str, exchange: str, key: str) -> None:
+        """Let an exchange route a key to a queue. Raises ChannelError when either is missing."""
+        with self.lock:
+            self._queue(queue)
+            kind = self._kind(exchange)
+            invariant(kind in {"direct", "fanout"}, "in-process exchanges are direct or fanout", kind=kind)
+            queues = self._routes.setdefault((exchange, "" if kind == "fanout" else key), [])
+            if queue not in queues:
+                queues.append(queue)
+
+    def delete_queue(self, name: str) -> None:
+        """Remove a queue with its messages and bindings, and ring its readers."""
+        with self.lock:
+            queue = self._queues.pop(name, None)
+            for queues in self._routes.values():
+                if name in queues:
+                    queues.remove(name)
+            for bell in queue.bells if queue else ():
+                bell.notify_all()
+
+    def has_queue(self, name: str) -> bool:
+        """Whether the queue exists."""
+        with self.lock:
+            return name in self._queues
+
+    def has_ready(self, name: str) -> bool:
+        """Whether a reader of the queue has something to do: a message, or to learn that the queue is gone."""
+        with self.lock:
+            queue = self._queues.get(name)
+            return queue is None or bool(queue.ready)
+
+    def size(self, name: str) -> int:
+        """How many messages are ready in a queue. Raises ChannelError when it is missing."""
+        with self.lock:
+            return len(self._queue(name).ready)
+
+    def purge(self, name: str) -> int:
+        """Drop what is ready in a queue, and say how many messages. Raises ChannelError when it is missing."""
+        with self.lock:
+            return self._queue(name).purge()
+
+    def publish(self, exchange: str, key: str, body: bytes, properties: dict[str, Any]) -> Published:
+        """Route a message to its queues. Raises ChannelError when the exchange is missing, as RabbitMQ does."""
+        with self.lock:
+            self._published += 1
+            message = LocalMessage(self._published, body, properties, exchange, key)
+            routed = refused = dropped = 0
+            for name in self._route(exchange, key):
+                outcome = self._queues[name].put(message)
+                if outcome is None:
+                    refused += 1
+                else:
+                    routed += 1
+                    dropped += outcome
+            return Published(routed, refused, dropped)
+
+    def subscribe(self, name: str, bell: Bell) -> None:
+        """Ring this bell whenever the queue gets a message. Raises ChannelError when it is missing."""
+        with self.lock:
+            self._queue(name).bells.append(bell)
+
+    def unsubscribe(self, name: str, bell: Bell) -> None:
+        """The opposite of `subscribe`; harmless when the queue is gone."""
+        with self.lock:
+            queue = self._queues.get(name)
+            if queue is not None and bell in queue.bells:
+                queue.bells.remove(bell)
+
+    def take(self, name: str) -> LocalMessage | None:
+        """Take the oldest ready message of a queue, if there are both."""
+        with self.lock:
+            queue = self._queues.get(name)
+            return queue.take() if queue is not None else None
+
+    def give_back(self, name: str, messages: Iterable[LocalMessage]) -> None:
+        """Bring back what was taken and not settled; harmless when the queue is gone."""
+        with self.lock:
+            queue = self._queues.get(name)
+            if queue is not None:
+                queue.give_back(messages)
+
+    def _route(self, exchange: str, key: str) -> list[str]:
+        if not exchange:
+            return [key] if key in self._queues else []
+        return self._routes.get((exchange, "" if self._kind(exchange) == "fanout" else key), [])
+
+    def _kind(self, exchange: str) -> str:
+        try:
+            return self._kinds[exchange]
+        except KeyError:
+            raise ChannelError(f"NOT_FOUND - no exchange {exchange!r}", (60, 40), _NOT_FOUND) from None
+
+    def _queue(self, name: str) -> LocalQueue:
+        try:
+            return self._queues[name]
+        except KeyError:
+            raise ChannelError(f"NOT_FOUND - no queue {name!r}", (50, 10), _NOT_FOUND) from None
+
+
+_namespaces: dict[str, LocalBroker] = {}
+_namespaces_lock = threading.Lock()
+
+
+def enter(name: str) -> LocalBroker:
+    """The broker of a namespace, made when it is not there; each call needs one `leave`."""
+    with _namespaces_lock:
+        broker = _namespaces.setdefault(name, LocalBroker(name))
+        broker.connections += 1
+        return broker
+
+
+def leave(broker: LocalBroker) -> None:
+    """Give up a broker; the last to leave takes its queues along."""
+    with _namespaces_lock:
+        broker.connections -= 1
+        if broker.connections == 0:
+            del _namespaces[broker.name]
+
+
+def namespaces() -> list[str]:
+    """Names of the brokers that are in use now."""
+    with _namespaces_lock:
+        return sorted(_namespaces)

@@ -1,0 +1,88 @@
+"""What travels between the port and the wire: a publication on its way out, an arrival on its way in.
+
+Both are bytes with a label, before encoding ends and after decoding begins: the threads that talk to a broker move
+them and look at nothing but the label.
+
+    Outgoing, ClientReply, … ─ kombu_transport.py ─> Publication ─ outbox ─> broker
+    broker ─ inbox ─> Arrival ─ kombu_transport.py ─> Envelope, ClientMessage
+
+A **lane** is a kind of traffic with its own limit; lanes are listed in the order in which they are served, so that the
+small messages of the protocol never wait for bulk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, NamedTuple
+
+SYNC_LANE = "sync"
+DATA_LANE = "data"
+CLIENT_LANE = "client"
+REPLY_LANE = "reply"
+FIRM_LANE = "firm"
+"""Repeated until the broker has confirmed them: rejected messages, changes."""
+
+ARRIVAL_LANES = (SYNC_LANE, DATA_LANE, CLIENT_LANE)
+PUBLICATION_LANES = (SYNC_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE)
+
+
+class ClientTag(NamedTuple):
+    """Handle of an unsettled message of an app."""
+
+    generation: int
+    """Number of the connection it came through; on another one its delivery tag means nothing."""
+    delivery_tag: int
+
+
+class Arrival(NamedTuple):
+    """A message that was delivered to this node."""
+
+    lane: str
+    tag: ClientTag
+    body: bytes
+    properties: dict[str, Any]
+    exchange: str
+    redelivered: bool
+
+
+@dataclass(slots=True)
+class Publication:
+    """A message to be published; its label decides what happens when that fails."""
+
+    lane: str
+    exchange: str
+    routing_key: str
+    body: bytes
+    properties: dict[str, Any] = field(default_factory=dict)
+    settles: ClientTag | None = None
+    """Message of an app that is settled once this publication is confirmed."""
+    queued_s: float = 0.0
+    """Monotonic time at which it was queued."""
+
+
+def arrival_of(raw: Any, lane: str, generation: int) -> Arrival:
+    """Label a message as py-amqp (or the in-process transport) delivered it."""
+    info = raw.delivery_info
+    tag = ClientTag(generation, info["delivery_tag"])
+    # py-amqp gives an empty str for an empty body.
+    return Arrival(lane, tag, raw.body or b"", raw.properties, info["exchange"], info["redelivered"])
+
+
+class Counters:
+    """Monotone counts by name; callable from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count ``count`` more."""
+        with self._lock:
+            self._counts[name] += count
+
+    def read(self) -> dict[str, int]:
+        """A copy of all counts."""
+        with self._lock:
+            return dict(self._counts)

@@ -1,0 +1,114 @@
+"""Connections to RabbitMQ through kombu and py-amqp: opened with names and limits, and explained when lost.
+
+    kombu.Connection ── RabbitTransport ── RabbitConnection (py-amqp) ── FrameSocket
+                                               └── RabbitChannel
+
+What differs from kombu's own ``amqp`` transport: the socket (frame_socket.py); a publication does not read from the
+socket first, because the owning thread reads it anyway, once in each turn; TLS verifies the host name; and nothing
+connects anew behind our back: who owns the connection decides (connection_thread.py).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from amqp import spec
+from amqp.exceptions import AccessRefused, AMQPError, NotAllowed
+from kombu import Connection
+from kombu.transport import pyamqp
+
+from brokerha.transports.addresses import Address
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.frame_socket import TcpFrameSocket, TlsFrameSocket
+
+_PUBLISH_ARGUMENTS = "Bssbb"
+
+
+class RabbitChannel(pyamqp.Channel):
+    """A channel whose publications are only written; confirmations, returns and refusals come as events."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.auto_decode = False
+        # py-amqp sets a confirming version on the instance if asked to; ours is the class's.
+        self.basic_publish = self._publish
+
+    def _publish(
+        self, message: Any, exchange: str = "", routing_key: str = "", *, mandatory: bool = False, **_options: Any
+    ) -> None:
+        self.send_method(spec.Basic.Publish, _PUBLISH_ARGUMENTS, (0, exchange, routing_key, mandatory, False), message)
+
+
+class RabbitConnection(pyamqp.Connection):
+    """A py-amqp connection over a FrameSocket."""
+
+    Channel = RabbitChannel
+
+    def Transport(self, host: str, connect_timeout: float, ssl: Any = False, **options: Any) -> Any:  # noqa: FBT002, N802
+        """The socket; py-amqp asks for it under this name."""
+        made = TlsFrameSocket if ssl else TcpFrameSocket
+        frame_socket = made(host, connect_timeout=connect_timeout, ssl=ssl, **options)
+        frame_socket.answer_timeout_s = connect_timeout
+        return frame_socket
+
+
+class RabbitTransport(pyamqp.Transport):
+    """What kombu is given as its transport."""
+
+    Connection = RabbitConnection
+
+
+def open_connection(
+    address: Address,
+    name: str,
+    config: TransportConfig,
+    on_blocked: Callable[[str], None] | None = None,
+    on_unblocked: Callable[[], None] | None = None,
+) -> Connection:
+    """Connect; ``name`` shows in the dashboard. Raises OSError or AMQPError after one attempt."""
+    connection = Connection(
+        hostname=address.host,
+        port=address.port,
+        userid=address.user,
+        password=address.password,
+        virtual_host=address.vhost,
+        transport=RabbitTransport,
+        ssl=_tls_options(address),
+        heartbeat=config.heartbeat_s,
+        connect_timeout=config.connect_timeout_s,
+        transport_options={
+            "client_properties": {"connection_name": name},
+            "socket_settings": {socket.TCP_USER_TIMEOUT: config.tcp_user_timeout_ms},
+            "on_blocked": on_blocked,
+            "on_unblocked": on_unblocked,
+        },
+    )
+    connection.ensure_connection(max_retries=0, reraise_as_library_errors=False)
+    return connection
+
+
+def explain(error: BaseException, address: Address) -> str:
+    """Why there is no connection, in words for the status of the node."""
+    if isinstance(error, ConnectionRefusedError):
+        return f"nothing listens at {address.host}:{address.port}"
+    if isinstance(error, socket.gaierror):
+        return f"the host name {address.host!r} cannot be resolved"
+    if isinstance(error, TimeoutError):
+        return f"no answer from {address.host}:{address.port}"
+    if isinstance(error, (AccessRefused, NotAllowed)):
+        return f"the broker refuses {address}: {error.reply_text}"
+    if isinstance(error, AMQPError):
+        return f"{error.reply_text or type(error).__name__} ({address.host}:{address.port})"
+    return f"{type(error).__name__}: {error} ({address.host}:{address.port})"
+
+
+def _tls_options(address: Address) -> dict[str, Any] | bool:
+    if not address.is_tls:
+        return False
+    files = {"ca_certs": "cacertfile", "certfile": "certfile", "keyfile": "keyfile"}
+    options = {option: address.tls_files[name] for option, name in files.items() if name in address.tls_files}
+    # py-amqp verifies the host name only when it is told it.
+    return {**options, "cert_reqs": ssl.CERT_REQUIRED, "server_hostname": address.host}

@@ -1,0 +1,132 @@
+"""The writing half of a threaded link: takes from the outbox, publishes in a window, hears what became of it.
+
+    outbox ── take(room) ──> basic.publish, mandatory ──> broker ──> ack, nack, return
+
+| the broker says | message of the protocol | answer to an app | firm: rejected message, change |
+|---|---|---|---|
+| ack | done | done | done; what it settles is settled |
+| nack | counted | counted | published again a second later |
+| return (no queue) | counted | counted | connect anew, which declares the queue, then again |
+| nothing (connection lost) | counted; the protocol repeats it | the same | published again on the next connection |
+
+Invariants: never more than a window is on its way; nothing new is written while the broker is blocked or the socket is
+full; messages of nodes that waited too long for a connection are dropped, not sent.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from amqp.basic_message import Message
+from amqp.exceptions import FrameSyntaxError, RecoverableConnectionError
+from kombu import Connection
+
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.declaring import declare
+from brokerha.transports.link import LinkState
+from brokerha.transports.outbox import Outbox
+from brokerha.transports.parcels import DATA_LANE, FIRM_LANE, SYNC_LANE, ClientTag, Counters, Publication
+from brokerha.transports.topology import DEFAULT_EXCHANGE, REJECTED_EXCHANGE, Topology
+from brokerha.transports.unconfirmed import Unconfirmed
+
+_FAR_S = 3600.0
+_NACK_PAUSE_S = 1.0
+_UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
+"""What py-amqp raises, before it writes anything, for properties that AMQP cannot carry."""
+
+
+class WriterSession:
+    """One connection's writing; fulfils `connection_thread.Session`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        topology: Topology,
+        outbox: Outbox,
+        state: LinkState,
+        settle: Callable[[list[ClientTag]], None],
+        config: TransportConfig,
+        counters: Counters,
+    ) -> None:
+        """Declare everything and switch confirms on. Raises what py-amqp raises."""
+        self._outbox = outbox
+        self._state = state
+        self._settle = settle
+        self._config = config
+        self._counters = counters
+        self._window = Unconfirmed(config.window_messages, config.window_bytes)
+        self._again: list[Publication] = []
+        """Firm publications that were refused, to be put back at `_again_s`."""
+        self._again_s = 0.0
+        self._wire: Any = connection.connection
+        self._frames: Any = self._wire.transport
+        self._channel: Any = connection.channel()
+        declare(self._channel, topology)
+        self._channel.confirm_select()
+        self._channel.events["basic_ack"].add(self._on_ack)
+        self._channel.events["basic_nack"].add(self._on_nack)
+        self._channel.events["basic_return"].add(self._on_return)
+        stale_s = time.monotonic() - config.stale_after_ms / 1000
+        counters.add("stale", sum(outbox.drop_older(lane, stale_s) for lane in (SYNC_LANE, DATA_LANE)))
+
+    def turn(self, now_s: float) -> float:
+        """Publish as much as the window, the socket and the broker allow."""
+        if self._state.is_blocked():
+            self._window.oldest_since_s = now_s
+            return now_s + _FAR_S
+        if self._again and now_s >= self._again_s:
+            self._outbox.put_back(self._again)
+            self._again = []
+        if not self._frames.unsent_bytes:
+            for publication in self._outbox.take(*self._window.room()):
+                self._publish(publication, now_s)
+        if not self._window:
+            return self._again_s if self._again else now_s + _FAR_S
+        deadline_s = self._window.oldest_since_s + self._config.confirm_timeout_s
+        if now_s >= deadline_s:
+            raise RecoverableConnectionError("the broker does not confirm")
+        return min(deadline_s, self._again_s) if self._again else deadline_s
+
+    def is_idle(self) -> bool:
+        """Whether everything was published and confirmed."""
+        return not (self._window or len(self._outbox) or self._again)
+
+    def end(self) -> None:
+        """Put back what must be repeated; the rest is counted."""
+        unconfirmed = self._window.all()
+        firm = [publication for publication in unconfirmed if publication.lane == FIRM_LANE]
+        self._outbox.put_back(firm + self._again)
+        self._counters.add("repeated", len(firm))
+        self._counters.add("unconfirmed", len(unconfirmed) - len(firm))
+
+    def _publish(self, publication: Publication, now_s: float) -> None:
+        message = Message(publication.body, **publication.properties)
+        try:
+            self._channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=True)
+        except _UNSENDABLE:
+            self._counters.add("unsendable")
+            return
+        self._window.add(publication, now_s)
+        self._counters.add("sent")
+
+    def _on_ack(self, number: int, multiple: bool) -> None:
+        confirmed = self._window.confirm(number, multiple=multiple, now_s=time.monotonic())
+        settled = [publication.settles for publication in confirmed if publication.settles is not None]
+        if settled:
+            self._settle(settled)
+
+    def _on_nack(self, number: int, multiple: bool) -> None:
+        now_s = time.monotonic()
+        refused = self._window.confirm(number, multiple=multiple, now_s=now_s)
+        self._counters.add("nacked", len(refused))
+        self._again += [publication for publication in refused if publication.lane == FIRM_LANE]
+        self._again_s = now_s + _NACK_PAUSE_S
+
+    def _on_return(self, _problem: Exception, exchange: str, _key: str, _message: Any) -> None:
+        if exchange == REJECTED_EXCHANGE:
+            # Its confirmation is next in the stream and must not be read: it would pass for success.
+            raise RecoverableConnectionError("the queue for rejected messages is missing")
+        self._counters.add("returned_replies" if exchange == DEFAULT_EXCHANGE else "returned")
