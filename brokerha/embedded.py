@@ -1,0 +1,183 @@
+"""A whole cluster inside your program: the same nodes, the same wire format, no other process.
+
+    with EmbeddedCluster(config) as cluster:
+        db = cluster.client("m1")
+        db.put("prices", b"sku-1", b"9.90")
+
+With ``embedded://`` as broker the nodes talk through an in-process transport; with an AMQP address they talk through that
+broker although they live in one process. Nodes can be stopped and started again one by one, on their own data, which is
+how the demonstration shows that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from brokerha.client import Client
+from brokerha.http import HttpServer, create_app
+from brokerha.model.errors import BrokerhaError, ConfigurationError, NotReady
+from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.requests import UNKNOWN, Reply
+from brokerha.nodes.building import open_master, open_worker
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.worker_node import WorkerNode
+from brokerha.ports.front import Front, ReadOutcome
+
+
+class EmbeddedCluster:
+    """All nodes of a cluster file in this process."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.config = config
+        self.masters: dict[NodeId, MasterNode] = {}
+        self.workers: dict[NodeId, WorkerNode] = {}
+
+    def start(self) -> None:
+        """Start every node; when one cannot start, those that did are stopped and the error is raised."""
+        try:
+            for worker in self.config.workers:
+                self.start_node(worker.id)
+            for master in self.config.masters:
+                self.start_node(master.id)
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_node(self, node_id: NodeId) -> None:
+        """Start one node on its own data; nothing happens when it runs already."""
+        if node_id in self.masters or node_id in self.workers:
+            return
+        if any(master.id == node_id for master in self.config.masters):
+            self.masters[node_id] = open_master(self.config, node_id)
+            self.masters[node_id].start()
+        elif any(worker.id == node_id for worker in self.config.workers):
+            self.workers[node_id] = open_worker(self.config, node_id)
+            self.workers[node_id].start()
+        else:
+            message = f"no master or worker {node_id} in the cluster file"
+            raise ConfigurationError(message)
+
+    def stop_node(self, node_id: NodeId) -> None:
+        """Stop one node; nothing happens when it does not run."""
+        node = self.masters.pop(node_id, None) or self.workers.pop(node_id, None)
+        if node is not None:
+            node.stop()
+
+    def stop(self) -> None:
+        """Stop all nodes, masters first. Idempotent."""
+        for node_id in [*self.masters, *self.workers]:
+            self.stop_node(node_id)
+
+    def __enter__(self) -> EmbeddedCluster:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def client(self, *master_ids: NodeId) -> Client:
+        """A client of these masters (all of them when none is named); the first that can take a write gets it."""
+        return Client(FrontWire(self, master_ids or tuple(m.id for m in self.config.masters)))
+
+    def fronts(self, master_ids: Sequence[NodeId]) -> Iterator[Front]:
+        """Running masters among those named, in that order."""
+        for master_id in master_ids:
+            node = self.masters.get(master_id)
+            if node is not None:
+                yield node
+
+
+class FrontWire:
+    """A Wire that calls the fronts of an embedded cluster directly."""
+
+    RETRY_S = 0.1
+
+    def __init__(self, cluster: EmbeddedCluster, master_ids: Sequence[NodeId]) -> None:
+        self._cluster = cluster
+        self._master_ids = tuple(master_ids)
+
+    def _front(self) -> Front:
+        for front in self._cluster.fronts(self._master_ids):
+            return front
+        message = f"none of {', '.join(self._master_ids)} is running"
+        raise NotReady(message)
+
+    def submit(
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
+    ) -> list[Future[Reply]]:
+        """Hand writes to the first running master; what a stopping master leaves open goes to the next."""
+        return [self._submit(txid, body, level, copies, timeout_ms) for txid, body in writes]
+
+    def _submit(self, txid: TxId, body: bytes, level: str, copies: int, timeout_ms: int) -> Future[Reply]:
+        answer: Future[Reply] = Future()
+        attempts = max(1, int(timeout_ms / 1000 / self.RETRY_S))
+
+        def attempt(left: int) -> None:
+            try:
+                inner = self._front().submit(body, txid, level, copies, timeout_ms)
+            except NotReady as error:
+                again(left, Reply(0, txid, UNKNOWN, 0, "NotReady", str(error)))
+            except BrokerhaError as error:
+                answer.set_exception(error)
+            else:
+                inner.add_done_callback(lambda done: take(left, done.result()))
+
+        def take(left: int, reply: Reply) -> None:
+            if reply.status == UNKNOWN and "stopping" in reply.reason:
+                again(left, reply)
+            else:
+                answer.set_result(reply)
+
+        def again(left: int, reply: Reply) -> None:
+            if left <= 0:
+                answer.set_result(reply)
+                return
+            timer = threading.Timer(self.RETRY_S, attempt, (left - 1,))
+            timer.daemon = True
+            timer.start()
+
+        attempt(attempts)
+        return answer
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
+    ) -> Future[ReadOutcome]:
+        """Read through the first running master."""
+        return self._front().read(kind, name, arguments, min_lsn, timeout_ms)
+
+    def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
+        """Cluster questions."""
+        front = self._front()
+        if what == "status":
+            return front.status(timeout_ms)
+        if what == "log":
+            return front.log(arguments["first_lsn"], arguments["last_lsn"])
+        if what == "outcome":
+            return front.outcome(arguments["txid"])
+        return front.wait_for(arguments["lsn"], arguments["workers"], timeout_ms).result(timeout_ms / 1000 + 1)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def serve(config: ClusterConfig) -> int:
+    """Run the whole cluster in this process with its HTTP fronts until SIGTERM or SIGINT; returns the exit code."""
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    with contextlib.ExitStack() as stack, EmbeddedCluster(config) as cluster:
+        for node in [*cluster.masters.values(), *cluster.workers.values()]:
+            address = config.node(node.node_id).http
+            if address:
+                host, _, port = address.rpartition(":")
+                server = HttpServer(create_app(node), host, int(port))
+                server.start()
+                stack.callback(server.stop, 5.0)
+        stopping.wait()
+    return 0

@@ -1,0 +1,207 @@
+"""Writes, reads and questions that apps publish over AMQP (interfaces, section 4).
+
+    brokerha.writes   application/x-msgpack, application/sparql-update, application/n-quads: one transaction a message;
+                      application/vnd.brokerha.writes+msgpack: many transactions in one message (the Python client)
+    brokerha.reads    application/vnd.brokerha.read+msgpack: a read or a question
+
+A write's message stays with the broker until the write is durable here; a node that dies before that lets the message
+come again, to another master. A message that can never succeed goes to ``brokerha.rejected`` with the reason, and is
+answered; it is never dropped and never loops. Answers of one turn to one message travel together.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from brokerha.model import client_wire
+from brokerha.model.errors import BrokerhaError, InvalidRequest, UnsupportedType
+from brokerha.model.ids import Instant
+from brokerha.model.requests import ACCEPTED, REFUSED, Reply, Submit
+from brokerha.nodes.checking import check_terms, checked_body
+from brokerha.nodes.tickets import Tickets
+from brokerha.ports.front import Front, ReadOutcome
+from brokerha.ports.transport import ClientMessage, ClientReply, Transport
+
+if TYPE_CHECKING:
+    from brokerha.model.operations import Operation
+
+HELD_LIMIT = 10_000
+"""Messages kept while the journal cannot be written; the broker keeps the rest."""
+
+
+class _Batch:
+    """The answers to one client message."""
+
+    __slots__ = ("answers", "message", "open")
+
+    def __init__(self, message: ClientMessage, count: int) -> None:
+        self.message = message
+        self.open = count
+        self.answers: list[Reply] = []
+
+
+class AmqpFront:
+    """Client messages of one master; everything but the questions' threads runs in the loop's thread."""
+
+    def __init__(self, front: Front, transport: Transport, tickets: Tickets) -> None:
+        self._front = front
+        self._transport = transport
+        self._tickets = tickets
+        self._answered: dict[int, _Batch] = {}
+        self._unsettled: list[ClientMessage] = []
+        self._held: list[ClientMessage] = []
+        self._outbox: deque[ClientReply] = deque()
+        self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
+
+    def on_client(self, messages: list[ClientMessage], now: Instant) -> list[Submit]:
+        """Turn messages into writes; reads and questions go their own way."""
+        submits: list[Submit] = []
+        for message in [*self._held, *messages]:
+            try:
+                if message.content_type == client_wire.READ_TYPE:
+                    self._on_read(message)
+                    self._transport.settle([message])
+                else:
+                    submits.extend(self._writes(message))
+                    self._unsettled.append(message)
+            except BrokerhaError as error:
+                self._refuse(message, error)
+        self._held = []
+        return submits
+
+    def _refuse(self, message: ClientMessage, error: BrokerhaError) -> None:
+        if message.reply_to:
+            reply = Reply(0, message.message_id, REFUSED, 0, type(error).__name__, str(error))
+            self._send(message, [reply])
+        self._transport.reject(message, f"{type(error).__name__}: {error}")
+
+    def _writes(self, message: ClientMessage) -> list[Submit]:
+        level, copies, timeout_ms = client_wire.terms(message.headers)
+        batch_items: list[tuple[str, bytes]] = []
+        refused: list[Reply] = []
+        if message.content_type == client_wire.WRITES_TYPE:
+            for txid, body in client_wire.decode_writes(message.body):
+                try:
+                    check_terms(txid, level, copies, timeout_ms)
+                    batch_items.append((txid, checked_body(body)))
+                except InvalidRequest as error:
+                    refused.append(Reply(0, txid, REFUSED, 0, type(error).__name__, str(error)))
+        else:
+            txid = message.message_id or self._front.new_txid()
+            check_terms(txid, level, copies, timeout_ms)
+            batch_items.append((txid, checked_body(single_operations(message))))
+        batch = _Batch(message, len(batch_items))
+        if refused and message.reply_to:
+            batch.answers.extend(refused)
+            self._answered[id(batch)] = batch
+        if not message.reply_to:
+            return [Submit(0, txid, body, ACCEPTED) for txid, body in batch_items]
+        receiver = functools.partial(self._on_reply, batch)
+        return [
+            Submit(self._tickets.open(receiver), txid, body, level, copies, timeout_ms) for txid, body in batch_items
+        ]
+
+    def _on_reply(self, batch: _Batch, reply: Reply) -> None:
+        batch.open -= 1
+        batch.answers.append(reply)
+        self._answered[id(batch)] = batch
+
+    def after_turn(self, failure: str) -> None:
+        """Settle what is durable now, send what was answered in this turn."""
+        if failure:
+            self._held = (self._held + self._unsettled)[:HELD_LIMIT]
+        elif self._unsettled:
+            self._transport.settle(self._unsettled)
+        self._unsettled = []
+        for batch in self._answered.values():
+            self._send(batch.message, batch.answers)
+            batch.answers = []
+        self._answered = {}
+        if self._outbox:
+            self._transport.reply([self._outbox.popleft() for _ in range(len(self._outbox))])
+
+    def _send(self, message: ClientMessage, answers: list[Reply]) -> None:
+        body = client_wire.encode_replies(
+            [(a.txid, a.status, a.lsn, a.error, a.reason) for a in answers]
+        )
+        self._outbox.append(
+            ClientReply(message.reply_to, message.correlation_id, body, client_wire.REPLIES_TYPE)
+        )
+
+    # ---- reads and questions
+
+    def _on_read(self, message: ClientMessage) -> None:
+        request = client_wire.decode_read(message.body)
+        if "ask" in request:
+            future: Future[Any] = self._questions.submit(self._answer_question, request["ask"], request["arguments"])
+            future.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
+            return
+        read = self._front.read(
+            request["kind"], request["name"], request["arguments"], request["min_lsn"], request["timeout_ms"]
+        )
+        read.add_done_callback(lambda done: self._reply_later(message, _read_answer(done)))
+
+    def _reply_later(self, message: ClientMessage, body: bytes) -> None:
+        """Called from any thread; the loop sends what is there after its turn."""
+        self._outbox.append(ClientReply(message.reply_to, message.correlation_id, body, client_wire.READ_ANSWER_TYPE))
+        self._transport.wake()
+
+    def _answer_question(self, what: str, arguments: dict[str, Any]) -> Any:
+        timeout_ms = int(arguments.get("timeout_ms", 5000))
+        questions: dict[str, Callable[[], Any]] = {
+            "status": lambda: self._front.status(timeout_ms),
+            "log": lambda: self._front.log(int(arguments["first_lsn"]), int(arguments["last_lsn"])),
+            "outcome": lambda: self._front.outcome(str(arguments["txid"])),
+            "wait": lambda: self._front.wait_for(int(arguments["lsn"]), arguments["workers"], timeout_ms).result(
+                timeout_ms / 1000 + 5
+            ),
+        }
+        if what not in questions:
+            message = f"unknown question {what!r}; known are {', '.join(sorted(questions))}"
+            raise InvalidRequest(message)
+        return questions[what]()
+
+    def close(self) -> None:
+        """End the questions' threads."""
+        self._questions.shutdown(wait=False, cancel_futures=True)
+
+
+def single_operations(message: ClientMessage) -> bytes | list[Operation]:
+    """The operations of a message that is one transaction. Raises InvalidRequest, UnsupportedType."""
+    kind = message.content_type.split(";")[0].strip().lower()
+    repository = str(message.headers.get("repository", "main"))
+    if kind == "application/x-msgpack":
+        return message.body
+    if kind not in ("application/sparql-update", "application/n-quads"):
+        text = (
+            f"content type {message.content_type!r}: send application/sparql-update, application/n-quads or "
+            "application/x-msgpack (a list of operations)"
+        )
+        raise UnsupportedType(text)
+    try:
+        text = message.body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"the body is not UTF-8: byte {error.start}"
+        raise InvalidRequest(reason) from None
+    return [("update" if kind == "application/sparql-update" else "add", repository, text)]
+
+
+def _plain(done: Future[Any]) -> bytes:
+    error = done.exception()
+    if error is not None:
+        return client_wire.encode_answer(type(error).__name__, str(error), None)
+    return client_wire.encode_answer("", "", done.result())
+
+
+def _read_answer(done: Future[ReadOutcome]) -> bytes:
+    error = done.exception()
+    if error is not None:
+        return client_wire.encode_read_answer(type(error).__name__, str(error), "", 0, b"")
+    outcome = done.result()
+    return client_wire.encode_read_answer("", "", outcome.content_type, outcome.lsn, outcome.body)
+
+

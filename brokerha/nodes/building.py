@@ -1,0 +1,42 @@
+"""Builds a node from the cluster file: opens its data, connects its transport, puts its core together.
+
+The only place where a core meets the adapters; programs and the embedded cluster call it and add their front doors.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from brokerha.journal import LmdbJournal
+from brokerha.master.core import MasterConfig
+from brokerha.nodes.clock import SystemClock
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.worker_node import WorkerNode
+from brokerha.stores.worker_store import WorkerStore
+from brokerha.transports import KombuTransport
+
+
+def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
+    """Return a master, not started. Raises JournalError and its kinds, ConfigurationError."""
+    journal = LmdbJournal(Path(config.data_directory(node_id)), config.name, node_id)
+    incarnation = journal.state().incarnation + 1
+    transport = KombuTransport(config.broker_of(node_id), config.name, node_id, incarnation, "master")
+    master = MasterConfig(config.sync_config(node_id), config.feed_config(node_id))
+    return MasterNode(master, config.name, journal, transport, SystemClock())
+
+
+def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
+    """Return a worker, not started. Raises StoreError, ConfigurationError."""
+    store = WorkerStore(Path(config.data_directory(node_id)), config.name, node_id)
+    transport = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
+    return WorkerNode(
+        config.worker_config(node_id),
+        config.name,
+        store.journal_name,
+        store,
+        transport,
+        SystemClock(),
+        tuple(master.id for master in config.masters),
+    )

@@ -1,0 +1,43 @@
+"""What a master checks of a write before it takes it in (architecture, section 3, step 2): shape, limits, SPARQL syntax.
+
+What can only be known by executing it (a repository that does not exist, a failed evaluation) is found by the worker, at
+the transaction's LSN, and rejects it there. Whatever can be known at once is refused here, and then nothing happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brokerha.model.errors import InvalidRequest
+from brokerha.model.ids import is_tx_id
+from brokerha.model.operations import Operation, pack_operations, unpack_operations
+from brokerha.model.requests import LEVELS
+from brokerha.stores.sparql_text import check_nquads, check_update
+
+
+def checked_body(operations: Sequence[Operation] | bytes) -> bytes:
+    """Return the body of a transaction whose every operation was checked. Raises InvalidRequest and its kinds."""
+    if isinstance(operations, bytes):
+        body, listed = operations, unpack_operations(operations)
+    else:
+        listed = [tuple(operation) for operation in operations]
+        body = pack_operations(listed)
+    for operation in listed:
+        if operation[0] == "update":
+            check_update(operation[2])
+        elif operation[0] in ("add", "remove"):
+            check_nquads(operation[2])
+    return body
+
+
+def check_terms(txid: str, level: str, copies: int, timeout_ms: int) -> None:
+    """Raise InvalidRequest when the transaction id, the level or the numbers are not usable."""
+    if not is_tx_id(txid):
+        message = "an idempotency key has 1 to 128 visible ASCII characters, without spaces"
+        raise InvalidRequest(message)
+    if level not in LEVELS:
+        message = f"unknown acknowledgement level {level!r}: write one of {', '.join(LEVELS)}, or applied=N"
+        raise InvalidRequest(message)
+    if not 1 <= copies <= 1000 or not 1 <= timeout_ms <= 3_600_000:
+        message = "copies is 1 to 1000, and a time-out 1 ms to one hour"
+        raise InvalidRequest(message)

@@ -1,0 +1,89 @@
+"""The thread of a node: turns, and calls that other threads hand in.
+
+Other threads never touch a core. They hand in a call, which runs between two turns, and get a future; so everything that
+a front door sees of a node is seen at one moment, and no lock is needed around a core.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import structlog
+
+from brokerha.model.errors import NotReady
+
+log = structlog.get_logger()
+Answer = TypeVar("Answer")
+
+
+class NodeLoop:
+    """One thread that runs turns until it is stopped."""
+
+    def __init__(self, name: str, turn: Callable[[], None], wake: Callable[[], None]) -> None:
+        self._turn = turn
+        self._wake = wake
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.fault: BaseException | None = None
+        """What ended the loop although nobody stopped it: a fault of brokerha."""
+
+    def start(self) -> None:
+        """Begin with the turns."""
+        self._thread.start()
+
+    def call(self, action: Callable[[], Answer]) -> Future[Answer]:
+        """Run ``action`` between two turns; the future is completed with its result."""
+        future: Future[Answer] = Future()
+        if self._stopping.is_set() or self.fault is not None:
+            future.set_exception(NotReady("the node is stopping"))
+            return future
+        self._calls.append((action, future))
+        self._wake()
+        return future
+
+    def serve_calls(self) -> None:
+        """Run what was handed in; only the loop itself calls this."""
+        while self._calls:
+            action, future = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(action())
+            except Exception as error:  # noqa: BLE001  (the fault belongs to the caller, not to the loop)
+                future.set_exception(error)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call waits."""
+        return bool(self._calls)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._turn()
+        except BaseException as error:  # the loop must not die silently
+            self.fault = error
+            log.exception("node stopped by a fault", thread=self._thread.name)
+        finally:
+            self._stopping.set()
+            for _, future in self._calls:
+                if not future.done():
+                    future.set_exception(NotReady("the node has stopped"))
+
+    def stop(self, timeout_s: float) -> bool:
+        """End after the current turn; whether it ended in time. Idempotent."""
+        self._stopping.set()
+        self._wake()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether turns go on."""
+        return self._thread.is_alive() and self.fault is None

@@ -1,0 +1,220 @@
+"""One master as one process holds it: journal, core, loop, and the front through which writes and reads come in.
+
+    loop thread     turns of the MasterRunner: receive, step, write, send, answer
+    other threads   front doors: they check a write, put it into the inbox and get a future
+
+Nothing here decides anything about agreement; that is MasterCore's. This is where a ticket meets a future, a read meets a
+worker, and a question meets the loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from brokerha.master.core import MasterConfig
+from brokerha.model import states
+from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
+from brokerha.model.ids import Instant, Lsn, TxId
+from brokerha.model.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
+from brokerha.model.operations import Operation
+from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, Reply, Submit
+from brokerha.nodes.amqp_front import AmqpFront
+from brokerha.nodes.checking import check_terms, checked_body
+from brokerha.nodes.loop import NodeLoop
+from brokerha.nodes.master_view import MasterView
+from brokerha.nodes.reading import Reads
+from brokerha.nodes.runner import IDLE_MS, MasterRunner
+from brokerha.nodes.status import StatusGathering, summary
+from brokerha.nodes.tickets import Tickets
+from brokerha.ports.clock import Clock
+from brokerha.ports.front import ReadOutcome
+from brokerha.ports.journal import Journal
+from brokerha.ports.transport import Transport
+
+
+class MasterNode:
+    """One master; a Front."""
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        cluster: str,
+        journal: Journal,
+        transport: Transport,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.cluster = cluster
+        self.journal = journal
+        self.transport = transport
+        self.clock = clock
+        self.tickets = Tickets()
+        self.runner = MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
+        self.view = MasterView(cluster, self.runner, transport)
+        self.amqp = AmqpFront(self, transport, self.tickets)
+        self.runner.on_client = self.amqp.on_client
+        self.runner.on_node = self._on_node
+        self.loop = NodeLoop(f"{self.node_id} loop", self._turn, transport.wake)
+        self._inbox: deque[Submit] = deque()
+        self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}")
+        self._gathering = StatusGathering(self.node_id, config.sync.members)
+        self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
+        state = journal.state()
+        self._txid_prefix = f"{self.node_id}.{state.journal[:8]}.{state.incarnation + 1:x}."
+        self._txid_numbers = itertools.count(1)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self.loop.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Finish the turn, answer who still waits, close everything. Idempotent."""
+        self.loop.stop(timeout_s)
+        self.tickets.close(lambda ticket: Reply(ticket, "", UNKNOWN, 0, "OutcomeUnknown", "the master is stopping"))
+        self.transport.close(int(timeout_s * 1000))
+        self.journal.close()
+
+    def _turn(self) -> None:
+        wait = 0 if self._inbox or self.loop.has_calls else self.runner.wait_ms()
+        submits = [self._inbox.popleft() for _ in range(len(self._inbox))]
+        self.runner.turn(submits, min(wait, IDLE_MS))
+        self.amqp.after_turn(self.runner.failure)
+        self.loop.serve_calls()
+        now = self.clock.now()
+        if self._reads:
+            self._reads.expire(now.mono_ms)
+        if self._waits:
+            self._serve_waits(now)
+
+    def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
+        message = envelope.message
+        if isinstance(message, ReadResult):
+            self._reads.on_result(message)
+        elif isinstance(message, StatusRequest):
+            report = StatusReport(message.request, tuple(self.view.rows(self.clock.now())))
+            self.transport.send([Outgoing(envelope.sender, report)])
+        elif isinstance(message, StatusReport):
+            self._gathering.on_report(envelope.sender, message)
+        else:
+            return False
+        return True
+
+    # ---- Front
+
+    @property
+    def node_id(self) -> str:
+        """Which node this is."""
+        return self.config.sync.node
+
+    @property
+    def role(self) -> str:
+        """What it does."""
+        return "master"
+
+    def new_txid(self) -> TxId:
+        """Unique without chance: node, name of its journal, incarnation, number."""
+        return f"{self._txid_prefix}{next(self._txid_numbers):x}"
+
+    def submit(
+        self,
+        operations: Sequence[Operation] | bytes,
+        txid: TxId = "",
+        level: str = APPLIED_LEVEL,
+        copies: int = 1,
+        timeout_ms: int = 30_000,
+    ) -> Future[Reply]:
+        """Check a write and hand it to the loop."""
+        txid = txid or self.new_txid()
+        check_terms(txid, level, copies, timeout_ms)
+        body = checked_body(operations)
+        if not self.loop.is_running:
+            message = "the master is not running"
+            raise NotReady(message)
+        ticket, future = self.tickets.for_future()
+        self._inbox.append(Submit(ticket, txid, body, level, copies, timeout_ms))
+        self.transport.wake()
+        return future
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
+    ) -> Future[ReadOutcome]:
+        """Pass a read on to a worker."""
+        future: Future[ReadOutcome] = Future()
+        read = Read("", kind, name, arguments, min_lsn, timeout_ms)
+
+        def ask() -> None:
+            mono_ms = self.clock.now().mono_ms
+            outgoing = self._reads.ask(read, self.runner.core.feed.alive(mono_ms), mono_ms, future)
+            if outgoing is not None:
+                self.transport.send([outgoing])
+
+        self.loop.call(ask).add_done_callback(
+            lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
+        )
+        return future
+
+    def outcome(self, txid: TxId) -> dict[str, Any] | None:
+        """What became of a transaction."""
+        return self.loop.call(lambda: self.view.outcome(txid)).result(10)
+
+    def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
+        """The whole cluster as seen from here."""
+        others = self._gathering.gather(self.loop, self.transport, timeout_ms)
+        own = self.loop.call(lambda: self.view.rows(self.clock.now())).result(10)
+        return summary(self.cluster, self.runner.core.sync.peers.epoch, [*others, *own])
+
+    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
+        """Lines of the synchronised queue."""
+        return self.view.log(first_lsn, last_lsn)
+
+    def writable(self) -> tuple[bool, str]:
+        """Whether writes are taken in now."""
+        state, reason = self.runner.state()
+        is_open = self.loop.is_running and state not in (states.DISK_FULL, states.HALTED, states.LOST_STATE)
+        return is_open, "" if is_open else f"{state}: {reason}"
+
+    def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
+        """Whether reads can be served through this master."""
+        return self.view.ready(self.loop.is_running, max_lag_entries, max_lag_s, self.clock.now())
+
+    def applied_lsn(self) -> Lsn:
+        """What the best worker of this site has applied."""
+        return self.runner.core.feed.applied_by(1)
+
+    def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
+        """Complete when enough workers of this site have applied ``lsn``."""
+        future: Future[dict[str, Any]] = Future()
+        count = len(self.config.feed.workers)
+        copies = {"all": count, "quorum": count // 2 + 1}.get(str(workers), 0) or int(workers)
+        if not 1 <= copies <= count:
+            message = f"this site has {count} workers: wait for 1 to {count} of them"
+            raise InvalidRequest(message)
+
+        def note() -> None:
+            self._waits.append((lsn, copies, self.clock.now().mono_ms + timeout_ms, future))
+
+        self.loop.call(note)
+        return future
+
+    def _serve_waits(self, now: Instant) -> None:
+        feed = self.runner.core.feed
+        still = []
+        for wait in self._waits:
+            lsn, copies, deadline_ms, future = wait
+            if feed.applied_by(copies) >= lsn:
+                done = [w.node for w in feed.workers.values() if w.applied >= lsn]
+                future.set_result({"lsn": feed.applied_by(copies), "workers": done})
+            elif now.mono_ms >= deadline_ms:
+                reached = feed.applied_by(copies)
+                future.set_exception(TimedOut(f"LSN {lsn} is not applied on {copies} workers yet: they are at {reached}"))
+            else:
+                still.append(wait)
+        self._waits = still
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for /metrics."""
+        return {**self.view.metrics(self.clock.now()), "open_tickets": len(self.tickets)}

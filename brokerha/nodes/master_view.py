@@ -1,0 +1,167 @@
+"""What a master shows of itself: status rows, log lines, outcomes, probes, metrics. It reads, and changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from brokerha.model import states
+from brokerha.model.ids import Instant, Lsn, TxId
+from brokerha.model.operations import unpack_operations
+from brokerha.nodes.runner import MasterRunner
+from brokerha.ports.transport import Transport
+from brokerha.replication.feed import WorkerFeed
+
+LOG_LIMIT = 10_000
+"""Lines of one answer."""
+
+
+class MasterView:
+    """Questions about one master; `rows` and `outcome` belong to the loop's thread, the rest to any."""
+
+    def __init__(self, cluster: str, runner: MasterRunner, transport: Transport) -> None:
+        self.cluster = cluster
+        self._runner = runner
+        self._transport = transport
+
+    def rows(self, now: Instant) -> list[dict[str, Any]]:
+        """Status rows of this master and of its workers."""
+        core = self._runner.core
+        applied = core.feed.applied_by(1)
+        lag = core.sync.lsn - applied if core.feed.workers else 0
+        own = {
+            "id": core.sync.node,
+            "role": "master",
+            **states.describe(*self.state()),
+            "master": core.sync.node,
+            "received_lsn": core.sync.lsn,
+            "applied_lsn": applied,
+            "lag_entries": lag,
+            "lag_s": self._lag_s(applied, lag, now),
+            "fingerprint": core.feed.fingerprint,
+            "items": core.feed.items,
+            "incoming": core.sync.backlog(),
+            "in_doubt": 0,
+            "seen_s": 0.0,
+        }
+        return [own, *(self._worker_row(worker, now) for worker in core.feed.workers.values())]
+
+    def state(self) -> tuple[str, str]:
+        """State word and reason of the whole node, broker and disk included."""
+        wire = self._transport.status()
+        state, reason = self._runner.state()
+        if state in (states.DISK_FULL, states.HALTED, states.LOST_STATE):
+            return state, reason
+        if wire.state == "blocked":
+            return states.BLOCKED, wire.reason
+        if wire.state != "connected":
+            return states.WAITING_FOR_BROKER, wire.reason
+        return state, reason
+
+    def _worker_row(self, worker: WorkerFeed, now: Instant) -> dict[str, Any]:
+        core = self._runner.core
+        seen_ms = now.mono_ms - worker.heard_ms
+        is_alive = core.feed.is_alive(worker.node, now.mono_ms)
+        word = worker.state if worker.state in states.ACTIONS else states.STARTING
+        state, reason = (word, worker.reason) if is_alive else (states.UNREACHABLE, "not heard")
+        lag = max(0, core.sync.lsn - worker.applied)
+        return {
+            "id": worker.node,
+            "role": "worker",
+            **states.describe(state, reason),
+            "master": core.sync.node,
+            "received_lsn": worker.sent,
+            "applied_lsn": worker.applied,
+            "lag_entries": lag,
+            "lag_s": self._lag_s(worker.applied, lag, now),
+            "fingerprint": worker.fingerprint,
+            "items": worker.items,
+            "incoming": 0,
+            "in_doubt": 0,
+            "seen_s": seen_ms / 1000 if seen_ms < 10**9 else None,
+        }
+
+    def _lag_s(self, applied: Lsn, lag: int, now: Instant) -> float | None:
+        """Age of the oldest transaction that is not applied yet, in seconds."""
+        if lag <= 0:
+            return 0.0
+        oldest = self._runner.journal.ordered(applied + 1, 1)
+        return max(0.0, round((now.wall_us - oldest[0][0]) / 1e6, 3)) if oldest else None
+
+    def outcome(self, txid: TxId) -> dict[str, Any] | None:
+        """What became of a transaction; None when it is unknown here."""
+        journal, core = self._runner.journal, self._runner.core
+        answer = {"txid": txid, "state": "accepted", "lsn": None, "outcome": None, "reason": ""}
+        lsn = journal.lsn_of(txid)
+        if lsn is None:
+            return answer if txid in core.sync.pending else None
+        results = journal.results(lsn, 1) if lsn <= core.feed.executed else []
+        if not results:
+            return {**answer, "state": "synchronised", "lsn": lsn}
+        return {**answer, "state": "applied", "lsn": lsn, "outcome": results[0][0], "reason": results[0][1]}
+
+    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
+        """Lines of the synchronised queue: the contract of ``log show -o json``."""
+        journal = self._runner.journal
+        first = max(1, first_lsn)
+        count = min(LOG_LIMIT, last_lsn - first + 1)
+        if count < 1:
+            return []
+        results = journal.results(first, count)
+        lines = []
+        for place, (timestamp, txid, origin) in enumerate(journal.ordered(first, count)):
+            body = journal.body(origin, txid)
+            result = results[place] if place < len(results) else None
+            operations = unpack_operations(body) if body is not None else []
+            lines.append({
+                "lsn": first + place,
+                "txid": txid,
+                "origin": origin,
+                "timestamp": timestamp,
+                "epoch": self._runner.core.sync.peers.epoch,
+                "kind": operations[0][0] if len({o[0] for o in operations}) == 1 else "transaction",
+                "outcome": result[0] if result else None,
+                "reason": result[1] if result else "",
+                "operations": len(operations),
+                "effect_digest": hashlib.blake2b(result[2], digest_size=16).hexdigest() if result else None,
+            })
+        return lines
+
+    def ready(
+        self, is_running: bool, max_lag_entries: int | None, max_lag_s: float | None, now: Instant
+    ) -> tuple[bool, list[str]]:
+        """Whether reads can be served through this master, with a line for each check."""
+        core = self._runner.core
+        applied = core.feed.applied_by(1)
+        lag = core.sync.lsn - applied
+        lag_s = self._lag_s(applied, lag, now)
+        checks = {
+            "loop": is_running,
+            "journal": not self._runner.failure,
+            "broker": self._transport.status().state == "connected",
+            "worker": bool(core.feed.alive(now.mono_ms)),
+            "lag": (max_lag_entries is None or lag <= max_lag_entries)
+            and (max_lag_s is None or (lag_s is not None and lag_s <= max_lag_s)),
+        }
+        return all(checks.values()), [f"[{'+' if ok else '-'}]{name} {'ok' if ok else 'bad'}" for name, ok in checks.items()]
+
+    def metrics(self, now: Instant) -> dict[str, float]:
+        """Numbers for /metrics."""
+        core, wire = self._runner.core, self._transport.status()
+        numbers: dict[str, float] = {
+            "synchronised_lsn": core.sync.lsn,
+            "executed_lsn": core.feed.executed,
+            "incoming_transactions": core.sync.backlog(),
+            "waiting_clients": len(core.waiters),
+            "posts_total": core.sync.posting.number,
+            "turns_total": self._runner.turns,
+            "outbox_messages": wire.outbox,
+            f'state_info{{state="{self.state()[0]}"}}': 1,
+        }
+        for worker in core.feed.workers.values():
+            numbers[f'worker_applied_lsn{{worker="{worker.node}"}}'] = worker.applied
+            numbers[f'worker_alive{{worker="{worker.node}"}}'] = core.feed.is_alive(worker.node, now.mono_ms)
+        for name, count in (*core.sync.peers.ignored.items(), *core.ignored.items()):
+            numbers[f'ignored_messages_total{{reason="{name}"}}'] = count
+        numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
+        return numbers

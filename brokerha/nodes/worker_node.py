@@ -1,0 +1,253 @@
+"""One worker as one process holds it: store, core, loop, the thread that writes the store, and the reading half of a front.
+
+    loop thread    turns of the WorkerRunner; never touches the store
+    store thread   carries out one decision after the other
+    read threads   answer reads, bounded
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import Any
+
+from brokerha.model import states
+from brokerha.model.errors import NotReady, ReadOnly
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest
+from brokerha.model.ready import Decision, StoreDone, StoreFailed
+from brokerha.model.requests import Reply
+from brokerha.nodes.loop import NodeLoop
+from brokerha.nodes.reading import ReadAnswers, ReadPool
+from brokerha.nodes.runner import IDLE_MS, WorkerRunner, carry_out
+from brokerha.nodes.status import StatusGathering, summary
+from brokerha.ports.clock import Clock
+from brokerha.ports.front import ReadOutcome
+from brokerha.ports.store import Store
+from brokerha.ports.transport import Transport
+from brokerha.replication.worker import WorkerConfig, WorkerCore
+
+
+class StoreThread:
+    """Carries decisions out in a thread of its own, so that heartbeats go on while the store works."""
+
+    def __init__(self, store: Store, name: str, wake: Any) -> None:
+        self._store = store
+        self._wake = wake
+        self._todo: deque[Decision | None] = deque()
+        self._done: deque[StoreDone | StoreFailed] = deque()
+        self._signal = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name=f"{name} store", daemon=True)
+        self._thread.start()
+
+    def begin(self, decision: Decision) -> None:
+        """Hand a decision over."""
+        self._todo.append(decision)
+        self._signal.release()
+
+    def finished(self) -> list[StoreDone | StoreFailed]:
+        """Answers since the last call."""
+        answers = []
+        while self._done:
+            answers.append(self._done.popleft())
+        return answers
+
+    def _run(self) -> None:
+        while True:
+            self._signal.acquire()
+            decision = self._todo.popleft()
+            if decision is None:
+                return
+            try:
+                answer = carry_out(self._store, decision)
+            except Exception as error:  # noqa: BLE001  (a fault of the store halts this worker, with its reason)
+                answer = StoreFailed(f"{type(error).__name__}: {error}")
+            self._done.append(answer)
+            self._wake()
+
+    def close(self, timeout_s: float) -> None:
+        """Finish the decision under way, take no more."""
+        self._todo.append(None)
+        self._signal.release()
+        self._thread.join(timeout_s)
+
+
+class WorkerNode:
+    """One worker; a Front that reads."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        cluster: str,
+        journal_name: str,
+        store: Store,
+        transport: Transport,
+        clock: Clock,
+        masters: tuple[NodeId, ...],
+    ) -> None:
+        applied = store.applied()
+        self.config = config
+        self.cluster = cluster
+        self.store = store
+        self.transport = transport
+        self.clock = clock
+        self._store_thread = StoreThread(store, config.node, transport.wake)
+        core = WorkerCore(config, journal_name, applied.lsn, applied.fingerprint, applied.items)
+        self.runner = WorkerRunner(config, core, self._store_thread, transport, clock)
+        self.runner.on_node = self._on_node
+        self.reads = ReadPool(store, config.node)
+        self._answers = ReadAnswers(transport.wake)
+        self._gathering = StatusGathering(config.node, masters)
+        self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self.loop.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Finish what is under way, close everything. Idempotent."""
+        self.loop.stop(timeout_s)
+        self._store_thread.close(timeout_s)
+        self.reads.close()
+        self.transport.close(int(timeout_s * 1000))
+        self.store.close()
+
+    def _turn(self) -> None:
+        wait = 0 if self.loop.has_calls else self.runner.wait_ms()
+        self.runner.turn(min(wait, IDLE_MS))
+        self.loop.serve_calls()
+        self.runner.core.running_reads = self.reads.under_way
+        self.reads.on_applied(self.runner.core.applied)
+        self.transport.send(self._answers.take())
+
+    def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
+        message = envelope.message
+        if isinstance(message, Read):
+            future = self.reads.read(
+                message.kind, message.repository, dict(message.arguments), message.min_lsn, message.timeout_ms
+            )
+            self._answers.when_done(envelope.sender, message.request, future)
+            return True
+        if isinstance(message, StatusRequest):
+            report = StatusReport(message.request, (self._row(),))
+            self.transport.send([Outgoing(envelope.sender, report)])
+            return True
+        if isinstance(message, StatusReport):
+            self._gathering.on_report(envelope.sender, message)
+            return True
+        return False
+
+    # ---- Front
+
+    @property
+    def node_id(self) -> str:
+        """Which node this is."""
+        return self.config.node
+
+    @property
+    def role(self) -> str:
+        """What it does."""
+        return "worker"
+
+    def new_txid(self) -> TxId:
+        """Workers take no writes."""
+        raise ReadOnly(self._no_writes())
+
+    def submit(self, operations: object, txid: TxId = "", **_: object) -> Future[Reply]:
+        """Workers take no writes."""
+        raise ReadOnly(self._no_writes())
+
+    def _no_writes(self) -> str:
+        return f"{self.config.node} is a worker and serves reads only: send writes to master {self.config.master}"
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
+    ) -> Future[ReadOutcome]:
+        """Answer from this copy."""
+        return self.reads.read(kind, name, arguments, min_lsn, timeout_ms)
+
+    def outcome(self, txid: TxId) -> dict[str, Any] | None:
+        """Workers do not know transactions by id."""
+        raise NotReady(f"ask master {self.config.master} for the outcome of transaction {txid}")
+
+    def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
+        """The whole cluster as seen from here."""
+        rows = self._gathering.gather(self.loop, self.transport, timeout_ms)
+        return summary(self.cluster, 1, [*rows, self._row()])
+
+    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
+        """Workers keep no log of transactions."""
+        raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
+
+    def writable(self) -> tuple[bool, str]:
+        """Never."""
+        return False, self._no_writes()
+
+    def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
+        """Whether reads can be served."""
+        core = self.runner.core
+        lag = core.master_lsn - core.applied
+        checks = {
+            "loop": self.loop.is_running,
+            "store": not core.failure,
+            "lag": max_lag_entries is None or lag <= max_lag_entries,
+            "broker": self.transport.status().state == "connected" or max_lag_s is None,
+        }
+        return all(checks.values()), [f"[{'+' if ok else '-'}]{name} {'ok' if ok else 'bad'}" for name, ok in checks.items()]
+
+    def applied_lsn(self) -> Lsn:
+        """What this copy has applied."""
+        return self.runner.core.applied
+
+    def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
+        """Complete when this copy has applied ``lsn``."""
+        answer: Future[dict[str, Any]] = Future()
+        inner = self.reads.read("fingerprint", "", {}, lsn, timeout_ms)
+
+        def finish(done: Future[ReadOutcome]) -> None:
+            error = done.exception()
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result({"lsn": done.result().lsn, "workers": [self.config.node]})
+
+        inner.add_done_callback(finish)
+        return answer
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for /metrics."""
+        core, wire = self.runner.core, self.transport.status()
+        numbers: dict[str, float] = {
+            "applied_lsn": core.applied,
+            "lag_entries": core.master_lsn - core.applied,
+            "items": core.items,
+            "running_reads": self.reads.under_way,
+            "turns_total": self.runner.turns,
+            "outbox_messages": wire.outbox,
+            f'state_info{{state="{self._row()["state"]}"}}': 1,
+        }
+        numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
+        return numbers
+
+    def _row(self) -> dict[str, Any]:
+        core, wire = self.runner.core, self.transport.status()
+        state, reason = core.state()
+        if wire.state != "connected":
+            state, reason = (states.BLOCKED if wire.state == "blocked" else states.WAITING_FOR_BROKER), wire.reason
+        lag = core.master_lsn - core.applied
+        return {
+            "id": self.config.node,
+            "role": "worker",
+            **states.describe(state, reason),
+            "master": self.config.master,
+            "received_lsn": core.master_lsn,
+            "applied_lsn": core.applied,
+            "lag_entries": lag,
+            "lag_s": 0.0 if not lag else None,
+            "fingerprint": core.fingerprint,
+            "items": core.items,
+            "incoming": 0,
+            "in_doubt": 0,
+            "seen_s": 0.0,
+        }
