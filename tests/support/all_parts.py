@@ -64,7 +64,7 @@ def _pytest(name: str, *options: str) -> list[str]:
 
 
 def _coverage_options() -> list[str]:
-    return ["--cov", f"--cov-report=json:{_RESULTS / 'coverage.json'}", "--cov-report="]
+    return ["--cov", f"--cov-report=json:{_RESULTS / 'coverage.json'}"]
 
 
 PARTS: dict[str, list[Part]] = {
@@ -125,8 +125,8 @@ def _run(part: Part) -> Outcome:
     finally:
         _end_group(process)
     counts = _counts(part)
-    if code == _NO_TESTS_SELECTED and not counts.get("tests"):
-        problem, counts = "", {"passed": 0}
+    if code == _NO_TESTS_SELECTED:
+        problem = "no test was selected"
     words = [f"{number:,} {kind}" for kind, number in counts.items() if number or kind == "passed"]
     details = "; ".join(filter(None, [", ".join(words), problem])) or "clean"
     return Outcome(part, not problem, time.monotonic() - started_at, details)
