@@ -4,8 +4,9 @@ Of each peer it keeps the last row (ordered by incarnation and number, whether i
 master), the qualified promise, and when it was heard. From these follow the two limits of ADD:
 
 - `least_promise`: no other member can still stamp anything at or below it. A promise counts only when it is
-  **qualified**: everything of the promiser's stream that it covers is held here. The timestamp of the last entry that is
-  held of a stream counts too, because a stream only grows.
+  **qualified**: everything of the promiser's stream that it covers is held here. Two things say the same without a
+  promise, because a stream only grows: the timestamp of the last entry that is held, and the one before the first entry
+  that was announced but whose body is still on its way. So a large body holds up nothing that comes before it.
 - `held_by_required`: how many entries of an origin are durable wherever they have to be.
 
 A row counts only if it is of the epoch, of a known member and of that member's journal. All else is ignored and counted.
@@ -122,7 +123,8 @@ class PeerTable:
         """Let promises count whose streams are held here as far as they cover (R4)."""
         for peer in self.peers.values():
             stream = streams[peer.node]
-            peer.promise = max(peer.promise, stream.last)
+            covered = stream.waiting[0][0] - 1 if stream.waiting else 0
+            peer.promise = max(peer.promise, stream.last, covered)
             row = peer.row
             if row is not None and row.promise > peer.promise and row.have.get(peer.node, 0) <= stream.count:
                 peer.promise = row.promise
