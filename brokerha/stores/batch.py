@@ -1,0 +1,203 @@
+"""Transactions on their way to the next commit: one LMDB write transaction, and what waits for the repositories.
+
+    execute / apply   ...   execute / apply   commit
+                                                |  results, keys, state row: one LMDB commit, one fsync
+                                                |  then `committed`: the repositories follow, readers are told
+
+Fingerprint and count are carried along change by change. A batch that raised is abandoned by its owner: nothing of it since
+the last commit remains. Must never hand anything to a repository before the LMDB commit that records it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokerha.model.errors import InvalidRequest, Rejected, StoreError
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operations import (
+    APPLIED,
+    REJECTED,
+    Change,
+    Operation,
+    Result,
+    pack_effect,
+    unpack_effect,
+    unpack_operations,
+)
+from brokerha.stores.effects_log import EffectsLog
+from brokerha.stores.environment import Environment, WriteTransaction
+from brokerha.stores.evaluation import Evaluation
+from brokerha.stores.fingerprint import quads_digest, repository_digest
+from brokerha.stores.key_range import row_key_of
+from brokerha.stores.key_value import delete_row, put_row
+from brokerha.stores.presence import reason_of
+from brokerha.stores.rdf_change import QuadChange
+from brokerha.stores.repositories import Repositories, Repository
+from brokerha.stores.state import StoreState, write_state
+
+COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
+"""A batch commits early when its effects have grown to this size, so that its memory is bounded."""
+
+_ON_KEYS = frozenset({"put", "delete"})
+
+
+class Batch:
+    """Executes or applies transactions in LSN order, and commits them together."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        log: EffectsLog,
+        repositories: Repositories,
+        state: StoreState,
+        committed: Callable[[StoreState], None],
+    ) -> None:
+        self._environment = environment
+        self._keys = environment.keys
+        self._log = log
+        self._repositories = repositories
+        self._committed = committed
+        self._lsn = state.lsn
+        self._fingerprint = state.fingerprint
+        self._items = state.items
+        self._transaction: WriteTransaction | None = None
+        self._results: list[tuple[str, str, bytes]] = []
+        self._size_bytes = 0
+
+    def execute(self, txid: TxId, timestamp: Timestamp, body: bytes) -> Result:
+        """Execute the transaction at the next LSN. Raises StoreError."""
+        lsn = self._lsn + 1
+        evaluation = Evaluation(self._repositories, lsn, txid, timestamp, self.commit)
+        try:
+            # Keys are never read by an operation: only the last one on each key counts, and none of them can fail.
+            keys: dict[bytes, Operation] = {}
+            for number, operation in enumerate(unpack_operations(body), 1):
+                if operation[0] in _ON_KEYS:
+                    keys[row_key_of(operation[1], operation[2])] = operation
+                else:
+                    evaluation.add(number, operation)
+            if evaluation.is_begun:
+                evaluation.finish()
+        except (InvalidRequest, Rejected) as error:
+            evaluation.discard()
+            result = Result(REJECTED, reason_of(error), b"")
+        else:
+            changes = self._keep_keys(keys)
+            if evaluation.is_begun:
+                changes += self._keep_repositories(evaluation)
+            if len(changes) > 1:
+                # Kind, name and key are enough: no two changes of one effect share them.
+                changes.sort(key=lambda change: change[:3] if change[0] in _ON_KEYS else change[:2])
+            result = Result(APPLIED, "", pack_effect(changes))
+        self._advance(lsn, result)
+        return result
+
+    def apply(self, result: tuple[str, str, bytes]) -> None:
+        """Apply the effect of the transaction at the next LSN. Raises StoreError."""
+        lsn = self._lsn + 1
+        for change in unpack_effect(result[2]):
+            kind, name = change[0], change[1]
+            if kind == "put":
+                self._count(put_row(self._begun(), self._keys, row_key_of(name, change[2]), change[3]))
+            elif kind == "delete":
+                self._count(delete_row(self._begun(), self._keys, row_key_of(name, change[2])))
+            elif kind == "quads":
+                self._include(self._known(name, lsn), QuadChange(change[2], change[3]))
+            elif kind == "create-repository":
+                self._list(self._repositories.make(name, lsn))
+            else:
+                self._retire(self._known(name, lsn).name)
+        self._advance(lsn, result)
+
+    def commit(self) -> None:
+        """Make everything so far durable and hand it on. Raises StoreError."""
+        if not self._results:
+            return
+        state = StoreState(self._lsn, self._fingerprint, self._items, self._repositories.states())
+        transaction = self._begun()
+        self._log.append(transaction, self._lsn - len(self._results) + 1, self._results)
+        write_state(transaction, self._environment.meta, state)
+        transaction.commit()
+        self._transaction = None
+        self._results = []
+        self._size_bytes = 0
+        self._committed(state)
+
+    def abandon(self) -> None:
+        """Drop everything since the last commit from LMDB; the owner rolls the repositories back."""
+        if self._transaction is not None:
+            self._transaction.abort()
+            self._transaction = None
+
+    def _begun(self) -> WriteTransaction:
+        if self._transaction is None:
+            self._transaction = self._environment.lmdb.begin(write=True)
+        return self._transaction
+
+    def _advance(self, lsn: Lsn, result: tuple[str, str, bytes]) -> None:
+        self._lsn = lsn
+        self._results.append(result)
+        self._size_bytes += len(result[2])
+        if self._size_bytes > COMMIT_LIMIT_BYTES:
+            self.commit()
+
+    def _keep_keys(self, keys: dict[bytes, Operation]) -> list[Change]:
+        """Put the last operation on each key into the batch; return those that changed something."""
+        if not keys:
+            return []
+        transaction = self._begun()
+        changes: list[Change] = []
+        for row_key, operation in keys.items():
+            if operation[0] == "put":
+                difference = put_row(transaction, self._keys, row_key, operation[3])
+            else:
+                difference = delete_row(transaction, self._keys, row_key)
+            if difference is not None:
+                self._count(difference)
+                changes.append(operation)
+        return changes
+
+    def _keep_repositories(self, evaluation: Evaluation) -> list[Change]:
+        """Put what an evaluation found into the batch; return it as changes."""
+        evaluation.discard_unused()
+        presence = evaluation.presence
+        created, removed = presence.created(), presence.removed()
+        changes: list[Change] = [("create-repository", name) for name in created]
+        for name in created:
+            self._list(evaluation.repository(name))
+        for name, change in evaluation.quads.items():
+            if change.removed or change.added:
+                self._include(evaluation.repository(name), change)
+                changes.append(("quads", name, change.removed, change.added))
+        for name in removed:
+            self._retire(name)
+            changes.append(("remove-repository", name))
+        return changes
+
+    def _known(self, name: str, lsn: Lsn) -> Repository:
+        repository = self._repositories.listed.get(name)
+        if repository is None:
+            raise StoreError(
+                f"LSN {lsn} changes repository {name!r}, which is not here: this copy is not like the others"
+            )
+        return repository
+
+    def _count(self, difference: tuple[int, int] | None) -> None:
+        if difference is not None:
+            self._fingerprint ^= difference[0]
+            self._items += difference[1]
+
+    def _include(self, repository: Repository, change: QuadChange) -> None:
+        repository.pending.include(change)
+        digest = quads_digest(repository.name, change.removed) ^ quads_digest(repository.name, change.added)
+        count = len(change.added) - len(change.removed)
+        repository.items += count
+        self._count((digest, count))
+
+    def _list(self, repository: Repository) -> None:
+        self._repositories.listed[repository.name] = repository
+        self._count((repository_digest(repository.name), 0))
+
+    def _retire(self, name: str) -> None:
+        self._repositories.retire(name)
+        self._count((repository_digest(name), 0))

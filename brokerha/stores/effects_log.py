@@ -1,0 +1,111 @@
+"""The effects log: the results of the last transactions, kept by the store itself.
+
+It serves twice. After a power loss a repository may be behind what was committed here, and is brought up by applying its
+effects again; and results that were lost on their way to the master are sent again without executing anything.
+
+One row holds the results of consecutive LSNs, usually of one batch:
+
+    key    LSN of the first, 8 bytes big-endian
+    value  CRC-32 of key and body, 4 bytes | body: msgpack list of [outcome, reason, effect]
+
+Rows follow each other without gap or overlap, and are dropped whole, oldest first. Every read checks the sum, so that a damaged
+disk becomes an error instead of a wrong copy. Never decides what may be dropped; who calls `trim` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from zlib import crc32
+
+import msgpack
+
+from brokerha.model.errors import StoreError
+from brokerha.model.ids import Lsn
+from brokerha.model.invariants import invariant
+from brokerha.model.operations import Result
+from brokerha.stores.environment import WriteTransaction
+
+ROW_RESULTS_LIMIT = 512
+ROW_LIMIT_BYTES = 1024 * 1024
+"""A row is not split below one result, so that one with a larger effect has a larger row of its own."""
+
+
+class EffectsLog:
+    """The log in one LMDB table; each call works within the transaction that it is given."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def append(self, transaction: WriteTransaction, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]) -> None:
+        """Add results at the end, the first at ``first_lsn``."""
+        if len(results) > ROW_RESULTS_LIMIT:
+            self._append_halves(transaction, first_lsn, results)
+            return
+        body = msgpack.packb(results)
+        if len(body) > ROW_LIMIT_BYTES and len(results) > 1:
+            self._append_halves(transaction, first_lsn, results)
+            return
+        key = first_lsn.to_bytes(8, "big")
+        row = crc32(body, crc32(key)).to_bytes(4, "big") + body
+        is_last = transaction.put(key, row, append=True, overwrite=False, db=self._table)
+        invariant(is_last, "the effects log only grows at its end", first_lsn=first_lsn)
+
+    def _append_halves(
+        self, transaction: WriteTransaction, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]
+    ) -> None:
+        middle = len(results) // 2
+        self.append(transaction, first_lsn, results[:middle])
+        self.append(transaction, first_lsn + middle, results[middle:])
+
+    def rows(self, transaction: Any, first_lsn: Lsn) -> Iterator[tuple[Lsn, list[Result]]]:
+        """Rows from the one that holds ``first_lsn`` on, each with the LSN of its first result.
+
+        Nothing when ``first_lsn`` is not held any more. Raises StoreError for a row that is not what was written.
+        """
+        with transaction.cursor(self._table) as cursor:
+            if not self._seek(cursor, first_lsn):
+                return
+            for key, row in cursor:
+                yield int.from_bytes(key, "big"), _checked(key, row)
+
+    def read(self, transaction: Any, first_lsn: Lsn, last_lsn: Lsn) -> list[Result]:
+        """Results of these LSNs; fewer where the log ends, none when ``first_lsn`` is not held any more."""
+        found: list[Result] = []
+        for row_lsn, results in self.rows(transaction, first_lsn):
+            if row_lsn > last_lsn:
+                break
+            found += results[max(first_lsn - row_lsn, 0) : last_lsn - row_lsn + 1]
+        return found
+
+    def first_lsn(self, transaction: Any) -> Lsn | None:
+        """Lowest LSN held, or None when the log is empty."""
+        with transaction.cursor(self._table) as cursor:
+            return int.from_bytes(cursor.key(), "big") if cursor.first() else None
+
+    def trim(self, transaction: WriteTransaction, below: Lsn) -> None:
+        """Drop rows that hold only LSNs below this one."""
+        with transaction.cursor(self._table) as cursor:
+            # A row ends where the next begins, so the last row of the log is never dropped.
+            while cursor.first() and cursor.next() and int.from_bytes(cursor.key(), "big") <= below:
+                cursor.first()
+                cursor.delete()
+
+    def _seek(self, cursor: Any, first_lsn: Lsn) -> bool:
+        """Put the cursor on the row that holds ``first_lsn``; False when there is none."""
+        key = first_lsn.to_bytes(8, "big")
+        if cursor.set_range(key) and cursor.key() == key:
+            return True
+        if not cursor.prev() and not cursor.last():
+            return False
+        return int.from_bytes(cursor.key(), "big") <= first_lsn
+
+
+def _checked(key: bytes, row: bytes) -> list[Result]:
+    body = row[4:]
+    if crc32(body, crc32(key)) != int.from_bytes(row[:4], "big"):
+        message = (
+            f"the effects log is damaged at LSN {int.from_bytes(key, 'big')}; take the content from another worker"
+        )
+        raise StoreError(message)
+    return [Result(*result) for result in msgpack.unpackb(body)]

@@ -1,0 +1,169 @@
+"""The directory of a worker's store: who may open it, and the LMDB environment in it.
+
+    lock            held with flock while a process has the store open; holds its process id
+    data/           LMDB: tables ``meta``, ``effects``, ``kv``
+    repositories/   one directory for each RDF repository
+
+Opening checks, in this order, and changes nothing before all of it is right: nobody else has it, the data file is whole, its
+format is known, it belongs to this cluster and node. A directory with repositories but without the record of them
+is refused, because the first thing that a store does is to delete repositories that it has no record of.
+Must never wait for another process: two processes with one directory are a mistake that a person has to see.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import lmdb
+import msgpack
+
+from brokerha.model.errors import StoreError
+from brokerha.stores.data_file import check_data_file
+
+FORMAT = b"1"
+MAP_SIZE_BYTES = 64 * 1024**3
+"""Address space for LMDB, and so the largest size of its file; the file itself grows with its content."""
+READERS_LIMIT = 1024
+
+_FORMAT_KEY, _IDENTITY_KEY = b"format", b"identity"
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+WriteTransaction = Any
+"""An open LMDB write transaction; the library's own type has a parameter that says nothing here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose data it is."""
+
+    cluster: str
+    node: str
+    journal: str
+    """Random name, drawn when the directory was made: another one under the same node id is another copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An open directory."""
+
+    lmdb: Any
+    meta: Any
+    effects: Any
+    keys: Any
+    identity: Identity
+    repositories: Path
+    lock: IO[str]
+
+    def close(self) -> None:
+        """Close LMDB, then let the next process in."""
+        self.lmdb.close()
+        self.lock.close()
+
+
+@contextmanager
+def store_errors(doing: str) -> Iterator[None]:
+    """Turn errors of LMDB and of the disk into StoreError, with what was being done."""
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        message = f"{doing}: the store has reached its largest size; start the worker with a larger map size"
+        raise StoreError(message) from error
+    except (lmdb.Error, OSError) as error:
+        code = getattr(error, "code", 0) or getattr(error, "errno", 0) or 0
+        what = "the disk is full" if code in _NO_SPACE else str(error)
+        raise StoreError(f"{doing}: {what}") from error
+
+
+def open_environment(directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES) -> Environment:
+    """Open or make the directory. Raises StoreError: in use, damaged, of another format, cluster or node, no space."""
+    with store_errors(f"cannot open the store in {directory.name}"):
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = _locked(directory)
+        try:
+            return _open(directory, cluster, node, map_size_bytes, lock)
+        except BaseException:
+            lock.close()
+            raise
+
+
+def _locked(directory: Path) -> IO[str]:
+    lock = (directory / "lock").open("a+", encoding="ascii")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read(20).strip() or "unknown"
+        lock.close()
+        raise StoreError(
+            f"the store in {directory.name} is open in process {holder}; one process may have it"
+        ) from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, lock: IO[str]) -> Environment:
+    data, repositories = directory / "data", directory / "repositories"
+    file = data / "data.mdb"
+    is_empty = not file.exists() or file.stat().st_size == 0
+    if is_empty and repositories.exists() and any(repositories.iterdir()):
+        raise StoreError(
+            f"{directory.name} has repositories but no record of them: move it away, the node starts from a copy"
+        )
+    check_data_file(file)
+    data.mkdir(exist_ok=True)
+    repositories.mkdir(exist_ok=True)
+    environment = lmdb.Environment(
+        str(data), map_size=map_size_bytes, max_dbs=8, max_readers=READERS_LIMIT, max_spare_txns=4, readahead=False
+    )
+    try:
+        meta = environment.open_db(b"meta")
+        identity, is_new = _identity(environment, meta, cluster, node)
+        effects, keys = environment.open_db(b"effects"), environment.open_db(b"kv")
+        if is_new:
+            _fsync_directories(data, directory)
+    except BaseException:
+        environment.close()
+        raise
+    return Environment(environment, meta, effects, keys, identity, repositories, lock)
+
+
+def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Identity, bool]:
+    """Read whose store it is, or write it into a new one. Returns it, and whether it is new."""
+    with environment.begin(db=meta, write=True) as transaction:
+        found = transaction.get(_FORMAT_KEY)
+        if found is None:
+            identity = Identity(cluster, node, secrets.token_hex(8))
+            transaction.put(_FORMAT_KEY, FORMAT)
+            transaction.put(_IDENTITY_KEY, msgpack.packb([identity.cluster, identity.node, identity.journal]))
+            return identity, True
+        if found != FORMAT:
+            raise StoreError(
+                f"the store has format {found.decode(errors='replace')}, this program knows {FORMAT.decode()}"
+            )
+        identity = Identity(*msgpack.unpackb(transaction.get(_IDENTITY_KEY)))
+    if (identity.cluster, identity.node) != (cluster, node):
+        raise StoreError(
+            f"the store belongs to node {identity.node} of cluster {identity.cluster}, not to {node} of {cluster}: "
+            "wrong directory, or a wrong name in the cluster file"
+        )
+    return identity, False
+
+
+def _fsync_directories(*directories: Path) -> None:
+    """Make the names of new files durable, not only what is in them."""
+    for directory in directories:
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

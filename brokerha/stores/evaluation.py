@@ -1,0 +1,146 @@
+"""The repository side of one transaction while it is evaluated: what it would change, with nothing changed yet.
+
+    add(number, operation) ...  finish()   ->   quads      net change of each repository
+                                                presence   which repositories exist now
+
+A transaction that fails is dropped as this object, so that it leaves no trace; only the directory of a repository that it
+made has to be taken back (`discard`). A repository sees only its own operations, so these are evaluated together and in
+order, however they were mixed with others.
+
+Must not write anywhere, and must not depend on anything but the content, the transaction id, the timestamp and the operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operations import Operation
+from brokerha.stores.presence import Presence
+from brokerha.stores.rdf_change import PendingQuads, QuadChange
+from brokerha.stores.repositories import Repositories, Repository
+
+PENDING_LINES_LIMIT = 400
+"""More waiting lines than this are committed before an operation that needs the engine, because each such operation has
+them put under it; committing costs an fsync, about as much as this many lines."""
+
+
+class Evaluation:
+    """Evaluates the operations of one transaction."""
+
+    __slots__ = (
+        "_commit_earlier",
+        "_lsn",
+        "_made",
+        "_repositories",
+        "_timestamp",
+        "_txid",
+        "_waiting",
+        "is_begun",
+        "presence",
+        "quads",
+    )
+
+    _made: dict[str, Repository]
+    _waiting: dict[str, list[tuple[int, Operation]]]
+    quads: dict[str, QuadChange]
+    presence: Presence
+
+    def __init__(
+        self, repositories: Repositories, lsn: Lsn, txid: TxId, timestamp: Timestamp, commit_earlier: Callable[[], None]
+    ) -> None:
+        self.is_begun = False
+        """Whether there is any operation; most transactions are about keys only and cost no more than this object."""
+        self._repositories = repositories
+        self._lsn = lsn
+        self._txid = txid
+        self._timestamp = timestamp
+        self._commit_earlier = commit_earlier
+
+    def add(self, number: int, operation: Operation) -> None:
+        """Take in an operation on repositories; ``number`` is its place in the transaction. Raises Rejected, StoreError."""
+        if not self.is_begun:
+            self._begin()
+        kind, name = operation[0], operation[1]
+        if kind == "create-repository":
+            self._create(name)
+        elif kind == "remove-repository":
+            self._remove(name)
+        else:
+            self.presence.check(name)
+            self._waiting.setdefault(name, []).append((number, operation))
+
+    def finish(self) -> None:
+        """Evaluate what was taken in. Raises Rejected when an operation fails, StoreError."""
+        for name in list(self._waiting):
+            self._evaluate(name)
+
+    def repository(self, name: str) -> Repository:
+        """The repository of that name, listed or made by this transaction."""
+        return self._made.get(name) or self._repositories.listed[name]
+
+    def discard(self) -> None:
+        """Take back what is on disk already."""
+        if not self.is_begun:
+            return
+        for repository in self._made.values():
+            self._repositories.unmake(repository)
+        self._made.clear()
+
+    def discard_unused(self) -> None:
+        """Take back what the transaction made and removed again."""
+        for name in [name for name in self._made if not self.presence.exists(name)]:
+            self._repositories.unmake(self._made.pop(name))
+            self.quads.pop(name, None)
+
+    def _begin(self) -> None:
+        self.is_begun = True
+        self.presence = Presence(self._repositories.listed)
+        self.quads = {}
+        self._made = {}
+        self._waiting = {}
+
+    def _create(self, name: str) -> None:
+        self.presence.create(name)
+        # Removed and made again within one transaction is the same repository, emptied: what counts is the net change.
+        if name not in self._repositories.listed and name not in self._made:
+            self._made[name] = self._repositories.make(name, self._lsn)
+
+    def _remove(self, name: str) -> None:
+        self.presence.check(name)
+        self._evaluate(name)
+        repository = self.repository(name)
+        before = self.quads.get(name, QuadChange())
+        all_lines = (repository.lines() - set(before.removed)) | set(before.added)
+        self._include(name, QuadChange(removed=tuple(sorted(all_lines))))
+        self.presence.remove(name)
+
+    def _evaluate(self, name: str) -> None:
+        operations = self._waiting.pop(name, None)
+        if not operations:
+            return
+        repository = self.repository(name)
+        engine = repository.engine
+        if len(repository.pending.removed) + len(repository.pending.added) > PENDING_LINES_LIMIT and any(
+            engine.needs_engine(operation) for _, operation in operations
+        ):
+            self._commit_earlier()
+        base = repository.pending
+        if name in self.quads:
+            base = base.copy()
+            base.include(self.quads[name])
+        if len(operations) == 1:
+            number, operation = operations[0]
+            change = engine.change_of(operation, self._txid, self._timestamp, number, base)
+        else:
+            change = engine.change_of_all(operations, self._txid, self._timestamp, base)
+        self._include(name, change)
+
+    def _include(self, name: str, change: QuadChange) -> None:
+        before = self.quads.get(name)
+        if before is not None:
+            both = PendingQuads()
+            both.include(before)
+            both.include(change)
+            change = both.change()
+        self.quads[name] = change

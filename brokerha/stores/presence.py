@@ -1,0 +1,65 @@
+"""Which repositories exist, as one transaction sees and changes it: the rules that every store must share to the word.
+
+>>> presence = Presence({"main"})
+>>> presence.create("new"), presence.remove("main"), presence.create("main")
+(None, None, None)
+>>> presence.created(), presence.removed()
+(['new'], [])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from brokerha.model.errors import Rejected
+
+REPOSITORY_LIMIT = 256
+"""Repositories of one cluster; each has an engine with files and threads of its own on every worker."""
+REASON_LIMIT = 2000
+"""Characters of a reason; an error may quote the whole statement."""
+
+
+class Presence:
+    """The names that exist: those listed before the transaction, with its own changes on top."""
+
+    __slots__ = ("_changed", "_listed")
+
+    def __init__(self, listed: Collection[str]) -> None:
+        self._listed = listed
+        self._changed: dict[str, bool] = {}
+
+    def exists(self, name: str) -> bool:
+        """Whether the next operation finds it."""
+        changed = self._changed.get(name)
+        return name in self._listed if changed is None else changed
+
+    def check(self, name: str) -> None:
+        """Raise Rejected unless it exists."""
+        if not self.exists(name):
+            raise Rejected(f"repository {name!r} does not exist")
+
+    def create(self, name: str) -> None:
+        """Raise Rejected when it exists, or when there are too many."""
+        if self.exists(name):
+            raise Rejected(f"repository {name!r} exists already")
+        if len(self._listed) + len(self.created()) - len(self.removed()) >= REPOSITORY_LIMIT:
+            raise Rejected(f"there are {REPOSITORY_LIMIT} repositories, which is the limit")
+        self._changed[name] = True
+
+    def remove(self, name: str) -> None:
+        """Raise Rejected unless it exists."""
+        self.check(name)
+        self._changed[name] = False
+
+    def created(self) -> list[str]:
+        """Names that exist after the transaction and did not before, sorted."""
+        return sorted(name for name, exists in self._changed.items() if exists and name not in self._listed)
+
+    def removed(self) -> list[str]:
+        """Names that existed before the transaction and do not after it, sorted."""
+        return sorted(name for name, exists in self._changed.items() if not exists and name in self._listed)
+
+
+def reason_of(error: Exception) -> str:
+    """The reason of a rejection. It must not depend on the machine, because it is the same on every site."""
+    return str(error)[:REASON_LIMIT]

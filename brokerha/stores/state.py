@@ -1,0 +1,62 @@
+"""Where a store stands: the one row that every commit writes beside the data that it is about.
+
+    StoreState(lsn, fingerprint, items, repositories)      name -> RepositoryState(directory, ...)
+
+What a repository has durably is known here and not only there, because an engine that lost its last writes with the power looks
+exactly like one that never had them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import msgpack
+
+from brokerha.model.errors import StoreError
+from brokerha.model.ids import Lsn
+from brokerha.stores.environment import WriteTransaction
+
+_KEY = b"state"
+
+
+class RepositoryState(NamedTuple):
+    """What the store knows of one repository."""
+
+    directory: str
+    """Name of its directory; never used twice, so that a repository made again begins empty."""
+    flushed_position: Lsn
+    """Position that its engine had when it was last made durable; it can never be found below it again."""
+    base_lsn: Lsn
+    """Everything that changed it up to this LSN is durable in its engine; never below `flushed_position`."""
+    items: int
+    """Quads held."""
+
+
+class StoreState(NamedTuple):
+    """Everything that moves with the applied LSN."""
+
+    lsn: Lsn
+    fingerprint: int
+    items: int
+    """Quads and keys."""
+    repositories: dict[str, RepositoryState]
+
+
+def write_state(transaction: WriteTransaction, meta: Any, state: StoreState) -> None:
+    """Write the state within a commit."""
+    fingerprint = state.fingerprint.to_bytes(16, "big")
+    body = msgpack.packb((state.lsn, fingerprint, state.items, state.repositories))
+    transaction.put(_KEY, crc32(body).to_bytes(4, "big") + body, db=meta)
+
+
+def read_state(transaction: Any, meta: Any) -> StoreState | None:
+    """The state of the last commit; None in a store that has just been made. Raises StoreError when it is damaged."""
+    row = transaction.get(_KEY, db=meta)
+    if row is None:
+        return None
+    if crc32(row[4:]) != int.from_bytes(row[:4], "big"):
+        raise StoreError("the state row of the store is damaged; take the content from another worker")
+    lsn, fingerprint, items, repositories = msgpack.unpackb(row[4:])
+    held = {name: RepositoryState(*fields) for name, fields in repositories.items()}
+    return StoreState(lsn, int.from_bytes(fingerprint, "big"), items, held)

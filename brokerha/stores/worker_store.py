@@ -1,0 +1,281 @@
+"""The store of one worker: all its RDF repositories and key-value tables behind one door, with one applied LSN.
+
+    execute / apply
+        -> Batch          evaluates, writes results + keys + state row into one LMDB transaction
+        -> LMDB commit    the batch is durable now, one fsync
+        -> repositories   each gets its net change and its position in one atomic write
+        -> view           readers see the new LSN
+
+The order is the invariant: LMDB first, engines after, readers last. So an engine is never ahead of the record, a kill
+leaves it at most one commit behind, and a reader never sees what could still be lost. Opening brings engines up
+from the effects log; every `flush_after_lsns` LSNs engines are flushed, and only what all of them have durably is trimmed.
+
+When an engine cannot follow (disk full), the batch is durable all the same: StoreError is raised, the applied LSN stays, and
+the next call first lets the engine catch up. A caller that was left in doubt gives the same batch again: what is
+applied already is answered from the effects log and not executed twice.
+
+One thread writes at a time, any number read. Must never wait for the network, nor hold more than a batch in memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from brokerha.model.errors import StoreError
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.invariants import invariant
+from brokerha.model.operations import Result
+from brokerha.ports.store import Applied, ReadAnswer
+from brokerha.stores.batch import Batch
+from brokerha.stores.effects_log import EffectsLog
+from brokerha.stores.environment import MAP_SIZE_BYTES, open_environment, store_errors
+from brokerha.stores.fingerprint import quads_digest, repository_digest, text_of
+from brokerha.stores.key_value import recomputed
+from brokerha.stores.rdf import RdfRepository
+from brokerha.stores.reading import Reader, Reading, View
+from brokerha.stores.recovery import bring_up
+from brokerha.stores.repositories import OpenEngine, Repositories
+from brokerha.stores.state import StoreState, read_state, write_state
+
+MAIN_REPOSITORY = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What may be chosen of a store."""
+
+    map_size_bytes: int = MAP_SIZE_BYTES
+    keep_results: int = 100_000
+    """Results that the effects log keeps at least; it is trimmed when the engines are flushed."""
+    flush_after_lsns: int = 10_000
+    flush_after_s: float = 30.0
+    """Engines are flushed after so many LSNs, or by the first commit after so many seconds."""
+
+
+def _no_crash(_place: str) -> None:
+    """Do nothing; tests give something here that raises or kills."""
+
+
+class WorkerStore:
+    """All data of one worker in one directory. Fulfils `ports.store.Store`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        cluster: str,
+        node: str,
+        options: StoreOptions | None = None,
+        open_engine: OpenEngine = RdfRepository,
+        clock: Callable[[], float] = time.monotonic,
+        crash_point: Callable[[str], None] = _no_crash,
+    ) -> None:
+        """Open or make it. Raises StoreError: in use, foreign, damaged, incomplete, no space."""
+        self._options = options or StoreOptions()
+        self._clock = clock
+        self._crash_point = crash_point
+        self._writing = Lock()
+        self._reading = Reading()
+        self._environment = open_environment(directory, cluster, node, self._options.map_size_bytes)
+        self._log = EffectsLog(self._environment.effects)
+        self._reader = Reader(self._environment, self._reading)
+        self._repositories = Repositories(self._environment.repositories, open_engine, crash_point)
+        self._running: Batch | None = None
+        self._is_behind = False
+        try:
+            with store_errors("cannot open the store"):
+                self._state = self._opened()
+        except BaseException:
+            self._repositories.close()
+            self._environment.close()
+            raise
+        self._flushed_lsn = self._state.lsn
+        self._flushed_at = clock()
+        self._view = self._viewed()
+
+    @property
+    def journal(self) -> str:
+        """Random name of this copy: the same node id with another name is another copy."""
+        return self._environment.identity.journal
+
+    def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
+        """Execute transactions in order; durable together when this returns. Those applied already are answered again.
+
+        Raises StoreError. Large batches are committed in parts, so that the first of them may be kept then.
+        """
+        with self._exclusively("cannot execute"):
+            results = self._again(first_lsn, len(items))
+            batch = self._batch()
+            for txid, timestamp, body in items[len(results) :]:
+                results.append(batch.execute(txid, timestamp, body))
+            batch.commit()
+            self._flush_when_due()
+        return results
+
+    def apply(self, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]) -> None:
+        """Apply effects in order, leaving out those at or below the applied LSN; durable on return. Raises StoreError."""
+        with self._exclusively("cannot apply"):
+            skipped = self._skipped(first_lsn)
+            batch = self._batch()
+            for result in results[skipped:]:
+                batch.apply(result)
+            batch.commit()
+            self._flush_when_due()
+
+    def results(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Result]:
+        """Results from the effects log; fewer where it ends, none when ``first_lsn`` was trimmed. Any thread."""
+        with self._reading.one(), store_errors("cannot read results"), self._environment.lmdb.begin() as transaction:
+            return self._log.read(transaction, first_lsn, min(last_lsn, self._view.lsn))
+
+    def applied(self) -> Applied:
+        """Where the store stands. Any thread."""
+        view = self._view
+        return Applied(view.lsn, text_of(view.fingerprint), view.items)
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
+    ) -> ReadAnswer:
+        """Answer a read (reading.py lists the kinds). Take the pieces in the thread that asked."""
+        self._reading.check()
+        return self._reader.read(self._view, kind, name, arguments, may_go_on)
+
+    def recompute(self) -> Applied:
+        """Fingerprint and count from the data itself. Any thread; holds writers up while it takes its snapshots."""
+        with self._reading.one(), store_errors("cannot recompute the fingerprint"):
+            with self._writing:
+                view = self._view
+                transaction = self._environment.lmdb.begin()
+                quads = [(name, _begun(one.engine.lines())) for name, one in view.repositories.items()]
+            with transaction:
+                fingerprint, items = recomputed(transaction, self._environment.keys)
+            for name, lines in quads:
+                counted = _Counted(lines)
+                fingerprint ^= repository_digest(name) ^ quads_digest(name, counted)
+                items += counted.count
+        return Applied(view.lsn, text_of(fingerprint), items)
+
+    def close(self) -> None:
+        """Release the directory, after the reads that run. Idempotent."""
+        with self._writing:
+            if self._environment.lock.closed:
+                return
+            if self._reading.close():
+                self._repositories.close()
+                self._environment.close()
+
+    def _opened(self) -> StoreState:
+        """Read where the store stands and bring the repositories there; in a new one make the first repository."""
+        with self._environment.lmdb.begin() as transaction:
+            state = read_state(transaction, self._environment.meta)
+            if state is not None:
+                self._repositories.open(state.repositories)
+                bring_up(self._repositories, self._log, transaction, state.lsn)
+                return state
+        self._repositories.open({})
+        main = self._repositories.make(MAIN_REPOSITORY, lsn=1)
+        self._repositories.listed[MAIN_REPOSITORY] = main
+        state = StoreState(0, repository_digest(MAIN_REPOSITORY), 0, self._repositories.states())
+        with self._environment.lmdb.begin(write=True) as transaction:
+            write_state(transaction, self._environment.meta, state)
+        self._repositories.commit(0)
+        return state
+
+    @contextmanager
+    def _exclusively(self, doing: str) -> Iterator[None]:
+        """The writer's turn: engines caught up before it, everything uncommitted dropped when it fails."""
+        with self._writing, store_errors(doing):
+            self._reading.check()
+            if self._is_behind:
+                self._follow(self._state)
+            try:
+                yield
+            except BaseException:
+                self._abandon()
+                raise
+
+    def _batch(self) -> Batch:
+        self._running = Batch(self._environment, self._log, self._repositories, self._state, self._follow)
+        return self._running
+
+    def _abandon(self) -> None:
+        if self._running is not None:
+            self._running.abandon()
+        if not self._is_behind:
+            self._repositories.roll_back(self._state.repositories)
+
+    def _follow(self, state: StoreState) -> None:
+        """LMDB has ``state`` durably: bring the engines there, then tell the readers."""
+        self._state = state
+        self._is_behind = True
+        self._crash_point("LMDB committed")
+        self._repositories.commit(state.lsn)
+        self._is_behind = False
+        self._crash_point("engines committed")
+        self._view = self._viewed()
+
+    def _viewed(self) -> View:
+        state = self._state
+        counts = {name: repository.items for name, repository in state.repositories.items()}
+        return View(state.lsn, state.fingerprint, state.items, dict(self._repositories.listed), counts)
+
+    def _skipped(self, first_lsn: Lsn) -> int:
+        """How many of a batch that begins at ``first_lsn`` are applied already."""
+        next_lsn = self._state.lsn + 1
+        invariant(1 <= first_lsn <= next_lsn, "batches follow each other without a gap", first=first_lsn, next=next_lsn)
+        return next_lsn - first_lsn
+
+    def _again(self, first_lsn: Lsn, count: int) -> list[Result]:
+        """Results of those of a batch that are applied already."""
+        wanted = min(self._skipped(first_lsn), count)
+        if not wanted:
+            return []
+        with self._environment.lmdb.begin() as transaction:
+            found = self._log.read(transaction, first_lsn, first_lsn + wanted - 1)
+        if len(found) != wanted:
+            raise StoreError(f"LSN {first_lsn} was executed long ago; its result is not kept any more")
+        return found
+
+    def _flush_when_due(self) -> None:
+        """Flush the engines now and then, and trim what all of them have durably."""
+        lsn = self._state.lsn
+        is_old = self._clock() - self._flushed_at >= self._options.flush_after_s
+        if lsn == self._flushed_lsn or (lsn - self._flushed_lsn < self._options.flush_after_lsns and not is_old):
+            return
+        self._repositories.flush(lsn)
+        self._crash_point("engines flushed")
+        self._state = self._state._replace(repositories=self._repositories.states())
+        with self._environment.lmdb.begin(write=True) as transaction:
+            write_state(transaction, self._environment.meta, self._state)
+            self._log.trim(transaction, below=lsn - self._options.keep_results + 1)
+        self._flushed_lsn = lsn
+        self._flushed_at = self._clock()
+
+
+class _Counted:
+    """Counts what is taken from an iterator."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.count = 0
+        self._lines = lines
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self.count += 1
+            yield line
+
+
+def _begun(lines: Iterator[str]) -> Iterator[str]:
+    """An iterator that has its snapshot now, not when its first line is taken."""
+    first = next(lines, None)
+    return _from(first, lines)
+
+
+def _from(first: str | None, lines: Iterator[str]) -> Iterator[str]:
+    if first is not None:
+        yield first
+        yield from lines
