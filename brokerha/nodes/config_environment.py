@@ -71,19 +71,24 @@ def _places(document: Document, sections: Sections) -> dict[str, tuple[Table, Ke
 
 
 def _refuse(name: str, places: Mapping[str, Any], document: Document) -> None:
+    """Say which name was probably meant; the common prefix does not count, it would make all names look alike."""
     where = f"environment variable {name}"
-    section = name.split("_")[1].lower()
-    alike = [known for known in places if known.startswith(f"{PREFIX}_{section.upper()}_")]
-    if section != CLUSTER and not alike:
-        fail(where, f"{document.path} has no {section}", "unset it")
-    wanted = nearest(name, alike) if section != CLUSTER else variable(CLUSTER, _nearest_key(name, alike))
-    fail(where, "no key of the cluster file has this name", f"write {wanted}" if wanted in alike else f"write {nearest(name, alike)}")
+    section = name.split("_")[1]
+    start = len(f"{PREFIX}_{section}_")
+    alike = {as_key(known[start:]): known for known in places if known.startswith(name[:start])}
+    if not alike:
+        fail(where, f"{document.path} has no {section.lower()}", "unset it")
+    close = nearest(as_key(name[start:]), alike)
+    fail(
+        where,
+        "no key of the cluster file has this name",
+        f"write {alike.get(close) or 'one of ' + ', '.join(alike.values())}",
+    )
 
 
-def _nearest_key(name: str, alike: list[str]) -> str:
-    """Compare what follows the common prefix only: the prefix alone makes every name look alike."""
-    start = len(variable(CLUSTER, ""))
-    return nearest(name[start:], [known[start:] for known in alike])
+def as_key(text: str) -> str:
+    """Part of the name of a variable, written as in the file."""
+    return text.lower().replace("_", "-")
 
 
 def _setting(name: str, text: str, row: KeyRow, *, from_file: bool) -> Any:

@@ -28,6 +28,7 @@ from brokerha.nodes.config_keys import WORDS, KeyRow, in_file
 
 CLUSTER = "cluster"
 NODE_SECTIONS = ("master", "backup", "worker")
+_FORMS = ("[cluster]", "[[master]]", "[[backup]]", "[[worker]]")
 
 _HEAD = re.compile(r"\s*\[{1,2}\s*([^\[\]]+?)\s*\]{1,2}")
 _ASSIGNMENT = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*=""")
@@ -110,7 +111,7 @@ def fail(where: str, problem: str, remedy: str) -> NoReturn:
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or *one of* all of them."""
     names = list(known)
-    close = difflib.get_close_matches(word.replace("_", "-"), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word.lower().replace("_", "-"), names, n=1, cutoff=0.5)
     return close[0] if close else f"one of {', '.join(names)}"
 
 
@@ -127,7 +128,7 @@ def read_document(path: Path, sections: Sections) -> Document:
     for section in NODE_SECTIONS:
         for number, values in enumerate(content.get(section, [])):
             table = Table(section, places.of_section(section, number))
-            _take(table, values, sections[section], lambda key, s=section, n=number: places.of_key(s, n, key))  # type: ignore[misc]
+            _take(table, values, sections[section], lambda key, s=section, n=number: places.of_key(s, n, key))
             nodes.append(table)
     return Document(path, cluster, tuple(nodes))
 
@@ -157,15 +158,27 @@ def _check_sections(content: dict[str, Any], sections: Sections, places: _Places
     for section, value in content.items():
         if section not in sections:
             if not isinstance(value, dict | list) and section in sections[CLUSTER]:
-                fail(places.of_key("", 0, section), f"key {section!r} stands outside of a section", "write it below [cluster]")
+                fail(
+                    places.of_key("", 0, section),
+                    f"key {section!r} stands outside of a section",
+                    "write it below [cluster]",
+                )
             where = places.of_section(section) if isinstance(value, dict | list) else places.of_key("", 0, section)
-            fail(where, f"unknown section {section!r}", f"write {nearest(section, ['cluster', *NODE_SECTIONS])}")
+            fail(where, f"unknown section {section!r}", f"write {nearest(section, _FORMS)}")
         if section == CLUSTER and not isinstance(value, dict):
             fail(places.of_section(section), "the section cluster stands more than once", "write [cluster], once")
         if section != CLUSTER and not (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
-            fail(places.of_section(section), f"[{section}] is a list of nodes", f"write [[{section}]], in double brackets")
+            fail(
+                places.of_section(section),
+                f"[{section}] is a list of nodes",
+                f"write [[{section}]], in double brackets",
+            )
     if CLUSTER not in content:
-        fail(places.of_section(CLUSTER), "the section [cluster] is missing", 'write [cluster], name = "…" and broker = "…"')
+        fail(
+            places.of_section(CLUSTER),
+            "the section [cluster] is missing",
+            'write [cluster], name = "…" and broker = "…"',
+        )
 
 
 def _take(table: Table, values: dict[str, Any], keys: Mapping[str, KeyRow], where: Any) -> None:
@@ -195,7 +208,11 @@ def checked(row: KeyRow, value: Any, where: str) -> Setting:
             fail(where, f"{row.name} {problem}", f"write {remedy}")
         return Setting(_chosen(row, value, where), where)
     if not is_number or (row.type is int and not isinstance(value, int)):
-        fail(where, f"{row.name} is {in_file(value)}, and must be a {_wanted(row)}", f"write {_without_quotes(row, value)}")
+        fail(
+            where,
+            f"{row.name} is {in_file(value)}, and must be a {_wanted(row)}",
+            f"write {_without_quotes(row, value)}",
+        )
     _check_bounds(row, value, where)
     return Setting(row.type(value), where)
 
@@ -210,7 +227,12 @@ def _chosen(row: KeyRow, value: str, where: str) -> str:
     if not row.key.choices:
         return value
     if value.lower() not in row.key.choices:
-        fail(where, f'{row.name} = "{value}" is not known', f"write {nearest(value.lower(), row.key.choices)}")
+        close = nearest(value.lower(), row.key.choices)
+        fail(
+            where,
+            f'{row.name} = "{value}" is not known',
+            f'write {row.name} = "{close}"' if close in row.key.choices else f"write {close}",
+        )
     return value.lower()
 
 

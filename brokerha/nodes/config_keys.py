@@ -59,8 +59,8 @@ class KeyRow:
             return ", ".join(self.key.choices)
         low, high = self.key.low, self.key.high
         if low is not None and high is not None:
-            return f"{low:g} to {high:g}"
-        return f"at least {low:g}" if low is not None else ""
+            return f"{low:.15g} to {high:.15g}"
+        return f"at least {low:.15g}" if low is not None else ""
 
     @property
     def proposal(self) -> str:
@@ -72,6 +72,10 @@ class KeyRow:
 
 def in_file(value: object) -> str:
     """How a value is written in the file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.15g}"
     return f'"{value}"' if isinstance(value, str | Path) else str(value)
 
 

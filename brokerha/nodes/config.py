@@ -1,0 +1,374 @@
+"""The cluster file: one TOML file that says who takes part, the same for every node and every command.
+
+    [cluster]                              [[master]]                    [[worker]]
+    name = "orders"                        id = "m1"                     id = "w1"
+    broker = "amqp://guest:guest@h/orders" http = "127.0.0.1:7201"       master = "m1"
+
+`load_config` reads it, lays the environment over it and checks it; whatever is wrong is one ConfigurationError that says
+where and what to write instead. `ClusterConfig` is frozen, knows all defaults, and makes the settings of each part of a
+node from them. The dataclasses below are the only table of keys: ``docs/reference/configuration.md`` is made from them.
+
+    config_keys.py         what a key is            config_environment.py   BROKERHA_… variables and secrets
+    config_file.py         text, values, places     config_rules.py         what must hold between values
+    config_page.py         the reference page
+
+Invariants: a relative ``data`` counts from the folder of the file, so that every command finds the same data wherever it
+is started; the broker's URL is never shown (``repr``, errors), as it may hold a password.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from brokerha.master.core import MasterConfig
+from brokerha.model.errors import ConfigurationError
+from brokerha.model.ids import NodeId
+from brokerha.nodes.config_environment import lay_over
+from brokerha.nodes.config_file import NODE_SECTIONS, Document, Table, check_required, nearest, read_document
+from brokerha.nodes.config_keys import Key, KeyRow, keys_of
+from brokerha.nodes.config_rules import check_rules
+from brokerha.replication.feed import FeedConfig
+from brokerha.replication.worker import WorkerConfig
+from brokerha.sync.config import ACKNOWLEDGE, SPLIT_RECOVERY, SyncConfig
+from brokerha.transports.addresses import is_embedded
+
+
+def _defaults_of(config: type) -> dict[str, Any]:
+    return {each.name: each.default for each in dataclasses.fields(config)}
+
+
+_SYNC = _defaults_of(SyncConfig)
+_FEED = _defaults_of(FeedConfig)
+_WORKER = _defaults_of(WorkerConfig)
+_MASTER = _defaults_of(MasterConfig)
+
+NodeName = Annotated[
+    str,
+    Key(
+        "Name of this node, unique in the whole cluster; never used again with other data. 1 to 32 of a-z, 0-9 and -.",
+        example='"m1"',
+    ),
+]
+MasterName = Annotated[str, Key("The master that this node belongs to.", example='"m1"')]
+HttpAddress = Annotated[
+    str, Key("host:port where this node listens for HTTP; without it the node has no HTTP door.", default_text="none")
+]
+MILLISECONDS = "milliseconds"
+
+
+@dataclass(frozen=True, slots=True)
+class MasterEntry:
+    """One ``[[master]]``."""
+
+    id: NodeName
+    http: HttpAddress = ""
+    broker: Annotated[
+        str,
+        Key(
+            "Broker where the inbox of this master and of its workers lives. Not with embedded://.",
+            default_text="the cluster's",
+        ),
+    ] = field(default="", repr=False)
+
+    role = "master"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupEntry:
+    """One ``[[backup]]``: a standby process of a master. Read and checked, but not available yet in this version."""
+
+    id: NodeName
+    master: MasterName
+    http: HttpAddress = ""
+
+    role = "backup"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEntry:
+    """One ``[[worker]]``: a full copy of the data. The first worker of a master executes, the others apply effects."""
+
+    id: NodeName
+    master: MasterName
+    http: HttpAddress = ""
+
+    role = "worker"
+
+
+NodeEntry = MasterEntry | BackupEntry | WorkerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """The section ``[cluster]``, and all nodes in the order of the file."""
+
+    name: Annotated[str, Key("Name of the cluster. 1 to 32 of a-z, 0-9 and -.", example='"orders"')]
+    broker: Annotated[
+        str,
+        Key(
+            "amqp://, amqps:// (several, separated by ;, are tried in turn), or embedded:// for one process without a broker.",
+            example='"amqp://guest:guest@127.0.0.1:5672/orders"',
+        ),
+    ] = field(repr=False)
+    data: Annotated[
+        Path,
+        Key(
+            "Folder of all data; each node takes a folder with its id below it. Relative to the folder of this file.",
+            default_text="var/NAME",
+        ),
+    ] = Path("var")
+    split_recovery: Annotated[
+        str, Key("What the masters do when they lose sight of each other.", choices=SPLIT_RECOVERY)
+    ] = _SYNC["split_recovery"]
+    acknowledge: Annotated[
+        str,
+        Key(
+            "Which masters must hold a transaction before it is ordered: all, those that are heard (present), or a majority.",
+            choices=ACKNOWLEDGE,
+        ),
+    ] = _SYNC["acknowledge"]
+    max_peer_lag_s: Annotated[
+        float,
+        Key(
+            "A master that is silent, or makes no progress, for this long is named in the status.",
+            unit="seconds",
+            low=0.1,
+            high=3600,
+        ),
+    ] = _SYNC["max_peer_lag_ms"] / 1000
+    round_timeout_ms: Annotated[
+        int,
+        Key(
+            "A master that is silent for this long is late: rounds complete with its last known counter.",
+            unit=MILLISECONDS,
+            low=1,
+            high=600_000,
+        ),
+    ] = _SYNC["round_timeout_ms"]
+    idle_round_ms: Annotated[
+        int, Key("Time between posts while there is nothing to agree on.", unit=MILLISECONDS, low=1, high=600_000)
+    ] = _SYNC["idle_round_ms"]
+    sync_n: Annotated[
+        int,
+        Key(
+            "Backups that must hold a write before it counts as accepted. Only 0 in this version.",
+            unit="backups",
+            low=0,
+            high=16,
+        ),
+    ] = 0
+    tx_log_max_size: Annotated[
+        int, Key("Transactions that a journal keeps before it may forget older ones.", unit="transactions", low=1000)
+    ] = 100_000
+    tx_log_max_depth_h: Annotated[
+        float, Key("Transactions younger than this are kept in any case, and their ids are known.", unit="hours", low=1)
+    ] = 168
+    heartbeat_ms: Annotated[
+        int,
+        Key(
+            "How often a worker tells its master that it lives and how far it is.",
+            unit=MILLISECONDS,
+            low=1,
+            high=600_000,
+        ),
+    ] = _WORKER["heartbeat_ms"]
+    dead_after_ms: Annotated[
+        int,
+        Key(
+            "A worker that is silent for this long is dead, and another one executes. At least two heartbeats.",
+            unit=MILLISECONDS,
+            low=2,
+            high=600_000,
+        ),
+    ] = _FEED["dead_after_ms"]
+    post_gap_ms: Annotated[
+        int,
+        Key(
+            "Least time between two posts to one master; a turn gathers what came in meanwhile anyway.",
+            unit=MILLISECONDS,
+            low=0,
+            high=10_000,
+        ),
+    ] = _SYNC["post_gap_ms"]
+    retransmit_ms: Annotated[
+        int,
+        Key(
+            "Entries that a master has not confirmed are sent again after this long.",
+            unit=MILLISECONDS,
+            low=1,
+            high=600_000,
+        ),
+    ] = _SYNC["retransmit_ms"]
+    fetch_after_ms: Annotated[
+        int,
+        Key(
+            "Bodies that did not come are asked for after this long, then ever less often.",
+            unit=MILLISECONDS,
+            low=1,
+            high=600_000,
+        ),
+    ] = _SYNC["fetch_after_ms"]
+    post_window: Annotated[int, Key("Entries of one master in one post.", unit="transactions", low=1, high=100_000)] = (
+        _SYNC["post_window"]
+    )
+    queue_window: Annotated[
+        int,
+        Key(
+            "Own transactions that may be under way to an agreement; those beyond it wait.",
+            unit="transactions",
+            low=1,
+            high=1_000_000,
+        ),
+    ] = _SYNC["queue_window"]
+    accept_limit: Annotated[
+        int,
+        Key(
+            "Accepted transactions that may wait to be synchronised; more are refused until there is room.",
+            unit="transactions",
+            low=1,
+            high=10_000_000,
+        ),
+    ] = _MASTER["accept_limit"]
+    path: Path = Path("cluster.toml")
+    """The file itself."""
+    masters: tuple[MasterEntry, ...] = ()
+    backups: tuple[BackupEntry, ...] = ()
+    workers: tuple[WorkerEntry, ...] = ()
+
+    # ---- who takes part
+
+    @property
+    def nodes(self) -> tuple[NodeEntry, ...]:
+        """All nodes: masters, backups, workers."""
+        return (*self.masters, *self.backups, *self.workers)
+
+    @property
+    def roles(self) -> dict[NodeId, str]:
+        """``master``, ``backup`` or ``worker`` of each node."""
+        return {node.id: node.role for node in self.nodes}
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the whole cluster runs in one process."""
+        return is_embedded(self.broker)
+
+    def node(self, node_id: NodeId) -> NodeEntry:
+        """The entry of a node. Raises ConfigurationError when the file has none of this id."""
+        found = {node.id: node for node in self.nodes}.get(node_id)
+        if found is None:
+            ids = [node.id for node in self.nodes]
+            raise ConfigurationError(f'{self.path}: there is no node "{node_id}": write {nearest(node_id, ids)}')
+        return found
+
+    def master_of(self, node_id: NodeId) -> NodeId:
+        """The master that a node belongs to; a master belongs to itself."""
+        node = self.node(node_id)
+        return node.id if isinstance(node, MasterEntry) else node.master
+
+    def workers_of(self, master_id: NodeId) -> tuple[NodeId, ...]:
+        """Workers of a master, in the order of the file."""
+        return tuple(worker.id for worker in self.workers if worker.master == master_id)
+
+    # ---- where things are
+
+    def data_directory(self, node_id: NodeId) -> Path:
+        """Folder of a node's data; it need not exist yet."""
+        return self.data / self.node(node_id).id
+
+    def broker_of(self, node_id: NodeId) -> str:
+        """URL of the broker where the inbox of a node lives: its master's, else the cluster's."""
+        master = next(each for each in self.masters if each.id == self.master_of(node_id))
+        return master.broker or self.broker
+
+    def http_urls(self) -> dict[NodeId, str]:
+        """URL of each node that has a door for HTTP, masters first; a wildcard address becomes loopback."""
+        return {node.id: _url(node.http) for node in self.nodes if node.http}
+
+    # ---- settings of the parts
+
+    def sync_config(self, master_id: NodeId) -> SyncConfig:
+        """How a master takes part in the sync protocol."""
+        return SyncConfig(
+            node=master_id,
+            members=tuple(master.id for master in self.masters),
+            acknowledge=self.acknowledge,
+            split_recovery=self.split_recovery,
+            round_timeout_ms=self.round_timeout_ms,
+            idle_round_ms=self.idle_round_ms,
+            max_peer_lag_ms=round(self.max_peer_lag_s * 1000),
+            post_gap_ms=self.post_gap_ms,
+            retransmit_ms=self.retransmit_ms,
+            fetch_after_ms=self.fetch_after_ms,
+            post_window=self.post_window,
+            queue_window=self.queue_window,
+        )
+
+    def feed_config(self, master_id: NodeId) -> FeedConfig:
+        """How a master brings its workers along."""
+        return FeedConfig(workers=self.workers_of(master_id), dead_after_ms=self.dead_after_ms)
+
+    def master_config(self, master_id: NodeId) -> MasterConfig:
+        """Everything a master's core is told."""
+        return MasterConfig(self.sync_config(master_id), self.feed_config(master_id), self.accept_limit)
+
+    def worker_config(self, worker_id: NodeId) -> WorkerConfig:
+        """How a worker takes part."""
+        return WorkerConfig(node=worker_id, master=self.master_of(worker_id), heartbeat_ms=self.heartbeat_ms)
+
+
+ENTRIES: dict[str, type] = {
+    "cluster": ClusterConfig,
+    "master": MasterEntry,
+    "backup": BackupEntry,
+    "worker": WorkerEntry,
+}
+"""The dataclass of each section."""
+
+
+def sections() -> dict[str, dict[str, KeyRow]]:
+    """The table of keys of each section."""
+    return {section: keys_of(entry) for section, entry in ENTRIES.items()}
+
+
+def load_config(path: Path, environ: Mapping[str, str]) -> ClusterConfig:
+    """Read the cluster file with the environment laid over it.
+
+    Raises ConfigurationError: one text with file, line and what to write instead.
+    """
+    keys = sections()
+    document = read_document(path, keys)
+    lay_over(document, environ, keys)
+    check_required(document, keys)
+    numbers = {row.name: row.default for row in keys["cluster"].values() if row.type in {int, float}}
+    check_rules(document, numbers)
+    return _built(document, keys)
+
+
+def _built(document: Document, keys: dict[str, dict[str, KeyRow]]) -> ClusterConfig:
+    nodes: dict[str, list[Any]] = {section: [] for section in NODE_SECTIONS}
+    for table in document.nodes:
+        nodes[table.section].append(ENTRIES[table.section](**_fields(table, keys[table.section])))
+    values = _fields(document.cluster, keys["cluster"])
+    folder = Path(values.pop("data", Path("var") / values["name"])).expanduser()
+    return ClusterConfig(
+        **values,
+        data=document.path.parent / folder,
+        path=document.path,
+        masters=tuple(nodes["master"]),
+        backups=tuple(nodes["backup"]),
+        workers=tuple(nodes["worker"]),
+    )
+
+
+def _fields(table: Table, keys: Mapping[str, KeyRow]) -> dict[str, Any]:
+    return {keys[name].field: setting.value for name, setting in table.settings.items()}
+
+
+def _url(address: str) -> str:
+    """The URL under which this machine reaches an address; the addresses that mean *all* become loopback."""
+    host, _, port = address.rpartition(":")
+    return f"http://{'127.0.0.1' if host in {'', '0.0.0.0', '[::]'} else host}:{port}"  # noqa: S104  (compared only)
