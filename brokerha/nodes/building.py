@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from brokerha.journal import LmdbJournal
+from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.master.core import MasterConfig
 from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.worker_node import WorkerNode
 from brokerha.stores.worker_store import WorkerStore
-from brokerha.transports import KombuTransport
+from brokerha.transports.kombu_transport import KombuTransport
 
 
 def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
@@ -29,12 +29,12 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
 
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     """Return a worker, not started. Raises StoreError, ConfigurationError."""
-    store = WorkerStore(Path(config.data_directory(node_id)), config.name, node_id)
+    store = WorkerStore(Path(config.data_directory(node_id)), cluster=config.name, node=node_id)
     transport = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
     return WorkerNode(
         config.worker_config(node_id),
         config.name,
-        store.journal_name,
+        store.journal,
         store,
         transport,
         SystemClock(),

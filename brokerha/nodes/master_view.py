@@ -65,6 +65,8 @@ class MasterView:
         word = worker.state if worker.state in states.ACTIONS else states.STARTING
         state, reason = (word, worker.reason) if is_alive else (states.UNREACHABLE, "not heard")
         lag = max(0, core.sync.lsn - worker.applied)
+        if state == states.CATCHING_UP and not lag:
+            state, reason = states.OK, ""
         return {
             "id": worker.node,
             "role": "worker",
