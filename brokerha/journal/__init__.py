@@ -1,0 +1,21 @@
+"""The journal: the durable record of one master. FORMAT.md says how it lies on the disk, and what recovery does.
+
+lmdb_journal.py     LmdbJournal: append a turn, trim, close; the writing half
+  turn.py           one turn on its way into the file: records, index rows, memory moved on
+  history.py        LmdbHistory: what a core asks about its own past; the reading half
+  recovery.py       what is known when a journal is opened, read back from its file
+  trimming.py       which rows go when everything below an LSN is forgotten
+  verification.py   every problem of a file, for `brokerha log verify`
+memory_journal.py   MemoryJournal: the same in plain lists, for the simulator; says what the other one must do
+
+current.py          the current state in a few numbers, and the order in which records may come; used by both
+tail.py             what is not synchronised yet
+known_ids.py        transaction id -> LSN, written by key range
+recent.py           records kept unpacked in memory
+rows.py             the bytes of each row
+database.py         LMDB environment, tables, snapshot, errors in our own words
+directory.py        the directory: its lock, the length of its file
+limits.py           every bound, with its reason
+
+append(records) --> turn.py --> one LMDB transaction, one fsync --> memory is what history.py answers from
+"""

@@ -1,0 +1,128 @@
+"""The current state of a master in a few numbers, moved on by each record: what `meta` keeps in every commit.
+
+Both journals use it, so that one place says in which order records may come. A record that breaks the order is a fault
+of the core that made it: `invariant()` stops the node before the fault is written down.
+
+Invariants, with ``used[o] <= counts[o]`` for each origin o:
+
+    first_lsn - 1 <= lsn        executed_lsn <= lsn        trimmed[o] <= used[o] <= counts[o]
+
+It holds nothing that grows with the log; what is not synchronised yet is in tail.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import msgpack
+
+from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp
+from brokerha.model.invariants import invariant
+from brokerha.model.records import Added, Appended, ClockReserved, MasterState, Outcomes, PeerJournal, Record, Started
+
+
+@dataclass(slots=True)
+class Current:
+    """See `MasterState` for the meaning of the fields that both have."""
+
+    incarnation: int = 0
+    high_water: Timestamp = 0
+    epoch: int = 1
+    peer_journals: dict[NodeId, str] = field(default_factory=dict)
+    counts: dict[NodeId, int] = field(default_factory=dict)
+    """Entries of each stream that were ever appended; the number of the next one."""
+    used: dict[NodeId, int] = field(default_factory=dict)
+    trimmed: dict[NodeId, int] = field(default_factory=dict)
+    """Entries of each stream that were used below `first_lsn`, and are forgotten."""
+    lsn: Lsn = 0
+    first_lsn: Lsn = 1
+    last: Ordered | None = None
+    executed_lsn: Lsn = 0
+    fingerprint: str = ""
+    items: int = 0
+
+    def advance(self, record: Record) -> None:
+        """Take over what one record says; InvariantBroken when it does not follow on the ones before."""
+        match record:
+            case Appended():
+                self._appended(record)
+            case Added():
+                self._added(record)
+            case Outcomes():
+                self._outcomes(record)
+            case Started(incarnation):
+                invariant(
+                    incarnation > self.incarnation, "an incarnation grows", new=incarnation, last=self.incarnation
+                )
+                self.incarnation = incarnation
+            case ClockReserved(high_water):
+                invariant(
+                    high_water >= self.high_water, "a clock never goes back", new=high_water, last=self.high_water
+                )
+                self.high_water = high_water
+            case PeerJournal(peer, journal):
+                self.peer_journals[peer] = journal
+            case _:
+                pass
+
+    def _appended(self, record: Appended) -> None:
+        count = self.counts.get(record.origin, 0)
+        invariant(
+            record.start == count, "a stream has no gap", origin=record.origin, start=record.start, expected=count
+        )
+        self.counts[record.origin] = count + len(record.entries)
+
+    def _added(self, record: Added) -> None:
+        first = self.lsn + 1
+        invariant(record.first_lsn == first, "LSNs have no gap", first_lsn=record.first_lsn, expected=first)
+        for origin, used in record.used.items():
+            least, most = self.used.get(origin, 0), self.counts.get(origin, 0)
+            invariant(least <= used <= most, "only what was appended is used", origin=origin, used=used, most=most)
+            self.used[origin] = used
+        self.epoch = record.epoch
+        if record.entries:
+            self.lsn += len(record.entries)
+            self.last = record.entries[-1]
+
+    def _outcomes(self, record: Outcomes) -> None:
+        first = self.executed_lsn + 1
+        invariant(record.first_lsn == first, "results have no gap", first_lsn=record.first_lsn, expected=first)
+        executed = self.executed_lsn + len(record.results)
+        invariant(executed <= self.lsn, "only what is synchronised is executed", executed=executed, lsn=self.lsn)
+        self.executed_lsn = executed
+        self.fingerprint, self.items = record.fingerprint, record.items
+
+    def master_state(self, journal: str) -> MasterState:
+        """Return it as a `MasterState` without the tail: no parked transactions, no streams."""
+        return MasterState(
+            journal=journal,
+            incarnation=self.incarnation,
+            high_water=self.high_water,
+            epoch=self.epoch,
+            peer_journals=dict(self.peer_journals),
+            used=dict(self.used),
+            lsn=self.lsn,
+            last=self.last,
+            executed_lsn=self.executed_lsn,
+            fingerprint=self.fingerprint,
+            items=self.items,
+        )
+
+    def copy(self) -> Current:
+        """Return an independent copy."""
+        return unpack(self.pack())
+
+    def pack(self) -> bytes:
+        """Return its bytes, by field name, so that later versions may add fields."""
+        data: bytes = msgpack.packb({name: getattr(self, name) for name in _NAMES})
+        return data
+
+
+_NAMES = tuple(f.name for f in fields(Current))
+
+
+def unpack(data: bytes) -> Current:
+    """Return what `Current.pack` was called on."""
+    values: dict[str, Any] = msgpack.unpackb(data, use_list=False)
+    return Current(**values)

@@ -1,0 +1,124 @@
+"""The directory of a journal: who may open it, and whether its file has the length that it must have.
+
+    <directory>/owner        locked by the one process that has the journal open; holds its process id
+    <directory>/data.mdb     everything (LMDB)
+    <directory>/lock.mdb     LMDB's own table of readers; made anew at each opening
+
+LMDB maps the file into memory, so a page behind the end of a file that was cut short is no error that one could catch:
+the process dies of SIGBUS. Therefore the length is checked before LMDB sees the file. LMDB itself lets the file be
+shorter than its last page number says (pages that were freed before they were ever written), so the file is kept a
+good piece longer than it needs to be, as a hole that takes no space: a file that is too short was cut.
+
+Must never: remove or rewrite a file that it did not just make.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from brokerha.journal.limits import AHEAD_BYTES
+from brokerha.model.errors import JournalDamaged, JournalError, JournalInUse
+
+OWNER = "owner"
+DATA = "data.mdb"
+
+_MAGIC = 0xBEEFC0DE
+_META_OFFSET = 16
+_META = struct.Struct("=II8xQ48x48xQQ")
+"""magic, version, map size, last page, transaction id: the start of an LMDB 0.9 meta page behind its page header."""
+_PAGE_SIZE_OFFSET = 24
+"""Where the page size stands behind the start of the meta: first field of the first of the two table heads."""
+
+WHAT_TO_DO = (
+    "this node's copy is damaged, its peers hold the same data: stop the node, move the directory away, and either "
+    "bring back an undamaged copy of it or start the node under a new node id"
+)
+
+
+def damaged(path: Path, what: str) -> JournalDamaged:
+    """Return the error that names the damage, the file, and what to do."""
+    return JournalDamaged(f"{what} in {path}: {WHAT_TO_DO}")
+
+
+class Directory:
+    """An open directory of a journal; only one object in one process has it at a time.
+
+    Raises JournalInUse, JournalError when it cannot be made or opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.data = path / DATA
+        self._length_bytes = 0
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._owner = os.open(path / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise JournalError(f"the directory {path} of the journal cannot be used: {error.strerror}") from error
+        try:
+            self._lock()
+        except BaseException:
+            os.close(self._owner)
+            raise
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                raise JournalError(f"{self.path / OWNER} cannot be locked: {error.strerror}") from error
+            holder = os.pread(self._owner, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            raise JournalInUse(
+                f"process {holder} has the journal in {self.path} open: stop it first, or give this node its own "
+                "node id and directory"
+            ) from None
+        os.ftruncate(self._owner, 0)
+        os.pwrite(self._owner, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        """Let others open it. Idempotent."""
+        if self._owner >= 0:
+            os.close(self._owner)
+            self._owner = -1
+
+    def keep_ahead(self, last_page: int, page_bytes: int, map_size_bytes: int, turn_bytes: int) -> None:
+        """Make the file longer (with a hole) before a turn of about ``turn_bytes`` may need it."""
+        # Rows of indexes and copies of inner pages come on top of the records; a fourfold is far more than measured.
+        needed = min((last_page + 1) * page_bytes + 4 * turn_bytes + AHEAD_BYTES // 2, map_size_bytes)
+        if needed > self._length_bytes:
+            self._length_bytes = min(needed + AHEAD_BYTES // 2, map_size_bytes)
+            if self._length_bytes > self.data.stat().st_size:
+                os.truncate(self.data, self._length_bytes)
+
+
+def check_length(path: Path) -> None:
+    """Raise JournalDamaged when the data file is shorter than the last page that its newest state has."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    size_bytes = path.stat().st_size
+    metas = _read_metas(path)
+    if not metas:
+        raise damaged(path, "no state can be found (both of LMDB's meta pages are bad)")
+    _, last_page, page_bytes = max(metas)
+    needed_bytes = (last_page + 1) * page_bytes
+    if size_bytes < needed_bytes:
+        raise damaged(path, f"only {size_bytes} of at least {needed_bytes} bytes are left")
+
+
+def _read_metas(path: Path) -> list[tuple[int, int, int]]:
+    """Return (transaction id, last page, page size) of each good meta page."""
+    metas = []
+    with path.open("rb") as file:
+        page_bytes = 0
+        for page in (0, 1):
+            file.seek(page * page_bytes + _META_OFFSET)
+            meta = file.read(_META.size)
+            if len(meta) == _META.size:
+                magic, _, _, last_page, transaction = _META.unpack(meta)
+                page_bytes = struct.unpack_from("=I", meta, _PAGE_SIZE_OFFSET)[0] or os.sysconf("SC_PAGE_SIZE")
+                if magic == _MAGIC:
+                    metas.append((transaction, last_page, page_bytes))
+    return metas

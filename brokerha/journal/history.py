@@ -1,0 +1,242 @@
+"""LmdbHistory: the reading half of the journal; what a core may ask about its own past.
+
+Where an answer comes from, in this order: what was appended last, as it was (recent.py); what has no LSN yet (tail.py,
+known_ids.py); the file, through one snapshot (database.py), each record unpacked once for a whole range.
+
+    lsn_of("t-1")     buffer or `ids`
+    body("m2", "t-1") recent | place in the tail | LSN -> row of `added` -> place | row of `dropped`
+    ordered(5, 100)   highest row of `added` at or below 5 -> its record -> the next row, ...
+
+Every record that is read from the file is verified, and must be the one that the index promised: a wrong index row is
+damage (JournalDamaged) and never a wrong answer. All methods may be called by any thread: one lock, held for
+microseconds by reads, and by `append` until its fsync is done, so that nobody sees what is not durable.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from brokerha.journal.current import Current
+from brokerha.journal.database import Database
+from brokerha.journal.directory import damaged
+from brokerha.journal.known_ids import KnownIds
+from brokerha.journal.limits import CACHE_BYTES, UNPACKED_BYTES
+from brokerha.journal.recent import Recent, Unpacked
+from brokerha.journal.rows import (
+    ITEM_BITS,
+    ITEMS_LIMIT,
+    AddedRow,
+    BadRow,
+    added_key,
+    body_key,
+    number_key,
+    number_of,
+    read_added_key,
+    read_added_row,
+    read_counted_row,
+    read_stream_key,
+    stream_key,
+)
+from brokerha.journal.tail import Tail
+from brokerha.model.errors import JournalDamaged
+from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, TxId
+from brokerha.model.operations import Result
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
+
+Item = TypeVar("Item")
+_NO_ROW = AddedRow((), {}, ())
+_LAST = ITEMS_LIMIT - 1
+
+
+class LmdbHistory:
+    """`History` of node ``node`` over an open database; the writing half is `LmdbJournal`."""
+
+    def __init__(self, node: NodeId, database: Database, cache_bytes: int = CACHE_BYTES) -> None:
+        self._node = node
+        self._database = database
+        self._lock = threading.Lock()
+        self._current = Current()
+        self._tail = Tail(node)
+        self._ids = KnownIds(0)
+        self._recent = Recent(node, cache_bytes)
+        self._unpacked = Unpacked(UNPACKED_BYTES)
+        self._forget_row()
+        self._row: tuple[Lsn, Lsn, AddedRow]
+        """The row of `added` that was read last, with its first LSN and the one behind its last."""
+
+    def lsn_of(self, txid: TxId) -> Lsn | None:
+        """LSN of a synchronised transaction, or None. Raises JournalDamaged."""
+        with self._lock:
+            try:
+                return self._ids.find(txid, self._database.get_id)
+            except BadRow as error:
+                raise self._bad_id(txid) from error
+
+    def body(self, origin: NodeId, txid: TxId) -> bytes | None:
+        """Body of a transaction by origin and id, or None when it is not held. Raises JournalDamaged."""
+        with self._lock:
+            body = self._recent.body(origin, txid)
+            return self._find_body(origin, txid) if body is None else body
+
+    def stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
+        """Up to ``limit`` entries of a stream from number ``start`` on; fewer or none where it ends or was trimmed."""
+        with self._lock:
+            return self._read_stream(origin, start, limit)
+
+    def ordered(self, first_lsn: Lsn, limit: int) -> list[Ordered]:
+        """Up to ``limit`` entries of the synchronised queue from ``first_lsn`` on; none where it was trimmed."""
+        with self._lock:
+            return self._read_ordered(first_lsn, limit)
+
+    def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
+        """Up to ``limit`` results of execution from ``first_lsn`` on; fewer where they are not known yet."""
+        with self._lock:
+            if first_lsn < self._current.first_lsn:
+                return []
+            found = _gather(self._results_at, first_lsn, self._current.executed_lsn + 1, limit)
+            return [Result(*result) for result in found]
+
+    def first_lsn(self) -> Lsn:
+        """Lowest LSN whose body is still held; one more than the last when the log is empty."""
+        return self._current.first_lsn
+
+    # ---------------------------------------------------------------- behind the lock
+
+    def _read_stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
+        if start < self._current.trimmed.get(origin, 0):
+            return []
+        end = self._current.counts.get(origin, 0)
+
+        def find(position: int) -> tuple[int, tuple[Entry, ...]]:
+            return self._entries_at(origin, position)
+
+        return _gather(find, start, end, limit)
+
+    def _read_ordered(self, first_lsn: Lsn, limit: int) -> list[Ordered]:
+        if first_lsn < self._current.first_lsn:
+            return []
+        return _gather(self._ordered_at, first_lsn, self._current.lsn + 1, limit)
+
+    def _forget_row(self) -> None:
+        self._row = (0, 0, _NO_ROW)
+
+    def _find_lsn(self, txid: TxId) -> Lsn | None:
+        try:
+            return self._ids.find(txid, self._database.get_id)
+        except BadRow as error:
+            raise self._bad_id(txid) from error
+
+    def _bad_id(self, txid: TxId) -> JournalDamaged:
+        return damaged(self._database.path, f"the LSN of transaction {txid} is not what was written")
+
+    def _find_body(self, origin: NodeId, txid: TxId) -> bytes | None:
+        place = self._tail.place_of(origin, txid)
+        if not place:
+            lsn = self._find_lsn(txid)
+            if lsn is not None and lsn >= self._current.first_lsn:
+                found = self._body_at(self._place_of_lsn(lsn), txid)
+                # The transaction may have been added under another origin; then this body may be a duplicate of it.
+                if found is not None and found[0] == origin:
+                    return found[1]
+            row = self._database.get(body_key(origin, txid), self._database.tables.dropped)
+            if row is None:
+                return None
+            place = number_of(row)
+        found = self._body_at(place, txid)
+        if found is None or found[0] != origin:
+            raise damaged(self._database.path, f"place {place} does not hold transaction {txid} of {origin}")
+        return found[1]
+
+    def _body_at(self, place: int, txid: TxId) -> tuple[NodeId, bytes] | None:
+        """Return origin and body at a place, or None when there is no place. Raises JournalDamaged for another body."""
+        if not place:
+            return None
+        record, index = self._record(place >> ITEM_BITS), place & _LAST
+        if isinstance(record, Accepted) and index < len(record.items):
+            found, body = record.items[index]
+            if found == txid:
+                return self._node, body
+        elif isinstance(record, BodiesHeld) and index < len(record.items):
+            origin, found, body = record.items[index]
+            if found == txid:
+                return origin, body
+        raise damaged(self._database.path, f"place {place} does not hold transaction {txid}")
+
+    def _place_of_lsn(self, lsn: Lsn) -> int:
+        first, end, row = self._row
+        if not first <= lsn < end:
+            (first, _), data = self._added_at(lsn)
+            try:
+                row = read_added_row(data)
+            except BadRow as error:
+                raise damaged(self._database.path, f"the places of LSN {first} are not what was written") from error
+            self._row = (first, first + len(row.places), row)
+        if lsn - first >= len(row.places):
+            raise damaged(self._database.path, f"LSN {lsn} has no place")
+        return row.places[lsn - first]
+
+    def _added_at(self, lsn: Lsn) -> tuple[tuple[Lsn, int], bytes]:
+        """Return first LSN, record number and row of the `Added` record that covers an LSN."""
+        # No record has the number 2**64 - 1, so the row at or below that key has the highest first LSN up to this one.
+        found = self._database.floor(added_key(lsn, 2**64 - 1), self._database.tables.added)
+        if found is None:
+            raise damaged(self._database.path, f"LSN {lsn} is in no record")
+        return read_added_key(found[0]), found[1]
+
+    def _ordered_at(self, lsn: Lsn) -> tuple[Lsn, tuple[Ordered, ...]]:
+        (first, number), _ = self._added_at(lsn)
+        record = self._record(number)
+        if not isinstance(record, Added) or record.first_lsn != first:
+            raise damaged(self._database.path, f"record {number} does not add LSN {first}")
+        return first, record.entries
+
+    def _results_at(self, lsn: Lsn) -> tuple[Lsn, tuple[tuple[str, str, bytes], ...]]:
+        found = self._database.floor(number_key(lsn), self._database.tables.outcomes)
+        number = self._number_in(found, f"the result of LSN {lsn}")
+        record = self._record(number)
+        if not isinstance(record, Outcomes):
+            raise damaged(self._database.path, f"record {number} does not hold the result of LSN {lsn}")
+        return record.first_lsn, record.results
+
+    def _entries_at(self, origin: NodeId, position: int) -> tuple[int, tuple[Entry, ...]]:
+        found = self._database.floor(stream_key(origin, position), self._database.tables.stream)
+        if found is not None and read_stream_key(found[0])[0] != origin:
+            found = None
+        number = self._number_in(found, f"entry {position} of {origin}")
+        record = self._record(number)
+        if not isinstance(record, Appended) or record.origin != origin:
+            raise damaged(self._database.path, f"record {number} does not hold entry {position} of {origin}")
+        return record.start, record.entries
+
+    def _number_in(self, found: tuple[bytes, bytes] | None, what: str) -> int:
+        if found is None:
+            raise damaged(self._database.path, f"{what} is in no record")
+        try:
+            return read_counted_row(found[1])[0]
+        except BadRow as error:
+            raise damaged(self._database.path, f"the index row of {what} is not what was written") from error
+
+    def _record(self, number: int) -> Record:
+        """Return a record, from memory when it was appended or unpacked lately. Raises JournalDamaged."""
+        record = self._recent.get(number) or self._unpacked.get(number)
+        if record is None:
+            record, size_bytes = self._database.record(number)
+            self._unpacked.add(number, record, size_bytes)
+        return record
+
+
+def _gather(find: Callable[[int], tuple[int, tuple[Item, ...]]], start: int, end: int, limit: int) -> list[Item]:
+    """Return up to ``limit`` items from ``start`` to before ``end``; ``find`` gives the run of items around a position."""
+    items: list[Item] = []
+    end = min(end, start + limit)
+    while start < end:
+        first, run = find(start)
+        found = run[start - first : end - first]
+        if not found:
+            # An index that points beside is noticed by its record; this ends the loop when a run is too short.
+            break
+        items += found
+        start += len(found)
+    return items

@@ -1,0 +1,90 @@
+"""Which LSN each transaction id has: the newest ids in memory, all others in the table `ids`, written by key range.
+
+Ids come in any order (a client's idempotency key may be random), so that writing each row at once would touch one page
+of the table per id: measured with 500,000 ids, 23 us per transaction instead of 5. Here new ids wait in memory, sorted
+into 512 partitions by checksum, and a turn writes the one or two partitions that waited longest: many rows to a page.
+
+    new ids --> buffer of partition p --(when too many wait)--> rows of partition p in `ids`
+                                                                partition p+1 is the next
+
+Nothing is lost by waiting: the `Added` records are durable, and a restart reads those from `first_waiting` on again.
+
+Invariants: each id with an LSN at or above `first_waiting` is in a buffer or in the table, each below is in the table;
+`trim` never drops an `Added` record at or above it. A row is written again at most with the same LSN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+import lmdb
+
+from brokerha.journal.database import Table
+from brokerha.journal.rows import ID_PREFIXES, PARTITION_SHIFT, PARTITIONS, id_rows, read_id_row
+from brokerha.model.ids import Lsn, Ordered
+
+Get = Callable[[bytes], bytes | None]
+"""Reads one row of the table `ids`."""
+
+
+class KnownIds:
+    """The buffers in front of the table `ids`, at most about ``limit`` ids long."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._buffers: list[dict[bytes, Lsn]] = [{} for _ in range(PARTITIONS)]
+        self._first_waiting: list[Lsn] = [1] * PARTITIONS
+        """Of each partition: every id with a lower LSN is in the table."""
+        self._next = 0
+        """The partition that was written longest ago."""
+        self._waiting = 0
+
+    def start(self, first_waiting: Lsn) -> None:
+        """Begin with empty buffers: every id with a lower LSN is in the table."""
+        self._first_waiting = [first_waiting] * PARTITIONS
+
+    def add(self, first_lsn: Lsn, entries: tuple[Ordered, ...]) -> None:
+        """Take over the ids of an `Added` record."""
+        buffers = self._buffers
+        for lsn, (_, txid, _) in enumerate(entries, first_lsn):
+            key = txid.encode()
+            buffers[crc32(key) >> PARTITION_SHIFT][key] = lsn
+        self._waiting += len(entries)
+
+    def find(self, txid: str, get: Get) -> Lsn | None:
+        """Return the LSN of an id, or None. Raises BadRow."""
+        key = txid.encode()
+        partition = crc32(key) >> PARTITION_SHIFT
+        lsn = self._buffers[partition].get(key)
+        if lsn is not None:
+            return lsn
+        row = get(ID_PREFIXES[partition] + key)
+        return None if row is None else read_id_row(key, row)
+
+    @property
+    def first_waiting(self) -> Lsn:
+        """Lowest LSN whose id may be missing in the table."""
+        return self._first_waiting[self._next]
+
+    def write(self, txn: lmdb.Transaction, table: Table, next_lsn: Lsn, most: int) -> None:
+        """Write partitions until no more than the limit wait, but no more than about ``most`` rows."""
+        while self._waiting > self._limit and most > 0:
+            most -= self._write_one(txn, table, next_lsn)
+
+    def write_below(self, lsn: Lsn, txn: lmdb.Transaction, table: Table, next_lsn: Lsn, most: int) -> None:
+        """Write partitions until all ids below an LSN are in the table, but no more than about ``most`` rows."""
+        while self.first_waiting < lsn and most > 0:
+            most -= self._write_one(txn, table, next_lsn)
+
+    def _write_one(self, txn: lmdb.Transaction, table: Table, next_lsn: Lsn) -> int:
+        partition, buffer = self._next, self._buffers[self._next]
+        count = len(buffer)
+        if count:
+            with txn.cursor(table) as cursor:
+                cursor.putmulti(id_rows(partition, buffer))
+            self._buffers[partition] = {}
+            self._waiting -= count
+        self._first_waiting[partition] = next_lsn
+        self._next = (partition + 1) % PARTITIONS
+        return count

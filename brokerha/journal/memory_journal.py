@@ -1,0 +1,255 @@
+"""MemoryJournal: a journal without a disk, for the simulator and for tests.
+
+It behaves like `LmdbJournal`, record for record, and says how in the simplest words: lists and dictionaries, no
+indexes to keep, nothing to recover. The two are compared with each other in the tests, so it is also the description
+that the other one is measured by. It asks no operating system, no clock and no source of randomness, and its name is
+given: equal inputs give equal answers in every process.
+
+What `append` was given is "on disk" when it returns; a crash of the node loses what was not appended yet:
+
+    journal = MemoryJournal("m1", "journal-of-m1")
+    disk = journal.image()                  # may be taken at any time and used many times
+    journal = MemoryJournal.from_image(disk)
+
+`is_full` makes the next appends fail like a full disk: with `JournalFull`, and nothing written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from brokerha.journal.current import Current
+from brokerha.journal.limits import TRIM_LSNS, TRIM_RECORDS
+from brokerha.model.errors import JournalError, JournalFull
+from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, TxId
+from brokerha.model.operations import Result
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, MasterState, Outcomes, Record, StreamState
+
+Body = tuple[NodeId, TxId]
+
+
+@dataclass(slots=True)
+class _Content:
+    """Everything durable. Lists begin at the first LSN or number that is still held."""
+
+    current: Current = field(default_factory=Current)
+    next_number: int = 1
+    records: dict[int, Record] = field(default_factory=dict)
+    bodies: dict[Body, tuple[int, bytes]] = field(default_factory=dict)
+    """With the number of the record that brought it first."""
+    settled: dict[Body, Lsn] = field(default_factory=dict)
+    """LSN at which a body was added; for a dropped duplicate the last LSN of the record that used it up."""
+    parked: dict[TxId, None] = field(default_factory=dict)
+    streams: dict[NodeId, list[Entry]] = field(default_factory=dict)
+    lsns: dict[TxId, Lsn] = field(default_factory=dict)
+    ordered: list[Ordered] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    first_result: Lsn = 1
+    last_trimmed: int = 0
+    """Number of the last `Added` record that was trimmed."""
+
+    def copy(self) -> _Content:
+        return _Content(
+            self.current.copy(),
+            self.next_number,
+            self.records.copy(),
+            self.bodies.copy(),
+            self.settled.copy(),
+            self.parked.copy(),
+            {origin: entries.copy() for origin, entries in self.streams.items()},
+            self.lsns.copy(),
+            self.ordered.copy(),
+            self.results.copy(),
+            self.first_result,
+            self.last_trimmed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JournalImage:
+    """What a disk held at one moment. Costs the length of the log to take, at the speed of a copy."""
+
+    node: NodeId
+    name: str
+    content: _Content
+
+
+class MemoryJournal:
+    """A `ports.Journal` of node ``node`` with the given journal name."""
+
+    def __init__(self, node: NodeId, name: str) -> None:
+        self._node = node
+        self._name = name
+        self._content = _Content()
+        self._is_closed = False
+        self.is_full = False
+        """Whether appends fail, as on a full disk."""
+
+    @classmethod
+    def from_image(cls, image: JournalImage) -> MemoryJournal:
+        """Return the journal that a restart finds; the image stays as it is."""
+        journal = cls(image.node, image.name)
+        journal._content = image.content.copy()
+        return journal
+
+    def image(self) -> JournalImage:
+        """Return what is durable now; later appends do not change it."""
+        return JournalImage(self._node, self._name, self._content.copy())
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write all records of a turn. Raises JournalFull when `is_full`; InvariantBroken when they do not follow."""
+        if self._is_closed:
+            raise JournalError(f"journal {self._name} is closed")
+        if self.is_full:
+            raise JournalFull(f"journal {self._name} is full")
+        content = self._content
+        for record in records:
+            if isinstance(record, Added):
+                self._added(record)
+            else:
+                content.current.advance(record)
+                if isinstance(record, Accepted):
+                    self._accepted(record)
+                elif isinstance(record, BodiesHeld):
+                    self._held(record)
+                elif isinstance(record, Appended):
+                    self._appended(record)
+                elif isinstance(record, Outcomes):
+                    content.results.extend([Result(*result) for result in record.results])
+            content.records[content.next_number] = record
+            content.next_number += 1
+
+    def _accepted(self, record: Accepted) -> None:
+        content, node = self._content, self._node
+        for txid, body in record.items:
+            if (node, txid) not in content.bodies:
+                content.bodies[node, txid] = (content.next_number, body)
+                content.parked[txid] = None
+
+    def _held(self, record: BodiesHeld) -> None:
+        bodies, number = self._content.bodies, self._content.next_number
+        for origin, txid, body in record.items:
+            bodies.setdefault((origin, txid), (number, body))
+
+    def _appended(self, record: Appended) -> None:
+        content = self._content
+        content.streams.setdefault(record.origin, []).extend(record.entries)
+        if record.origin == self._node:
+            for _, txid in record.entries:
+                content.parked.pop(txid, None)
+
+    def _added(self, record: Added) -> None:
+        content, current = self._content, self._content.current
+        before = {origin: current.used.get(origin, 0) for origin in record.used}
+        current.advance(record)
+        for lsn, (_, txid, origin) in enumerate(record.entries, record.first_lsn):
+            content.lsns[txid] = lsn
+            content.settled[origin, txid] = lsn
+        content.ordered.extend(record.entries)
+        for origin, used in record.used.items():
+            for _, txid in self.stream(origin, before[origin], used - before[origin]):
+                content.settled.setdefault((origin, txid), current.lsn)
+
+    def state(self) -> MasterState:
+        """What a restart begins from."""
+        content = self._content
+        state = content.current.master_state(self._name)
+        state.parked = list(content.parked)
+        for origin, count in content.current.counts.items():
+            used = state.used.get(origin, 0)
+            state.streams[origin] = StreamState(used, self.stream(origin, used, count - used))
+        return state
+
+    def lsn_of(self, txid: TxId) -> Lsn | None:
+        """LSN of a synchronised transaction, or None."""
+        return self._content.lsns.get(txid)
+
+    def body(self, origin: NodeId, txid: TxId) -> bytes | None:
+        """Body of a transaction by origin and id, or None when it is not held."""
+        held = self._content.bodies.get((origin, txid))
+        return None if held is None else held[1]
+
+    def stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
+        """Up to ``limit`` entries of a stream from number ``start`` on."""
+        first = start - self._content.current.trimmed.get(origin, 0)
+        return self._content.streams.get(origin, [])[first : first + limit] if first >= 0 else []
+
+    def ordered(self, first_lsn: Lsn, limit: int) -> list[Ordered]:
+        """Up to ``limit`` entries of the synchronised queue from ``first_lsn`` on."""
+        first = first_lsn - self._content.current.first_lsn
+        return self._content.ordered[first : first + limit] if first >= 0 else []
+
+    def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
+        """Up to ``limit`` results of execution from ``first_lsn`` on."""
+        if first_lsn < self._content.current.first_lsn:
+            return []
+        first = first_lsn - self._content.first_result
+        return self._content.results[first : first + limit]
+
+    def first_lsn(self) -> Lsn:
+        """Lowest LSN whose body is still held; one more than the last when the log is empty."""
+        return self._content.current.first_lsn
+
+    def records(self, start: int = 0) -> Iterator[tuple[int, Record]]:
+        """All held records with their numbers, from number ``start`` on."""
+        held = self._content.records
+        return iter([(number, record) for number, record in held.items() if number >= start])
+
+    def trim(self, below: Lsn) -> int:
+        """Forget bodies, entries and results below an LSN, by whole records; returns the number of LSNs dropped."""
+        content, current = self._content, self._content.current
+        first = old_first = current.first_lsn
+        added = [(n, r) for n, r in content.records.items() if isinstance(r, Added)][:TRIM_RECORDS]
+        old_trimmed, old_last = dict(current.trimmed), content.last_trimmed
+        for number, record in added:
+            end = record.first_lsn + len(record.entries)
+            if end > min(below, current.lsn + 1) or (first > old_first and end - old_first > TRIM_LSNS):
+                break
+            first, content.last_trimmed = end, number
+            current.trimmed.update(record.used)
+        if first == old_first and content.last_trimmed == old_last:
+            return 0
+        self._forget(first, old_trimmed)
+        return first - old_first
+
+    def _forget(self, first: Lsn, old_trimmed: dict[NodeId, int]) -> None:
+        content, current = self._content, self._content.current
+        del content.ordered[: first - current.first_lsn]
+        current.first_lsn = first
+        outdated = min(len(content.results), first - content.first_result)
+        del content.results[:outdated]
+        content.first_result += outdated
+        for origin, count in current.trimmed.items():
+            del content.streams.get(origin, [])[: count - old_trimmed.get(origin, 0)]
+        for body in [body for body, lsn in content.settled.items() if lsn < first]:
+            del content.settled[body]
+            content.bodies.pop(body, None)
+        content.records = {n: r for n, r in content.records.items() if self._is_needed(n, r)}
+
+    def _is_needed(self, number: int, record: Record) -> bool:
+        """Whether a record still brings something at or above the first LSN, or something without an LSN."""
+        content, node = self._content, self._node
+        match record:
+            case Accepted(items):
+                bodies = [(node, txid) for txid, _ in items]
+            case BodiesHeld(items):
+                bodies = [(origin, txid) for origin, txid, _ in items]
+            case Appended(origin, start, entries) if entries:
+                return start + len(entries) > content.current.trimmed.get(origin, 0)
+            case Outcomes(first_lsn, results) if results:
+                return first_lsn + len(results) > content.current.first_lsn
+            case _:
+                bodies = []
+        brings = any(content.bodies.get(body, (0,))[0] == number for body in bodies)
+        return brings or number > content.last_trimmed
+
+    def forget_ids(self, below: Lsn) -> bool:
+        """Forget which LSN ids below an LSN have, as far as they are trimmed; returns False: nothing is left to do."""
+        below = min(below, self._content.current.first_lsn)
+        self._content.lsns = {txid: lsn for txid, lsn in self._content.lsns.items() if lsn >= below}
+        return False
+
+    def close(self) -> None:
+        """Refuse further appends. Idempotent."""
+        self._is_closed = True

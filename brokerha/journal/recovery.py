@@ -1,0 +1,176 @@
+"""What a journal knows when it is opened, read back from its file: it costs the tail, never the length of the log.
+
+1. `meta` says whose journal this is, and in which state the last commit left it.
+2. The newest records are verified. LMDB commits a turn whole or not at all, so a bad record at the end is no turn that
+   was cut short by a crash: it is damage, and refused (FORMAT.md, section 5).
+3. Bodies without an LSN: the rows of `waiting`, then the records from `first_needed` on.
+4. The unused ends of the streams, and the ids whose rows are not written yet.
+
+Must never: repair, cut or skip anything. What is damaged here is whole on the peers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgpack
+
+from brokerha.journal.current import Current, unpack
+from brokerha.journal.database import Database, translated
+from brokerha.journal.directory import damaged
+from brokerha.journal.known_ids import KnownIds
+from brokerha.journal.limits import READ_AT_ONCE, VERIFIED_AT_OPEN
+from brokerha.journal.rows import (
+    FORMAT,
+    PARKED,
+    BadRow,
+    body_key,
+    checked,
+    number_key,
+    number_of,
+    read_checked,
+    read_waiting_row,
+)
+from brokerha.journal.tail import Tail
+from brokerha.model.errors import JournalError, JournalForeign
+from brokerha.model.ids import Entry, Lsn, NodeId, Ordered
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Record
+
+ENTRIES_AT_ONCE = 1_000
+
+IDENTITY = b"identity"
+STATE = b"state"
+
+
+class State(NamedTuple):
+    """The row `state` of `meta`: rewritten in every commit."""
+
+    next_number: int
+    """Number of the next record."""
+    first_needed: int
+    """First record that may hold a body without an LSN and without a row in `waiting`."""
+    first_waiting: Lsn
+    """First LSN whose id may have no row in `ids`."""
+    current: Current
+
+    def pack(self) -> bytes:
+        """Return its bytes behind a checksum."""
+        return checked(msgpack.packb((self.next_number, self.first_needed, self.first_waiting, self.current.pack())))
+
+
+def create(database: Database, cluster: str, node: NodeId) -> None:
+    """Write who owns a new, empty journal, and its random name."""
+    identity = {"format": FORMAT, "cluster": cluster, "node": node, "journal": secrets.token_hex(16)}
+    with translated(database.path), database.env.begin(write=True) as txn:
+        txn.put(IDENTITY, checked(msgpack.packb(identity)), db=database.tables.meta)
+        txn.put(STATE, State(1, 1, 1, Current()).pack(), db=database.tables.meta)
+    database.refresh()
+
+
+def read_identity(database: Database) -> dict[str, Any] | None:
+    """Return format, cluster, node and name of the journal, or None when it is new. Raises JournalDamaged."""
+    row = database.get(IDENTITY, database.tables.meta)
+    if row is None:
+        if database.rows(database.tables.log, b"", 1):
+            raise damaged(database.path, "the row that says whose journal it is is missing")
+        return None
+    return dict(_unpack(database, row))
+
+
+def check_identity(database: Database, identity: dict[str, Any], cluster: str, node: NodeId) -> None:
+    """Raise JournalForeign when the journal belongs to another cluster or node, JournalError for a newer format."""
+    if identity["format"] != FORMAT:
+        raise JournalError(
+            f"the journal {database.path} has format {identity['format']}, this program reads {FORMAT}: use the "
+            "program that wrote it, or a newer one"
+        )
+    if (identity["cluster"], identity["node"]) != (cluster, node):
+        raise JournalForeign(
+            f"the journal in {database.path.parent} belongs to node {identity['node']} of cluster "
+            f"{identity['cluster']}, not to node {node} of cluster {cluster}: correct the data directory, the node id "
+            "or the cluster's name"
+        )
+
+
+def read_state(database: Database) -> State:
+    """Return the state that the last commit left. Raises JournalDamaged."""
+    row = database.get(STATE, database.tables.meta)
+    if row is None:
+        raise damaged(database.path, "the row of the current state is missing")
+    next_number, first_needed, first_waiting, current = _unpack(database, row)
+    return State(next_number, first_needed, first_waiting, unpack(current))
+
+
+def _unpack(database: Database, row: bytes) -> Any:
+    try:
+        return msgpack.unpackb(read_checked(row), use_list=False)
+    except (BadRow, ValueError, msgpack.UnpackException) as error:
+        raise damaged(database.path, f"a row of meta is not what was written ({error})") from error
+
+
+def verify_newest(database: Database, next_number: int) -> None:
+    """Raise JournalDamaged unless the newest records are what was written."""
+    for _ in records(database, max(1, next_number - VERIFIED_AT_OPEN)):
+        pass
+    last = database.floor(number_key(2**64 - 1), database.tables.log)
+    if last is not None and number_of(last[0]) >= next_number:
+        raise damaged(database.path, f"record {number_of(last[0])} is behind the last one, {next_number - 1}")
+
+
+def records(database: Database, start: int) -> Iterator[tuple[int, Record]]:
+    """Return verified records from a number on, in steps, each from one snapshot. Raises JournalDamaged."""
+    while True:
+        rows = database.records(start, READ_AT_ONCE)
+        for number, row in rows:
+            yield number, database.unseal(number, row)
+            start = number + 1
+        if len(rows) < READ_AT_ONCE:
+            return
+
+
+def load_tail(database: Database, node: NodeId, first_needed: int) -> Tail:
+    """Return bodies without an LSN and parked transactions; streams come with `load_streams`."""
+    tail = Tail(node)
+    start, limit = b"", READ_AT_ONCE
+    while rows := database.rows(database.tables.waiting, start, limit):
+        for key, row in rows:
+            mark, origin, txid = read_waiting_row(row)
+            tail.spilled[origin, txid] = number_of(key)
+            if mark == PARKED:
+                tail.parked[txid] = None
+        start = rows[-1][0] + b"\0"
+    for number, record in records(database, first_needed):
+        if isinstance(record, (Accepted, BodiesHeld)):
+            tail.hold(number, record)
+        elif isinstance(record, Appended) and record.origin == node:
+            tail.unpark(record)
+        elif isinstance(record, Added):
+            tail.settle(record)
+    for origin, places in tail.places.items():
+        for txid in list(places):
+            if database.get(body_key(origin, txid), database.tables.dropped) is not None:
+                tail.forget(origin, txid)
+    # Reading back repeats what is already written: nothing of it is to be written again.
+    tail.waiting_puts.clear()
+    tail.waiting_deletes.clear()
+    return tail
+
+
+def load_streams(tail: Tail, current: Current, read: Callable[[NodeId, int, int], list[Entry]]) -> None:
+    """Read the unused ends of all streams into the tail."""
+    for origin, count in current.counts.items():
+        used = current.used.get(origin, 0)
+        tail.streams[origin] = read(origin, used, count - used)
+
+
+def load_ids(read: Callable[[Lsn, int], list[Ordered]], first_waiting: Lsn, limit: int) -> KnownIds:
+    """Return the ids whose rows may not be written yet."""
+    ids = KnownIds(limit)
+    ids.start(first_waiting)
+    lsn = first_waiting
+    while entries := read(lsn, ENTRIES_AT_ONCE):
+        ids.add(lsn, tuple(entries))
+        lsn += len(entries)
+    return ids

@@ -1,0 +1,151 @@
+"""What is not synchronised yet, in memory: bodies without an LSN, parked transactions, unused ends of streams.
+
+The tail is bounded by the windows of the protocol, not by the log. A restart rebuilds it from the records from
+`first_needed` on and from the rows of the table `waiting`, which stand for bodies in older records: one body that waits
+for hours must not make a restart read hours of log.
+
+    Accepted, BodiesHeld          Appended own               Added
+    ------------------->  places, parked  ------>  places, streams  ------>  (place in the row of `added`)
+
+Invariants: each body without an LSN has exactly one place; a parked transaction has one under the own origin; the
+first entry of ``streams[o]`` has the number ``used[o]``; exactly what is in ``spilled`` has a row in `waiting`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from operator import itemgetter
+
+from brokerha.journal.rows import HELD, ITEM_BITS, ITEMS_LIMIT, PARKED, number_key, waiting_row
+from brokerha.model.ids import Entry, NodeId, TxId
+from brokerha.model.invariants import invariant
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Record
+
+_origin_of = itemgetter(2)
+_txid_of = itemgetter(0)
+_entry_txid = itemgetter(1)
+
+
+class Tail:
+    """The tail of node ``node``'s journal. Rows for `waiting` collect in `waiting_puts` and `waiting_deletes`."""
+
+    def __init__(self, node: NodeId) -> None:
+        self._node = node
+        self.places: dict[NodeId, dict[TxId, int]] = {node: {}}
+        """Place of each body without an LSN, oldest first, by origin and transaction id."""
+        self.parked: dict[TxId, None] = {}
+        self.streams: dict[NodeId, list[Entry]] = {}
+        self.spilled: dict[tuple[NodeId, TxId], int] = {}
+        """Places that have a row in `waiting`, older than all in `places`."""
+        self.waiting_puts: list[tuple[bytes, bytes]] = []
+        self.waiting_deletes: list[bytes] = []
+
+    def place_of(self, origin: NodeId, txid: TxId) -> int:
+        """Place of a body without an LSN, or 0."""
+        places = self.places.get(origin)
+        return (places and places.get(txid)) or self.spilled.get((origin, txid), 0)
+
+    def hold(self, number: int, record: Accepted | BodiesHeld) -> int:
+        """Take over the bodies of record ``number``; returns how many of them are new."""
+        invariant(len(record.items) < ITEMS_LIMIT, "a record has fewer items than a place can say", number=number)
+        first = number << ITEM_BITS
+        if isinstance(record, Accepted):
+            found = dict(zip(map(_txid_of, record.items), range(first, first + len(record.items)), strict=True))
+            live = self._keep(self._node, found)
+            self.parked.update(dict.fromkeys(found))
+            return live
+        by_origin: dict[NodeId, dict[TxId, int]] = {}
+        for place, (origin, txid, _) in enumerate(record.items, first):
+            try:
+                by_origin[origin][txid] = place
+            except KeyError:
+                by_origin[origin] = {txid: place}
+        return sum(self._keep(origin, found) for origin, found in by_origin.items())
+
+    def _keep(self, origin: NodeId, found: dict[TxId, int]) -> int:
+        """Add places. A body that is held twice keeps its older place, so that places stay in order of age."""
+        places = self.places.setdefault(origin, {})
+        twice = places.keys() & found.keys()
+        if self.spilled:
+            twice.update(txid for txid in found if (origin, txid) in self.spilled)
+        for txid in twice:
+            del found[txid]
+        places.update(found)
+        return len(found)
+
+    def append(self, record: Appended) -> None:
+        """Take over entries of a stream; own ones are parked no longer."""
+        self.streams.setdefault(record.origin, []).extend(record.entries)
+        if record.origin == self._node:
+            self.unpark(record)
+
+    def unpark(self, record: Appended) -> None:
+        """Take own entries out of the parked, which is all that a restart needs of them here."""
+        unpark, node, spilled = self.parked.pop, self._node, self.spilled
+        for _, txid in record.entries:
+            unpark(txid, None)
+            if spilled and (node, txid) in spilled:
+                self.waiting_puts.append((number_key(spilled[node, txid]), waiting_row(HELD, node, txid)))
+
+    def add(self, record: Added, before: dict[NodeId, int]) -> tuple[list[int], list[tuple[NodeId, TxId, int]]]:
+        """Take out what became synchronised, and duplicates that were used up instead.
+
+        ``before`` is how much of each stream in ``record.used`` was used before. Returns the place of each entry's
+        body, and (origin, transaction id, place) of each duplicate.
+        """
+        places = self.settle(record)
+        dropped: list[tuple[NodeId, TxId, int]] = []
+        added = Counter(map(_origin_of, record.entries))
+        for origin, used in record.used.items():
+            stream, count = self.streams.get(origin, []), used - before[origin]
+            if count != added[origin]:
+                dropped += self._drop(origin, set(map(_entry_txid, stream[:count])), record)
+            del stream[:count]
+        return places, dropped
+
+    def settle(self, record: Added) -> list[int]:
+        """Return the place of each entry's body, or 0, and forget it here."""
+        for origin in set(map(_origin_of, record.entries)) - self.places.keys():
+            self.places[origin] = {}
+        pops = {origin: places.pop for origin, places in self.places.items()}
+        found = [pops[origin](txid, 0) for _, txid, origin in record.entries]
+        if self.spilled:
+            found = [
+                place or self._unspill(origin, txid)
+                for place, (_, txid, origin) in zip(found, record.entries, strict=True)
+            ]
+        return found
+
+    def _unspill(self, origin: NodeId, txid: TxId) -> int:
+        place = self.spilled.pop((origin, txid), 0)
+        if place:
+            self.waiting_deletes.append(number_key(place))
+        return place
+
+    def _drop(self, origin: NodeId, used: set[TxId], record: Added) -> list[tuple[NodeId, TxId, int]]:
+        duplicates = used.difference(txid for _, txid, o in record.entries if o == origin)
+        found = [(origin, txid, self.forget(origin, txid)) for txid in sorted(duplicates)]
+        return [duplicate for duplicate in found if duplicate[2]]
+
+    def forget(self, origin: NodeId, txid: TxId) -> int:
+        """Take out one body; returns its place, or 0."""
+        return self.places.get(origin, {}).pop(txid, 0) or self._unspill(origin, txid)
+
+    def first_needed(self, next_number: int) -> int:
+        """Number of the first record that a restart has to read for bodies without an LSN."""
+        oldest = [next(iter(places.values())) >> ITEM_BITS for places in self.places.values() if places]
+        return min(oldest, default=next_number)
+
+    def spill(self, number: int, record: Record) -> None:
+        """Give the bodies of record ``number`` that have no LSN rows in `waiting`; it must be the first needed one."""
+        bodies: list[tuple[NodeId, TxId]] = []
+        if isinstance(record, Accepted):
+            bodies = [(self._node, txid) for txid, _ in record.items]
+        elif isinstance(record, BodiesHeld):
+            bodies = [(origin, txid) for origin, txid, _ in record.items]
+        for place, (origin, txid) in enumerate(bodies, number << ITEM_BITS):
+            places = self.places.get(origin, {})
+            if places.get(txid) == place:
+                self.spilled[origin, txid] = places.pop(txid)
+                mark = PARKED if origin == self._node and txid in self.parked else HELD
+                self.waiting_puts.append((number_key(place), waiting_row(mark, origin, txid)))

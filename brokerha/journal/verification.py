@@ -1,0 +1,195 @@
+"""Verification: reads a whole journal and names every problem, for `brokerha log verify`.
+
+Three passes, none of which changes or repairs anything:
+
+1. The pages of the file, by LMDB's own offline check: a walk over all tables that does not trust any page.
+2. The log, from its first record to its last: checksum, decoding, that each record follows on the ones before it, and
+   that the index rows of each record say what the record says.
+3. The index rows, and that each points to a record that is there.
+
+A problem is one sentence that names the record or row; the first pass may end the run, because a table whose pages are
+bad cannot be read through LMDB. Use it while no turn is appended (the caller has the journal open, so nobody else can).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from lmdb.verify import VerifyError
+from lmdb.verify import verify as verify_pages
+
+from brokerha.journal.database import Database, Table
+from brokerha.journal.limits import READ_AT_ONCE, UNPACKED_BYTES
+from brokerha.journal.recent import Unpacked
+from brokerha.journal.recovery import State, read_state
+from brokerha.journal.rows import (
+    ID_PREFIXES,
+    ITEM_BITS,
+    ITEMS_LIMIT,
+    BadRow,
+    added_key,
+    counted_row,
+    id_partition,
+    number_key,
+    number_of,
+    read_added_key,
+    read_added_row,
+    read_counted_row,
+    read_id_row,
+    stream_key,
+)
+from brokerha.model.errors import JournalError
+from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
+
+
+def verify(database: Database, node: NodeId) -> Iterator[str]:
+    """Yield every problem of a journal as a sentence; nothing for a sound one."""
+    try:
+        problems = verify_pages(str(database.path), False)  # type: ignore[no-untyped-call]
+    except VerifyError as error:
+        problems = [str(error)]
+    yield from (f"pages: {problem}" for problem in problems)
+    if problems:
+        return
+    try:
+        state = read_state(database)
+        yield from _LogCheck(database, node, state).problems()
+        yield from _rows_without_records(database)
+        yield from _bad_ids(database)
+    except (JournalError, BadRow) as error:
+        yield str(error)
+
+
+class _LogCheck:
+    """The second pass."""
+
+    def __init__(self, database: Database, node: NodeId, state: State) -> None:
+        self._database = database
+        self._node = node
+        self._state = state
+        self._unpacked = Unpacked(UNPACKED_BYTES)
+        self._next_lsn: Lsn = state.current.first_lsn
+        self._next_result: Lsn = 0
+        self._counts: dict[NodeId, int] = {}
+
+    def problems(self) -> Iterator[str]:
+        """Yield the problems of all records, then of the current state."""
+        start = 0
+        while rows := self._database.records(start, READ_AT_ONCE):
+            for number, row in rows:
+                start = number + 1
+                try:
+                    record = self._database.unseal(number, row)
+                except JournalError as error:
+                    yield str(error)
+                    continue
+                yield from self._check(number, record)
+        current = self._state.current
+        if self._next_lsn != current.lsn + 1:
+            yield f"the log ends with LSN {self._next_lsn - 1}, the current state says {current.lsn}"
+        if self._next_result not in {0, current.executed_lsn + 1}:
+            yield f"results end with LSN {self._next_result - 1}, the current state says {current.executed_lsn}"
+        for origin, count in self._counts.items():
+            if count != current.counts.get(origin, 0):
+                yield f"the stream of {origin} ends with {count} entries, the current state says otherwise"
+
+    def _check(self, number: int, record: Record) -> Iterator[str]:
+        if number >= self._state.next_number:
+            yield f"record {number} is behind the last one"
+        if isinstance(record, Added):
+            yield from self._check_added(number, record)
+        elif isinstance(record, Appended) and record.entries:
+            expected = self._counts.get(record.origin, record.start)
+            if record.start != expected:
+                yield f"record {number} continues the stream of {record.origin} at {record.start}, not {expected}"
+            self._counts[record.origin] = record.start + len(record.entries)
+            key = stream_key(record.origin, record.start)
+            yield from self._points_here(self._database.tables.stream, key, number, len(record.entries))
+        elif isinstance(record, Outcomes) and record.results:
+            if self._next_result not in {0, record.first_lsn}:
+                yield f"record {number} has results from LSN {record.first_lsn}, not {self._next_result}"
+            self._next_result = record.first_lsn + len(record.results)
+            key = number_key(record.first_lsn)
+            yield from self._points_here(self._database.tables.outcomes, key, number, len(record.results))
+
+    def _points_here(self, table: Table, key: bytes, number: int, count: int) -> Iterator[str]:
+        if self._database.get(key, table) != counted_row(number, count):
+            yield f"the index row of record {number} is not what the record says"
+
+    def _check_added(self, number: int, record: Added) -> Iterator[str]:
+        if record.first_lsn != self._next_lsn:
+            yield f"record {number} adds from LSN {record.first_lsn}, not {self._next_lsn}"
+        self._next_lsn = record.first_lsn + len(record.entries)
+        data = self._database.get(added_key(record.first_lsn, number), self._database.tables.added)
+        if data is None:
+            yield f"record {number} has no index row"
+            return
+        row = read_added_row(data)
+        if len(row.places) != len(record.entries) or row.used != record.used:
+            yield f"the index row of record {number} is not what the record says"
+            return
+        for lsn, (place, entry) in enumerate(zip(row.places, record.entries, strict=True), record.first_lsn):
+            yield from self._check_entry(lsn, place, entry[2], entry[1])
+
+    def _check_entry(self, lsn: Lsn, place: int, origin: NodeId, txid: TxId) -> Iterator[str]:
+        if place and self._body_at(place) != (origin, txid):
+            yield f"LSN {lsn} has the body of another transaction than {txid} of {origin}"
+        key = txid.encode()
+        row = self._database.get_id(ID_PREFIXES[id_partition(key)] + key)
+        if row is None:
+            if lsn < self._state.first_waiting:
+                yield f"transaction {txid} of LSN {lsn} has no row in ids"
+        elif read_id_row(key, row) != lsn:
+            yield f"transaction {txid} has LSN {lsn} in the log and another one in ids"
+
+    def _body_at(self, place: int) -> tuple[NodeId, TxId] | None:
+        number, index = place >> ITEM_BITS, place & (ITEMS_LIMIT - 1)
+        record = self._unpacked.get(number)
+        if record is None:
+            try:
+                record, size_bytes = self._database.record(number)
+            except JournalError:
+                return None
+            self._unpacked.add(number, record, size_bytes)
+        if isinstance(record, Accepted) and index < len(record.items):
+            return self._node, record.items[index][0]
+        if isinstance(record, BodiesHeld) and index < len(record.items):
+            return record.items[index][:2]
+        return None
+
+
+def _rows_without_records(database: Database) -> Iterator[str]:
+    """Yield the index rows whose record is not there."""
+    tables = database.tables
+    numbers: tuple[tuple[str, Table, Callable[[bytes, bytes], int]], ...] = (
+        ("added", tables.added, lambda key, _: read_added_key(key)[1]),
+        ("outcomes", tables.outcomes, lambda _, row: read_counted_row(row)[0]),
+        ("stream", tables.stream, lambda _, row: read_counted_row(row)[0]),
+        ("dropped", tables.dropped, lambda _, row: number_of(row) >> ITEM_BITS),
+        ("waiting", tables.waiting, lambda key, _: number_of(key) >> ITEM_BITS),
+        ("trimmed", tables.trimmed, lambda key, _: number_of(key)),
+    )
+    for name, table, number_in in numbers:
+        for key, row in _all(database, table):
+            number = number_in(key, row)
+            if database.get(number_key(number), tables.log) is None:
+                yield f"row {key.hex()} of {name} points to record {number}, which is missing"
+
+
+def _bad_ids(database: Database) -> Iterator[str]:
+    for key, row in _all(database, database.tables.ids):
+        txid = key[2:]
+        try:
+            read_id_row(txid, row)
+        except BadRow as error:
+            yield f"transaction {txid.decode('ascii', 'replace')}: {error}"
+        if key[:2] != ID_PREFIXES[id_partition(txid)]:
+            yield f"transaction {txid.decode('ascii', 'replace')} lies in the wrong partition of ids"
+
+
+def _all(database: Database, table: Table) -> Iterator[tuple[bytes, bytes]]:
+    start = b""
+    while rows := database.rows(table, start, READ_AT_ONCE):
+        yield from rows
+        start = rows[-1][0] + b"\0"
