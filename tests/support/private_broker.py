@@ -123,7 +123,6 @@ class PrivateBroker:
                 write_owner(self._folder)
                 self._ports = _Ports.free()
                 self._write_files()
-                self._start_epmd()
                 self._start_node()
             except BrokerError:  # Most likely somebody took one of the ports meanwhile: choose others.
                 self.stop()
@@ -277,7 +276,10 @@ class PrivateBroker:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         }
 
-    def _start_epmd(self) -> None:
+    def _ensure_epmd(self) -> None:
+        """Starts the port mapper, also when somebody outside ended it (removing Debian's erlang-base does)."""
+        if self._epmd is not None and self._epmd.poll() is None:
+            return
         self._epmd = subprocess.Popen(
             ["epmd", "-port", str(self._ports.epmd), "-address", "127.0.0.1"],
             env=self._environment(),
@@ -288,6 +290,7 @@ class PrivateBroker:
         )
 
     def _start_node(self) -> None:
+        self._ensure_epmd()
         with (self.folder / "out").open("ab") as out:
             self._node = subprocess.Popen(
                 [str(self._scripts / "rabbitmq-server")],
