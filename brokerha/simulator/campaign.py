@@ -1,0 +1,165 @@
+"""Runs of many seeds, and the report of each: what `brokerha simulate` and the tests call."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from time import monotonic
+from typing import TextIO
+
+from brokerha.model.invariants import InvariantBroken
+from brokerha.simulator.mistakes import planted
+from brokerha.simulator.options import Options, draw
+from brokerha.simulator.truth import Violation
+from brokerha.simulator.world import World
+
+HOUR_US = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one seed brought."""
+
+    seed: int
+    steps: int
+    faults: dict[str, int]
+    """How often each kind of fault struck."""
+    violation: str | None
+    """The broken invariant, or None."""
+    digest: str
+    """Equal for equal runs."""
+    options: str
+    acknowledged: int = 0
+    """Writes that a client was told of as done."""
+    lsn: int = 0
+    virtual_us: int = 0
+    story: tuple[str, ...] = ()
+    """The last events before a violation."""
+
+    def words(self) -> str:
+        """Several lines that let somebody else see the same failure."""
+        if self.violation is None:
+            return f"seed {self.seed}: {self.steps} steps, {self.acknowledged} writes acknowledged, digest {self.digest}"
+        lines = [
+            f"seed {self.seed} breaks {self.violation}",
+            f"options: {self.options}",
+            "the last events:",
+            *(f"  {event}" for event in self.story),
+            f"again: brokerha simulate --seed {self.seed} --trace",
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a campaign brought."""
+
+    seeds: int = 0
+    steps: int = 0
+    acknowledged: int = 0
+    virtual_us: int = 0
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    failures: list[Report] = field(default_factory=list)
+
+    def take(self, report: Report) -> None:
+        """Add one report."""
+        self.seeds += 1
+        self.steps += report.steps
+        self.acknowledged += report.acknowledged
+        self.virtual_us += report.virtual_us
+        self.faults.update(report.faults)
+        if report.violation is not None:
+            self.failures.append(report)
+
+    def words(self) -> str:
+        """One line for the closing summary."""
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.faults.items()))
+        return (
+            f"{self.seeds:,} seeds, {self.steps:,} steps, {self.virtual_us / HOUR_US:.1f} virtual hours, "
+            f"{self.acknowledged:,} writes acknowledged, {len(self.failures)} violations; faults: {kinds}"
+        )
+
+
+def simulate(
+    seed: int,
+    steps: int | None = None,
+    mistake: str | None = None,
+    trace: TextIO | None = None,
+    options: Options | None = None,
+) -> Report:
+    """Run one seed; ``steps`` limits its safety phase, ``mistake`` plants one of mistakes.py, ``trace`` gets the story."""
+    chosen = options or draw(seed)
+    if steps is not None:
+        chosen = replace(chosen, safety_steps=steps)
+    with planted(mistake):
+        world = World(chosen, trace)
+        violation = _violation(world)
+    truth = world.checkers.truth
+    digest = blake2b(f"{world.trace.crc} {world.steps} {truth.canon}".encode(), digest_size=8).hexdigest()
+    return Report(
+        seed=chosen.seed,
+        steps=world.steps,
+        faults=dict(sorted(world.faults_seen.items())),
+        violation=violation,
+        digest=digest,
+        options=chosen.words(),
+        acknowledged=world.clients.acknowledged,
+        lsn=truth.lsn,
+        virtual_us=world.now_us,
+        story=tuple(world.trace.last_lines()) if violation else (),
+    )
+
+
+def _violation(world: World) -> str | None:
+    """What went wrong in a run, or None; an exception that nobody expected is a violation too."""
+    try:
+        world.run()
+    except Violation as violation:
+        return str(violation)
+    except InvariantBroken as broken:
+        return f"invariant of the code: {broken} ({_place(broken)})"
+    except Exception as error:  # noqa: BLE001 - whatever the cores raise is what the simulator is looking for.
+        return f"{type(error).__name__}: {error} ({_place(error)})"
+    return None
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+
+
+def campaign(
+    seeds: Iterable[int],
+    deadline_s: float | None = None,
+    processes: int = 2,
+    progress: Callable[[Summary], None] | None = None,
+    mistake: str | None = None,
+    stop_at_first: bool = False,
+) -> Summary:
+    """Run seeds over several processes until they or the time are over; ``progress`` is called after each."""
+    summary = Summary()
+    begin = monotonic()
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for report in pool.imap_unordered(partial(simulate, mistake=mistake), _until(seeds, begin, deadline_s), 4):
+            summary.take(report)
+            summary.seconds = monotonic() - begin
+            if progress is not None:
+                progress(summary)
+            if stop_at_first and summary.failures:
+                pool.terminate()
+                break
+    summary.failures.sort(key=lambda report: report.seed)
+    return summary
+
+
+def _until(seeds: Iterable[int], begin: float, deadline_s: float | None) -> Iterator[int]:
+    for seed in seeds:
+        if deadline_s is not None and monotonic() - begin >= deadline_s:
+            return
+        yield seed

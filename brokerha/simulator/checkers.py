@@ -1,0 +1,124 @@
+"""The invariants of the protocol, checked from outside while the world runs; nothing of the cores is believed.
+
+Three things are watched: what becomes durable (records), what is revealed (messages and replies), and what workers do. From the
+records alone a **mirror** of each master's durable state is kept, and of all masters together
+
+    canon       the synchronised queue: the longest one that any master has; all others must be prefixes of it
+    streams     what each origin stamped, in its own order
+
+so that each check costs what changed, never the length of anything. ``check`` raises `Violation`, which names the invariant of
+brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
+
+    checkers.py          routing, replies, memory, the end
+    durable_checks.py    records: S1, S2, S3, S5, S6, S8, S11
+    message_checks.py    messages: S7 (what workers are told), S8, S9, S11
+    worker_checks.py     decisions and stores: S7, equal results, content
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.ids import NodeId
+from brokerha.model.messages import Apply, Bodies, Execute, Executed, Fetch, Outgoing, Post
+from brokerha.model.ready import Decision, StoreDone, StoreFailed
+from brokerha.model.records import Record
+from brokerha.model.requests import Reply
+from brokerha.simulator.durable_checks import DurableChecks
+from brokerha.simulator.message_checks import MessageChecks
+from brokerha.simulator.reply_checks import ReplyChecks
+from brokerha.simulator.truth import Truth, check
+from brokerha.simulator.worker_checks import WorkerChecks
+from brokerha.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from brokerha.simulator.processes import SimMaster
+    from brokerha.simulator.world import World
+
+
+class Checkers:
+    """All checks of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.truth = Truth(world)
+        self._world = world
+        self._durable = DurableChecks(self.truth)
+        self._messages = MessageChecks(self.truth)
+        self._workers = WorkerChecks(self.truth)
+        self._replies = ReplyChecks(self.truth)
+        self._by_message: dict[type, Callable[..., None]] = {
+            Post: self._messages.on_post,
+            Bodies: self._messages.on_bodies,
+            Fetch: self._messages.on_fetch,
+            Execute: self._messages.on_execute,
+            Apply: self._messages.on_apply,
+            Executed: self._workers.on_executed,
+        }
+
+    # ---- what happens
+
+    def on_start(self, node: NodeId, journal: MemoryJournal) -> None:
+        """A master begins from its journal."""
+        self._durable.on_start(node, journal)
+
+    def on_durable(self, node: NodeId, records: Sequence[Record]) -> None:
+        """These records are durable now."""
+        for record in records:
+            self._durable.on_record(node, record)
+
+    def on_message(self, sender: NodeId, outgoing: Outgoing) -> None:
+        """A message leaves its sender."""
+        handler = self._by_message.get(type(outgoing.message))
+        if handler is not None:
+            handler(sender, outgoing.to, outgoing.message)
+
+    def on_reply(self, node: NodeId, reply: Reply) -> None:
+        """A client gets its answer."""
+        self._replies.on_reply(node, reply)
+
+    def on_decision(self, node: NodeId, decision: Decision) -> None:
+        """A worker hands something to its store."""
+        self._workers.on_decision(node, decision)
+
+    def on_store(self, node: NodeId, store: MemoryStore, answer: StoreDone | StoreFailed) -> None:
+        """A store did what it was told."""
+        self._workers.on_store(node, store, answer)
+
+    def on_wipe(self, node: NodeId) -> None:
+        """A master lost its data directory."""
+        self.truth.wipe(node)
+
+    def on_emptied(self, node: NodeId) -> None:
+        """A worker lost its data."""
+        self.truth.applied[node] = 0
+
+    def after_turn(self, master: SimMaster) -> None:
+        """S9: what a master keeps in memory is bounded by its windows."""
+        core, config = master.runner.core, master.config
+        sync = core.sync
+        for stream in sync.streams.values():
+            check(len(stream.waiting) <= 4 * config.sync.post_window, "S9", "announced entries", node=master.node)
+            bound = self.truth.memory_bound(stream.used, stream.count)
+            check(len(stream.entries) <= bound, "S9", "entries in memory", node=master.node, held=len(stream.entries))
+        own = sync.own.count - sync.own.used
+        check(own <= config.sync.queue_window, "S9", "stamped ahead of what is added", node=master.node, ahead=own)
+        check(len(core.waiters) <= self._world.clients.open_count, "S9", "tickets", node=master.node)
+
+    # ---- the end
+
+    def at_the_end(self) -> None:
+        """Everything in full: S4, S7, S10, one answer for each ticket."""
+        truth = self.truth
+        lost = {master.node for master in self._world.masters if master.is_wiped}
+        for master in self._world.masters:
+            if master.node not in lost:
+                self._durable.compare(master.node, master.journal)
+                check(master.journal.state().lsn == truth.lsn, "S10", "every master has the whole queue", node=master.node)
+        check(not truth.missing_accepted(lost), "S4", "accepted is added", missing=truth.missing_accepted(lost))
+        for worker in self._world.workers:
+            if worker.config.master not in lost:
+                self._workers.compare(worker.node, worker.store)
+        check(not self._world.clients.open_tickets(lost), "replies", "each ticket is answered",
+              open=self._world.clients.open_tickets(lost))

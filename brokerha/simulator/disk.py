@@ -1,0 +1,93 @@
+"""Simulated disks: a journal that may be slow or full and at which a process may die, and a store with the same habits.
+
+What `append` returned for is durable. A crash inside it leaves the turn wholly there or wholly absent, and a process that
+starts again finds exactly that. Nothing here can be half written: torn writes are the real journal's business and are
+tested there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.ready import Decision, StoreDone, StoreFailed
+from brokerha.model.records import Record
+from brokerha.nodes.runner import carry_out
+from brokerha.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from brokerha.simulator.processes import SimMaster, SimWorker
+
+class SimJournal(MemoryJournal):
+    """The journal of a simulated master."""
+
+    process: SimMaster
+    """Who writes it; set when a process opens it."""
+    last_turn: Sequence[Record] = ()
+    """The records written last."""
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write a turn, in its virtual time, with a chance to die before or after it became durable."""
+        process = self.process
+        self.is_full = process.is_disk_full
+        if self.is_full:
+            process.world.faults_seen["write refused by a full disk"] += 1
+            process.world.trace.note(process.world.now_us, process.node, "disk full", list(records))
+        process.reach("append absent", records)
+        super().append(records)
+        process.world.trace.note(process.world.now_us, process.node, "writes", list(records))
+        self.last_turn = records
+        self.flush(records)
+        process.reach("append there", records)
+        process.spend_write()
+
+    def flush(self, records: Sequence[Record]) -> None:
+        """The fsync: from here on the records are durable."""
+        self.process.world.checkers.on_durable(self.process.node, records)
+
+    def survivor(self) -> SimJournal:
+        """The journal that the next start finds."""
+        journal = type(self).from_image(self.image())
+        assert isinstance(journal, SimJournal)  # noqa: S101 - from_image builds its own class.
+        return journal
+
+
+class SimDoor:
+    """`StoreDoor` of a simulated worker: one decision at a time, carried out after a while."""
+
+    def __init__(self, process: SimWorker, store: MemoryStore) -> None:
+        self.store = store
+        self._process = process
+        self._answers: list[StoreDone | StoreFailed] = []
+
+    def begin(self, decision: Decision) -> None:
+        """Start carrying a decision out."""
+        process = self._process
+        process.world.checkers.on_decision(process.node, decision)
+        process.world.trace.note(process.world.now_us, process.node, "begins", type(decision).__name__)
+        process.world.at(process.world.now_us + process.write_us(), self._finish, process.life, decision)
+
+    def _finish(self, life: int, decision: Decision) -> None:
+        process = self._process
+        if life == process.life:
+            process.guarded(self._carry_out, decision)
+
+    def _carry_out(self, decision: Decision) -> None:
+        process = self._process
+        if process.is_disk_full:
+            process.world.faults_seen["write refused by a full disk"] += 1
+            self._answers.append(StoreFailed("the disk is full"))
+        else:
+            process.reach("store absent", ())
+            answer = carry_out(self.store, decision)
+            process.world.checkers.on_store(process.node, self.store, answer)
+            process.reach("store there", ())
+            self._answers.append(answer)
+        process.world.trace.note(process.world.now_us, process.node, "finishes", type(decision).__name__)
+        process.wake()
+
+    def finished(self) -> list[StoreDone | StoreFailed]:
+        """Answers that came since the last call."""
+        answers, self._answers = self._answers, []
+        return answers

@@ -1,0 +1,165 @@
+"""Checks of what becomes durable at a master: order, agreement, acknowledgement, clocks.
+
+Each record is held against the canon and against the mirror of its master, and then taken over into both.
+"""
+
+from __future__ import annotations
+
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.ids import NodeId
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    ClockReserved,
+    Outcomes,
+    Record,
+    Started,
+)
+from brokerha.simulator.truth import Mirror, Truth, check
+
+
+class DurableChecks:
+    """S1, S2, S3, S5, S6, S8 and S11, from records."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+
+    def on_record(self, node: NodeId, record: Record) -> None:
+        """One record is durable at a master."""
+        mirror = self._truth.mirrors[node]
+        match record:
+            case Appended():
+                self._appended(node, mirror, record)
+            case Added():
+                self._added(node, mirror, record)
+            case BodiesHeld():
+                self._held(node, mirror, record)
+            case Accepted():
+                self._accepted(node, mirror, record)
+            case Outcomes():
+                self._outcomes(node, mirror, record)
+            case ClockReserved():
+                check(record.high_water >= mirror.high_water, "S11", "the high-water mark grows", node=node)
+                mirror.high_water = record.high_water
+            case Started():
+                check(record.incarnation > mirror.incarnation, "S11", "incarnations grow", node=node)
+                mirror.incarnation = record.incarnation
+            case _:
+                pass
+
+    def _accepted(self, node: NodeId, mirror: Mirror, record: Accepted) -> None:
+        truth = self._truth
+        for txid, body in record.items:
+            known = body in truth.world.clients.bodies_of(txid)
+            check(known, "S2", "only what was submitted is accepted", node=node, txid=txid)
+            check(txid not in mirror.accepted, "S2", "accepted once", node=node, txid=txid)
+            mirror.accepted.add(txid)
+            mirror.bodies.add((node, txid))
+            if node in truth.before_wipe:
+                continue
+            truth.bodies[node, txid] = body
+            if txid not in truth.lsn_of:
+                truth.waiting_accepted.add((node, txid))
+
+    def _held(self, node: NodeId, mirror: Mirror, record: BodiesHeld) -> None:
+        for origin, txid, body in record.items:
+            same = self._truth.bodies.get((origin, txid)) == body
+            check(same, "S2", "a body is the one that its origin accepted", node=node, origin=origin, txid=txid)
+            mirror.bodies.add((origin, txid))
+
+    def _appended(self, node: NodeId, mirror: Mirror, record: Appended) -> None:
+        truth, origin = self._truth, record.origin
+        count = mirror.counts.get(origin, 0)
+        check(record.start == count, "S8", "a stream has no gap", node=node, origin=origin, start=record.start)
+        mirror.counts[origin] = count + len(record.entries)
+        if node == origin and node in truth.before_wipe:
+            return  # Whatever a node without its disk stamps: that nobody else takes it is checked there.
+        stream = truth.streams[origin]
+        for number, entry in enumerate(record.entries, count):
+            if node == origin and number >= len(stream):
+                self._stamped(node, mirror, number, entry[0])
+                stream.append(entry)
+            is_same = number < len(stream) and stream[number] == entry
+            check(is_same, "S1", "a stream is what its origin stamped", node=node, origin=origin, number=number)
+            check((origin, entry[1]) in mirror.bodies, "S8", "held with its body", node=node, entry=entry)
+
+    def _stamped(self, node: NodeId, mirror: Mirror, number: int, timestamp: int) -> None:
+        stream = self._truth.streams[node]
+        last = stream[-1][0] if stream else 0
+        check(timestamp > last, "S11", "timestamps grow", node=node, timestamp=timestamp, last=last)
+        promised = mirror.promised
+        check(timestamp > promised, "S11", "nothing is stamped at or below a promise", node=node, promised=promised)
+        self._truth.numbers[node, timestamp] = number
+
+    def _added(self, node: NodeId, mirror: Mirror, record: Added) -> None:
+        truth = self._truth
+        check(record.first_lsn == mirror.lsn + 1, "S1", "LSNs have no gap", node=node, first_lsn=record.first_lsn)
+        for lsn, entry in enumerate(record.entries, record.first_lsn):
+            if lsn > truth.lsn:
+                self._extends(node, entry)
+            canon = truth.canon[lsn - 1]
+            check(canon == entry, "S1", "one order", node=node, lsn=lsn, here=entry, elsewhere=canon)
+            check((entry[2], entry[1]) in mirror.bodies, "S8", "added with its body", node=node, entry=entry)
+        mirror.lsn += len(record.entries)
+
+    def _extends(self, node: NodeId, entry: tuple[int, str, str]) -> None:
+        """A master is the first one to add an entry: here it is decided for all."""
+        truth = self._truth
+        timestamp, txid, origin = entry
+        check(txid not in truth.lsn_of, "S2", "each transaction id once", node=node, txid=txid)
+        if truth.canon:
+            last = truth.canon[-1][:2]
+            check((timestamp, txid) > last, "S5", "sorted by timestamp and id", node=node, entry=entry, last=last)
+        number = truth.numbers.get((origin, timestamp))
+        known = number is not None and truth.streams[origin][number] == (timestamp, txid)
+        check(known, "S2", "only what an origin stamped is added", node=node, entry=entry)
+        held = truth.holders(origin, number or 0)
+        needed = len(truth.members) if truth.acknowledge == "all" else len(truth.members) // 2 + 1
+        check(held >= needed, "S6", "durable where it has to be", node=node, entry=entry, held=held, needed=needed)
+        truth.canon.append(entry)
+        truth.lsn_of[txid] = truth.lsn
+        truth.waiting_accepted.discard((origin, txid))
+        body = truth.bodies[origin, txid]
+        truth.model.fold(body)
+        is_live = truth.world.clients.is_live(txid, body)
+        check(is_live, "replies", "what was refused does not come to be", node=node, txid=txid)
+
+    def _outcomes(self, node: NodeId, mirror: Mirror, record: Outcomes) -> None:
+        truth = self._truth
+        check(record.first_lsn == mirror.executed + 1, "S7", "results have no gap", node=node, first=record.first_lsn)
+        mirror.executed += len(record.results)
+        check(mirror.executed <= mirror.lsn, "S7", "only what is durable is executed", node=node)
+        for lsn, result in enumerate(record.results, record.first_lsn):
+            if lsn > len(truth.results):
+                truth.results.append(tuple(result))
+            check(tuple(result) == truth.results[lsn - 1], "S7", "equal results everywhere", node=node, lsn=lsn)
+            check(result[0] == truth.model.outcomes[lsn], "S7", "the outcome that the model has", node=node, lsn=lsn)
+        if record.fingerprint:
+            right = truth.model.fingerprints[mirror.executed]
+            check(record.fingerprint == right, "S7", "the fingerprint after the last result", node=node)
+
+    def on_start(self, node: NodeId, journal: MemoryJournal) -> None:
+        """S3: a restart finds everything that was durable."""
+        self.compare_state(node, journal)
+
+    def compare_state(self, node: NodeId, journal: MemoryJournal) -> None:
+        """Hold what a restart would begin from against the mirror."""
+        mirror, state = self._truth.mirrors[node], journal.state()
+        check(state.lsn == mirror.lsn, "S3", "the durable queue is kept", node=node, found=state.lsn, was=mirror.lsn)
+        check(state.high_water == mirror.high_water, "S11", "the high-water mark is kept", node=node)
+        for origin, stream in state.streams.items():
+            found = stream.start + len(stream.entries)
+            check(found == mirror.counts.get(origin, 0), "S3", "streams are kept", node=node, origin=origin)
+
+    def compare(self, node: NodeId, journal: MemoryJournal) -> None:
+        """S1, S3 in full: the whole journal against the canon."""
+        truth = self._truth
+        self.compare_state(node, journal)
+        first = journal.first_lsn()
+        held = journal.ordered(first, truth.lsn + 1)
+        check(held == truth.canon[first - 1 : first - 1 + len(held)], "S1", "one order, in full", node=node)
+        for lsn, (_, txid, origin) in enumerate(held, first):
+            check(journal.lsn_of(txid) == lsn, "S3", "an LSN is kept", node=node, txid=txid, lsn=lsn)
+            check(journal.body(origin, txid) == truth.bodies[origin, txid], "S8", "a body is kept", node=node, txid=txid)

@@ -1,0 +1,89 @@
+"""Checks of what a message reveals: only what is durable at its sender, and within the windows."""
+
+from __future__ import annotations
+
+from brokerha.model.ids import NodeId
+from brokerha.model.messages import Apply, Bodies, Execute, Fetch, Post, Row
+from brokerha.simulator.truth import Truth, check
+from brokerha.sync.bodies import FETCH_LIMIT
+
+
+class MessageChecks:
+    """S8, S9 and S11 of messages between masters, S7 of what workers are told."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._config = {master.node: master.config for master in truth.world.masters}
+
+    def on_post(self, sender: NodeId, _to: NodeId, post: Post) -> None:
+        """A post tells what is durable and promises what is reserved."""
+        truth = self._truth
+        mirror = truth.mirrors[sender]
+        row = post.row
+        number = (row.incarnation, row.number)
+        if number != mirror.posted:
+            self._row(sender, row)
+            mirror.posted = number
+        for relayed in post.relayed:
+            said = truth.rows.get((relayed.node, relayed.incarnation, relayed.number))
+            check(said == relayed, "R3", "a relayed row is what its master said", sender=sender, row=relayed)
+        window = self._config[sender].sync.post_window
+        for origin, start, entries in post.streams:
+            end = start + len(entries)
+            check(end <= mirror.counts.get(origin, 0), "S8", "lists only what is held", sender=sender, origin=origin)
+            check(len(entries) <= window, "S9", "a post carries a window at most", sender=sender, listed=len(entries))
+            if origin == sender and sender in truth.before_wipe:
+                continue  # The others have to ignore it.
+            is_same = list(entries) == truth.streams[origin][start:end]
+            check(is_same, "S1", "lists what the origin stamped", sender=sender, origin=origin, start=start)
+
+    def _row(self, sender: NodeId, row: Row) -> None:
+        truth = self._truth
+        mirror = truth.mirrors[sender]
+        check((row.incarnation, row.number) > mirror.posted, "S11", "posts are numbered upwards", sender=sender)
+        for origin, count in row.have.items():
+            durable = mirror.counts.get(origin, 0)
+            check(count <= durable, "S8", "confirms only what is durable", sender=sender, origin=origin, count=count)
+        check(row.lsn <= mirror.lsn, "S8", "tells only of durable LSNs", sender=sender, lsn=row.lsn)
+        above = row.promise - mirror.high_water
+        check(above <= 0, "S11", "promises at most the durable high-water mark", sender=sender, above=above)
+        back = mirror.promised - row.promise
+        check(back <= 0, "S11", "promises never go back", sender=sender, back=back)
+        mirror.promised = row.promise
+        truth.rows[sender, row.incarnation, row.number] = row
+
+    def on_bodies(self, sender: NodeId, _to: NodeId, bodies: Bodies) -> None:
+        """Bodies are durable at their sender, and one message is not larger than its limit by more than one body."""
+        mirror = self._truth.mirrors[sender]
+        for origin, txid, _ in bodies.items:
+            check((origin, txid) in mirror.bodies, "S8", "sends only durable bodies", sender=sender, txid=txid)
+        size = sum(len(body) for _, _, body in bodies.items)
+        limit = self._config[sender].sync.body_message_bytes
+        check(size <= limit or len(bodies.items) == 1, "S9", "a message of bodies is bounded", sender=sender, size=size)
+
+    def on_fetch(self, sender: NodeId, _to: NodeId, fetch: Fetch) -> None:
+        """A request is bounded."""
+        check(len(fetch.wanted) <= FETCH_LIMIT, "S9", "a request is bounded", sender=sender, wanted=len(fetch.wanted))
+
+    def on_execute(self, sender: NodeId, to: NodeId, execute: Execute) -> None:
+        """Workers get only the durable part of the synchronised queue (R7)."""
+        truth = self._truth
+        last = execute.first_lsn + len(execute.items) - 1
+        check(last <= truth.mirrors[sender].lsn, "S7", "executes only what is durable", sender=sender, to=to, last=last)
+        for lsn, (txid, timestamp, body) in enumerate(execute.items, execute.first_lsn):
+            canon = truth.canon[lsn - 1]
+            check((timestamp, txid) == canon[:2], "S7", "executes the queue", sender=sender, to=to, lsn=lsn)
+            check(body == truth.body_at(lsn), "S7", "executes the right body", sender=sender, to=to, lsn=lsn)
+        limit = self._config[sender].feed.message_items
+        check(len(execute.items) <= limit, "S9", "a message to a worker is bounded", sender=sender)
+
+    def on_apply(self, sender: NodeId, to: NodeId, apply: Apply) -> None:
+        """Effects are durable at the master before other workers get them."""
+        truth = self._truth
+        last = apply.first_lsn + len(apply.results) - 1
+        durable = truth.mirrors[sender].executed
+        check(last <= durable, "S7", "sends only durable effects", sender=sender, to=to, last=last, durable=durable)
+        for lsn, result in enumerate(apply.results, apply.first_lsn):
+            check(tuple(result) == truth.results[lsn - 1], "S7", "sends the right effect", sender=sender, lsn=lsn)
+        limit = self._config[sender].feed.message_items
+        check(len(apply.results) <= limit, "S9", "a message to a worker is bounded", sender=sender)

@@ -1,0 +1,181 @@
+"""The wire between simulated nodes: delay, loss, duplication, overtaking, cuts in one or both directions, clogs.
+
+    process.transport.send  ->  Network.carry  ->  (lost | delayed | twice | held back)  ->  process.deliver
+
+A cut loses what is sent while it lasts; a clog holds it back and lets all of it go when it ends, which is what a stalled
+connection does. Both are counted per direction, so that faults may overlap and end in any order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from brokerha.model.codec import decode_envelope, encode_envelope
+from brokerha.model.ids import NodeId
+from brokerha.model.messages import Envelope, Message, Outgoing
+from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
+
+if TYPE_CHECKING:
+    from brokerha.simulator.processes import Process
+    from brokerha.simulator.world import World
+
+CLUSTER = "simulated"
+Direction = tuple[NodeId, NodeId]
+"""(from, to)"""
+
+
+class Network:
+    """All links of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._wire = world.options.wire
+        self._is_calm = not (self._wire.loss or self._wire.duplication or self._wire.spike)
+        self._cuts: Counter[Direction] = Counter()
+        self._clogs: Counter[Direction] = Counter()
+        self._held: dict[Direction, list[Envelope]] = {}
+        self._arrival_us: dict[Direction, int] = {}
+        self._healed = 0
+        """Grows with each general healing: a fault that began before ends without effect."""
+
+    def carry(self, sender: Process, outgoing: Outgoing, after_us: int) -> None:
+        """Take a message over; it leaves its sender ``after_us`` from now."""
+        world = self._world
+        direction = (sender.node, outgoing.to)
+        if self._cuts[direction] > 0:
+            world.faults_seen["message cut off"] += 1
+            world.trace.note(world.now_us, sender.node, "cut off", outgoing)
+            return
+        envelope = self._enveloped(sender, outgoing.message)
+        if self._clogs[direction] > 0:
+            world.faults_seen["message held back"] += 1
+            world.trace.note(world.now_us, sender.node, "held back", outgoing)
+            self._held.setdefault(direction, []).append(envelope)
+            return
+        world.trace.note(world.now_us, sender.node, "sends", outgoing)
+        self._fly(direction, envelope, after_us)
+
+    def _enveloped(self, sender: Process, message: Message) -> Envelope:
+        if not self._wire.is_encoded:
+            return Envelope(CLUSTER, sender.node, sender.incarnation, message)
+        return decode_envelope(encode_envelope(CLUSTER, sender.node, sender.incarnation, message))
+
+    def _fly(self, direction: Direction, envelope: Envelope, after_us: int) -> None:
+        world, wire, rng = self._world, self._wire, self._world.rng
+        low, high = wire.delay_us
+        delay_us = after_us + low + int(rng.random() * (high - low))
+        copies = 1
+        if not (self._is_calm or world.is_calm):
+            luck = rng.random()
+            if luck < wire.loss:
+                world.faults_seen["message lost"] += 1
+                world.trace.note(world.now_us, direction[0], "lost", f"the message to {direction[1]}")
+                return
+            if luck < wire.loss + wire.duplication:
+                world.faults_seen["message duplicated"] += 1
+                copies = 2
+            elif luck > 1 - wire.spike:
+                world.faults_seen["message delayed"] += 1
+                delay_us += int(rng.random() * wire.spike_us)
+        at_us = world.now_us + delay_us
+        if wire.is_ordered:
+            at_us = max(at_us, self._arrival_us.get(direction, 0))
+            self._arrival_us[direction] = at_us
+        receiver = world.processes[direction[1]]
+        for copy in range(copies):
+            world.at(at_us + copy * int(rng.random() * 4 * high), receiver.deliver, envelope)
+
+    # ---- faults
+
+    def cut(self, directions: Sequence[Direction], for_us: int) -> None:
+        """Lose everything that is sent in these directions for a while."""
+        self._cuts.update(directions)
+        self._world.at(self._world.now_us + for_us, self._mend, self._healed, directions)
+
+    def _mend(self, healed: int, directions: Sequence[Direction]) -> None:
+        if healed == self._healed:
+            self._cuts.subtract(directions)
+            self._world.trace.note(self._world.now_us, "world", "mends", _names(directions))
+
+    def cut_for_ever(self, directions: Sequence[Direction]) -> None:
+        """Lose everything in these directions from now on, until `heal`."""
+        self._cuts.update(directions)
+
+    def clog(self, direction: Direction, for_us: int) -> None:
+        """Hold back everything that is sent in this direction for a while."""
+        self._clogs[direction] += 1
+        self._world.at(self._world.now_us + for_us, self._unclog, self._healed, direction)
+
+    def _unclog(self, healed: int, direction: Direction) -> None:
+        if healed == self._healed:
+            self._clogs[direction] -= 1
+            self._release(direction)
+
+    def _release(self, direction: Direction) -> None:
+        if self._clogs[direction] > 0:
+            return
+        self._world.trace.note(self._world.now_us, "world", "unclogs", _names([direction]))
+        for envelope in self._held.pop(direction, ()):
+            self._fly(direction, envelope, 0)
+
+    def heal(self) -> None:
+        """End all cuts and clogs."""
+        self._healed += 1
+        self._cuts.clear()
+        self._clogs.clear()
+        for direction in list(self._held):
+            self._release(direction)
+
+
+def both_ways(pairs: Iterable[Direction]) -> list[Direction]:
+    """These directions and their opposites."""
+    return [way for one, other in pairs for way in ((one, other), (other, one))]
+
+
+def _names(directions: Sequence[Direction]) -> str:
+    return " ".join(f"{sender}>{receiver}" for sender, receiver in directions)
+
+
+class SimTransport:
+    """`ports.Transport` of one simulated process."""
+
+    def __init__(self, process: Process) -> None:
+        self.inbox: list[Envelope] = []
+        self._process = process
+
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Hand messages to the network, each checked against what its sender holds durably."""
+        process = self._process
+        world = process.world
+        for place, message in enumerate(outgoing):
+            if process.aim is not None and place:
+                process.reach("half sent", (message.message,))
+            world.checkers.on_message(process.node, message)
+            world.network.carry(process, message, process.spent_us)
+
+    def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
+        """What has arrived; never waits."""
+        del timeout_ms
+        items, self.inbox = self.inbox[:limit], self.inbox[limit:]
+        return list(items)
+
+    def wake(self) -> None:
+        """Nothing waits here."""
+
+    def reply(self, replies: Sequence[ClientReply]) -> None:
+        """Simulated clients use no messages."""
+
+    def settle(self, messages: Sequence[ClientMessage]) -> None:
+        """Simulated clients use no messages."""
+
+    def reject(self, message: ClientMessage, reason: str) -> None:
+        """Simulated clients use no messages."""
+
+    def status(self) -> TransportStatus:
+        """Always connected: a broken wire is one that loses messages."""
+        return TransportStatus("connected", "", 0, {})
+
+    def close(self, timeout_ms: int = 5000) -> None:
+        """Nothing to release."""

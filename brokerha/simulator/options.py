@@ -1,0 +1,223 @@
+"""What one seed draws before it begins: the shape of the cluster, its settings, the faults that are on, and the workload.
+
+Swarm: each seed switches every kind of fault on or off and draws how strong it is. A run in which everything happens at once
+mostly explores the one state in which nothing works; leaving kinds out reaches the others.
+
+Options are data without behaviour, so that a scenario writes its own and a failing seed prints them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 60 * MINUTE_US
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How messages travel when nothing is broken."""
+
+    delay_us: tuple[int, int] = (300, 1_500)
+    loss: float = 0.0
+    duplication: float = 0.0
+    spike: float = 0.0
+    """Part of the messages that takes far longer than the others, and so is overtaken."""
+    spike_us: int = 300_000
+    is_ordered: bool = True
+    """Whether messages of one link keep their order, as with one queue and one consumer."""
+    is_encoded: bool = False
+    """Whether messages go through bytes and back, as in production; it costs time."""
+    keeps_for_dead: bool = False
+    """Whether what comes for a dead node waits for its return, as a queue of the broker does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """How long an fsync takes."""
+
+    write_us: tuple[int, int] = (100, 500)
+    slow_us: tuple[int, int] = (100_000, 2_000_000)
+    """While it is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What clients do."""
+
+    writes: int = 30
+    burst: int = 1
+    gap_us: int = 50_000
+    """Mean time between two bursts."""
+    twice: float = 0.0
+    """Part of the writes that is handed to two masters under one id."""
+    conflict: float = 0.0
+    """Part of the writes whose id somebody else uses for other operations."""
+    timeout_ms: tuple[int, int] = (500, 5_000)
+    keys: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything that a world is built from."""
+
+    seed: int = 0
+    workers: tuple[int, ...] = (1, 1, 1)
+    """Workers of each master, so its length is the number of masters."""
+    sync: dict[str, Any] = field(default_factory=dict)
+    """Settings of `SyncConfig` that differ from the defaults."""
+    feed: dict[str, Any] = field(default_factory=dict)
+    worker: dict[str, Any] = field(default_factory=dict)
+    accept_limit: int = 100_000
+    wire: Wire = field(default_factory=Wire)
+    disk: Disk = field(default_factory=Disk)
+    load: Load = field(default_factory=Load)
+    skew_us: int = 0
+    """Wall clocks differ from the true time by up to this much."""
+    drift: float = 0.0
+    """Wall clocks run fast or slow by up to this part."""
+    faults: dict[str, int] = field(default_factory=dict)
+    """Kinds that happen by themselves, with the mean time between two of them in microseconds."""
+    safety_us: int = 10 * SECOND_US
+    safety_steps: int = 1_500
+    liveness_us: int = 120 * SECOND_US
+    broken_link: bool = False
+    """Whether one link of the masters stays cut for ever, liveness phase included: the others have to pass things on."""
+    wipes: bool = False
+    """Whether a data directory is lost; then nothing is demanded of that node but that it does no harm."""
+
+    def words(self) -> str:
+        """One line: what differs from the defaults."""
+        usual = Options()
+        parts = [f"masters={len(self.workers)}", f"workers={','.join(map(str, self.workers))}"]
+        for name in ("sync", "feed", "worker"):
+            parts += [f"{name}.{key}={value}" for key, value in getattr(self, name).items()]
+        for name in ("wire", "disk", "load"):
+            ours, theirs = getattr(self, name), getattr(usual, name)
+            parts += [
+                f"{name}.{key}={getattr(ours, key)}"
+                for key in type(ours).__dataclass_fields__
+                if getattr(ours, key) != getattr(theirs, key)
+            ]
+        for name in ("accept_limit", "skew_us", "drift", "broken_link", "wipes"):
+            if getattr(self, name) != getattr(usual, name):
+                parts.append(f"{name}={getattr(self, name)}")
+        return " ".join(parts) + " faults=" + ",".join(sorted(self.faults))
+
+
+FAULTS = {
+    "crash master": 4 * SECOND_US,
+    "crash worker": 4 * SECOND_US,
+    "aimed crash": SECOND_US,
+    "crash all": 6 * SECOND_US,
+    "cut one way": 2 * SECOND_US,
+    "cut link": 2 * SECOND_US,
+    "isolate": 3 * SECOND_US,
+    "partition": 4 * SECOND_US,
+    "bridge": 4 * SECOND_US,
+    "clog": 3 * SECOND_US,
+    "clock jump": 2 * SECOND_US,
+    "slow disk": 3 * SECOND_US,
+    "full disk": 4 * SECOND_US,
+    "store failure": 3 * SECOND_US,
+    "empty worker": 5 * SECOND_US,
+}
+"""Faults that happen at a moment, with the usual mean time between two of a kind."""
+
+
+def draw(seed: int) -> Options:
+    """Options of a seed."""
+    rng = Random(seed)
+    masters = rng.choices((1, 2, 3, 5), (4, 11, 75, 10))[0]
+    most = 2 if masters <= 3 else 1
+    options = Options(
+        seed=seed,
+        workers=tuple(rng.randint(0, most) for _ in range(masters)),
+        sync=_sync(rng),
+        feed=_feed(rng),
+        worker=_worker(rng),
+        accept_limit=rng.choice((100_000, 100_000, 100_000, 4)),
+        wire=_wire(rng),
+        disk=Disk(write_us=rng.choice(((50, 100), (100, 1_000), (2_000, 20_000)))),
+        load=_load(rng),
+        skew_us=rng.choice((0, 1_000, SECOND_US, HOUR_US)),
+        drift=rng.choice((0.0, 0.0, 0.001, 0.1)),
+        faults=_faults(rng),
+        safety_us=rng.randint(3, 12) * SECOND_US,
+        broken_link=masters >= 3 and rng.random() < 0.1,
+    )
+    if masters > 1 and rng.random() < 0.06:
+        options = replace(options, wipes=True, faults={**options.faults, "wipe": 3 * SECOND_US})
+    return options
+
+
+def _sync(rng: Random) -> dict[str, Any]:
+    return {
+        "acknowledge": rng.choice(("all", "all", "majority")),
+        "round_timeout_ms": rng.choice((100, 500)),
+        "idle_round_ms": rng.choice((300, 1_000)),
+        "post_gap_ms": rng.choice((0, 0, 0, 5, 30)),
+        "retransmit_ms": rng.choice((50, 250)),
+        "fetch_after_ms": rng.choice((5, 50, 100)),
+        "post_window": rng.choice((1, 2, 5, 4_000, 4_000)),
+        "queue_window": rng.choice((1, 3, 20_000, 20_000)),
+        "body_message_bytes": rng.choice((1, 300, 1_048_576)),
+        "clock_reserve_us": rng.choice((4, 10_000, 2_000_000, 2_000_000)),
+    }
+
+
+def _feed(rng: Random) -> dict[str, Any]:
+    return {
+        "window": rng.choice((1, 3, 10, 4_000)),
+        "message_items": rng.choice((1, 2, 1_000)),
+        "message_bytes": rng.choice((1, 500, 1_048_576)),
+        "retransmit_ms": rng.choice((200, 1_000)),
+        "dead_after_ms": rng.choice((1_500, 5_000)),
+    }
+
+
+def _worker(rng: Random) -> dict[str, Any]:
+    return {
+        "heartbeat_ms": rng.choice((300, 1_000)),
+        "backlog": rng.choice((1, 4, 8_000)),
+        "decision_items": rng.choice((1, 3, 1_000)),
+        "decision_bytes": rng.choice((1, 4_194_304)),
+        "gap_ms": rng.choice((10, 100)),
+        "retry_ms": rng.choice((200, 2_000)),
+    }
+
+
+def _wire(rng: Random) -> Wire:
+    slow = rng.choice((300, 300, 2_000, 20_000))
+    return Wire(
+        delay_us=(slow, slow * rng.choice((1, 2, 10))),
+        loss=rng.choice((0.0, 0.0, 0.02, 0.2)),
+        duplication=rng.choice((0.0, 0.0, 0.05, 0.3)),
+        spike=rng.choice((0.0, 0.0, 0.02, 0.2)),
+        spike_us=rng.choice((20_000, 300_000, 3_000_000)),
+        is_ordered=rng.random() < 0.5,
+        is_encoded=rng.random() < 0.1,
+        keeps_for_dead=rng.random() < 0.5,
+    )
+
+
+def _load(rng: Random) -> Load:
+    burst = rng.choice((1, 1, 3, 12))
+    return Load(
+        writes=rng.choice((10, 30, 60)),
+        burst=burst,
+        gap_us=burst * rng.choice((5_000, 50_000, 200_000)),
+        twice=rng.choice((0.0, 0.1, 0.5)),
+        conflict=rng.choice((0.0, 0.0, 0.1)),
+        timeout_ms=rng.choice(((20, 200), (500, 3_000), (3_000, 8_000))),
+        keys=rng.choice((1, 5, 50)),
+    )
+
+
+def _faults(rng: Random) -> dict[str, int]:
+    part = rng.choice((0.1, 0.3, 0.6))
+    strength = rng.choice((0.3, 1.0, 3.0))
+    return {kind: int(mean_us * strength) for kind, mean_us in FAULTS.items() if rng.random() < part}

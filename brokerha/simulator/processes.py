@@ -1,0 +1,267 @@
+"""Simulated processes: the shipped runners, each with a virtual clock, disk and wire, that may die at any moment.
+
+    deliver, submit ---> inbox ---> turn (MasterRunner.turn / WorkerRunner.turn) ---> next turn when the runner says
+
+A turn takes virtual time: writing costs what the disk costs, and what comes in meanwhile is taken by the next turn. A crash
+loses everything that is not in the journal or the store; `start` builds the process anew from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from brokerha.master.core import MasterConfig
+from brokerha.model.ids import NodeId
+from brokerha.model.messages import Envelope
+from brokerha.model.requests import Reply, Submit
+from brokerha.nodes.runner import MasterRunner, WorkerRunner
+from brokerha.replication.worker import WorkerConfig, WorkerCore
+from brokerha.simulator.clocks import SimClock
+from brokerha.simulator.disk import SimDoor, SimJournal
+from brokerha.simulator.network import SimTransport
+from brokerha.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from brokerha.simulator.world import World
+
+TURN_US = 20
+"""Least time that a turn takes."""
+MAIL_LIMIT = 1000
+"""Messages that a broker's queue keeps for a dead node."""
+
+
+class Crashed(BaseException):
+    """The process dies here; raised through the shipped code, which must not catch it."""
+
+
+@dataclass(slots=True)
+class Aim:
+    """Where a process is to die: at the named point, when something of this kind is at hand, after so many times."""
+
+    point: str
+    kind: type | None
+    countdown: int
+
+
+class Process:
+    """What masters and workers have in common."""
+
+    def __init__(self, world: World, node: NodeId, clock: SimClock) -> None:
+        self.world = world
+        self.node = node
+        self.clock = clock
+        self.transport = SimTransport(self)
+        self.is_up = False
+        self.life = 0
+        """Grows with each start and each death: what was meant for an earlier life does not happen."""
+        self.incarnation = 0
+        self.aim: Aim | None = None
+        self.is_disk_slow = False
+        self.is_disk_full = False
+        self.spent_us = 0
+        """Virtual time that the turn has taken so far."""
+        self._busy_until_us = 0
+        self._turn_at_us: int | None = None
+        self._mail: list[Envelope] = []
+
+    # ---- what comes in
+
+    def deliver(self, envelope: Envelope) -> None:
+        """A message arrives."""
+        if self.is_up:
+            self.transport.inbox.append(envelope)
+            self.wake()
+        elif self.world.options.wire.keeps_for_dead and len(self._mail) < MAIL_LIMIT:
+            self._mail.append(envelope)
+
+    def wake(self) -> None:
+        """Have a turn as soon as the last one is over."""
+        self._plan(max(self.world.now_us, self._busy_until_us))
+
+    def _plan(self, at_us: int) -> None:
+        if self._turn_at_us is None or at_us < self._turn_at_us:
+            self._turn_at_us = at_us
+            self.world.at(at_us, self._turn, self.life, at_us)
+
+    # ---- one turn
+
+    def _turn(self, life: int, at_us: int) -> None:
+        if life != self.life or at_us != self._turn_at_us:
+            return
+        self._turn_at_us = None
+        self.spent_us = TURN_US
+        self.world.steps += 1
+        self.guarded(self._run)
+
+    def _run(self) -> None:
+        wait_ms = self._take_turn()
+        self._busy_until_us = self.world.now_us + self.spent_us
+        if self._has_input():
+            self._plan(self._busy_until_us)
+        else:
+            # The clock of a node counts whole milliseconds, so its time has come at the beginning of one.
+            due_us = (self.world.now_us // 1000 + wait_ms) * 1000
+            self._plan(max(due_us, self._busy_until_us))
+
+    def _take_turn(self) -> int:
+        raise NotImplementedError
+
+    def _has_input(self) -> bool:
+        return bool(self.transport.inbox)
+
+    def guarded(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Do something in which the process may die."""
+        try:
+            action(*arguments)
+        except Crashed as crash:
+            self.world.trace.note(self.world.now_us, self.node, "dies", str(crash))
+            self.die()
+            self.world.plan_restart(self)
+
+    # ---- death and birth
+
+    def reach(self, point: str, at_hand: Sequence[object]) -> None:
+        """A point where the process may be aimed at. Raises Crashed."""
+        aim = self.aim
+        if aim is None or aim.point != point or (aim.kind is not None and aim.kind not in map(type, at_hand)):
+            return
+        aim.countdown -= 1
+        if aim.countdown <= 0:
+            self.aim = None
+            self.world.faults_seen["aimed crash"] += 1
+            raise Crashed(point)
+
+    def die(self) -> None:
+        """Lose everything that is not durable."""
+        self.is_up = False
+        self.life += 1
+        self.aim = None
+        self._turn_at_us = None
+        self.transport = SimTransport(self)
+
+    def start(self) -> None:
+        """Begin again from what is durable."""
+        self.is_up = True
+        self.life += 1
+        self.incarnation += 1
+        self._busy_until_us = self.world.now_us
+        # A restart may come with a new boot: the monotonic clock then starts anywhere.
+        self.clock.mono_offset_ms = self.world.rng.randint(0, 1_000_000)
+        self.world.trace.note(self.world.now_us, self.node, "starts")
+        self.guarded(self._open)
+        if self.is_up:
+            self.transport.inbox.extend(self._mail)
+            self.wake()
+        self._mail = []
+
+    def _open(self) -> None:
+        raise NotImplementedError
+
+    # ---- the disk
+
+    def write_us(self) -> int:
+        """How long one write takes now."""
+        disk = self.world.options.disk
+        low, high = disk.slow_us if self.is_disk_slow else disk.write_us
+        return low + int(self.world.rng.random() * (high - low))
+
+    def spend_write(self) -> None:
+        """Let the turn take as long as a write takes."""
+        self.spent_us += self.write_us()
+
+
+class SimMaster(Process):
+    """One master: a MasterRunner over a simulated journal."""
+
+    runner: MasterRunner
+
+    def __init__(self, world: World, config: MasterConfig, clock: SimClock, journal: SimJournal) -> None:
+        super().__init__(world, config.sync.node, clock)
+        self.config = config
+        self.journal = journal
+        self.is_wiped = False
+        """Whether its data directory was lost once."""
+        self._submits: list[Submit] = []
+
+    def submit(self, submit: Submit) -> None:
+        """A client hands in a write; the process has to be up."""
+        self._submits.append(submit)
+        self.wake()
+
+    def _open(self) -> None:
+        self.journal.process = self
+        self.world.checkers.on_start(self.node, self.journal)
+        self.runner = MasterRunner(
+            self.config, self.journal, self.transport, self.clock, self._on_reply, self._crash_point
+        )
+
+    def _take_turn(self) -> int:
+        submits, self._submits = self._submits, []
+        trace = self.world.trace
+        trace.note(self.world.now_us, self.node, "takes", [*self.transport.inbox, *submits])
+        self.runner.turn(submits)
+        self.incarnation = self.runner.core.sync.incarnation
+        self.world.checkers.after_turn(self)
+        return self.runner.wait_ms()
+
+    def _has_input(self) -> bool:
+        return bool(self.transport.inbox or self._submits)
+
+    def _crash_point(self, point: str) -> None:
+        if self.aim is not None:
+            self.reach(point, self.journal.last_turn)
+
+    def _on_reply(self, reply: Reply) -> None:
+        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
+        self.world.checkers.on_reply(self.node, reply)
+        self.world.clients.on_reply(self.node, reply)
+
+    def die(self) -> None:
+        """Lose the process; clients that waited for it see their connections break."""
+        super().die()
+        self._submits = []
+        self.journal = self.journal.survivor()
+        self.world.clients.on_death(self.node)
+
+    def wipe(self) -> None:
+        """Lose the data directory while the process is down."""
+        self.is_wiped = True
+        self.journal = SimJournal(self.node, f"{self.node}-again-{self.life}")
+        self.world.checkers.on_wipe(self.node)
+
+
+class SimWorker(Process):
+    """One worker: a WorkerRunner over a store in memory."""
+
+    runner: WorkerRunner
+    door: SimDoor
+
+    def __init__(self, world: World, config: WorkerConfig, clock: SimClock) -> None:
+        super().__init__(world, config.node, clock)
+        self.config = config
+        self.store = MemoryStore()
+        self._journal = f"{self.node}-store"
+
+    def _open(self) -> None:
+        applied = self.store.applied()
+        core = WorkerCore(self.config, self._journal, applied.lsn, applied.fingerprint, applied.items)
+        self.door = SimDoor(self, self.store)
+        self.runner = WorkerRunner(self.config, core, self.door, self.transport, self.clock)
+
+    def _take_turn(self) -> int:
+        self.world.trace.note(self.world.now_us, self.node, "takes", list(self.transport.inbox))
+        self.runner.turn()
+        return self.runner.wait_ms()
+
+    def die(self) -> None:
+        """Lose the process; the store keeps what it committed."""
+        super().die()
+        self.store = MemoryStore.from_image(self.store.image())
+
+    def empty(self) -> None:
+        """Replace the store by an empty one while the process is down."""
+        self.store = MemoryStore()
+        self._journal = f"{self.node}-store-{self.life}"
+        self.world.checkers.on_emptied(self.node)

@@ -1,0 +1,103 @@
+"""What is true in a world: the canon, the streams, and a mirror of what each master holds durably.
+
+Kept by the checkers from records alone, in step with the virtual disks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.messages import Row
+from brokerha.simulator.model import Model
+from brokerha.sync.streams import FORGET_STEP
+
+if TYPE_CHECKING:
+    from brokerha.simulator.world import World
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; the text begins with its name."""
+
+
+def check(holds: bool, rule: str, what: str, /, **facts: object) -> None:
+    """Raise `Violation` naming the rule unless it holds."""
+    if not holds:
+        known = ", ".join(f"{name}={value!r}" for name, value in sorted(facts.items()))
+        raise Violation(f"{rule}: {what}: {known}" if known else f"{rule}: {what}")
+
+
+@dataclass(slots=True)
+class Mirror:
+    """What one master holds durably, as its records say."""
+
+    incarnation: int = 0
+    high_water: Timestamp = 0
+    counts: dict[NodeId, int] = field(default_factory=dict)
+    bodies: set[tuple[NodeId, TxId]] = field(default_factory=set)
+    accepted: set[TxId] = field(default_factory=set)
+    lsn: Lsn = 0
+    executed: Lsn = 0
+    promised: Timestamp = 0
+    """Highest promise that it ever posted."""
+    posted: tuple[int, int] = (0, 0)
+    """(incarnation, number) of its last post."""
+
+
+class Truth:
+    """Everything that is known from outside."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.members = tuple(master.node for master in world.masters)
+        self.acknowledge = world.masters[0].config.sync.acknowledge
+        self.mirrors = {node: Mirror() for node in self.members}
+        self.before_wipe: dict[NodeId, Mirror] = {}
+        """Mirrors of what was on the disks that were lost."""
+        self.canon: list[Ordered] = []
+        self.lsn_of: dict[TxId, Lsn] = {}
+        self.results: list[tuple[str, str, bytes]] = []
+        self.model = Model()
+        self.streams: dict[NodeId, list[Entry]] = {node: [] for node in self.members}
+        self.numbers: dict[tuple[NodeId, Timestamp], int] = {}
+        """Number of an entry in its stream, by origin and timestamp."""
+        self.bodies: dict[tuple[NodeId, TxId], bytes] = {}
+        """Bodies that an origin accepted."""
+        self.waiting_accepted: set[tuple[NodeId, TxId]] = set()
+        """Accepted somewhere and not in the canon."""
+        self.rows: dict[tuple[NodeId, int, int], Row] = {}
+        self.applied: dict[NodeId, Lsn] = {worker.node: 0 for worker in world.workers}
+        self.master_of = {worker.node: worker.config.master for worker in world.workers}
+
+    @property
+    def lsn(self) -> Lsn:
+        """Length of the canon."""
+        return len(self.canon)
+
+    def holders(self, origin: NodeId, number: int) -> int:
+        """How many members hold an entry durably (or held it, when their disk was lost afterwards)."""
+        count = 0
+        for node in self.members:
+            mirror = self.before_wipe.get(node) or self.mirrors[node]
+            count += mirror.counts.get(origin, 0) > number
+        return count
+
+    def body_at(self, lsn: Lsn) -> bytes:
+        """Body of the transaction at an LSN."""
+        _, txid, origin = self.canon[lsn - 1]
+        return self.bodies[origin, txid]
+
+    def wipe(self, node: NodeId) -> None:
+        """A disk is lost: what it held is remembered apart."""
+        self.before_wipe.setdefault(node, self.mirrors[node])
+        self.mirrors[node] = Mirror()
+
+    def missing_accepted(self, lost: set[NodeId]) -> list[TxId]:
+        """Accepted transactions that no master added, those of lost disks left out."""
+        return sorted(txid for node, txid in self.waiting_accepted if node not in lost and txid not in self.lsn_of)
+
+    def memory_bound(self, used: int, count: int) -> int:
+        """Most entries of a stream that may be kept in memory."""
+        windows = self.world.masters[0].config.sync
+        return (count - used) + 4 * windows.post_window + FORGET_STEP

@@ -1,0 +1,194 @@
+"""Clients of the simulated cluster: they write through any master, give up, ask again, and remember what they were told.
+
+A write is done when one of its tickets got a definite answer (reached the level that was asked for, rejected, or its id belongs
+to somebody else). Until then it is handed in again under the same id, to whichever master is there: after *unknown*,
+after a refusal that may pass, and after a broken connection. Some writes go to two masters at once, and some ids are used
+for two different writes, of which exactly one may come to be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, SYNCHRONISED, UNKNOWN, Reply, Submit
+
+if TYPE_CHECKING:
+    from brokerha.simulator.processes import SimMaster
+    from brokerha.simulator.world import World
+
+RETRY_US = (20_000, 300_000)
+"""Pause before a write is handed in again."""
+
+
+@dataclass(slots=True)
+class Write:
+    """One write of one client."""
+
+    txid: TxId
+    body: bytes
+    level: str
+    copies: int
+    is_done: bool = False
+    acknowledged: str = ""
+    """The status of its definite answer."""
+
+
+@dataclass(slots=True)
+class Ticket:
+    """One attempt at one master."""
+
+    node: NodeId
+    txid: TxId
+    body: bytes
+    copies: int
+    write: Write
+
+
+@dataclass(slots=True)
+class Clients:
+    """All clients of a world."""
+
+    world: World
+    writes: list[Write] = field(default_factory=list)
+    tickets: dict[int, Ticket] = field(default_factory=dict)
+    """Open ones."""
+    acknowledged: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    _next_ticket: int = 1
+    _bodies: dict[TxId, list[bytes]] = field(default_factory=dict)
+    _live: Counter[tuple[TxId, bytes]] = field(default_factory=Counter)
+    """Attempts that were not refused."""
+
+    @property
+    def open_count(self) -> int:
+        """Open tickets."""
+        return len(self.tickets)
+
+    # ---- what they do
+
+    def begin(self) -> None:
+        """Plan all writes of the run."""
+        load, rng, world = self.world.options.load, self.world.rng, self.world
+        at_us = world.now_us
+        for number in range(load.writes):
+            if number % load.burst == 0:
+                at_us += int(rng.expovariate(1 / load.gap_us)) if load.gap_us else 0
+            txid = f"t{number}"
+            write = self._new_write(txid, number)
+            world.at(at_us, self.hand_in, write, None)
+            if rng.random() < load.twice:
+                world.at(at_us + rng.randint(0, 50_000), self.hand_in, write, None)
+            if rng.random() < load.conflict:
+                world.at(at_us + rng.randint(0, 50_000), self.hand_in, self._new_write(txid, -number - 1), None)
+
+    def _new_write(self, txid: TxId, number: int) -> Write:
+        rng = self.world.rng
+        most = max(self.world.options.workers)
+        level = rng.choice((ACCEPTED, SYNCHRONISED, APPLIED_LEVEL, APPLIED_LEVEL))
+        write = Write(txid, self._body(number), level, rng.randint(1, max(1, most)))
+        self.writes.append(write)
+        self._bodies.setdefault(txid, []).append(write.body)
+        return write
+
+    def _body(self, number: int) -> bytes:
+        rng = self.world.rng
+        value = b"%d" % number
+        key = b"k%d" % rng.randrange(self.world.options.load.keys)
+        operations: list[Operation] = [("put", "last", key, value)]
+        luck = rng.random()
+        if luck < 0.1:
+            operations = [("delete", "last", key)]
+        elif luck < 0.2:
+            operations = [("add", "main", f"<urn:s> <urn:p> {rng.randrange(9)} .\n")]
+        elif luck < 0.3:
+            operations.append(("add", "nowhere", "<urn:s> <urn:p> 1 .\n"))
+        elif luck < 0.5:
+            operations.append(("put", "each", value, b"x" * rng.choice((1, 1, 100, 1000))))
+        return pack_operations(operations)
+
+    def new_write(self, txid: TxId, operations: list[Operation], level: str = APPLIED_LEVEL, copies: int = 1) -> Write:
+        """A write of a scenario; hand it in with `hand_in`."""
+        write = Write(txid, pack_operations(operations), level, copies)
+        self.writes.append(write)
+        self._bodies.setdefault(txid, []).append(write.body)
+        return write
+
+    def hand_in(self, write: Write, node: NodeId | None) -> None:
+        """Hand a write to a master that is up, to any if none is named; try later when there is none."""
+        masters = [m for m in self.world.masters if m.is_up and node in {None, m.node}]
+        if write.is_done:
+            return
+        if not masters:
+            self._try_later(write)
+            return
+        master = self.world.rng.choice(masters)
+        self.submit(master, write)
+
+    def submit(self, master: SimMaster, write: Write) -> int:
+        """Open a ticket at one master."""
+        options, rng = self.world.options, self.world.rng
+        level, copies = write.level, write.copies
+        most = len(master.config.feed.workers)
+        if level == APPLIED_LEVEL and not most:
+            level = SYNCHRONISED
+        copies = min(copies, max(1, most))
+        ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
+        self.tickets[ticket] = Ticket(master.node, write.txid, write.body, copies, write)
+        self._live[write.txid, write.body] += 1
+        timeout_ms = rng.randint(*options.load.timeout_ms)
+        master.submit(Submit(ticket, write.txid, write.body, level, copies, timeout_ms))
+        return ticket
+
+    def _try_later(self, write: Write) -> None:
+        rng = self.world.rng
+        self.world.at(self.world.now_us + rng.randint(*RETRY_US), self.hand_in, write, None)
+
+    # ---- what they are told
+
+    def on_reply(self, node: NodeId, reply: Reply) -> None:
+        """An answer, already checked."""
+        del node
+        ticket = self.tickets.pop(reply.ticket)
+        write = ticket.write
+        if reply.status == UNKNOWN or (reply.status == REFUSED and reply.error != "KeyReused"):
+            self.refused[reply.error] += 1
+            if not write.is_done:
+                self._try_later(write)
+            return
+        if reply.status != REFUSED and not write.acknowledged:
+            self.acknowledged += 1
+            write.acknowledged = reply.status
+        write.is_done = True
+
+    def on_death(self, node: NodeId) -> None:
+        """A master died: the connections of its clients break."""
+        for number in [number for number, ticket in self.tickets.items() if ticket.node == node]:
+            ticket = self.tickets.pop(number)
+            if not ticket.write.is_done:
+                self._try_later(ticket.write)
+
+    # ---- what the checkers ask
+
+    def bodies_of(self, txid: TxId) -> list[bytes]:
+        """All bodies that were ever handed in under an id."""
+        return self._bodies.get(txid, [])
+
+    def on_refusal(self, txid: TxId, body: bytes) -> None:
+        """An attempt was refused."""
+        self._live[txid, body] -= 1
+
+    def is_live(self, txid: TxId, body: bytes) -> bool:
+        """Whether some attempt was not refused, so that the write may come to be."""
+        return self._live[txid, body] > 0
+
+    def open_tickets(self, lost: set[NodeId]) -> list[int]:
+        """Tickets without an answer, those at masters that lost their disk left out."""
+        return [number for number, ticket in self.tickets.items() if ticket.node not in lost]
+
+    def are_done(self) -> bool:
+        """Whether every write got a definite answer."""
+        return all(write.is_done for write in self.writes)

@@ -1,0 +1,196 @@
+"""One seeded world: a heap of events, one source of luck, virtual time, and a whole cluster of shipped runners in it.
+
+    at(when, what) ---> heap ---> step: the earliest event happens ---> checks ---> more events
+
+Two phases. In the **safety phase** faults happen and clients write; every check holds after every step. In the
+**liveness phase** everything heals and restarts; within a bounded virtual time every accepted transaction has to be
+synchronised on all masters and applied by all workers, and every ticket answered.
+
+Equal options give equal runs, event for event, in any process: nothing here looks at a real clock, at hashes, or at
+anything that was not drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any, TextIO
+
+from brokerha.master.core import MasterConfig
+from brokerha.model.ids import NodeId
+from brokerha.replication.feed import FeedConfig
+from brokerha.replication.worker import WorkerConfig
+from brokerha.simulator.checkers import Checkers
+from brokerha.simulator.clocks import SimClock
+from brokerha.simulator.disk import SimJournal
+from brokerha.simulator.faults import Faults
+from brokerha.simulator.network import Network, both_ways
+from brokerha.simulator.options import Options
+from brokerha.simulator.processes import Process, SimMaster, SimWorker
+from brokerha.simulator.trace import Trace
+from brokerha.simulator.truth import check
+from brokerha.simulator.workload import Clients
+from brokerha.sync.config import SyncConfig
+
+RESTART_US = (1_000, 3_000_000)
+"""How long a dead process stays away."""
+LOOK_US = 50_000
+"""How often the liveness phase looks whether everything has come together."""
+LIVENESS_STEPS = 40_000
+"""Steps after which a cluster that has not come together is called stuck, whatever the virtual clock says."""
+
+
+class World:
+    """A cluster, its clients and its bad luck."""
+
+    def __init__(self, options: Options, out: TextIO | None = None) -> None:
+        self.options = options
+        self.rng = Random(options.seed)
+        self.now_us = 0
+        self.steps = 0
+        self.trace = Trace(out)
+        self.faults_seen: Counter[str] = Counter()
+        self.is_calm = False
+        """Whether faults are over."""
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._event = 0
+        self.masters: list[SimMaster] = []
+        self.workers: list[SimWorker] = []
+        self._build()
+        self.processes_list: list[Process] = [*self.masters, *self.workers]
+        self.processes: dict[NodeId, Process] = {process.node: process for process in self.processes_list}
+        self.links = self._all_links()
+        self.broken: list[tuple[NodeId, NodeId]] = []
+        self.clients = Clients(self)
+        self.network = Network(self)
+        self.checkers = Checkers(self)
+        self.faults = Faults(self)
+
+    def _build(self) -> None:
+        options = self.options
+        names = tuple(f"m{number}" for number in range(1, len(options.workers) + 1))
+        for name, count in zip(names, options.workers, strict=True):
+            workers = tuple(f"{name}w{number}" for number in range(1, count + 1))
+            sync = SyncConfig(node=name, members=names, **options.sync)
+            feed = FeedConfig(workers=workers, **options.feed)
+            config = MasterConfig(sync, feed, accept_limit=options.accept_limit)
+            self.masters.append(SimMaster(self, config, self._clock(), SimJournal(name, f"{name}-journal")))
+            for worker in workers:
+                self.workers.append(SimWorker(self, WorkerConfig(worker, name, **options.worker), self._clock()))
+
+    def _clock(self) -> SimClock:
+        skew = self.rng.randint(-self.options.skew_us, self.options.skew_us)
+        return SimClock(self._true_us, skew, self.rng.uniform(-self.options.drift, self.options.drift))
+
+    def _true_us(self) -> int:
+        return self.now_us
+
+    def _all_links(self) -> list[tuple[NodeId, NodeId]]:
+        names = [master.node for master in self.masters]
+        links = [(one, other) for one in names for other in names if one != other]
+        return links + both_ways((worker.node, worker.config.master) for worker in self.workers)
+
+    # ---- events
+
+    def at(self, when_us: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Let something happen at a moment; what is planned first happens first."""
+        self._event += 1
+        heapq.heappush(self._heap, (when_us, self._event, action, arguments))
+
+    def _step(self) -> None:
+        self.now_us, _, action, arguments = heapq.heappop(self._heap)
+        action(*arguments)
+
+    def run_until(self, when_us: int, steps: int = 1_000_000_000) -> None:
+        """Let everything happen up to a moment, or until so many more turns were taken."""
+        last = self.steps + steps
+        while self._heap and self._heap[0][0] <= when_us and self.steps < last:
+            self._step()
+        if self.steps < last:
+            self.now_us = max(self.now_us, when_us)
+
+    def run_while(self, goes_on: Callable[[], bool], for_us: int, every_us: int = LOOK_US) -> bool:
+        """Let things happen until a question is answered with no, or the time is over; return whether it was answered so."""
+        end_us = self.now_us + for_us
+        last = self.steps + LIVENESS_STEPS
+        while goes_on():
+            if self.now_us >= end_us or self.steps >= last:
+                return False
+            self.run_until(self.now_us + every_us, LIVENESS_STEPS)
+        return True
+
+    def plan_restart(self, process: Process) -> None:
+        """Let a dead process come back after a while."""
+        self.at(self.now_us + self.rng.randint(*RESTART_US), self._restart, process)
+
+    def _restart(self, process: Process) -> None:
+        if not process.is_up:
+            process.start()
+
+    # ---- phases
+
+    def start_all(self) -> None:
+        """All processes begin."""
+        for process in self.processes_list:
+            process.start()
+
+    def safety_phase(self) -> None:
+        """Faults happen, clients write."""
+        options = self.options
+        for process in self.processes_list:
+            self.at(self.rng.randint(0, 200_000), self._restart, process)
+        if options.broken_link:
+            names = [master.node for master in self.masters]
+            pair = self.rng.sample(names, 2)
+            self.broken = both_ways([(pair[0], pair[1])])
+            self.network.cut_for_ever(self.broken)
+        self.clients.begin()
+        self.faults.begin()
+        self.run_until(options.safety_us, options.safety_steps)
+
+    def heal(self) -> None:
+        """Everything is mended, and everybody is started."""
+        self.is_calm = True
+        self.trace.note(self.now_us, "world", "heals")
+        self.network.heal()
+        self.network.cut_for_ever(self.broken)
+        for process in self.processes_list:
+            process.is_disk_full = process.is_disk_slow = False
+            process.aim = None
+            self._restart(process)
+
+    def liveness_phase(self) -> None:
+        """S4 and S10: within a bounded time everything that was accepted is everywhere."""
+        self.heal()
+        if self.options.wipes:
+            self.run_until(self.now_us + 5_000_000, 2_000)
+            return
+        came_together = self.run_while(self._is_apart, self.options.liveness_us)
+        check(came_together, "S10", "comes together after healing", what=self.what_is_missing())
+        self.checkers.at_the_end()
+
+    def _is_apart(self) -> bool:
+        return bool(self.what_is_missing())
+
+    def what_is_missing(self) -> str:
+        """What still keeps the cluster from being of one mind; empty when nothing does."""
+        lsn = self.checkers.truth.lsn
+        if not self.clients.are_done() or self.clients.tickets:
+            undone = [write.txid for write in self.clients.writes if not write.is_done]
+            return f"answers for {undone[:5]} and {len(self.clients.tickets)} tickets"
+        if self.checkers.truth.missing_accepted(set()):
+            return f"accepted and not added: {self.checkers.truth.missing_accepted(set())[:5]}"
+        for node, mirror in self.checkers.truth.mirrors.items():
+            if mirror.lsn < lsn:
+                return f"{node} is at LSN {mirror.lsn} of {lsn}"
+        for node, applied in self.checkers.truth.applied.items():
+            if applied < lsn:
+                return f"{node} has applied {applied} of {lsn}"
+        return ""
+
+    def run(self) -> None:
+        """Both phases. Raises Violation, InvariantBroken or whatever else the cores raise."""
+        self.safety_phase()
+        self.liveness_phase()
