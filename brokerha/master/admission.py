@@ -16,7 +16,6 @@ from typing import Any
 
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED
-from brokerha.model.records import History
 from brokerha.model.requests import (
     ACCEPTED,
     APPLIED_LEVEL,
@@ -44,8 +43,7 @@ class Waiting:
 class Waiters:
     """Everybody who waits for an answer."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
+    def __init__(self) -> None:
         self._open: dict[int, Waiting] = {}
         self._by_txid: dict[TxId, list[Waiting]] = {}
         self._by_lsn: dict[Lsn, list[Waiting]] = {}
@@ -53,6 +51,9 @@ class Waiters:
         """By number of copies: a heap of (LSN, ticket)."""
         self._deadlines: list[tuple[int, int]] = []
         self.replies: list[Reply] = []
+        """Answers that hold once this turn's records are durable."""
+        self.ready_replies: list[Reply] = []
+        """Answers that hold now: refusals, what is applied and durable elsewhere, time-outs."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -60,10 +61,10 @@ class Waiters:
     def refuse(self, submit: Submit, error: str, reason: str) -> None:
         """Answer that the write was not taken in."""
         if submit.ticket:
-            self.replies.append(Reply(submit.ticket, submit.txid, REFUSED, 0, error, reason))
+            self.ready_replies.append(Reply(submit.ticket, submit.txid, REFUSED, 0, error, reason))
 
-    def add(self, submit: Submit, mono_ms: int, lsn: Lsn, executed: Lsn) -> None:
-        """Let a ticket wait; ``lsn`` is that of a transaction that is synchronised already, else 0."""
+    def add(self, submit: Submit, mono_ms: int, lsn: Lsn, result: tuple[str, str, bytes] | None) -> None:
+        """Let a ticket wait; ``lsn`` and ``result`` of a transaction that is synchronised already, else 0 and None."""
         if not submit.ticket:
             return
         if submit.level == ACCEPTED or (lsn and submit.level == SYNCHRONISED):
@@ -75,10 +76,8 @@ class Waiters:
         if not lsn:
             self._by_txid.setdefault(submit.txid, []).append(waiting)
             return
-        if lsn <= executed:
-            result = self._history.results(lsn, 1)
-            if result and result[0][0] == REJECTED:
-                waiting.rejection = result[0][1]
+        if result is not None and result[0] == REJECTED:
+            waiting.rejection = result[1]
         self._await_application(waiting)
 
     def _await_application(self, waiting: Waiting) -> None:
@@ -142,7 +141,8 @@ class Waiters:
             reached = f"synchronised at LSN {waiting.lsn}" if waiting.lsn else "accepted"
             reason = f"deadline passed; the transaction is {reached} and goes on by itself"
             self._forget(waiting)
-        self.replies.append(Reply(waiting.ticket, waiting.txid, status, waiting.lsn, error, reason))
+        replies = self.replies if status == SYNCHRONISED else self.ready_replies
+        replies.append(Reply(waiting.ticket, waiting.txid, status, waiting.lsn, error, reason))
 
     def _forget(self, waiting: Waiting) -> None:
         if waiting.lsn:

@@ -21,7 +21,7 @@ from brokerha.model import states
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Bodies, Envelope, Executed, Fetch, Post, Progress
 from brokerha.model.ready import Ready
-from brokerha.model.records import History, MasterState, Outcomes, Started
+from brokerha.model.records import History, MasterState, Outcomes, Record, Started
 from brokerha.model.requests import Submit
 from brokerha.replication.feed import Feed, FeedConfig
 from brokerha.sync.config import SyncConfig
@@ -36,6 +36,8 @@ class MasterConfig:
     feed: FeedConfig = field(default_factory=FeedConfig)
     accept_limit: int = 100_000
     """Accepted transactions that may wait to be synchronised; more are refused until there is room."""
+    outcomes_wait_ms: int = 20
+    """Results that no other worker waits for are written with the next records, at the latest after this long."""
 
 
 class MasterCore:
@@ -47,10 +49,13 @@ class MasterCore:
         self.history = history
         self.sync = SyncCore(config.sync, state, history)
         self.feed = Feed(config.feed, history, state.lsn, state.executed_lsn, state.fingerprint, state.items)
-        self.waiters = Waiters(history)
+        self.waiters = Waiters()
         self.ignored: Counter[str] = Counter()
         self._durable_lsn: Lsn = state.lsn
-        self._records: list[Started | Outcomes] = [Started(state.incarnation)]
+        self._started: list[Record] = [Started(state.incarnation)]
+        self._outcomes: list[Outcomes] = []
+        """Results that are durable at a worker and not yet in the journal here."""
+        self._outcomes_due_ms: int | None = None
         self._bodies: dict[str, bytes] = {}
         """Bodies accepted in this turn, which the journal does not hold yet."""
         self._handlers = {
@@ -87,7 +92,9 @@ class MasterCore:
         report = envelope.message
         outcomes = self.feed.on_executed(envelope.sender, report, now.mono_ms)  # type: ignore[arg-type]
         if outcomes is not None:
-            self._records.append(outcomes)
+            self._outcomes.append(outcomes)
+            if self._outcomes_due_ms is None:
+                self._outcomes_due_ms = now.mono_ms + self.config.outcomes_wait_ms
             self.waiters.on_results(outcomes.first_lsn, outcomes.results)
 
     def _on_progress(self, envelope: Envelope, now: Instant) -> None:
@@ -114,7 +121,7 @@ class MasterCore:
         else:
             self.sync.accept(submit.txid, submit.body)
             self._bodies[submit.txid] = submit.body
-        self.waiters.add(submit, now.mono_ms, lsn, self.feed.executed)
+        self.waiters.add(submit, now.mono_ms, lsn, self.result_of(lsn))
 
     def _is_other_body(self, submit: Submit, lsn: Lsn) -> bool:
         """Whether the id is known with other operations; what was trimmed can no longer be compared."""
@@ -137,28 +144,64 @@ class MasterCore:
 
     def deadline_ms(self, now: Instant) -> int | None:
         """When the core wants to be woken."""
-        due = (self.sync.deadline_ms(), self.feed.deadline_ms(now.mono_ms), self.waiters.deadline_ms())
+        due = (
+            self.sync.deadline_ms(),
+            self.feed.deadline_ms(now.mono_ms),
+            self.waiters.deadline_ms(),
+            self._outcomes_due_ms,
+        )
         return min((at for at in due if at is not None), default=None)
 
     # ---- output
 
     def take_ready(self, now: Instant) -> Ready:
-        """Run one round. A Ready with records comes alone; what may only be sent after them comes with the next."""
+        """Run one round and return one batch of consequences; the runner asks again until there is none.
+
+        What a worker has applied is answered first: it is durable there, and its place in the order is durable here. Then
+        come records with what they allow to be said. What may only be sent after them comes with the next batch.
+        """
         self.feed.lsn = self._durable_lsn
-        outcomes, self._records = self._records, []
+        for copies in self.waiters.awaited_copies():
+            self.waiters.on_applied(copies, self.feed.applied_by(copies))
+        if self.waiters.ready_replies:
+            replies, self.waiters.ready_replies = tuple(self.waiters.ready_replies), []
+            return Ready(replies=replies)
         round_ = self.sync.collect(now)
         self._bodies = {}
         if round_.added:
             self.waiters.on_added(round_.first_lsn, round_.added, self._is_other_origin)
-        for copies in self.waiters.awaited_copies():
-            self.waiters.on_applied(copies, self.feed.applied_by(copies))
-        records = (*outcomes, *round_.records)
+        started, self._started = self._started, []
+        records = (*started, *self._due_outcomes(bool(round_.records), now), *round_.records)
         self._durable_lsn = self.sync.lsn
         messages = round_.messages
         if not records:
             messages = [*messages, *self.feed.messages(now.mono_ms)]
         replies, self.waiters.replies = tuple(self.waiters.replies), []
         return Ready(records, tuple(messages), (), replies)
+
+    def _due_outcomes(self, is_written_anyway: bool, now: Instant) -> list[Outcomes]:
+        """Results to write now: with other records, when another worker needs them, or after a while.
+
+        Until then the executing worker has them durably and would be asked again after a crash.
+        """
+        if self._outcomes_due_ms is None:
+            return []
+        is_needed = len(self.feed.workers) > 1 or now.mono_ms >= self._outcomes_due_ms
+        if not is_written_anyway and not is_needed:
+            return []
+        outcomes, self._outcomes, self._outcomes_due_ms = self._outcomes, [], None
+        return outcomes
+
+    def result_of(self, lsn: Lsn) -> tuple[str, str, bytes] | None:
+        """Result of a transaction by its LSN; None when it is not executed yet, or was trimmed."""
+        if not lsn or lsn > self.feed.executed:
+            return None
+        for outcomes in self._outcomes:
+            place = lsn - outcomes.first_lsn
+            if 0 <= place < len(outcomes.results):
+                return outcomes.results[place]
+        found = self.history.results(lsn, 1)
+        return found[0] if found else None
 
     # ---- questions
 

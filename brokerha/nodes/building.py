@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 from brokerha.journal.lmdb_journal import LmdbJournal
-from brokerha.master.core import MasterConfig
 from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.master_node import MasterNode
@@ -23,8 +22,7 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     journal = LmdbJournal(Path(config.data_directory(node_id)), config.name, node_id)
     incarnation = journal.state().incarnation + 1
     transport = KombuTransport(config.broker_of(node_id), config.name, node_id, incarnation, "master")
-    master = MasterConfig(config.sync_config(node_id), config.feed_config(node_id))
-    return MasterNode(master, config.name, journal, transport, SystemClock())
+    return MasterNode(config.master_config(node_id), config.name, journal, transport, SystemClock())
 
 
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:

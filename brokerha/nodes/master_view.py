@@ -97,10 +97,10 @@ class MasterView:
         lsn = journal.lsn_of(txid)
         if lsn is None:
             return answer if txid in core.sync.pending else None
-        results = journal.results(lsn, 1) if lsn <= core.feed.executed else []
-        if not results:
+        result = core.result_of(lsn)
+        if result is None:
             return {**answer, "state": "synchronised", "lsn": lsn}
-        return {**answer, "state": "applied", "lsn": lsn, "outcome": results[0][0], "reason": results[0][1]}
+        return {**answer, "state": "applied", "lsn": lsn, "outcome": result[0], "reason": result[1]}
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Lines of the synchronised queue: the contract of ``log show -o json``."""
