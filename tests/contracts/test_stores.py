@@ -1,0 +1,122 @@
+"""Every store keeps the contract, and the store in files does what the model in memory does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from brokerha.model.operations import Operation
+from brokerha.ports.store import Store
+from brokerha.stores.memory import MemoryStore
+from brokerha.stores.worker_store import WorkerStore
+from tests.contracts.store_contract import StoreContract, lines, quads, rows, run
+
+
+class TestMemoryStore(StoreContract):
+    """The model."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        return MemoryStore()
+
+    @pytest.fixture
+    def other(self) -> Store:
+        return MemoryStore()
+
+    @pytest.fixture
+    def reopened(self) -> Callable[[MemoryStore], Store]:
+        return lambda store: MemoryStore.from_image(store.image())
+
+
+class TestWorkerStore(StoreContract):
+    """The store in files."""
+
+    @pytest.fixture
+    def opened(self, tmp_path: Path) -> Iterator[Callable[[str], WorkerStore]]:
+        stores: list[WorkerStore] = []
+
+        def open_one(name: str) -> WorkerStore:
+            stores.append(WorkerStore(tmp_path / name, cluster="orders", node=name))
+            return stores[-1]
+
+        yield open_one
+        for store in stores:
+            store.close()
+
+    @pytest.fixture
+    def store(self, opened: Callable[[str], WorkerStore]) -> Store:
+        return opened("w1")
+
+    @pytest.fixture
+    def other(self, opened: Callable[[str], WorkerStore]) -> Store:
+        return opened("w2")
+
+    @pytest.fixture
+    def reopened(self, opened: Callable[[str], WorkerStore]) -> Callable[[Store], Store]:
+        def reopen(store: Store) -> Store:
+            store.close()
+            return opened("w1")
+
+        return reopen
+
+
+REPOSITORIES = st.sampled_from(["main", "r", "s"])
+KEYS = st.sampled_from([b"a", b"b", b"\x00", b"\xff", b"\xff\xff"])
+TABLES = st.sampled_from(["t", "u"])
+LINES = st.lists(st.sampled_from([f"<urn:s> <urn:p> <urn:{name}>" for name in "abcde"]), max_size=4)
+OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
+    st.tuples(st.just("put"), TABLES, KEYS, st.sampled_from([b"", b"1", b"2"])),
+    st.tuples(st.just("delete"), TABLES, KEYS),
+    st.tuples(st.just("add"), REPOSITORIES, LINES.map(lambda found: quads(*found))),
+    st.tuples(st.just("remove"), REPOSITORIES, LINES.map(lambda found: quads(*found))),
+    st.tuples(st.just("create-repository"), REPOSITORIES),
+    st.tuples(st.just("remove-repository"), REPOSITORIES),
+)
+BATCHES = st.lists(
+    st.lists(st.lists(OPERATIONS, min_size=1, max_size=5), min_size=1, max_size=4), min_size=1, max_size=5
+)
+
+
+@given(batches=BATCHES)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_files_and_model_agree_on_any_history(
+    batches: list[list[list[Operation]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("agree")
+    executing = WorkerStore(directory / "w1", cluster="orders", node="w1")
+    applying = WorkerStore(directory / "w2", cluster="orders", node="w2")
+    model, applied_model = MemoryStore(), MemoryStore()
+    try:
+        for batch in batches:
+            first = model.applied().lsn + 1
+            results = run(model, *batch)
+            assert run(executing, *batch) == results
+            for store in (applying, applied_model):
+                store.apply(first, results)
+            for store in (executing, applying, applied_model):
+                assert store.applied() == store.recompute() == model.applied()
+        for store in (executing, applying, applied_model):
+            for table in ("t", "u"):
+                assert rows(store, table) == rows(model, table)
+            assert store.read("repositories", "", {}).lsn == model.applied().lsn
+            assert lines(store) == lines(model) if has_main(model) else not has_main(store)
+    finally:
+        executing.close()
+        applying.close()
+
+
+def has_main(store: Store) -> bool:
+    return b'"main"' in b"".join(store.read("repositories", "", {}).pieces)
+
+
+@given(batches=BATCHES)
+@settings(max_examples=200, deadline=None)
+def test_the_model_counts_what_it_holds(batches: list[list[list[Operation]]]) -> None:
+    model = MemoryStore()
+    for batch in batches:
+        run(model, *batch)
+        assert model.applied() == model.recompute()

@@ -1,0 +1,104 @@
+"""An endless known sequence of transactions, and a program that executes it until it is killed.
+
+The sequence depends on nothing but its seed, so that whoever finds a store at LSN n knows what must be in it: what the
+model has after the first n transactions.
+
+    python -m tests.unit.stores.known_history DIRECTORY SEED [PLACE HITS]
+
+prints the LSN that it starts from and goes on until it is killed; given a place, it kills itself when the store comes by
+there for the HITS-th time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from brokerha.model.operations import Operation, pack_operations
+from brokerha.stores.memory import MemoryStore
+from brokerha.stores.worker_store import StoreOptions, WorkerStore
+
+BATCHES_LIMIT = 100_000
+OPTIONS = StoreOptions(map_size_bytes=256 * 1024 * 1024, keep_results=50, flush_after_lsns=60, flush_after_s=3600)
+
+Transaction = tuple[str, int, bytes]
+
+
+def batches(seed: int) -> Iterator[list[Transaction]]:
+    """Batches of 1 to 12 transactions."""
+    chance = random.Random(seed)
+    for number in range(BATCHES_LIMIT):
+        yield [transaction(chance, f"{number}-{place}") for place in range(chance.randint(1, 12))]
+
+
+def transaction(chance: random.Random, txid: str) -> Transaction:
+    """One transaction of up to four operations, some of which fail."""
+    return txid, 1_000_000, pack_operations([operation(chance) for _ in range(chance.choice([1, 1, 1, 2, 4]))])
+
+
+def operation(chance: random.Random) -> Operation:
+    repository = chance.choice(["main", "main", "main", "r", "s"])
+    lines = "".join(f"<urn:s{chance.randrange(30)}> <urn:p> <urn:o{chance.randrange(3)}> .\n" for _ in range(3))
+    kind = chance.choices(
+        ["put", "delete", "add", "remove", "create-repository", "remove-repository"], [8, 3, 8, 4, 0.3, 0.2]
+    )[0]
+    if kind in {"add", "remove"}:
+        return kind, repository, lines
+    if kind == "put":
+        return kind, chance.choice("tu"), b"%d" % chance.randrange(40), chance.randbytes(chance.choice([0, 10, 5000]))
+    if kind == "delete":
+        return kind, chance.choice("tu"), b"%d" % chance.randrange(40)
+    # `main` stays, so that most transactions find what they name.
+    return kind, chance.choice("rs")
+
+
+def rest(seed: int, lsn: int) -> Iterator[tuple[int, list[Transaction]]]:
+    """(first LSN, batch) of everything behind an LSN, which may lie within a batch."""
+    first = 1
+    for batch in batches(seed):
+        behind = batch[max(lsn + 1 - first, 0) :]
+        if behind:
+            yield max(first, lsn + 1), behind
+        first += len(batch)
+
+
+def model_at(seed: int, lsn: int) -> MemoryStore:
+    """The model after the first ``lsn`` transactions."""
+    model = MemoryStore()
+    everything = itertools.chain.from_iterable(batches(seed))
+    model.execute(1, list(itertools.islice(everything, lsn)))
+    return model
+
+
+def killer(place: str, hits: int) -> Callable[[str], None]:
+    """A crash point that kills this process at the n-th visit to a place."""
+    left = hits
+
+    def visit(where: str) -> None:
+        nonlocal left
+        if where == place:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return visit
+
+
+def main(directory: str, seed: str, place: str = "", hits: str = "0") -> None:
+    store = WorkerStore(
+        Path(directory), cluster="orders", node="w1", options=OPTIONS, crash_point=killer(place, int(hits))
+    )
+    print(store.applied().lsn, flush=True)
+    for first_lsn, batch in rest(int(seed), store.applied().lsn):
+        store.execute(first_lsn, batch)
+        # Whatever was printed was returned from, so it must survive.
+        print(store.applied().lsn, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
