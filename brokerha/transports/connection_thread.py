@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from traceback import format_exception
 from typing import Any, Protocol
 
 import structlog
@@ -83,6 +84,7 @@ class ConnectionThread:
         self._start_session = start_session
         self._is_needed = is_needed
         self._was_up = False
+        self._last_reason = ""
         self._state = state
         self._config = config
         self._counters = counters
@@ -137,6 +139,7 @@ class ConnectionThread:
                 if self._was_up:
                     self._counters.add("reconnects")
                 self._was_up = True
+                self._last_reason = ""
                 log.info("broker connected", connection=self._name, address=str(address))
                 self._serve(wire, session)
                 self._part(wire)
@@ -182,9 +185,12 @@ class ConnectionThread:
         reason = explain(error, address)
         if not isinstance(error, _EXPECTED):
             self._counters.add("faults")
-            log.error("unexpected end of a connection", connection=self._name, exc_info=error)
+            # As text: local variables on the way hold the password.
+            log.error("unexpected end of a connection", connection=self._name, trace="".join(format_exception(error)))
+        elif reason != self._last_reason:
+            log.warning("broker lost", connection=self._name, reason=reason)
+        self._last_reason = reason
         self._state.down(self._direction, reason)
-        log.warning("broker lost", connection=self._name, reason=reason, pause_ms=self._pause_ms)
         end_s = time.monotonic() + self._jitter.uniform(0.5, 1.0) * self._pause_ms / 1000
         while not self._is_over() and (left_s := end_s - time.monotonic()) > 0:
             self.waker.wait(left_s)

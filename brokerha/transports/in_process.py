@@ -125,7 +125,9 @@ class Channel(base.StdChannel):
     ) -> None:
         """Put a message into the queues of its key. Raises ChannelError when the exchange is missing."""
         properties = {name: value for name, value in message.properties.items() if value is not None}
-        outcome = self._broker.publish(exchange, routing_key, message.body, properties)
+        # kombu's Producer gives text for some serializers; on a socket py-amqp would encode it.
+        body = message.body.encode() if isinstance(message.body, str) else message.body
+        outcome = self._broker.publish(exchange, routing_key, body, properties)
         if mandatory and not outcome.routed and not outcome.refused:
             problem = NoConsumers("NO_ROUTE", reply_code=_NO_ROUTE)
             self._tell(EVENT_RETURN, problem, exchange, routing_key, message)

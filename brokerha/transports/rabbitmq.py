@@ -47,10 +47,10 @@ class RabbitConnection(pyamqp.Connection):
 
     Channel = RabbitChannel
 
-    def Transport(self, host: str, connect_timeout: float, ssl: Any = False, **options: Any) -> Any:  # noqa: FBT002, N802
-        """The socket; py-amqp asks for it under this name."""
-        made = TlsFrameSocket if ssl else TcpFrameSocket
-        frame_socket = made(host, connect_timeout=connect_timeout, ssl=ssl, **options)
+    def Transport(self, host: str, connect_timeout: float, tls: Any, *_timeouts: Any, **options: Any) -> Any:  # noqa: N802
+        """The socket; py-amqp asks for it under this name. Its own kind of time-outs is for sockets that block."""
+        made = TlsFrameSocket if tls else TcpFrameSocket
+        frame_socket = made(host, connect_timeout=connect_timeout, ssl=tls, **options)
         frame_socket.answer_timeout_s = connect_timeout
         return frame_socket
 

@@ -1,0 +1,178 @@
+"""What a broker can do to its clients, and that nodes go on by themselves after each of it.
+
+Given two nodes that hear each other; when the fault has happened and is over, then messages go both ways again, writes
+of apps are taken, and the status says so. What was under way may be lost, except messages of apps.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from brokerha.model.messages import Outgoing
+from brokerha.ports.transport import ClientMessage, Transport
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.kombu_transport import KombuTransport
+from tests.contracts.test_transports import KombuWorld
+from tests.contracts.transport_contract import count_of, fetch, take, text_of, wait_until
+from tests.support.private_broker import PrivateBroker
+
+
+class Pair(NamedTuple):
+    """Two masters on a broker that may be hurt."""
+
+    broker: PrivateBroker
+    vhost: str
+    world: KombuWorld
+    one: Transport
+    other: Transport
+
+    def must_hear_each_other(self) -> None:
+        """Messages go both ways, within our patience; old ones may come late, or never."""
+        for sender, receiver, name in ((self.one, self.other, "m2"), (self.other, self.one, "m1")):
+            text = secrets.token_hex(8)
+
+            def has_come(
+                sender: Transport = sender, receiver: Transport = receiver, name: str = name, text: str = text
+            ) -> bool:
+                sender.send([Outgoing(name, fetch(text))])
+                return any(not isinstance(m, ClientMessage) and text_of(m) == text for m in receiver.receive(1000, 100))
+
+            wait_until(has_come, f"a message reaches {name}: {self.one.status()} {self.other.status()}")
+
+    def must_be(self, state: str) -> None:
+        """Both nodes say so."""
+        wait_until(lambda: self.one.status().state == state, f"{state}: {self.one.status()}")
+        wait_until(lambda: self.other.status().state == state, f"{state}: {self.other.status()}")
+
+
+@pytest.fixture
+def pair(private_broker: PrivateBroker) -> Iterator[Pair]:
+    vhost = f"faults-{secrets.token_hex(4)}"
+    world = KombuWorld(private_broker.create_vhost(vhost))
+    pair = Pair(private_broker, vhost, world, world.node("m1"), world.node("m2"))
+    pair.must_hear_each_other()
+    yield pair
+    if not private_broker.is_running:
+        private_broker.restart()
+    world.close()
+    private_broker.delete_vhost(vhost)
+
+
+def test_nodes_go_on_after_the_broker_was_killed_and_started_again(pair: Pair):
+    pair.broker.kill()
+    pair.must_be("waiting-for-broker")
+    assert "nothing listens" in pair.one.status().reason
+    pair.broker.restart()
+    pair.must_be("connected")
+    pair.must_hear_each_other()
+    assert count_of(pair.one, "faults") == 0
+
+
+def test_an_unsettled_write_survives_the_death_of_the_broker(pair: Pair):
+    assert pair.world.publish("brokerha.writes", "m1", b"write", delivery_mode=2)
+    (first,) = take(pair.one, 1)
+    pair.broker.kill()
+    pair.broker.restart()
+    # The settling of the old delivery must not touch the new one.
+    pair.one.settle([first])
+    (again,) = take(pair.one, 1)
+    assert (again.body, again.redelivered) == (b"write", True)
+
+
+def test_nodes_go_on_after_every_queue_was_purged(pair: Pair):
+    pair.broker.purge_queues(pair.vhost)
+    pair.must_hear_each_other()
+
+
+def test_nodes_go_on_after_every_queue_was_deleted(pair: Pair):
+    pair.broker.delete_queues(pair.vhost)
+    pair.must_hear_each_other()
+    assert count_of(pair.one, "cancelled") > 0
+    wait_until(lambda: pair.world.publish("brokerha.writes", "any", b"write"), "writes find their queue")
+
+
+@pytest.mark.parametrize("exchange", ["brokerha.sync", "brokerha.data", "brokerha.writes", "brokerha.rejected"])
+def test_nodes_go_on_after_an_exchange_was_deleted(pair: Pair, exchange: str):
+    channel = pair.world._app.channel()
+    channel.exchange_delete(exchange)
+    channel.close()
+    pair.must_hear_each_other()
+    wait_until(lambda: _routes(pair, exchange), f"{exchange} is there again with its binding")
+
+
+def test_nodes_go_on_after_the_broker_closed_their_connections(pair: Pair):
+    pair.broker.close_all_connections()
+    pair.must_hear_each_other()
+    assert count_of(pair.one, "reconnects") > 0
+
+
+def test_a_rejected_message_is_not_lost_when_its_exchange_is_gone(pair: Pair):
+    pair.world.publish("brokerha.writes", "m1", b"poison")
+    (message,) = take(pair.one, 1)
+    channel = pair.world._app.channel()
+    channel.exchange_delete("brokerha.rejected")
+    channel.close()
+    pair.one.reject(message, "not understood")
+    kept = pair.world.get("brokerha.rejected")
+    assert kept is not None
+    assert kept[0] == b"poison"
+
+
+def test_a_broker_without_memory_is_reported_and_nothing_is_lost_that_must_not_be(pair: Pair):
+    pair.broker.ctl("set_vm_memory_high_watermark", "0")
+    try:
+        # A broker tells only those who publish.
+        for node, peer in ((pair.one, "m2"), (pair.other, "m1")):
+            node.send([Outgoing(peer, fetch("blocked"))])
+        pair.must_be("blocked")
+        assert pair.one.status().reason
+        pair.one.send([Outgoing("m2", fetch("later"))])
+        assert pair.one.status().outbox > 0
+    finally:
+        pair.broker.ctl("set_vm_memory_high_watermark", "absolute", "2GB")
+    pair.must_be("connected")
+    pair.must_hear_each_other()
+
+
+def test_a_virtual_host_that_is_missing_is_named_and_used_once_it_is_there(private_broker: PrivateBroker):
+    vhost = f"late-{secrets.token_hex(4)}"
+    node = KombuTransport(private_broker.url_of(vhost), "orders", "m1", 1, "master", TransportConfig(retry_most_ms=200))
+    try:
+        wait_until(lambda: vhost in node.status().reason, "the reason names the virtual host")
+        assert node.status().state == "waiting-for-broker"
+        private_broker.create_vhost(vhost)
+        wait_until(lambda: node.status().state == "connected", "it is connected")
+    finally:
+        node.close()
+        private_broker.delete_vhost(vhost)
+
+
+def test_a_wrong_password_is_named_and_tried_again(private_broker: PrivateBroker):
+    url = private_broker.amqp_url.replace("guest:guest@", "guest:secret-word@")
+    node = KombuTransport(url, "orders", "m1", 1, "master")
+    try:
+        wait_until(lambda: "refuses" in node.status().reason, "the reason names the refusal")
+        assert "secret-word" not in node.status().reason
+    finally:
+        node.close()
+
+
+def test_a_frozen_broker_is_given_up_after_two_heartbeats_and_found_again(pair: Pair):
+    node = pair.world.node("m3", heartbeat_s=2, connect_timeout_s=1.0)
+    pair.broker.freeze()
+    wait_until(lambda: node.status().state == "waiting-for-broker", "the silence is noticed")
+    pair.broker.thaw()
+    wait_until(lambda: node.status().state == "connected", "it is connected")
+
+
+def _routes(pair: Pair, exchange: str) -> bool:
+    """Whether a message for m1 finds a queue; a missing exchange closes the channel of who publishes."""
+    key = "" if exchange == "brokerha.rejected" else "m1"
+    try:
+        return pair.world.publish(exchange, key, b"probe")
+    except pair.world._app.channel_errors:
+        return False

@@ -1,0 +1,154 @@
+"""Both transports keep the contract; what only one of them has to show stands below its class."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from amqp.basic_message import Message
+from kombu import Connection
+
+from brokerha.model.messages import Outgoing
+from brokerha.ports.transport import Transport
+from brokerha.transports import local_broker
+from brokerha.transports.config import LaneLimit, TransportConfig
+from brokerha.transports.in_process import InProcessTransport
+from brokerha.transports.kombu_transport import KombuTransport
+from tests.contracts.transport_contract import (
+    PATIENCE_S,
+    TransportContract,
+    World,
+    bodies,
+    count_of,
+    fetch,
+    take,
+    text_of,
+    wait_until,
+)
+
+_INCARNATION = 7
+
+
+class KombuWorld:
+    """Nodes and an app on one broker; the URL says which."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._nodes: list[KombuTransport] = []
+        in_process = url.startswith("embedded:")
+        options = {"transport": InProcessTransport} if in_process else {"transport_options": {"confirm_publish": True}}
+        self._app = Connection(url, **options)
+
+    def node(self, name: str, role: str = "master", cluster: str = "orders", **limits: Any) -> Transport:
+        """Connect a node."""
+        transport = KombuTransport(self.url, cluster, name, _INCARNATION, role, TransportConfig(**limits))
+        self._nodes.append(transport)
+        wait_until(lambda: transport.status().state == "connected", f"{name} is connected")
+        return transport
+
+    def publish(self, exchange: str, key: str, body: bytes, **properties: Any) -> bool:
+        """Publish and wait until the broker has confirmed or returned it."""
+        channel = self._app.channel()
+        returned: list[Any] = []
+        channel.events["basic_return"].add(lambda *facts: returned.append(facts))
+        channel.basic_publish(Message(body, **properties), exchange=exchange, routing_key=key, mandatory=True)
+        channel.close()
+        return not returned
+
+    def make_queue(self, name: str) -> None:
+        """A queue without binding."""
+        self._app.default_channel.queue_declare(queue=name, durable=True, auto_delete=False)
+
+    def get(self, queue: str) -> tuple[bytes, dict[str, Any]] | None:
+        """Look until there is a message."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            message = self._app.default_channel.basic_get(queue=queue, no_ack=True)
+            if message is not None:
+                return message.body, message.properties
+        return None
+
+    def close(self) -> None:
+        """Close the nodes, then the app."""
+        for node in self._nodes:
+            node.close()
+        self._app.release()
+
+
+class TestInProcess(TransportContract):
+    @pytest.fixture
+    def world(self) -> Iterator[World]:
+        world = KombuWorld(f"embedded://test-{secrets.token_hex(4)}")
+        yield world
+        world.close()
+
+    def test_a_full_inbox_drops_its_oldest_messages_and_the_sender_counts_them(self, world: World, monkeypatch):
+        monkeypatch.setattr("brokerha.transports.topology.SYNC_QUEUE_BYTES", 2000)
+        sender, receiver = world.node("m1"), world.node("m2")
+        sender.send([Outgoing("m2", fetch(f"{n:04}")) for n in range(200)])
+        dropped = count_of(sender, "dropped")
+        assert 0 < dropped < 200
+        assert [text_of(m) for m in take(receiver, 200 - dropped)] == [f"{n:04}" for n in range(dropped, 200)]
+
+    def test_clusters_with_different_names_in_one_process_do_not_meet(self):
+        one, other = KombuWorld("embedded://one"), KombuWorld("embedded://other")
+        sender, namesake = one.node("m1"), other.node("m2")
+        sender.send([Outgoing("m2", fetch("t-1"))])
+        assert count_of(sender, "returned") == 1
+        assert namesake.receive(10, 1) == []
+        one.close()
+        other.close()
+
+    def test_the_queues_are_gone_when_the_last_connection_is_closed(self):
+        world = KombuWorld("embedded://short-lived")
+        world.node("m1")
+        assert "short-lived" in local_broker.namespaces()
+        world.close()
+        assert "short-lived" not in local_broker.namespaces()
+
+    def test_a_deleted_queue_is_declared_again_and_sync_stays_first(self, world: KombuWorld):
+        sender, receiver = world.node("m1"), world.node("m2")
+        world._app.default_channel.queue_delete(queue="brokerha.m2.sync")
+        assert receiver.receive(10, 1) == []
+        sender.send([Outgoing("m2", fetch("t-1"))])
+        assert text_of(take(receiver, 1)[0]) == "t-1"
+
+
+class TestRabbitMQ(TransportContract):
+    @pytest.fixture
+    def world(self, vhost_url: str) -> Iterator[World]:
+        world = KombuWorld(vhost_url)
+        yield world
+        world.close()
+
+    def test_a_full_outbox_drops_its_oldest_messages_and_counts_them(self):
+        # Given a broker that is not there
+        sender = KombuTransport(
+            "amqp://guest:guest@127.0.0.1:1/",
+            "orders",
+            "m1",
+            1,
+            "master",
+            TransportConfig(outbox_sync=LaneLimit(10, 10_000)),
+        )
+        # When more is sent than the outbox may hold, then the newest stay
+        sender.send([Outgoing("m2", fetch(str(n))) for n in range(25)])
+        status = sender.status()
+        assert (status.outbox, status.counters["dropped"]) == (10, 15)
+        assert status.state == "waiting-for-broker"
+        sender.close(timeout_ms=0)
+
+    def test_a_slow_receiver_stops_the_broker_and_not_the_sync_messages(self, world: World):
+        # Given a receiver whose inbox for data holds little
+        sender = world.node("m1")
+        receiver = world.node("m2", inbox_data=LaneLimit(5, 1 << 20), prefetch_data=10)
+        sender.send([Outgoing("m2", bodies(f"data-{n}", b"x" * 1000)) for n in range(200)])
+        wait_until(lambda: sender.status().outbox == 0, "everything is published")
+        # When a sync message comes behind two hundred data messages, then it is among the first to be taken
+        sender.send([Outgoing("m2", fetch("sync"))])
+        texts = [text_of(message) for message in take(receiver, 201, limit=1)]
+        assert texts.index("sync") < 50
+        assert [text for text in texts if text != "sync"] == [f"data-{n}" for n in range(200)]

@@ -1,0 +1,1 @@
+"""Parts of the wire that need no broker."""
