@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from brokerha.master.admission import Waiters
 from brokerha.model import states
-from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.messages import Bodies, Envelope, Executed, Fetch, Post, Progress
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Record, Started
@@ -52,6 +52,8 @@ class MasterCore:
         self.waiters = Waiters()
         self.ignored: Counter[str] = Counter()
         self._durable_lsn: Lsn = state.lsn
+        self._added: tuple[Lsn, tuple[Ordered, ...]] = (0, ())
+        """What the last batch added: told to those who wait once it, and the bodies that came with it, are durable."""
         self._started: list[Record] = [Started(state.incarnation)]
         self._outcomes: list[Outcomes] = []
         """Results that are durable at a worker and not yet in the journal here."""
@@ -161,6 +163,9 @@ class MasterCore:
         come records with what they allow to be said. What may only be sent after them comes with the next batch.
         """
         self.feed.lsn = self._durable_lsn
+        (first_lsn, added), self._added = self._added, (0, ())
+        if added:
+            self.waiters.on_added(first_lsn, added, self._is_other_origin)
         for copies in self.waiters.awaited_copies():
             self.waiters.on_applied(copies, self.feed.applied_by(copies))
         if self.waiters.ready_replies:
@@ -168,8 +173,7 @@ class MasterCore:
             return Ready(replies=replies)
         round_ = self.sync.collect(now)
         self._bodies = {}
-        if round_.added:
-            self.waiters.on_added(round_.first_lsn, round_.added, self._is_other_origin)
+        self._added = (round_.first_lsn, round_.added)
         started, self._started = self._started, []
         records = (*started, *self._due_outcomes(bool(round_.records), now), *round_.records)
         self._durable_lsn = self.sync.lsn

@@ -77,7 +77,7 @@ class Outcomes:
     first_lsn: Lsn
     results: tuple[tuple[str, str, bytes], ...]
     fingerprint: str
-    """Of the whole content after the last of them."""
+    """Of the whole content after the last of them; empty when that is not known."""
     items: int
 
 

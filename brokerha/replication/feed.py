@@ -97,9 +97,10 @@ class Feed:
             self.ignored += 1
             return None
         self.executed += len(fresh)
-        if report.applied_lsn == self.executed:
-            self.fingerprint, self.items = report.fingerprint, report.items
-        return Outcomes(first, fresh, report.fingerprint, report.items)
+        # A report in parts, or one that was asked for again, has the fingerprint of a later LSN than its last result.
+        is_theirs = report.applied_lsn == self.executed
+        self.fingerprint, self.items = (report.fingerprint, report.items) if is_theirs else ("", 0)
+        return Outcomes(first, fresh, self.fingerprint, self.items)
 
     def on_progress(self, sender: NodeId, progress: Progress, mono_ms: int) -> None:
         """Take in a worker's heartbeat."""

@@ -25,7 +25,7 @@ class MessageChecks:
             self._row(sender, row)
             mirror.posted = number
         for relayed in post.relayed:
-            said = truth.rows.get((relayed.node, relayed.incarnation, relayed.number))
+            said = truth.rows.get((relayed.node, relayed.journal, relayed.incarnation, relayed.number))
             check(said == relayed, "R3", "a relayed row is what its master said", sender=sender, row=relayed)
         window = self._config[sender].sync.post_window
         for origin, start, entries in post.streams:
@@ -50,7 +50,7 @@ class MessageChecks:
         back = mirror.promised - row.promise
         check(back <= 0, "S11", "promises never go back", sender=sender, back=back)
         mirror.promised = row.promise
-        truth.rows[sender, row.incarnation, row.number] = row
+        truth.rows[sender, row.journal, row.incarnation, row.number] = row
 
     def on_bodies(self, sender: NodeId, _to: NodeId, bodies: Bodies) -> None:
         """Bodies are durable at their sender, and one message is not larger than its limit by more than one body."""

@@ -66,7 +66,8 @@ class Truth:
         """Bodies that an origin accepted."""
         self.waiting_accepted: set[tuple[NodeId, TxId]] = set()
         """Accepted somewhere and not in the canon."""
-        self.rows: dict[tuple[NodeId, int, int], Row] = {}
+        self.rows: dict[tuple[NodeId, str, int, int], Row] = {}
+        """What each master said, by node, journal, incarnation and number."""
         self.applied: dict[NodeId, Lsn] = {worker.node: 0 for worker in world.workers}
         self.master_of = {worker.node: worker.config.master for worker in world.workers}
 
