@@ -1,0 +1,393 @@
+"""SPARQL requests as text: the operations of an update, the kind of a query, and what brokerha refuses in both.
+
+Refused, wherever it stands and however it is written (comments and strings do not count):
+
+    LOAD, SERVICE            they fetch over the network in the middle of a transaction: each site would see something else
+    IRIs urn:brokerha:...    brokerha's own: the position of a repository, functions, labels on their way
+    variables ?brokerha_...  brokerha's own
+
+The syntax is judged by the engine itself, which parses a request in whole before it starts to evaluate: behind an
+operation that fails on an empty store, a request is parsed and nothing of it is run. What is read here (where an
+operation begins, its templates, its WHERE) is read more strictly than that, never more laxly, so a request is either
+understood or refused.
+
+    PREFIX x: <urn:x>  INSERT DATA { x:a x:b 1 } ;  DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }
+    |-- prologue ---|  |---- insert data -----|     |---------------- modify -----------|
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from pyoxigraph import Store
+
+from brokerha.model.errors import InvalidRequest
+from brokerha.stores.sparql_tokens import (
+    IRI,
+    MESSAGE_LIMIT,
+    PREFIXED,
+    RESERVED,
+    STRING,
+    VARIABLE,
+    WORD,
+    Tokens,
+    malformed,
+    tokenize,
+)
+
+Span = tuple[int, int]
+"""First token, and the token after the last."""
+
+GRAPH_WORDS: Final = frozenset({"CLEAR", "DROP", "CREATE", "ADD", "MOVE", "COPY"})
+FRESH_FUNCTIONS: Final = frozenset({"NOW", "RAND", "UUID", "STRUUID", "BNODE"})
+"""Functions that give something else at each call or on each site."""
+_TOUCHING: Final = re.compile("(?:NOW|RAND|UUID|BNODE)$")
+_QUERY_WORDS: Final = frozenset({"SELECT", "ASK", "CONSTRUCT", "DESCRIBE"})
+_CACHED_QUERY_CHARS: Final = 4096
+
+_NEVER_RUN: Final = "CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>; "
+"""Put before operations, it stops the engine between parsing and running them."""
+_NOT_LINE_END: Final = re.compile(r"[^\r\n]")
+_POSITION: Final = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operation of an update request; spans of an absent clause are empty."""
+
+    kind: str
+    """``INSERT DATA``, ``DELETE DATA``, ``MODIFY`` (templates and WHERE), or one of `GRAPH_WORDS`."""
+    span: Span
+    """The whole operation, without prologue and without the semicolon after it."""
+    prologue: str
+    """All that is declared at this operation, by earlier ones too; the same object where nothing new was declared."""
+    delete: Span = (0, 0)
+    """Inside of the braces, as `insert` and `where`."""
+    insert: Span = (0, 0)
+    where: Span = (0, 0)
+    with_graph: int | None = None
+    """Token of the IRI after WITH."""
+    using: Span = (0, 0)
+    silent: bool = False
+    graphs: tuple[int | str, ...] = ()
+    """Of a graph operation: token of an IRI, or ``DEFAULT``, ``NAMED``, ``ALL``; source before target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An update request, understood."""
+
+    tokens: Tokens
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """What reading a query as text tells before it is evaluated."""
+
+    kind: str
+    """``SELECT``, ``ASK``, ``CONSTRUCT`` or ``DESCRIBE``."""
+    may_name_any_graph: bool
+    """A graph may be bound to a variable, or named in a way that only the engine can tell (relative to BASE)."""
+    has_dataset: bool
+    """There is a FROM clause."""
+
+
+def read_update(text: str) -> Request:
+    """Understand an update request. Raises InvalidRequest."""
+    tokens = tokenize(text)
+    _refuse(tokens)
+    request = _Reader(tokens).request()
+    _check_syntax(request)
+    return request
+
+
+def _check_syntax(request: Request) -> None:
+    """Have the engine parse all operations.
+
+    Operations with other declarations are parsed apart, because the engine takes a prologue at the beginning only.
+    """
+    tokens, parts = request.tokens, request.parts
+    text = tokens.text
+    first = 0
+    while first < len(parts):
+        last = first + 1
+        while last < len(parts) and parts[last].prologue is parts[first].prologue:
+            last += 1
+        start = tokens.starts[parts[first].span[0]]
+        head = (text[:start] if first == 0 else parts[first].prologue) + _NEVER_RUN
+        parsed = head + _operations(tokens, parts[first:last])
+        try:
+            Store().update(parsed)
+        except SyntaxError as error:
+            raise syntax_error(error, text, parsed, place_of_start=start - len(head)) from None
+        except RuntimeError:
+            pass  # It was parsed; the CREATE before it failed as intended.
+        first = last
+
+
+def _operations(tokens: Tokens, parts: Sequence[Part]) -> str:
+    """The text of these operations; what is declared between them is blanked out, so that places stay as they are."""
+    pieces: list[str] = []
+    end = 0
+    for part in parts:
+        start = tokens.starts[part.span[0]]
+        if pieces:
+            pieces.append(";" + _NOT_LINE_END.sub(" ", tokens.text[end + 1 : start]))
+        end = tokens.ends[part.span[1] - 1]
+        pieces.append(tokens.text[start:end])
+    return "".join(pieces)
+
+
+def syntax_error(error: SyntaxError, text: str, parsed: str, *, place_of_start: int = 0) -> InvalidRequest:
+    """The engine's syntax error as ours, with its line and column.
+
+    `parsed` is what the engine saw; its character n is character n + `place_of_start` of `text`.
+    """
+    found = _POSITION.match(str(error))
+    if found is None:
+        return InvalidRequest(f"MALFORMED QUERY: {error}"[:MESSAGE_LIMIT])
+    lines = parsed.split("\n")
+    line, column = int(found[1]), int(found[2])
+    place = sum(len(before) + 1 for before in lines[: line - 1]) + column - 1 + place_of_start
+    return malformed(text, min(max(place, 0), len(text)), " ".join(found[3].split()))
+
+
+def read_query(text: str) -> QueryFacts:
+    """Understand a query as far as brokerha has to. Raises InvalidRequest. Does not check its syntax."""
+    return _read_short_query(text) if len(text) <= _CACHED_QUERY_CHARS else _read_query(text)
+
+
+@lru_cache(maxsize=256)
+def _read_short_query(text: str) -> QueryFacts:
+    return _read_query(text)
+
+
+def _read_query(text: str) -> QueryFacts:
+    tokens = tokenize(text)
+    _refuse(tokens)
+    first = _prologue_end(tokens, 0)
+    kind = tokens.word_of(first)
+    if kind not in _QUERY_WORDS:
+        raise tokens.malformed(first, "expected SELECT, ASK, CONSTRUCT or DESCRIBE")
+    any_graph = has_dataset = False
+    for index in range(len(tokens)):
+        word = tokens.word_of(index)
+        if word == "BASE" or (word.endswith("GRAPH") and tokens.kind_of(index + 1) == VARIABLE):
+            any_graph = True
+        elif word == "FROM":
+            has_dataset = True
+    return QueryFacts(kind, any_graph, has_dataset)
+
+
+def _refuse(tokens: Tokens) -> None:
+    """Raise InvalidRequest for what is never allowed, and where the engine could see keywords that we do not."""
+    kinds, text = tokens.kinds, tokens.text
+    prefixes: dict[str, str] = {}
+    for index, kind in enumerate(kinds):
+        if kind == WORD:
+            _refuse_word(tokens, index)
+        elif kind == IRI:
+            iri = tokens.iri_of(index)
+            if iri.startswith(RESERVED):
+                raise tokens.malformed(index, f"IRIs that begin with {RESERVED} are brokerha's own")
+            if RESERVED.startswith(iri) and tokens.word_of(index - 2) == "PREFIX":
+                prefixes[tokens.text_of(index - 1)] = iri
+        elif kind == PREFIXED:
+            _refuse_prefixed(tokens, index, prefixes)
+        elif kind == VARIABLE and text.startswith("brokerha_", tokens.starts[index] + 1):
+            raise tokens.malformed(index, "variables that begin with brokerha_ are brokerha's own")
+
+
+def _refuse_word(tokens: Tokens, index: int) -> None:
+    word = tokens.word_of(index)
+    if "SERVICE" in word or "LOAD" in word:
+        name = "SERVICE" if "SERVICE" in word else "LOAD"
+        raise _refused(tokens, index, name)
+    if word not in FRESH_FUNCTIONS and _TOUCHING.search(word) and tokens.text_of(index + 1) == "(":
+        raise tokens.malformed(index, f"put a space before the name of the function in {word}")
+
+
+def _refuse_prefixed(tokens: Tokens, index: int, prefixes: dict[str, str]) -> None:
+    prefix, _, local = tokens.text_of(index).partition(":")
+    # The engine takes SERVICE:x { for the keyword and the name :x.
+    if "SERVICE" in prefix.upper() and tokens.text_of(index + 1) == "{":
+        raise _refused(tokens, index, "SERVICE")
+    start = prefixes.get(f"{prefix}:")
+    if start is not None and (start + local.replace("\\", "")).startswith(RESERVED):
+        raise tokens.malformed(index, f"IRIs that begin with {RESERVED} are brokerha's own")
+
+
+def _refused(tokens: Tokens, index: int, name: str) -> InvalidRequest:
+    problem = f"{name} is refused: it fetches over the network, and each site would see something else"
+    return tokens.malformed(index, f"{problem}; fetch the data first and send it")
+
+
+def _prologue_end(tokens: Tokens, index: int) -> int:
+    """The first token from this one on that is not part of a prologue."""
+    while True:
+        word = tokens.word_of(index)
+        if word == "PREFIX" and tokens.kind_of(index + 1) == PREFIXED and tokens.kind_of(index + 2) == IRI:
+            index += 3
+        elif (word == "BASE" and tokens.kind_of(index + 1) == IRI) or (
+            word == "VERSION" and tokens.kind_of(index + 1) == STRING
+        ):
+            index += 2
+        else:
+            return index
+
+
+class _Declarations:
+    """What the prologues of a request declare so far.
+
+    Kept by name, because requests glued together from many declare the same prefixes again and again.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._by_name: dict[tuple[int, str], str] = {}
+        self._bases = 0
+        self.prologue = ""
+
+    def add(self, first: int, last: int) -> None:
+        """Take in the declarations of these tokens."""
+        before = dict(self._by_name)
+        while first < last:
+            word = self._tokens.word_of(first)
+            following = first + (3 if word == "PREFIX" else 2)
+            name = self._tokens.text_of(first + 1) if word == "PREFIX" else word
+            declaration = self._tokens.slice(first, following)
+            # What follows a BASE may be relative to it, so it does not stand in for what was declared before.
+            if word == "BASE" and self._by_name.get((self._bases, name)) != declaration:
+                self._bases += 1
+            self._by_name[self._bases, name] = declaration
+            first = following
+        if self._by_name != before:
+            self.prologue = "".join(f"{declaration}\n" for declaration in self._by_name.values())
+
+
+class _Reader:
+    """Reads the operations of an update request, token by token."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._index = 0
+        self._declarations = _Declarations(tokens)
+
+    def request(self) -> Request:
+        parts = []
+        while True:
+            start = self._index
+            self._index = _prologue_end(self._tokens, start)
+            if self._index == len(self._tokens):
+                break
+            self._declarations.add(start, self._index)
+            parts.append(self._part())
+            if self._index < len(self._tokens):
+                self._expect(";")
+        return Request(self._tokens, tuple(parts))
+
+    def _part(self) -> Part:
+        start = self._index
+        word = self._take_word()
+        following = self._tokens.word_of(self._index)
+        if (word, following) == ("INSERT", "DATA"):
+            self._index += 1
+            insert = self._braces()
+            return self._done(start, "INSERT DATA", insert=insert)
+        if (word, following) == ("DELETE", "DATA"):
+            self._index += 1
+            delete = self._braces()
+            return self._done(start, "DELETE DATA", delete=delete)
+        if (word, following) == ("DELETE", "WHERE"):
+            self._index += 1
+            where = self._braces()
+            return self._done(start, "MODIFY", delete=where, where=where)
+        if word in {"WITH", "INSERT", "DELETE"}:
+            return self._modify(start, word)
+        if word in GRAPH_WORDS:
+            return self._graph_operation(start, word)
+        raise self._tokens.malformed(start, "expected an update operation, such as INSERT DATA")
+
+    def _modify(self, start: int, word: str) -> Part:
+        with_graph = None
+        if word == "WITH":
+            with_graph = self._take_iri()
+            word = self._take_word()
+        delete = insert = (0, 0)
+        if word == "DELETE":
+            delete = self._braces()
+            if self._tokens.word_of(self._index) == "INSERT":
+                word = self._take_word()
+        if word == "INSERT":
+            insert = self._braces()
+        elif word != "DELETE":
+            raise self._tokens.malformed(self._index - 1, "expected DELETE or INSERT")
+        using = self._index
+        while self._tokens.word_of(self._index) == "USING":
+            self._index += 1
+            if self._tokens.word_of(self._index) == "NAMED":
+                self._index += 1
+            self._take_iri()
+        using_span = (using, self._index)
+        if self._take_word() != "WHERE":
+            raise self._tokens.malformed(self._index - 1, "expected WHERE")
+        where = self._braces()
+        return self._done(
+            start, "MODIFY", delete=delete, insert=insert, where=where, with_graph=with_graph, using=using_span
+        )
+
+    def _graph_operation(self, start: int, word: str) -> Part:
+        silent = self._tokens.word_of(self._index) == "SILENT"
+        self._index += silent
+        graphs = [self._graph()]
+        if word in {"ADD", "MOVE", "COPY"}:
+            if self._take_word() != "TO":
+                raise self._tokens.malformed(self._index - 1, "expected TO")
+            graphs.append(self._graph())
+        return self._done(start, word, silent=silent, graphs=tuple(graphs))
+
+    def _done(self, start: int, kind: str, **clauses: Any) -> Part:
+        return Part(kind, (start, self._index), self._declarations.prologue, **clauses)
+
+    def _graph(self) -> int | str:
+        word = self._tokens.word_of(self._index)
+        if word in {"DEFAULT", "NAMED", "ALL"}:
+            self._index += 1
+            return word
+        if word == "GRAPH":
+            self._index += 1
+        return self._take_iri()
+
+    def _take_word(self) -> str:
+        word = self._tokens.word_of(self._index)
+        if not word:
+            raise self._tokens.malformed(self._index, "expected a keyword; put a space after it")
+        self._index += 1
+        return word
+
+    def _take_iri(self) -> int:
+        if self._tokens.kind_of(self._index) not in {IRI, PREFIXED}:
+            raise self._tokens.malformed(self._index, "expected an IRI")
+        self._index += 1
+        return self._index - 1
+
+    def _expect(self, sign: str) -> None:
+        if self._tokens.text_of(self._index) != sign:
+            raise self._tokens.malformed(self._index, f"expected {sign}")
+        self._index += 1
+
+    def _braces(self) -> Span:
+        self._expect("{")
+        start, depth = self._index, 1
+        while depth:
+            sign = self._tokens.text_of(self._index)
+            if not sign:
+                raise malformed(self._tokens.text, len(self._tokens.text), "a brace is not closed")
+            depth += (sign == "{") - (sign == "}")
+            self._index += 1
+        return start, self._index - 1

@@ -1,0 +1,172 @@
+"""SPARQL cut into tokens: just enough to find keywords, braces, names and variables without being fooled.
+
+Strings, IRIs and comments are where a keyword may stand without being one, so these must be cut exactly; everything else
+only has to be cut at the same places as the engine does. The engine's own parser is stricter in what it accepts and
+laxer in what may touch: it reads ``SERVICE:x{`` as a keyword and a name. Wherever the two could disagree, the text is
+refused with the advice to write a space, so a text that passes means the same to both.
+
+Codepoint escapes (``\\u0041``) are allowed in IRIs and strings only, as in the engine; anywhere else they are refused,
+so that no keyword can hide behind them.
+
+Tokens are kept as three arrays (9 bytes each), because a request of 8 MiB has more than a million of them.
+
+    tokens = tokenize('SELECT * { ?s <urn:p> "}" }')
+    [tokens.text_of(i) for i in range(len(tokens))]    ->  ['SELECT', '*', '{', '?s', '<urn:p>', '"}"', '}']
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+from brokerha.model.errors import InvalidRequest
+
+IRI: Final = 1
+STRING: Final = 2
+BLANK: Final = 3
+VARIABLE: Final = 4
+LANGUAGE: Final = 5
+PREFIXED: Final = 6
+NUMBER: Final = 7
+WORD: Final = 8
+SIGN: Final = 9
+_UNKNOWN: Final = 10
+
+RESERVED: Final = "urn:brokerha:"
+"""What all IRIs of brokerha's own begin with; no request may name one, no data may hold one."""
+
+_BASE = (
+    "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d\u2070-\u218f\u2c00-\u2fef"
+    "\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+_FIRST = _BASE + "_"
+_INNER = _FIRST + r"0-9\-\u00b7\u0300-\u036f\u203f-\u2040"
+_ESCAPED = r"%[0-9A-Fa-f]{2}|\\[_~.\-!$&'()*+,;=/?\#@%]"
+# Possessive, and the same for prefixes and words: a text without a colon is scanned once, not once for each dot in it.
+_DOTTED = rf"[{_BASE}][{_INNER}]*+(?:\.++[{_INNER}]++)*+"
+_CODEPOINT = r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}"
+
+_TOKEN: Final = re.compile(
+    rf"""
+    (?:[ \t\r\n]++|\#[^\r\n]*+)*+
+    (?:
+      (<(?!=)(?:[^<>"{{}}|^`\\\x00-\x20]|{_CODEPOINT})*+>)
+    | (\"\"\"(?:\"{{0,2}}(?:[^"\\]|\\.))*+\"\"\"
+      |'''(?:'{{0,2}}(?:[^'\\]|\\.))*+'''
+      |"(?!"")(?:[^"\\\r\n]|\\.)*+"
+      |'(?!'')(?:[^'\\\r\n]|\\.)*+')
+    | (_:[{_FIRST}0-9][{_INNER}]*+(?:\.++[{_INNER}]++)*+)
+    | ([?$][{_FIRST}0-9][{_FIRST}0-9\u00b7\u0300-\u036f\u203f-\u2040]*+)
+    | (@[A-Za-z]++(?:-[A-Za-z0-9]++)*+(?:--[A-Za-z]++)?)
+    | ((?:{_DOTTED})?+:(?:(?:[{_FIRST}:0-9]|{_ESCAPED})(?:[{_INNER}:]|{_ESCAPED})*+(?:\.++(?:[{_INNER}:]|{_ESCAPED})++)*+)?+)
+    | ([0-9]++\.[0-9]*+[eE][+-]?[0-9]++|\.?[0-9]++[eE][+-]?[0-9]++|[0-9]*\.[0-9]++|[0-9]++)
+    | ({_DOTTED})
+    | (<<\(|\)>>|<<|>>|\{{\||\|\}}|\^\^|&&|\|\||!=|<=|>=|[{{}}()\[\].;,<>=!+\-*/|^?~])
+    | (.)
+    | \Z
+    )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_CODEPOINTS: Final = re.compile(_CODEPOINT)
+_LOOKS_LIKE_COMPARISON: Final = re.compile(r"<[?$]|\(\)|&&")
+_OPERANDS: Final = frozenset({STRING, VARIABLE, LANGUAGE, PREFIXED, NUMBER})
+MESSAGE_LIMIT: Final = 300
+
+
+class Tokens:
+    """The tokens of one text, by index; comments and white space are left out."""
+
+    __slots__ = ("ends", "kinds", "starts", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.kinds = bytearray()
+        self.starts = array("Q")
+        self.ends = array("Q")
+
+    def __len__(self) -> int:
+        """How many tokens there are."""
+        return len(self.kinds)
+
+    def text_of(self, index: int) -> str:
+        """The token as written; empty past the end."""
+        return self.text[self.starts[index] : self.ends[index]] if index < len(self.kinds) else ""
+
+    def kind_of(self, index: int) -> int:
+        """One of the kinds above; 0 past the end."""
+        return self.kinds[index] if index < len(self.kinds) else 0
+
+    def word_of(self, index: int) -> str:
+        """The keyword at this place in capital letters, or empty when no word stands there."""
+        return self.text_of(index).upper() if self.kind_of(index) == WORD else ""
+
+    def iri_of(self, index: int) -> str:
+        """The inside of an IRI token with its codepoint escapes decoded."""
+        inside = self.text_of(index)[1:-1]
+        return _CODEPOINTS.sub(_decoded, inside) if "\\" in inside else inside
+
+    def slice(self, first: int, last: int, edits: Iterable[tuple[int, str]] = ()) -> str:
+        """The text of the tokens from `first` up to, but without, `last`, with what stands between them.
+
+        `edits` are (token index, text instead), in order.
+        """
+        if first >= last:
+            return ""
+        pieces, place = [], self.starts[first]
+        for index, instead in edits:
+            pieces += (self.text[place : self.starts[index]], instead)
+            place = self.ends[index]
+        pieces.append(self.text[place : self.ends[last - 1]])
+        return "".join(pieces)
+
+    def malformed(self, index: int, problem: str) -> InvalidRequest:
+        """The error for what stands at this token, with line and column."""
+        place = self.starts[index] if index < len(self.kinds) else len(self.text)
+        return malformed(self.text, place, problem)
+
+
+def malformed(text: str, place: int, problem: str) -> InvalidRequest:
+    """The error for a syntax fault at this character of the text."""
+    line = text.count("\n", 0, place) + 1
+    column = place - text.rfind("\n", 0, place)
+    return InvalidRequest(f"MALFORMED QUERY: line {line}, column {column}: {problem}"[:MESSAGE_LIMIT])
+
+
+def tokenize(text: str) -> Tokens:
+    """Cut a text into tokens. Raises InvalidRequest where that is impossible or not clear without a doubt."""
+    tokens = Tokens(text)
+    kinds, starts, ends = tokens.kinds, tokens.starts, tokens.ends
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        kind = match.lastindex
+        if kind is None:
+            break
+        start, end = match.span(kind)
+        if kind == SIGN:
+            sign = text[start]
+            depth += (sign == "(") - (sign == ")")
+        elif kind == IRI and depth > 0 and _may_be_comparison(tokens, text[start:end]):
+            raise malformed(text, start, "unclear whether '<' compares or opens an IRI: put a space after it")
+        elif kind == WORD and not text[start:end].isidentifier():
+            raise malformed(text, start, f"no keyword and no prefixed name: {text[start:end][:50]}")
+        elif kind == _UNKNOWN:
+            raise malformed(text, start, f"unexpected {text[start]!r}")
+        kinds.append(kind)
+        starts.append(start)
+        ends.append(end)
+    return tokens
+
+
+def _may_be_comparison(tokens: Tokens, body: str) -> bool:
+    """Whether ``?a<?b&&?c>?d`` could be meant, which the longest match takes for an IRI and the engine does not."""
+    before = len(tokens) - 1
+    operand = tokens.kind_of(before) in _OPERANDS or tokens.text_of(before) == ")"
+    return operand and _LOOKS_LIKE_COMPARISON.search(body) is not None
+
+
+def _decoded(match: re.Match[str]) -> str:
+    code = int(match.group()[2:], 16)
+    return chr(code) if code <= 0x10FFFF else "\ufffd"
