@@ -91,7 +91,7 @@ class WorkerCore:
         last = first + len(items) - 1
         self.master_lsn = max(self.master_lsn, last)
         if is_execute and first <= self.applied:
-            self._resend = (first, min(last, self.applied))
+            self._report_again(first, min(last, self.applied))
         if last <= self._queued:
             self._tell = self._tell or last <= self.applied
             return
@@ -108,6 +108,12 @@ class WorkerCore:
             self._pieces.append((is_execute, self._queued + 1, fresh))
             self._queued += len(fresh)
             self._gap_from = 0
+
+    def _report_again(self, first: Lsn, last: Lsn) -> None:
+        """Results that the master asks for again, from the lowest on: it takes them in without a gap only."""
+        if self._resend is not None:
+            first, last = min(first, self._resend[0]), max(last, self._resend[1])
+        self._resend = (first, last)
 
     def _on_done(self, done: StoreDone) -> None:
         decision, self._at_store = self._at_store, None
@@ -163,8 +169,10 @@ class WorkerCore:
 
     def _next_decision(self) -> Decision | None:
         if self._resend is not None:
-            (first, last), self._resend = self._resend, None
-            return ResendResults(first, min(last, first + self.config.decision_items - 1))
+            first, last = self._resend
+            end = min(last, first + self.config.decision_items - 1)
+            self._resend = (end + 1, last) if end < last else None
+            return ResendResults(first, end)
         if not self._pieces:
             return None
         is_execute, first, _ = self._pieces[0]

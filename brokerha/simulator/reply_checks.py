@@ -56,9 +56,9 @@ class ReplyChecks:
         """What is refused was never taken in: it must not be in the queue because of this ticket."""
         truth = self._truth
         lsn = truth.lsn_of.get(reply.txid)
-        if lsn is not None and reply.error == "KeyReused":
-            is_other = truth.body_at(lsn) != body
-            check(is_other, "replies", "refused although it is the one in the queue", node=node, reply=reply)
+        if reply.error == "KeyReused":
+            is_reused = len(truth.world.clients.bodies_of(reply.txid)) > 1
+            check(is_reused, "replies", "an id is called reused only when it was", node=node, reply=reply)
         clients = truth.world.clients
         clients.on_refusal(reply.txid, body)
         if lsn is not None and truth.body_at(lsn) == body:
