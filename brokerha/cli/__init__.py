@@ -1,0 +1,19 @@
+"""The command line: what operators, scripts and supervisors call.
+
+    main.py        the program, and the one place where errors become a line and an exit code
+    exits.py       exit codes and error lines
+    options.py     options that mean the same everywhere
+    access.py      which cluster, and the client that talks to it
+    inputs.py      an argument, a file, or standard input
+    output.py      table, JSON, YAML, tab-separated values
+    progress.py    rate and time left, on a terminal only
+
+    node.py        one node in the foreground              status.py      one row for each node
+    up.py          all nodes of a file on this machine     data.py        update, query, load, get, put, delete
+      children.py    processes and their lines             log.py         the synchronised queue: show, tail, verify
+      readiness.py   asks until all serve                  agreement.py   wait, verify
+    simulate.py    the simulator                           demo.py, bench.py
+    page.py        docs/reference/commands.md
+
+Commands are thin: they parse, call, and write. What is heavy is imported inside of the functions that need it.
+"""

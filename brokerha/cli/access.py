@@ -1,0 +1,63 @@
+"""Which cluster a command talks to, and the client that talks to it.
+
+    --url, or -c, or BROKERHA_URL, or ./cluster.toml: the first that is given; --url and -c together are a mistake.
+
+A cluster file is turned into the HTTP addresses of its masters; a file without any is reached through its broker.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from brokerha.cli.options import DEFAULT_CONFIG
+from brokerha.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+    from brokerha.nodes.config import ClusterConfig
+
+URL_VARIABLE = "BROKERHA_URL"
+
+
+def cluster_file(config: Path | None) -> ClusterConfig:
+    """The cluster file of ``-c``, or the one of the present folder. Raises ConfigurationError, typer.BadParameter."""
+    from brokerha.nodes.config import load_config
+
+    if config is None and not DEFAULT_CONFIG.exists():
+        raise typer.BadParameter(f"which cluster? write -c FILE; there is no {DEFAULT_CONFIG} in this folder")
+    return load_config(config or DEFAULT_CONFIG, os.environ)
+
+
+def addresses(config: Path | None, url: str | None) -> dict[str, str]:
+    """Addresses of nodes that can be asked, by node id (or by themselves), the masters first.
+
+    Raises typer.BadParameter when nothing says which cluster is meant, ConfigurationError.
+    """
+    is_from_environment = url is not None and url == os.environ.get(URL_VARIABLE)
+    if url is not None and config is not None and not is_from_environment:
+        raise typer.BadParameter("--url and -c are two ways to say which cluster: write one of them")
+    if url is not None and config is None:
+        return {url: url}
+    if config is None and not DEFAULT_CONFIG.exists():
+        message = f"which cluster? write -c FILE, --url URL, or set {URL_VARIABLE}; there is no {DEFAULT_CONFIG} in this folder"
+        raise typer.BadParameter(message)
+    cluster = cluster_file(config)
+    masters = {master.id for master in cluster.masters}
+    urls = {node: url for node, url in cluster.http_urls().items() if node in masters}
+    if urls:
+        return urls
+    if cluster.is_embedded:
+        message = f"{cluster.path}: no master has an http address, so nobody outside of its process can reach it: write http = \"127.0.0.1:7201\""
+        raise ConfigurationError(message)
+    return {cluster.name: cluster.broker}
+
+
+def connected(config: Path | None, url: str | None, timeout_s: float) -> Client:
+    """A client of the cluster. Raises Unreachable when no node answers within the time."""
+    import brokerha
+
+    return brokerha.connect(",".join(addresses(config, url).values()))

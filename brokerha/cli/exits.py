@@ -1,0 +1,66 @@
+"""Exit codes, and the one line that an operating error becomes.
+
+    0   done; the cluster is healthy          3    no node can be reached
+    1   the cluster is degraded               64   the command line is wrong
+    2   failed, or a person has to act        78   the cluster file is wrong
+
+An operating error is never a traceback: one line on standard error says what happened, why, and what to do. Everything that
+is no error of ours is a fault of brokerha, and is shown in full.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from brokerha.model import errors, states
+
+DONE = 0
+DEGRADED = 1
+FAILED = 2
+UNREACHABLE = 3
+USAGE = 64
+CONFIGURATION = 78
+INTERRUPTED = 130
+"""128 + SIGINT: what a shell expects after Ctrl-C."""
+PIPE_CLOSED = 141
+"""128 + SIGPIPE: the reader of our output went away."""
+
+_CODES: tuple[tuple[type[errors.BrokerhaError], int], ...] = (
+    (errors.ConfigurationError, CONFIGURATION),
+    (errors.Unreachable, UNREACHABLE),
+)
+
+_REMEDIES: tuple[tuple[type[errors.BrokerhaError], str], ...] = (
+    (errors.Unreachable, "start the nodes (brokerha up), or name another one with --url"),
+    (errors.OutcomeUnknown, "ask later with: brokerha wait {txid}"),
+    (errors.NotReady, "try again; brokerha status says what is missing"),
+    (errors.Rejected, "nothing was changed"),
+    (errors.Aborted, "nothing was changed; run it again"),
+)
+
+
+def exit_code_of(error: errors.BrokerhaError) -> int:
+    """The code with which a command ends after this error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+def error_line(error: errors.BrokerhaError) -> str:
+    """What happened, why, and what to do, in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    remedy = next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
+    remedy = remedy.format(txid=getattr(error, "txid", ""))
+    return f"{text}; {remedy}" if remedy else text
+
+
+def say(text: str) -> None:
+    """One line for the person: standard error, so that the output stays clean."""
+    print(f"brokerha: {text}", file=sys.stderr, flush=True)
+
+
+def exit_code_of_states(words: Iterable[str]) -> int:
+    """The code of the worst state; a word that this version does not know needs a person."""
+    seen = set(words)
+    if seen <= states.HEALTHY:
+        return DONE
+    return DEGRADED if seen <= states.HEALTHY | states.DEGRADED else FAILED

@@ -1,0 +1,79 @@
+"""What commands read: an argument, a file, or standard input, with a limit and a clear word about what is wrong with it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import typer
+
+from brokerha.model.errors import InvalidRequest, TooLarge
+from brokerha.model.operations import BODY_LIMIT_BYTES
+
+STANDARD_INPUT = "-"
+
+_OPENERS: dict[str, Callable[[Path], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+"""Compressed files are read by their suffix."""
+
+
+def read_text(argument: str | None, file: Path | None, what: str) -> str:
+    """The text of an argument (``-`` for standard input) or of a file; exactly one of the two must be given.
+
+    Raises typer.BadParameter (usage), InvalidRequest (not UTF-8), TooLarge.
+    """
+    content = read_bytes(argument, file, what)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"{what} is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}; save it as UTF-8"
+        raise InvalidRequest(message) from None
+
+
+def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
+    """The bytes of an argument (``-`` for standard input) or of a file; exactly one of the two must be given."""
+    if (argument is None) == (file is None):
+        message = f"give {what} as one argument, as --file FILE, or as - for standard input"
+        raise typer.BadParameter(message)
+    if argument is not None and argument != STANDARD_INPUT:
+        return argument.encode("utf-8", "surrogateescape")
+    with opened(str(file) if file is not None else STANDARD_INPUT) as source:
+        content = source.read(BODY_LIMIT_BYTES + 1)
+    if len(content) > BODY_LIMIT_BYTES:
+        message = f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: split it"
+        raise TooLarge(message)
+    return content
+
+
+@contextmanager
+def opened(name: str) -> Iterator[BinaryIO]:
+    """A file, decompressed by its suffix, or standard input for ``-``. Raises typer.BadParameter when it cannot be read."""
+    if name == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    path = Path(name)
+    try:
+        with cast("BinaryIO", _OPENERS.get(path.suffix, _plainly)(path)) as file:
+            yield file
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        message = f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise typer.BadParameter(message) from None
+
+
+def _plainly(path: Path) -> BinaryIO:
+    return path.open("rb")
+
+
+def plain_suffix(name: str) -> str:
+    """The suffix that says what is in a file, without that of its compression.
+
+    >>> plain_suffix("schema.nt.xz")
+    '.nt'
+    """
+    path = Path(name)
+    return (path.with_suffix("") if path.suffix in _OPENERS else path).suffix.lower()

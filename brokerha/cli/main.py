@@ -1,0 +1,107 @@
+"""The command ``brokerha``: all subcommands, and the one place where an error becomes a line and an exit code.
+
+Commands are functions that return an exit code (None is 0). What is heavy (client, broker library, tables) is imported
+inside of the commands that need it, so that ``brokerha --help`` and tab completion stay fast.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from brokerha.cli import agreement, bench, data, demo, exits, log, node, simulate, status, up
+from brokerha.model.errors import BrokerhaError
+
+PROGRAM = "brokerha"
+
+# Plain help: the decorated one takes three times as long to start.
+app = typer.Typer(
+    name=PROGRAM,
+    help="The same data on many nodes, writable everywhere, over RabbitMQ.",
+    epilog="Exit codes: 0 done or healthy, 1 degraded, 2 failed or action needed, 3 unreachable, 64 usage, 78 configuration.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+COMMANDS = (
+    demo.demo,
+    up.up,
+    node.node,
+    status.status,
+    data.update,
+    data.query,
+    data.load,
+    data.get,
+    data.put,
+    data.delete,
+    agreement.wait,
+    agreement.verify,
+    simulate.simulate,
+    bench.bench,
+)
+for _command in COMMANDS:
+    app.command()(_command)
+app.add_typer(log.app, name="log")
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        print(f"{PROGRAM} {version(PROGRAM)}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001  (its callback does the work)
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. Never raises for what the outside world can cause."""
+    try:
+        code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        return _usage(error)
+    except BrokerhaError as error:
+        exits.say(exits.error_line(error))
+        return exits.exit_code_of(error)
+    except (typer.Abort, KeyboardInterrupt):
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads any more; what is still in the buffer must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.PIPE_CLOSED
+    except Exception:  # noqa: BLE001  (a fault of brokerha: shown in full, with an exit code that no other thing has by chance)
+        traceback.print_exc()
+        exits.say("this is a fault of brokerha; please report it with the lines above")
+        return exits.FAILED
+    return code if isinstance(code, int) else exits.DONE
+
+
+def _usage(error: typer.TyperException) -> int:
+    """One line about a wrong command line; the help of the command when there was nothing at all."""
+    text = error.format_message().strip()
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else PROGRAM
+    if text.startswith("Usage:"):
+        print(text, file=sys.stderr)
+    else:
+        exits.say(f"{text.rstrip('.')}; see {command} --help")
+    return exits.USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

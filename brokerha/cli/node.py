@@ -1,0 +1,60 @@
+"""``brokerha node``: one node in the foreground, by the program that its role names.
+
+Programs are found by the entry point group ``brokerha.programs``, so that this library never imports them and another
+package may bring its own. A program is ``main(config, node_id) -> exit code``; it handles SIGTERM and SIGINT itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brokerha.cli.options import DEFAULT_CONFIG, ClusterFileOption
+from brokerha.model.errors import ConfigurationError, NotReady
+
+if TYPE_CHECKING:
+    from brokerha.nodes.config import ClusterConfig
+
+PROGRAMS = "brokerha.programs"
+
+Program = Callable[["ClusterConfig", str], int]
+
+
+def node(
+    node_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the node in the cluster file.")],
+    config: ClusterFileOption = DEFAULT_CONFIG,
+) -> int:
+    """Run one node in the foreground, in the role that the cluster file gives it: what a supervisor starts.
+
+    SIGTERM and Ctrl-C stop it in order; kill -9 is as safe. It waits for a broker that is away and never gives up.
+    """
+    return run_node(config, node_id)
+
+
+def run_node(path: Path, node_id: str) -> int:
+    """Find the program of a node and run it; returns its exit code."""
+    from brokerha.nodes.config import load_config
+
+    config = load_config(path, os.environ)
+    entry = config.node(node_id)
+    if entry.role == "backup":
+        message = f"{node_id} is a backup, and backups are not available yet in this version: leave it out for now"
+        raise NotReady(message)
+    if config.is_embedded:
+        message = f"{path}: embedded:// is one process for the whole cluster: start it with brokerha up -c {path}"
+        raise ConfigurationError(message)
+    return program_of(entry.role)(config, node_id)
+
+
+def program_of(role: str) -> Program:
+    """The program of a role. Raises ConfigurationError when none is installed."""
+    for found in entry_points(group=PROGRAMS, name=role):
+        program: Program = found.load()
+        return program
+    message = f"no program for the role {role} is installed: install the package that has it (entry point group {PROGRAMS})"
+    raise ConfigurationError(message)

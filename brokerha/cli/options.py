@@ -1,0 +1,46 @@
+"""Options that several commands share, so that they mean the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from brokerha.cli.output import Format
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it and --url: cluster.toml, if it is here."),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", envvar="BROKERHA_URL", metavar="URL", help="Any node, such as http://127.0.0.1:7201."),
+]
+ClusterFileOption = Annotated[
+    Path, typer.Option("--config", "-c", metavar="FILE", help="Cluster file; see docs/reference/configuration.md.")
+]
+FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How to write the answer.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout-s", metavar="SECONDS", min=0.001, max=86400, help="How long to wait for the answer.")
+]
+RepositoryOption = Annotated[str, typer.Option("--repository", metavar="ID", help="RDF repository.")]
+AckOption = Annotated[
+    str,
+    typer.Option(
+        "--ack",
+        metavar="LEVEL",
+        help="What to wait for: accepted (durable at one master), synchronised (it has its place in the order), "
+        "applied or applied=N (N workers of the site have applied it).",
+    ),
+]
+KeyOption = Annotated[
+    str,
+    typer.Option(
+        "--key", metavar="TXID", help="Idempotency key: the same key never takes effect twice. A new one without it."
+    ),
+]
+MinLsnOption = Annotated[int, typer.Option("--min-lsn", min=0, metavar="LSN", help="Read at this LSN or a later one.")]
+
+DEFAULT_CONFIG = Path("cluster.toml")
+DEFAULT_TIMEOUT_S = 30.0

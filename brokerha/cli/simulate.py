@@ -1,0 +1,99 @@
+"""``brokerha simulate``: the shipped code in a world of faults, one seed or many.
+
+    brokerha simulate --seed 7 --trace      one seed, told as a story on standard output
+    brokerha simulate --seeds 0-1999        these seeds
+    brokerha simulate --minutes 5           fresh seeds for five minutes
+
+A violation ends with exit code 2 and the command that shows it again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brokerha.cli import exits
+from brokerha.cli.progress import Meter, progress
+
+if TYPE_CHECKING:
+    from brokerha.simulator import Summary
+
+DEFAULT_MINUTES = 1.0
+FRESH_SEEDS = 2**32
+
+
+def simulate(
+    seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Run this seed alone.")] = None,
+    seeds: Annotated[str | None, typer.Option("--seeds", metavar="A-B", help="Run these seeds.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.001, metavar="M", help="Run fresh seeds, or those of --seeds, for so long.")
+    ] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Tell the story of --seed.")] = False,
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, max=256, help="Seeds at once; one for each processor without it.")
+    ] = None,
+) -> int:
+    """Run the shipped code in a simulated world of faults; without options for one minute.
+
+    Ends with exit code 2 when an invariant is broken, and says how to see it again.
+    """
+    if seed is not None and (seeds is not None or minutes is not None):
+        raise typer.BadParameter("--seed runs one seed alone: leave out --seeds and --minutes")
+    if trace and seed is None:
+        raise typer.BadParameter("--trace tells one story: write it with --seed N")
+    if seed is not None:
+        return _run_one(seed, is_told=trace)
+    chosen = _range(seeds) if seeds is not None else _fresh()
+    if seeds is None and minutes is None:
+        minutes = DEFAULT_MINUTES
+    return _run_many(chosen, minutes, processes or os.cpu_count() or 1)
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        message = f"--seeds {text!r}: write the first and the last seed, such as 0-1999"
+        raise typer.BadParameter(message)
+    return range(int(first), int(last) + 1)
+
+
+def _fresh() -> Iterable[int]:
+    first = random.SystemRandom().randrange(FRESH_SEEDS)
+    exits.say(f"fresh seeds from {first} on")
+    return itertools.count(first)
+
+
+def _run_one(seed: int, *, is_told: bool) -> int:
+    from brokerha.simulator import simulate as run
+
+    report = run(seed, trace=sys.stdout if is_told else None)
+    print(report.words())
+    return exits.FAILED if report.violation is not None else exits.DONE
+
+
+def _run_many(seeds: Iterable[int], minutes: float | None, processes: int) -> int:
+    from brokerha.simulator import campaign
+
+    total = len(seeds) if isinstance(seeds, range) else None
+    with progress("seeds", total, "seeds") as meter:
+        summary = campaign(
+            seeds,
+            deadline_s=None if minutes is None else minutes * 60,
+            processes=processes,
+            progress=lambda so_far: _advance(meter, so_far),
+        )
+    print(summary.words())
+    for failure in summary.failures:
+        print(failure.words())
+    return exits.FAILED if summary.failures else exits.DONE
+
+
+def _advance(meter: Meter, _so_far: Summary) -> None:
+    """Called after each seed."""
+    meter.advance(1)

@@ -1,0 +1,121 @@
+"""``brokerha status``: one row for each node, the state of the whole as exit code.
+
+    cluster orders  epoch 1  degraded  (8 of 9 nodes ok)
+    NODE  ROLE    STATE        RECEIVED  APPLIED    LAG  ...
+    m1    master  ok            120,441  120,441  0 0 s
+    m3    master  unreachable
+    m3: did not answer: start the node, or look at its log
+
+The JSON is the contract of the front door, unchanged.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli import exits, output
+from brokerha.cli.access import connected
+from brokerha.cli.options import ConfigOption, FormatOption, UrlOption
+from brokerha.cli.output import Format
+from brokerha.model import states
+from brokerha.model.errors import BrokerhaError, Unreachable
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+
+COLUMNS = {
+    "id": "NODE",
+    "role": "ROLE",
+    "state": "STATE",
+    "received_lsn": "RECEIVED",
+    "applied_lsn": "APPLIED",
+    "lag": "LAG",
+    "incoming": "INCOMING",
+    "in_doubt": "IN-DOUBT",
+    "items": "ITEMS",
+    "fingerprint": "FINGERPRINT",
+    "seen": "SEEN",
+}
+FINGERPRINT_SHOWN = 12
+"""Characters of a fingerprint in the table; JSON has all of it."""
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def status(
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    interval_s: Annotated[float, typer.Option("--interval-s", min=0.1, metavar="SECONDS", help="Time between two looks.")] = 2.0,
+    timeout_s: Annotated[float, typer.Option("--timeout-s", min=0.1, metavar="SECONDS", help="How long to wait for nodes.")] = 5.0,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show one row for each node: state, position, lag, fingerprint, and what to do about what is not well.
+
+    Exit code: 0 healthy, 1 degraded (passes by itself once its cause is gone), 2 a person has to act, 3 no node answers.
+    """
+    with connected(config, url, timeout_s) as client:
+        if not watch:
+            return show(client.status(timeout=timeout_s), chosen)
+        return _watch(client, interval_s, timeout_s, chosen)
+
+
+def _watch(client: Client, interval_s: float, timeout_s: float, chosen: Format) -> int:
+    """Show until Ctrl-C; the exit code is that of the last look."""
+    pause = threading.Event()
+    code = exits.DONE
+    try:
+        while True:
+            if sys.stdout.isatty() and chosen is Format.TABLE:
+                print(CLEAR, end="")
+            try:
+                code = show(client.status(timeout=timeout_s), chosen)
+            except Unreachable as error:
+                code = exits.UNREACHABLE
+                exits.say(exits.error_line(error))
+            sys.stdout.flush()
+            pause.wait(interval_s)
+    except KeyboardInterrupt:
+        return code
+
+
+def show(answer: Mapping[str, Any], chosen: Format) -> int:
+    """Write a status; returns its exit code."""
+    nodes = answer["nodes"]
+    if chosen is Format.TABLE:
+        print(headline(answer))
+        output.console().print(output.table([_row(node) for node in nodes], COLUMNS))
+        for line in actions(nodes):
+            print(line)
+    else:
+        output.write(answer, nodes, chosen, COLUMNS)
+    return exits.exit_code_of_states(node["state"] for node in nodes)
+
+
+def headline(answer: Mapping[str, Any]) -> str:
+    """The cluster in one line."""
+    nodes = answer["nodes"]
+    well = sum(node["state"] in states.HEALTHY for node in nodes)
+    return f"cluster {answer['cluster']}  epoch {answer['epoch']}  {answer['state']}  ({well} of {len(nodes)} nodes ok)"
+
+
+def actions(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each node that is not well: why, and what to do."""
+    ill = [node for node in nodes if node["state"] not in states.HEALTHY]
+    return [": ".join(part for part in (node["id"], node.get("reason"), node.get("action")) if part) for node in ill]
+
+
+def _row(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as people read it: lag in transactions and seconds, a short fingerprint."""
+    lag, lag_s, seen_s = node.get("lag_entries"), node.get("lag_s"), node.get("seen_s")
+    return {
+        **node,
+        "lag": "" if lag is None else f"{lag:,}" + (f"  {lag_s:,.1f} s" if lag_s is not None else ""),
+        "fingerprint": (node.get("fingerprint") or "")[:FINGERPRINT_SHOWN],
+        "seen": "" if seen_s is None else f"{seen_s:,.1f} s",
+    }
