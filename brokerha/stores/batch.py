@@ -67,7 +67,8 @@ class Batch:
     def execute(self, txid: TxId, timestamp: Timestamp, body: bytes) -> Result:
         """Execute the transaction at the next LSN. Raises StoreError."""
         lsn = self._lsn + 1
-        evaluation = Evaluation(self._repositories, lsn, txid, timestamp, self.commit)
+        # Most transactions are about keys only and need no evaluation.
+        evaluation: Evaluation | None = None
         try:
             # Keys are never read by an operation: only the last one on each key counts, and none of them can fail.
             keys: dict[bytes, Operation] = {}
@@ -75,15 +76,18 @@ class Batch:
                 if operation[0] in _ON_KEYS:
                     keys[row_key_of(operation[1], operation[2])] = operation
                 else:
+                    if evaluation is None:
+                        evaluation = Evaluation(self._repositories, lsn, txid, timestamp, self.commit)
                     evaluation.add(number, operation)
-            if evaluation.is_begun:
+            if evaluation is not None:
                 evaluation.finish()
         except (InvalidRequest, Rejected) as error:
-            evaluation.discard()
+            if evaluation is not None:
+                evaluation.discard()
             result = Result(REJECTED, reason_of(error), b"")
         else:
             changes = self._keep_keys(keys)
-            if evaluation.is_begun:
+            if evaluation is not None:
                 changes += self._keep_repositories(evaluation)
             if len(changes) > 1:
                 # Kind, name and key are enough: no two changes of one effect share them.

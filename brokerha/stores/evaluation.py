@@ -36,31 +36,25 @@ class Evaluation:
         "_timestamp",
         "_txid",
         "_waiting",
-        "is_begun",
         "presence",
         "quads",
     )
 
-    _made: dict[str, Repository]
-    _waiting: dict[str, list[tuple[int, Operation]]]
-    quads: dict[str, QuadChange]
-    presence: Presence
-
     def __init__(
         self, repositories: Repositories, lsn: Lsn, txid: TxId, timestamp: Timestamp, commit_earlier: Callable[[], None]
     ) -> None:
-        self.is_begun = False
-        """Whether there is any operation; most transactions are about keys only and cost no more than this object."""
+        self.presence = Presence(repositories.listed)
+        self.quads: dict[str, QuadChange] = {}
         self._repositories = repositories
         self._lsn = lsn
         self._txid = txid
         self._timestamp = timestamp
         self._commit_earlier = commit_earlier
+        self._made: dict[str, Repository] = {}
+        self._waiting: dict[str, list[tuple[int, Operation]]] = {}
 
     def add(self, number: int, operation: Operation) -> None:
         """Take in an operation on repositories; ``number`` is its place in the transaction. Raises Rejected, StoreError."""
-        if not self.is_begun:
-            self._begin()
         kind, name = operation[0], operation[1]
         if kind == "create-repository":
             self._create(name)
@@ -81,8 +75,6 @@ class Evaluation:
 
     def discard(self) -> None:
         """Take back what is on disk already."""
-        if not self.is_begun:
-            return
         for repository in self._made.values():
             self._repositories.unmake(repository)
         self._made.clear()
@@ -92,13 +84,6 @@ class Evaluation:
         for name in [name for name in self._made if not self.presence.exists(name)]:
             self._repositories.unmake(self._made.pop(name))
             self.quads.pop(name, None)
-
-    def _begin(self) -> None:
-        self.is_begun = True
-        self.presence = Presence(self._repositories.listed)
-        self.quads = {}
-        self._made = {}
-        self._waiting = {}
 
     def _create(self, name: str) -> None:
         self.presence.create(name)
