@@ -134,5 +134,3 @@ def backlog(small: int = 100, large: int = 50_000, count: int = 5_000) -> tuple[
         adds.append((time.perf_counter() - started) / written * 1e6)
     what = f"backlog of {small:,} and of {large:,}"
     return Cost(f"{what}: a write", *writes), Cost(f"{what}: adding one", *adds)
-
-

@@ -34,7 +34,7 @@ WINDOW = 64
 AWAY_S = 1.0
 """How long the stopped master stays away."""
 SETTLE_S = 30.0
-STAMP = 'PREFIX u: <urn:unicode:> INSERT {{ <urn:demo:{0}> u:seen ?now ; u:key ?key }} WHERE {{ BIND(NOW() AS ?now) BIND(STRUUID() AS ?key) }}'
+STAMP = "PREFIX u: <urn:unicode:> INSERT {{ <urn:demo:{0}> u:seen ?now ; u:key ?key }} WHERE {{ BIND(NOW() AS ?now) BIND(STRUUID() AS ?key) }}"
 """An update that gives something else at each call, unless it is executed once and its effect is shipped."""
 
 Report = Callable[[str], None]
@@ -74,7 +74,9 @@ def demo_config(broker: str, folder: Path) -> ClusterConfig:
         data=str(folder),
         masters=tuple(MasterEntry(id=master) for master in MASTERS),
         workers=tuple(
-            WorkerEntry(id=f"{master.replace('m', 'w')}{letter}", master=master) for master in MASTERS for letter in "ab"
+            WorkerEntry(id=f"{master.replace('m', 'w')}{letter}", master=master)
+            for master in MASTERS
+            for letter in "ab"
         ),
     )
 
@@ -100,7 +102,9 @@ def _load(cluster: EmbeddedCluster, texts: list[str], report: Report) -> tuple[f
     tally = Tally(len(texts) + len(MASTERS))
     started = time.monotonic()
     loaders = [
-        threading.Thread(target=_load_through, args=(cluster, number, texts[number :: len(MASTERS)], tally), daemon=True)
+        threading.Thread(
+            target=_load_through, args=(cluster, number, texts[number :: len(MASTERS)], tally), daemon=True
+        )
         for number in range(len(MASTERS))
     ]
     for loader in loaders:
@@ -184,9 +188,7 @@ def _settled(cluster: EmbeddedCluster, report: Report) -> list[Copy]:
         time.sleep(0.05)
 
 
-def _verdict(
-    copies: list[Copy], tally: Tally, expected: int, rate: float, *, is_file: bool, report: Report
-) -> int:
+def _verdict(copies: list[Copy], tally: Tally, expected: int, rate: float, *, is_file: bool, report: Report) -> int:
     from rich.console import Console
     from rich.table import Table
 

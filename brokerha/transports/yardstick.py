@@ -1,0 +1,120 @@
+"""What the broker alone can do: the yardstick beside which `brokerha bench` puts its own figures, taken in the same run.
+
+    publish_and_confirm    persistent messages to a durable queue, a window of them unconfirmed
+    round_trip             one message there and one back, through two queues and two connections
+
+Plain py-amqp, nothing of brokerha's own transport: a yardstick must not move with what it measures.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from typing import NamedTuple
+
+import amqp
+
+from brokerha.transports.addresses import Address, parse_addresses
+
+QUEUE_LIMIT = 20_000
+
+
+class Rate(NamedTuple):
+    """Messages per second, and milliseconds from publishing to confirmation."""
+
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+
+
+def _connect(address: Address) -> amqp.Connection:
+    connection = amqp.Connection(
+        host=f"{address.host}:{address.port}",
+        userid=address.user,
+        password=address.password,
+        virtual_host=address.vhost,
+        connect_timeout=10,
+    )
+    connection.connect()
+    return connection
+
+
+def publish_and_confirm(url: str, window: int, seconds: float, size_bytes: int = 200) -> Rate:
+    """Publish for ``seconds`` with at most ``window`` messages unconfirmed."""
+    name = f"brokerha.bench.{secrets.token_hex(4)}"
+    with _connect(parse_addresses(url)[0]) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, durable=True, auto_delete=False, arguments={"x-max-length": QUEUE_LIMIT})
+        channel.confirm_select()
+        under_way: deque[tuple[int, float]] = deque()
+        latencies: list[float] = []
+
+        def on_ack(tag: int, _multiple: bool) -> None:
+            now = time.perf_counter()
+            # One queue on one node confirms in order, so everything up to the tag is confirmed, ``multiple`` or not.
+            while under_way and under_way[0][0] <= tag:
+                latencies.append(now - under_way.popleft()[1])
+
+        channel.events["basic_ack"].add(on_ack)
+        message = amqp.Message(b"x" * size_bytes, delivery_mode=2)
+        started = time.perf_counter()
+        number = 0
+        while time.perf_counter() - started < seconds:
+            while len(under_way) < window:
+                number += 1
+                under_way.append((number, time.perf_counter()))
+                channel._basic_publish(message, "", name)  # noqa: SLF001  (the pipelined form has no public name)
+            connection.drain_events(timeout=10)
+        elapsed = time.perf_counter() - started
+        channel.queue_delete(name)
+    latencies.sort()
+    return Rate(len(latencies) / elapsed, *_percentiles(latencies))
+
+
+def round_trip(url: str, count: int = 300) -> Rate:
+    """One message at a time to another connection and back."""
+    address = parse_addresses(url)[0]
+    there, back = (f"brokerha.bench.{secrets.token_hex(4)}" for _ in range(2))
+    stopping = threading.Event()
+
+    def echo() -> None:
+        with _connect(address) as connection:
+            channel = connection.channel()
+            channel.basic_consume(there, callback=lambda m: channel.basic_publish(amqp.Message(m.body), "", back), no_ack=True)
+            while not stopping.is_set():
+                try:
+                    connection.drain_events(timeout=0.5)
+                except TimeoutError:
+                    continue
+
+    with _connect(address) as connection:
+        channel = connection.channel()
+        for name in (there, back):
+            # They go by themselves: deleting a queue that is consumed from would cancel its consumers in the middle.
+            channel.queue_declare(name, durable=True, auto_delete=False, arguments={"x-expires": 60_000})
+        arrived = threading.Event()
+        channel.basic_consume(back, callback=lambda _m: arrived.set(), no_ack=True)
+        thread = threading.Thread(target=echo, daemon=True)
+        thread.start()
+        latencies = []
+        started = time.perf_counter()
+        for _ in range(count):
+            arrived.clear()
+            sent = time.perf_counter()
+            channel.basic_publish(amqp.Message(b"x" * 200), "", there)
+            while not arrived.is_set():
+                connection.drain_events(timeout=10)
+            latencies.append(time.perf_counter() - sent)
+        elapsed = time.perf_counter() - started
+        stopping.set()
+        thread.join(5)
+    latencies.sort()
+    return Rate(count / elapsed, *_percentiles(latencies))
+
+
+def _percentiles(ordered: list[float]) -> tuple[float, float]:
+    if not ordered:
+        return 0.0, 0.0
+    return ordered[len(ordered) // 2] * 1000, ordered[int(len(ordered) * 0.99)] * 1000

@@ -1,0 +1,110 @@
+"""A cluster of real processes under ``brokerha up --restart``, which a test may kill one by one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import httpx2
+
+from tests.support.free_ports import free_ports
+
+DEADLINE_S = 90.0
+
+
+class ProcessCluster:
+    """Masters m1…mN with their workers, each a process with an HTTP door."""
+
+    def __init__(self, folder: Path, broker: str, masters: int = 3, workers_each: int = 2) -> None:
+        self.folder = folder
+        self.broker = broker
+        self.masters = [f"m{n}" for n in range(1, masters + 1)]
+        self.workers = [f"{m}{chr(97 + k)}" for m in self.masters for k in range(workers_each)]
+        first = free_ports(len(self.masters) + len(self.workers))
+        self.ports = {node: first + n for n, node in enumerate([*self.masters, *self.workers])}
+        self.path = folder / "cluster.toml"
+        self.path.write_text(self._toml(), encoding="utf-8")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._http = httpx2.Client(timeout=5)
+
+    def _toml(self) -> str:
+        text = f'[cluster]\nname = "system"\nbroker = "{self.broker}"\ndata = "{self.folder / "var"}"\n'
+        for master in self.masters:
+            text += f'[[master]]\nid = "{master}"\nhttp = "127.0.0.1:{self.ports[master]}"\n'
+        for worker in self.workers:
+            text += f'[[worker]]\nid = "{worker}"\nmaster = "{worker[:-1]}"\nhttp = "127.0.0.1:{self.ports[worker]}"\n'
+        return text
+
+    def url(self, node: str) -> str:
+        """Where a node's HTTP door is."""
+        return f"http://127.0.0.1:{self.ports[node]}"
+
+    def __enter__(self) -> Self:
+        self._log = (self.folder / "up.log").open("wb")
+        command = [sys.executable, "-m", "brokerha", "up", "--restart", "-c", str(self.path)]
+        self._process = subprocess.Popen(
+            command, stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        self.await_ready([*self.masters, *self.workers])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(40)
+        finally:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait(10)
+            self._log.close()
+
+    def log_tail(self, lines: int = 60) -> str:
+        """The last lines of all nodes."""
+        return "\n".join((self.folder / "up.log").read_text("utf-8", "replace").splitlines()[-lines:])
+
+    def get(self, node: str, path: str) -> httpx2.Response | None:
+        """One question; None when the node does not answer."""
+        try:
+            return self._http.get(self.url(node) + path)
+        except httpx2.HTTPError:
+            return None
+
+    def await_ready(self, nodes: list[str], deadline_s: float = DEADLINE_S) -> None:
+        """Wait until these nodes are ready."""
+        deadline = time.monotonic() + deadline_s
+        waiting = list(nodes)
+        while waiting:
+            waiting = [n for n in waiting if (r := self.get(n, "/readyz")) is None or r.status_code != 200]
+            if waiting and time.monotonic() > deadline:
+                raise AssertionError(f"not ready: {waiting}\n{self.log_tail()}")
+            if waiting:
+                time.sleep(0.2)
+
+    def pid(self, node: str) -> int:
+        """Process id of a node."""
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if b"node" in words and node.encode() in words and str(self.path).encode() in words:
+                    return int(entry.name)
+        raise AssertionError(f"no process of {node}\n{self.log_tail()}")
+
+    def kill(self, node: str) -> None:
+        """SIGKILL a node; ``up --restart`` brings it back."""
+        os.kill(self.pid(node), signal.SIGKILL)
+
+    def workers_of(self, master: str) -> list[dict[str, object]]:
+        """Status rows of one master's workers, by its own word."""
+        response = self.get(master, "/cluster/status")
+        assert response is not None
+        rows = response.json()["nodes"]
+        return [row for row in rows if row["role"] == "worker" and row["master"] == master]
