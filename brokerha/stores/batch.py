@@ -63,6 +63,8 @@ class Batch:
         self._transaction: WriteTransaction | None = None
         self._results: list[tuple[str, str, bytes]] = []
         self._size_bytes = 0
+        self.logged_bytes = 0
+        """Bytes of effects committed by this batch."""
 
     def execute(self, txid: TxId, timestamp: Timestamp, body: bytes) -> Result:
         """Execute the transaction at the next LSN. Raises StoreError."""
@@ -124,6 +126,7 @@ class Batch:
         transaction.commit()
         self._transaction = None
         self._results = []
+        self.logged_bytes += self._size_bytes
         self._size_bytes = 0
         self._committed(state)
 

@@ -83,13 +83,20 @@ class EffectsLog:
         with transaction.cursor(self._table) as cursor:
             return int.from_bytes(cursor.key(), "big") if cursor.first() else None
 
-    def trim(self, transaction: WriteTransaction, below: Lsn) -> None:
-        """Drop rows that hold only LSNs below this one."""
+    def trim(self, transaction: WriteTransaction, below: Lsn, limit_bytes: int) -> None:
+        """Drop rows that hold only LSNs below this one, and the oldest rows while the log has more than so many bytes."""
         with transaction.cursor(self._table) as cursor:
             # A row ends where the next begins, so the last row of the log is never dropped.
-            while cursor.first() and cursor.next() and int.from_bytes(cursor.key(), "big") <= below:
+            while cursor.first() and cursor.next():
+                next_lsn = int.from_bytes(cursor.key(), "big")
+                if next_lsn > below and self._size_bytes(transaction) <= limit_bytes:
+                    return
                 cursor.first()
                 cursor.delete()
+
+    def _size_bytes(self, transaction: WriteTransaction) -> int:
+        pages = transaction.stat(self._table)
+        return int(pages["psize"] * (pages["leaf_pages"] + pages["overflow_pages"]))
 
     def _seek(self, cursor: Any, first_lsn: Lsn) -> bool:
         """Put the cursor on the row that holds ``first_lsn``; False when there is none."""

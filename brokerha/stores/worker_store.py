@@ -52,9 +52,12 @@ class StoreOptions:
     map_size_bytes: int = MAP_SIZE_BYTES
     keep_results: int = 100_000
     """Results that the effects log keeps at least; it is trimmed when the engines are flushed."""
+    keep_bytes: int = 1024**3
+    """Size above which the effects log keeps fewer, so that a bulk load does not fill the disk twice."""
     flush_after_lsns: int = 10_000
+    flush_after_bytes: int = 256 * 1024**2
     flush_after_s: float = 30.0
-    """Engines are flushed after so many LSNs, or by the first commit after so many seconds."""
+    """Engines are flushed after so many LSNs, so many bytes of effects, or by the first commit after so many seconds."""
 
 
 def _no_crash(_place: str) -> None:
@@ -96,6 +99,7 @@ class WorkerStore:
             raise
         self._flushed_lsn = self._state.lsn
         self._flushed_at = clock()
+        self._waiting_bytes = 0
         self._view = self._viewed()
 
     @property
@@ -114,7 +118,7 @@ class WorkerStore:
             for txid, timestamp, body in items[len(results) :]:
                 results.append(batch.execute(txid, timestamp, body))
             batch.commit()
-            self._flush_when_due()
+            self._flush_when_due(batch)
         return results
 
     def apply(self, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]) -> None:
@@ -125,7 +129,7 @@ class WorkerStore:
             for result in results[skipped:]:
                 batch.apply(result)
             batch.commit()
-            self._flush_when_due()
+            self._flush_when_due(batch)
 
     def results(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Result]:
         """Results from the effects log; fewer where it ends, none when ``first_lsn`` was trimmed. Any thread."""
@@ -240,20 +244,27 @@ class WorkerStore:
             raise StoreError(f"LSN {first_lsn} was executed long ago; its result is not kept any more")
         return found
 
-    def _flush_when_due(self) -> None:
+    def _flush_when_due(self, batch: Batch) -> None:
         """Flush the engines now and then, and trim what all of them have durably."""
+        options = self._options
         lsn = self._state.lsn
-        is_old = self._clock() - self._flushed_at >= self._options.flush_after_s
-        if lsn == self._flushed_lsn or (lsn - self._flushed_lsn < self._options.flush_after_lsns and not is_old):
+        self._waiting_bytes += batch.logged_bytes
+        is_due = (
+            lsn - self._flushed_lsn >= options.flush_after_lsns
+            or self._waiting_bytes >= options.flush_after_bytes
+            or self._clock() - self._flushed_at >= options.flush_after_s
+        )
+        if not is_due or lsn == self._flushed_lsn:
             return
         self._repositories.flush(lsn)
         self._crash_point("engines flushed")
         self._state = self._state._replace(repositories=self._repositories.states())
         with self._environment.lmdb.begin(write=True) as transaction:
             write_state(transaction, self._environment.meta, self._state)
-            self._log.trim(transaction, below=lsn - self._options.keep_results + 1)
+            self._log.trim(transaction, below=lsn - options.keep_results + 1, limit_bytes=options.keep_bytes)
         self._flushed_lsn = lsn
         self._flushed_at = self._clock()
+        self._waiting_bytes = 0
 
 
 class _Counted:

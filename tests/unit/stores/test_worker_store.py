@@ -1,58 +1,18 @@
-"""What only the store in files can get wrong: two commits, power losses, full disks, wrong directories, readers beside the writer."""
+"""Two commits that must look like one: engines behind their record, power losses, full disks, trimming."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import lmdb
 import msgpack
 import pytest
 
-from brokerha.model.errors import StoreError, TimedOut
-from brokerha.model.operations import APPLIED, REJECTED, Operation, Result
-from brokerha.stores.worker_store import StoreOptions, WorkerStore
-from tests.contracts.store_contract import A, B, C, quads, read, rows, run, transaction
-from tests.unit.stores.line_engine import Engines, lose_power
-
-COUNT: Operation = ("update", "main", "COUNT")
-
-
-class Place:
-    """A directory for one store, opened and opened again by a test; time stands still unless the test moves it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.engines = Engines()
-        self.now_s = 0.0
-        self.places: list[str] = []
-        self.stores: list[WorkerStore] = []
-
-    def open(self, node: str = "w1", cluster: str = "orders", **options: float) -> WorkerStore:
-        store = WorkerStore(
-            self.directory,
-            cluster=cluster,
-            node=node,
-            options=StoreOptions(**{"map_size_bytes": 64 * 1024 * 1024, "flush_after_s": 1e9, **options}),  # type: ignore[arg-type]
-            open_engine=self.engines,
-            clock=lambda: self.now_s,
-            crash_point=self.places.append,
-        )
-        self.stores.append(store)
-        return store
-
-    def lines(self) -> list[str]:
-        return sorted(self.engines.main.held)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    found = Place(tmp_path / "w1")
-    yield found
-    for store in found.stores:
-        store.close()
+from brokerha.model.errors import StoreError
+from brokerha.model.operations import APPLIED, REJECTED, Result
+from tests.contracts.store_contract import A, B, C, quads, rows, run, transaction
+from tests.unit.stores.line_engine import lose_power
+from tests.unit.stores.store_place import COUNT, Place
 
 
 def test_the_record_is_durable_before_any_engine_hears_of_it(place: Place) -> None:
@@ -155,12 +115,23 @@ def test_engines_are_flushed_by_number_and_by_time_and_only_when_they_changed(pl
     assert engine.flushes == 2
 
 
-def test_the_effects_log_keeps_what_was_asked_and_no_much_more(place: Place) -> None:
+def test_the_effects_log_keeps_what_was_asked_and_not_much_more(place: Place) -> None:
     store = place.open(flush_after_lsns=10, keep_results=25)
     given = [run(store, [("put", "t", b"k", b"%d" % number)])[0] for number in range(100)]
     assert store.results(75, 100) == []
     assert store.results(76, 100) == given[75:]
     assert store.results(76, 77) == given[75:77]
+
+
+def test_a_bulk_load_does_not_fill_the_effects_log(place: Place) -> None:
+    store = place.open(keep_bytes=2_000_000, flush_after_bytes=1_000_000)
+    for number in range(60):
+        run(store, [("put", "t", b"%d" % (number % 3), bytes([number]) * 100_000)])
+    held = [lsn for lsn in range(1, 61) if store.results(lsn, lsn)]
+    assert held == list(range(held[0], 61))
+    assert 15 <= len(held) <= 35
+    assert place.engines.main.flushes == 0
+    assert store.recompute() == store.applied()
 
 
 def test_the_effects_log_is_never_trimmed_past_what_engines_have_durably(place: Place) -> None:
@@ -241,163 +212,6 @@ def test_an_effect_that_does_not_fit_this_copy_is_an_error_and_changes_nothing(p
     with pytest.raises(StoreError, match="this copy is not like the others"):
         store.apply(1, [(APPLIED, "", msgpack.packb(effect)) for effect in effects])
     assert store.applied() == store.recompute() == before
-
-
-def test_a_second_process_is_told_who_has_the_store(place: Place) -> None:
-    place.open()
-    with pytest.raises(StoreError, match=f"open in process {os.getpid()}"):
-        place.open()
-
-
-@pytest.mark.parametrize(("cluster", "node"), [("orders", "w2"), ("other", "w1")])
-def test_a_store_of_another_node_or_cluster_is_refused(place: Place, cluster: str, node: str) -> None:
-    place.open().close()
-    with pytest.raises(StoreError, match="belongs to node w1 of cluster orders"):
-        place.open(node=node, cluster=cluster)
-    place.open()
-
-
-def test_the_name_of_a_copy_stays_and_another_copy_has_another(place: Place, tmp_path: Path) -> None:
-    store = place.open()
-    name = store.journal
-    store.close()
-    assert place.open().journal == name
-    other = Place(tmp_path / "other").open()
-    assert other.journal != name
-    other.close()
-
-
-def test_repositories_without_a_record_are_not_deleted(place: Place) -> None:
-    store = place.open()
-    run(store, [("add", "main", quads(A))])
-    store.close()
-    (place.directory / "data/data.mdb").unlink()
-    with pytest.raises(StoreError, match="no record of them"):
-        place.open()
-    assert (place.directory / "repositories/main.0/written").exists()
-
-
-def test_directories_left_over_from_a_crash_are_deleted(place: Place) -> None:
-    place.open().close()
-    (place.directory / "repositories/r.7").mkdir()
-    store = place.open()
-    run(store, [("create-repository", "r")])
-    assert sorted(path.name for path in (place.directory / "repositories").iterdir()) == ["main.0", "r.8"]
-
-
-def test_a_store_whose_file_was_cut_off_is_refused(place: Place) -> None:
-    store = place.open()
-    run(store, [("put", "t", b"%d" % number, bytes(3000)) for number in range(100)])
-    store.close()
-    file = place.directory / "data/data.mdb"
-    os.truncate(file, file.stat().st_size // 2)
-    with pytest.raises(StoreError, match="damaged or cut off"):
-        place.open()
-
-
-def test_a_value_that_the_disk_changed_is_an_error(place: Place) -> None:
-    store = place.open()
-    run(store, [("put", "t", b"k", b"precious value")])
-    # The engine is up to date, so that nothing is read when the store opens.
-    run(store, [("put", "t", b"l", b"other"), ("add", "main", quads(A))])
-    store.close()
-    content = (place.directory / "data/data.mdb").read_bytes()
-    changed = content.replace(b"precious value", b"precious valuE")
-    (place.directory / "data/data.mdb").write_bytes(changed)
-    store = place.open()
-    with pytest.raises(StoreError, match="damaged"):
-        read(store, "get", "t", key=b"k")
-    with pytest.raises(StoreError, match="damaged"):
-        rows(store, "t")
-    with pytest.raises(StoreError, match="effects log is damaged at LSN 1"):
-        store.results(1, 1)
-    assert read(store, "get", "t", key=b"l") == b"other"
-    assert store.recompute() != store.applied()
-
-
-def test_a_read_that_may_not_go_on_stops(place: Place) -> None:
-    store = place.open()
-    run(store, [("put", "t", b"k", b"v")])
-    with pytest.raises(TimedOut):
-        list(store.read("range", "t", {}, lambda: False).pieces)
-
-
-def slowly(pieces: Iterator[bytes], beside: threading.Thread) -> Iterator[bytes]:
-    """Pieces, each after giving another thread time to come by."""
-    for piece in pieces:
-        beside.join(0.05)
-        yield piece
-
-
-def test_reads_end_when_the_store_is_closed(place: Place) -> None:
-    store = place.open()
-    run(store, [("put", "t", b"%d" % number, bytes(900_000)) for number in range(8)])
-    pieces = store.read("range", "t", {}).pieces
-    next(pieces)
-    closing = threading.Thread(target=store.close)
-    closing.start()
-    with pytest.raises(StoreError, match="closed"):
-        list(slowly(pieces, closing))
-    closing.join(20)
-    assert not closing.is_alive()
-    for ask in (lambda: store.read("get", "t", {"key": b"1"}), lambda: run(store, [COUNT]), store.recompute):
-        with pytest.raises(StoreError, match="closed"):
-            ask()
-
-
-def test_readers_see_whole_batches_only(place: Place) -> None:
-    store = place.open()
-    run(store, [("put", "t", b"%d" % number, b"0") for number in range(50)])
-    is_over = threading.Event()
-    mixed: list[object] = []
-    seen = 0
-
-    def look() -> None:
-        nonlocal seen
-        last = -1
-        while not is_over.is_set():
-            answer = store.read("range", "t", {})
-            values = {int(value) for _, value in msgpack.unpackb(b"".join(answer.pieces))}
-            if len(values) != 1 or min(values) < last or min(values) + 1 < answer.lsn:
-                mixed.append((values, answer.lsn, last))
-            last = min(values)
-            seen += 1
-
-    reader = threading.Thread(target=look)
-    reader.start()
-    for value in range(1, 200):
-        run(store, [("put", "t", b"%d" % number, b"%d" % value) for number in range(50)])
-    is_over.set()
-    reader.join(20)
-    assert not mixed
-    assert seen > 0
-
-
-def test_recomputing_beside_a_writer_gives_what_was_added_up(place: Place) -> None:
-    store = place.open()
-    expected = {0: store.applied()}
-    is_over = threading.Event()
-    found = []
-
-    def look() -> None:
-        while not is_over.is_set():
-            found.append(store.recompute())
-
-    reader = threading.Thread(target=look)
-    reader.start()
-    for number in range(1, 150):
-        run(
-            store,
-            [
-                ("put", "t", b"%d" % (number % 7), b"%d" % number),
-                ("add", "main", quads(f"<urn:s> <urn:p> <urn:{number}>")),
-            ],
-        )
-        expected[number] = store.applied()
-    is_over.set()
-    reader.join(20)
-    assert found
-    assert all(one == expected[one.lsn] for one in found)
 
 
 def test_the_same_history_gives_the_same_bytes_of_effect_in_batches_of_any_size(place: Place, tmp_path: Path) -> None:

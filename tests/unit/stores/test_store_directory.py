@@ -1,0 +1,84 @@
+"""Which directories a store refuses to open, and what it does with what a crash or a disk left in one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from brokerha.model.errors import StoreError
+from tests.contracts.store_contract import A, quads, read, rows, run
+from tests.unit.stores.store_place import Place
+
+
+def test_a_second_process_is_told_who_has_the_store(place: Place) -> None:
+    place.open()
+    with pytest.raises(StoreError, match=f"open in process {os.getpid()}"):
+        place.open()
+
+
+@pytest.mark.parametrize(("cluster", "node"), [("orders", "w2"), ("other", "w1")])
+def test_a_store_of_another_node_or_cluster_is_refused(place: Place, cluster: str, node: str) -> None:
+    place.open().close()
+    with pytest.raises(StoreError, match="belongs to node w1 of cluster orders"):
+        place.open(node=node, cluster=cluster)
+    place.open()
+
+
+def test_the_name_of_a_copy_stays_and_another_copy_has_another(place: Place, tmp_path: Path) -> None:
+    store = place.open()
+    name = store.journal
+    store.close()
+    assert place.open().journal == name
+    other = Place(tmp_path / "other").open()
+    assert other.journal != name
+    other.close()
+
+
+def test_repositories_without_a_record_are_not_deleted(place: Place) -> None:
+    store = place.open()
+    run(store, [("add", "main", quads(A))])
+    store.close()
+    (place.directory / "data/data.mdb").unlink()
+    with pytest.raises(StoreError, match="no record of them"):
+        place.open()
+    assert (place.directory / "repositories/main.0/written").exists()
+
+
+def test_directories_left_over_from_a_crash_are_deleted(place: Place) -> None:
+    place.open().close()
+    (place.directory / "repositories/r.7").mkdir()
+    store = place.open()
+    run(store, [("create-repository", "r")])
+    assert sorted(path.name for path in (place.directory / "repositories").iterdir()) == ["main.0", "r.8"]
+
+
+def test_a_store_whose_file_was_cut_off_is_refused(place: Place) -> None:
+    store = place.open()
+    run(store, [("put", "t", b"%d" % number, bytes(3000)) for number in range(100)])
+    store.close()
+    file = place.directory / "data/data.mdb"
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(StoreError, match="damaged or cut off"):
+        place.open()
+
+
+def test_a_value_that_the_disk_changed_is_an_error(place: Place) -> None:
+    store = place.open()
+    run(store, [("put", "t", b"k", b"precious value")])
+    # The engine is up to date, so that nothing is read when the store opens.
+    run(store, [("put", "t", b"l", b"other"), ("add", "main", quads(A))])
+    store.close()
+    content = (place.directory / "data/data.mdb").read_bytes()
+    changed = content.replace(b"precious value", b"precious valuE")
+    (place.directory / "data/data.mdb").write_bytes(changed)
+    store = place.open()
+    with pytest.raises(StoreError, match="damaged"):
+        read(store, "get", "t", key=b"k")
+    with pytest.raises(StoreError, match="damaged"):
+        rows(store, "t")
+    with pytest.raises(StoreError, match="effects log is damaged at LSN 1"):
+        store.results(1, 1)
+    assert read(store, "get", "t", key=b"l") == b"other"
+    assert store.recompute() != store.applied()
