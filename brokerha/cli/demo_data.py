@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from brokerha.model.errors import InvalidRequest
-from brokerha.stores.sparql_text import check_nquads
+from brokerha.stores.rdf_change import check_nquads
 
 CHARACTERS = 6_000
 """Characters of the built-in data: about 24,000 statements, a few seconds of work for six copies."""

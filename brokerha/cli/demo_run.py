@@ -71,7 +71,7 @@ def demo_config(broker: str, folder: Path) -> ClusterConfig:
     return ClusterConfig(
         name="demo",
         broker=broker,
-        data=str(folder),
+        data=folder,
         masters=tuple(MasterEntry(id=master) for master in MASTERS),
         workers=tuple(
             WorkerEntry(id=f"{master.replace('m', 'w')}{letter}", master=master)

@@ -6,7 +6,6 @@ The only place where a core meets the adapters; programs and the embedded cluste
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.nodes.clock import SystemClock
@@ -19,7 +18,7 @@ from brokerha.transports.kombu_transport import KombuTransport
 
 def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     """Return a master, not started. Raises JournalError and its kinds, ConfigurationError."""
-    journal = LmdbJournal(Path(config.data_directory(node_id)), config.name, node_id)
+    journal = LmdbJournal(config.data_directory(node_id), config.name, node_id)
     incarnation = journal.state().incarnation + 1
     transport = KombuTransport(config.broker_of(node_id), config.name, node_id, incarnation, "master")
     return MasterNode(config.master_config(node_id), config.name, journal, transport, SystemClock())
@@ -27,7 +26,7 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
 
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     """Return a worker, not started. Raises StoreError, ConfigurationError."""
-    store = WorkerStore(Path(config.data_directory(node_id)), cluster=config.name, node=node_id)
+    store = WorkerStore(config.data_directory(node_id), cluster=config.name, node=node_id)
     transport = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
     return WorkerNode(
         config.worker_config(node_id),

@@ -12,7 +12,8 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import is_tx_id
 from brokerha.model.operations import Operation, pack_operations, unpack_operations
 from brokerha.model.requests import LEVELS
-from brokerha.stores.sparql_text import check_nquads, check_update
+from brokerha.stores.rdf_change import check_nquads
+from brokerha.stores.sparql_text import check_update
 
 
 def checked_body(operations: Sequence[Operation] | bytes) -> bytes:

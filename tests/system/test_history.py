@@ -53,7 +53,7 @@ def cluster_config(broker: str, folder: Path) -> ClusterConfig:
     return ClusterConfig(
         name="history",
         broker=broker,
-        data=str(folder),
+        data=folder,
         masters=tuple(MasterEntry(id=m) for m in MASTERS),
         workers=tuple(WorkerEntry(id=f"{m}{letter}", master=m) for m in MASTERS for letter in "ab"),
     )
