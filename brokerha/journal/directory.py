@@ -94,31 +94,37 @@ class Directory:
                 os.truncate(self.data, self._length_bytes)
 
 
-def check_length(path: Path) -> None:
-    """Raise JournalDamaged when the data file is shorter than the last page that its newest state has."""
+def check_file(path: Path) -> None:
+    """Raise JournalDamaged when the data file is shorter than its newest state needs, or its state is not the newest.
+
+    LMDB writes its two meta pages in turn, transaction n into page n mod 2, so that their numbers follow on each other.
+    When they do not, one of them is damaged, and LMDB might quietly take an older state for the newest.
+    """
     if not path.exists() or path.stat().st_size == 0:
         return
     size_bytes = path.stat().st_size
     metas = _read_metas(path)
-    if not metas:
-        raise damaged(path, "no state can be found (both of LMDB's meta pages are bad)")
-    _, last_page, page_bytes = max(metas)
-    needed_bytes = (last_page + 1) * page_bytes
+    if len(metas) < 2:
+        raise damaged(path, "a meta page is not what was written")
+    (even, even_last, page_bytes), (odd, odd_last, _) = metas
+    is_new = even == odd == 0
+    if not is_new and (even % 2, odd % 2, abs(even - odd)) != (0, 1, 1):
+        raise damaged(path, f"the meta pages of transactions {even} and {odd} do not follow on each other")
+    needed_bytes = (1 + (even_last if even > odd else odd_last)) * page_bytes
     if size_bytes < needed_bytes:
         raise damaged(path, f"only {size_bytes} of at least {needed_bytes} bytes are left")
 
 
 def _read_metas(path: Path) -> list[tuple[int, int, int]]:
-    """Return (transaction id, last page, page size) of each good meta page."""
+    """Return (transaction id, last page, page size) of each meta page that has the mark of one."""
     metas = []
     with path.open("rb") as file:
         page_bytes = 0
         for page in (0, 1):
             file.seek(page * page_bytes + _META_OFFSET)
             meta = file.read(_META.size)
-            if len(meta) == _META.size:
-                magic, _, _, last_page, transaction = _META.unpack(meta)
-                page_bytes = struct.unpack_from("=I", meta, _PAGE_SIZE_OFFSET)[0] or os.sysconf("SC_PAGE_SIZE")
-                if magic == _MAGIC:
-                    metas.append((transaction, last_page, page_bytes))
+            if len(meta) == _META.size and _META.unpack(meta)[0] == _MAGIC:
+                _, _, _, last_page, transaction = _META.unpack(meta)
+                page_bytes = struct.unpack_from("=I", meta, _PAGE_SIZE_OFFSET)[0]
+                metas.append((transaction, last_page, page_bytes))
     return metas

@@ -72,30 +72,44 @@ class LmdbHistory:
             try:
                 return self._ids.find(txid, self._database.get_id)
             except BadRow as error:
-                raise self._bad_id(txid) from error
+                raise self._bad_row(error, f"transaction {txid}") from error
 
     def body(self, origin: NodeId, txid: TxId) -> bytes | None:
         """Body of a transaction by origin and id, or None when it is not held. Raises JournalDamaged."""
         with self._lock:
             body = self._recent.body(origin, txid)
-            return self._find_body(origin, txid) if body is None else body
+            if body is not None:
+                return body
+            try:
+                return self._find_body(origin, txid)
+            except BadRow as error:
+                raise self._bad_row(error, f"transaction {txid}") from error
 
     def stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
         """Up to ``limit`` entries of a stream from number ``start`` on; fewer or none where it ends or was trimmed."""
         with self._lock:
-            return self._read_stream(origin, start, limit)
+            try:
+                return self._read_stream(origin, start, limit)
+            except BadRow as error:
+                raise self._bad_row(error, f"entry {start} of {origin}") from error
 
     def ordered(self, first_lsn: Lsn, limit: int) -> list[Ordered]:
         """Up to ``limit`` entries of the synchronised queue from ``first_lsn`` on; none where it was trimmed."""
         with self._lock:
-            return self._read_ordered(first_lsn, limit)
+            try:
+                return self._read_ordered(first_lsn, limit)
+            except BadRow as error:
+                raise self._bad_row(error, f"LSN {first_lsn}") from error
 
     def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
         """Up to ``limit`` results of execution from ``first_lsn`` on; fewer where they are not known yet."""
         with self._lock:
             if first_lsn < self._current.first_lsn:
                 return []
-            found = _gather(self._results_at, first_lsn, self._current.executed_lsn + 1, limit)
+            try:
+                found = _gather(self._results_at, first_lsn, self._current.executed_lsn + 1, limit)
+            except BadRow as error:
+                raise self._bad_row(error, f"the result of LSN {first_lsn}") from error
             return [Result(*result) for result in found]
 
     def first_lsn(self) -> Lsn:
@@ -122,19 +136,13 @@ class LmdbHistory:
     def _forget_row(self) -> None:
         self._row = (0, 0, _NO_ROW)
 
-    def _find_lsn(self, txid: TxId) -> Lsn | None:
-        try:
-            return self._ids.find(txid, self._database.get_id)
-        except BadRow as error:
-            raise self._bad_id(txid) from error
-
-    def _bad_id(self, txid: TxId) -> JournalDamaged:
-        return damaged(self._database.path, f"the LSN of transaction {txid} is not what was written")
+    def _bad_row(self, error: BadRow, what: str) -> JournalDamaged:
+        return damaged(self._database.path, f"an index row of {what} is not what was written ({error})")
 
     def _find_body(self, origin: NodeId, txid: TxId) -> bytes | None:
         place = self._tail.place_of(origin, txid)
         if not place:
-            lsn = self._find_lsn(txid)
+            lsn = self._ids.find(txid, self._database.get_id)
             if lsn is not None and lsn >= self._current.first_lsn:
                 found = self._body_at(self._place_of_lsn(lsn), txid)
                 # The transaction may have been added under another origin; then this body may be a duplicate of it.
@@ -168,10 +176,7 @@ class LmdbHistory:
         first, end, row = self._row
         if not first <= lsn < end:
             (first, _), data = self._added_at(lsn)
-            try:
-                row = read_added_row(data)
-            except BadRow as error:
-                raise damaged(self._database.path, f"the places of LSN {first} are not what was written") from error
+            row = read_added_row(data)
             self._row = (first, first + len(row.places), row)
         if lsn - first >= len(row.places):
             raise damaged(self._database.path, f"LSN {lsn} has no place")
@@ -213,10 +218,7 @@ class LmdbHistory:
     def _number_in(self, found: tuple[bytes, bytes] | None, what: str) -> int:
         if found is None:
             raise damaged(self._database.path, f"{what} is in no record")
-        try:
-            return read_counted_row(found[1])[0]
-        except BadRow as error:
-            raise damaged(self._database.path, f"the index row of {what} is not what was written") from error
+        return read_counted_row(found[1])[0]
 
     def _record(self, number: int) -> Record:
         """Return a record, from memory when it was appended or unpacked lately. Raises JournalDamaged."""

@@ -23,7 +23,7 @@ import lmdb
 
 from brokerha.journal import recovery, trimming
 from brokerha.journal.database import Database, translated
-from brokerha.journal.directory import Directory, check_length, damaged
+from brokerha.journal.directory import Directory, check_file, damaged
 from brokerha.journal.history import LmdbHistory
 from brokerha.journal.limits import (
     CACHE_BYTES,
@@ -70,7 +70,7 @@ class LmdbJournal(LmdbHistory):
         self._forget_from = b""
         self._directory = Directory(directory)
         try:
-            check_length(self._directory.data)
+            check_file(self._directory.data)
             super().__init__(node, Database(self._directory.data, map_size_bytes), cache_bytes)
         except BaseException:
             self._directory.close()
@@ -95,6 +95,12 @@ class LmdbJournal(LmdbHistory):
 
     def _load(self) -> None:
         """Read memory back from the file."""
+        try:
+            self._load_all()
+        except BadRow as error:
+            raise damaged(self._database.path, f"an index row is not what was written ({error})") from error
+
+    def _load_all(self) -> None:
         self._recent.clear()
         self._unpacked.clear()
         self._forget_row()
@@ -156,6 +162,11 @@ class LmdbJournal(LmdbHistory):
             own = number - self._next
             self._tail.spill(number, turn.held[own][1] if own >= 0 else self._record(number))
 
+    def _spill_before(self, end: int) -> None:
+        """Give all bodies without an LSN in records before ``end`` rows in `waiting`, as their neighbours may go."""
+        while (number := self._tail.first_needed(end)) < end:
+            self._tail.spill(number, self._record(number))
+
     def _put_state(self, txn: lmdb.Transaction, next_number: int) -> None:
         needed = self._tail.first_needed(next_number)
         state = State(next_number, needed, self._ids.first_waiting, self._current)
@@ -206,6 +217,8 @@ class LmdbJournal(LmdbHistory):
             try:
                 cut = trimming.plan(txn, tables, min(below, self._ids.first_waiting))
                 if cut.rows:
+                    self._spill_before(cut.rows[-1][1])
+                    self._tail.write(txn, tables.waiting)
                     self._swept_to = trimming.carry_out(txn, tables, self._current, cut, self._swept_to)
             except BadRow as error:
                 raise damaged(path, f"an index row is not what was written ({error})") from error
@@ -255,7 +268,7 @@ class LmdbJournal(LmdbHistory):
 
     def verify(self) -> Iterator[str]:
         """Every problem of the file, each as a sentence; none for a sound journal. Reads the whole log."""
-        return verify(self._database, self._node)
+        return verify(self._database)
 
     def close(self) -> None:
         """Release the directory. Idempotent."""

@@ -153,8 +153,7 @@ def load_tail(database: Database, node: NodeId, first_needed: int) -> Tail:
             if database.get(body_key(origin, txid), database.tables.dropped) is not None:
                 tail.forget(origin, txid)
     # Reading back repeats what is already written: nothing of it is to be written again.
-    tail.waiting_puts.clear()
-    tail.waiting_deletes.clear()
+    tail.forget_rows()
     return tail
 
 

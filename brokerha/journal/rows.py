@@ -98,14 +98,20 @@ def _checksum(seed: int, number: int, version: int, live: int, payload: bytes) -
 
 
 def live_items(row: bytes | memoryview) -> int:
-    """Return how many items a row of `log` brings, without reading the rest of it."""
-    live: int = _HEAD.unpack_from(row)[2]
+    """Return how many items a row of `log` brings, without reading the rest of it. Raises BadRow."""
+    try:
+        live: int = _HEAD.unpack_from(row)[2]
+    except struct.error as error:
+        raise BadRow(str(error)) from None
     return live
 
 
 def number_of(key: bytes | memoryview) -> int:
-    """Return the number in a key of `log` or `waiting`."""
-    number: int = _NUMBER.unpack(key)[0]
+    """Return the number in a key of `log` or `waiting`. Raises BadRow."""
+    try:
+        number: int = _NUMBER.unpack(key)[0]
+    except struct.error as error:
+        raise BadRow(str(error)) from None
     return number
 
 
@@ -115,8 +121,11 @@ def added_key(first_lsn: Lsn, number: int) -> bytes:
 
 
 def read_added_key(key: bytes | memoryview) -> tuple[Lsn, int]:
-    """Return (first LSN, record number)."""
-    first_lsn, number = _PAIR.unpack(key)
+    """Return (first LSN, record number). Raises BadRow."""
+    try:
+        first_lsn, number = _PAIR.unpack(key)
+    except struct.error as error:
+        raise BadRow(str(error)) from None
     return first_lsn, number
 
 
@@ -130,12 +139,6 @@ def read_added_row(row: bytes | memoryview) -> AddedRow:
         message = f"no list of places: {error}"
         raise BadRow(message) from None
     return AddedRow(places, used, dropped)
-
-
-def places_in(row: bytes | memoryview) -> int:
-    """Return how many LSNs a row of `added` covers."""
-    (count,) = struct.unpack_from(">I", row)
-    return int(count)
 
 
 def counted_row(number: int, count: int) -> bytes:
@@ -158,9 +161,9 @@ def stream_key(origin: NodeId, start: int) -> bytes:
 
 
 def read_stream_key(key: bytes | memoryview) -> tuple[NodeId, int]:
-    """Return (origin, start)."""
+    """Return (origin, start). Raises BadRow."""
     data = bytes(key)
-    return data[:-9].decode(), number_of(data[-8:])
+    return _text(data[:-9]), number_of(data[-8:])
 
 
 def body_key(origin: NodeId, txid: TxId) -> bytes:
@@ -174,10 +177,17 @@ def waiting_row(mark: bytes, origin: NodeId, txid: TxId) -> bytes:
 
 
 def read_waiting_row(row: bytes | memoryview) -> tuple[bytes, NodeId, TxId]:
-    """Return (mark, origin, transaction id)."""
+    """Return (mark, origin, transaction id). Raises BadRow."""
     data = bytes(row)
-    origin, _, txid = data[1:].decode().partition("\0")
+    origin, _, txid = _text(data[1:]).partition("\0")
     return data[:1], origin, txid
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadRow(str(error)) from None
 
 
 def id_partition(txid: bytes) -> int:

@@ -4,6 +4,9 @@ The tail is bounded by the windows of the protocol, not by the log. A restart re
 `first_needed` on and from the rows of the table `waiting`, which stand for bodies in older records: one body that waits
 for hours must not make a restart read hours of log.
 
+Trimming relies on that: when the `Added` record that gave some bodies of a record their LSN is gone, the others of that
+record are in `waiting`, and a restart does not look at the record again.
+
     Accepted, BodiesHeld          Appended own               Added
     ------------------->  places, parked  ------>  places, streams  ------>  (place in the row of `added`)
 
@@ -16,6 +19,9 @@ from __future__ import annotations
 from collections import Counter
 from operator import itemgetter
 
+import lmdb
+
+from brokerha.journal.database import Table
 from brokerha.journal.rows import HELD, ITEM_BITS, ITEMS_LIMIT, PARKED, number_key, waiting_row
 from brokerha.model.ids import Entry, NodeId, TxId
 from brokerha.model.invariants import invariant
@@ -149,3 +155,16 @@ class Tail:
                 self.spilled[origin, txid] = places.pop(txid)
                 mark = PARKED if origin == self._node and txid in self.parked else HELD
                 self.waiting_puts.append((number_key(place), waiting_row(mark, origin, txid)))
+
+    def write(self, txn: lmdb.Transaction, waiting: Table) -> None:
+        """Write the rows of `waiting` that have collected."""
+        for key, row in self.waiting_puts:
+            txn.put(key, row, db=waiting)
+        for key in self.waiting_deletes:
+            txn.delete(key, db=waiting)
+        self.forget_rows()
+
+    def forget_rows(self) -> None:
+        """Forget the rows that have collected; they are written already."""
+        self.waiting_puts.clear()
+        self.waiting_deletes.clear()

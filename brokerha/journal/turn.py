@@ -95,14 +95,7 @@ class Turn:
             if rows:
                 with txn.cursor(table) as cursor:
                     cursor.putmulti(rows, append=True)
-        for table, rows in (
-            (tables.stream, self._stream),
-            (tables.dropped, self._dropped),
-            (tables.waiting, self._tail.waiting_puts),
-        ):
+        for table, rows in ((tables.stream, self._stream), (tables.dropped, self._dropped)):
             for key, value in rows:
                 txn.put(key, value, db=table)
-        for key in self._tail.waiting_deletes:
-            txn.delete(key, db=tables.waiting)
-        self._tail.waiting_puts.clear()
-        self._tail.waiting_deletes.clear()
+        self._tail.write(txn, tables.waiting)

@@ -8,20 +8,22 @@ Three passes, none of which changes or repairs anything:
 3. The index rows, and that each points to a record that is there.
 
 A problem is one sentence that names the record or row; the first pass may end the run, because a table whose pages are
-bad cannot be read through LMDB. Use it while no turn is appended (the caller has the journal open, so nobody else can).
+bad cannot be read through LMDB. No turn may be appended meanwhile: use it on a journal that is closed, or one's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from lmdb.verify import VerifyError
 from lmdb.verify import verify as verify_pages
 
 from brokerha.journal.database import Database, Table
-from brokerha.journal.limits import READ_AT_ONCE, UNPACKED_BYTES
+from brokerha.journal.directory import DATA, Directory, check_file
+from brokerha.journal.limits import MAP_SIZE_BYTES, READ_AT_ONCE, UNPACKED_BYTES
 from brokerha.journal.recent import Unpacked
-from brokerha.journal.recovery import State, read_state
+from brokerha.journal.recovery import State, read_identity, read_state
 from brokerha.journal.rows import (
     ID_PREFIXES,
     ITEM_BITS,
@@ -43,18 +45,51 @@ from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
 
 
-def verify(database: Database, node: NodeId) -> Iterator[str]:
-    """Yield every problem of a journal as a sentence; nothing for a sound one."""
+def verify_directory(path: Path) -> Iterator[str]:
+    """Yield every problem of the journal in a directory that no process has open; nothing for a sound one.
+
+    Raises JournalInUse, and JournalError when there is no journal.
+    """
+    if not (path / DATA).exists():
+        raise JournalError(f"there is no journal in {path}")
+    directory = Directory(path)
     try:
-        problems = verify_pages(str(database.path), False)  # type: ignore[no-untyped-call]
-    except VerifyError as error:
-        problems = [str(error)]
-    yield from (f"pages: {problem}" for problem in problems)
-    if problems:
-        return
+        problems = _pages(directory.data)
+        yield from problems
+        if problems:
+            return
+        database = Database(directory.data, MAP_SIZE_BYTES)
+        try:
+            yield from _contents(database)
+        finally:
+            database.close()
+    finally:
+        directory.close()
+
+
+def verify(database: Database) -> Iterator[str]:
+    """Yield every problem of an open journal as a sentence; nothing for a sound one."""
+    problems = _pages(database.path)
+    yield from problems or _contents(database)
+
+
+def _pages(path: Path) -> list[str]:
+    """Return the problems of the file below its tables, without LMDB, which might not survive them."""
     try:
-        state = read_state(database)
-        yield from _LogCheck(database, node, state).problems()
+        check_file(path)
+        return [f"pages: {problem}" for problem in verify_pages(str(path), False)]  # type: ignore[no-untyped-call]
+    except (JournalError, VerifyError) as error:
+        return [str(error)]
+
+
+def _contents(database: Database) -> Iterator[str]:
+    try:
+        identity = read_identity(database)
+        if identity is None:
+            yield f"the journal {database.path} is empty"
+            return
+        database.name(identity["journal"])
+        yield from _LogCheck(database, identity["node"], read_state(database)).problems()
         yield from _rows_without_records(database)
         yield from _bad_ids(database)
     except (JournalError, BadRow) as error:
@@ -80,11 +115,11 @@ class _LogCheck:
             for number, row in rows:
                 start = number + 1
                 try:
-                    record = self._database.unseal(number, row)
+                    yield from self._check(number, self._database.unseal(number, row))
                 except JournalError as error:
                     yield str(error)
-                    continue
-                yield from self._check(number, record)
+                except BadRow as error:
+                    yield f"an index row of record {number}: {error}"
         current = self._state.current
         if self._next_lsn != current.lsn + 1:
             yield f"the log ends with LSN {self._next_lsn - 1}, the current state says {current.lsn}"

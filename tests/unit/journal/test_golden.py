@@ -1,0 +1,129 @@
+"""Format version 1 is pinned: the bytes in golden/format-1.txt are on disks, and must be read for ever.
+
+A line is a name and the row in hexadecimal. When this test fails because a row is written in another way, that is a new
+format version with its own file, and the old one must still be readable.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from brokerha.journal import rows
+from brokerha.journal.current import Current, unpack
+from brokerha.journal.recovery import State
+from brokerha.model.codec import decode_record, encode_record
+from brokerha.model.records import (
+    RECORDS,
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    ClockReserved,
+    Outcomes,
+    PeerJournal,
+    Record,
+    Started,
+)
+
+GOLDEN = Path(__file__).parent / "golden" / "format-1.txt"
+SEED = crc32(b"golden-journal")
+
+EXAMPLES: tuple[tuple[int, Record], ...] = (
+    (0, Started(7)),
+    (0, ClockReserved(1_790_000_000_000_000)),
+    (0, PeerJournal("m2", "0123456789abcdef")),
+    (2, Accepted((("key-1", b"\x00body"), ("key-2", b"")))),
+    (1, BodiesHeld((("m2", "key-3", b"\xff\x00"),))),
+    (2, Appended("m2", 41, ((1_790_000_000_000_000, "key-3"), (1_790_000_000_000_001, "key-4")))),
+    (2, Added(300, ((5, "key-1", "m1"), (6, "key-3", "m2")), {"m1": 17, "m2": 42}, 3)),
+    (2, Outcomes(300, (("applied", "", b"\x91"), ("rejected", "näh", b"")), "ab" * 16, 12)),
+)
+
+CURRENT = Current(
+    incarnation=7,
+    high_water=9,
+    epoch=3,
+    peer_journals={"m2": "x"},
+    counts={"m1": 17, "m2": 43},
+    used={"m1": 17, "m2": 42},
+    trimmed={"m1": 2},
+    lsn=301,
+    first_lsn=5,
+    last=(6, "key-3", "m2"),
+    executed_lsn=301,
+    fingerprint="ab",
+    items=12,
+)
+
+DROPPED = (("m2", "key-1", (9 << 20) + 4),)
+
+
+def written() -> dict[str, bytes]:
+    """Return all rows as this program writes them."""
+    found = {
+        f"log {type(record).__name__}": rows.seal(SEED, number, live, encode_record(record))
+        for number, (live, record) in enumerate(EXAMPLES, 1)
+    }
+    found["added key"] = rows.added_key(300, 7)
+    found["added row"] = rows.AddedRow((4 << 20, (5 << 20) + 1), {"m1": 17, "m2": 42}, DROPPED).pack()
+    found["outcomes key"] = found["log key"] = rows.number_key(300)
+    found["outcomes row"] = found["stream row"] = rows.counted_row(8, 2)
+    found["stream key"] = rows.stream_key("m2", 41)
+    ids = rows.id_rows(rows.id_partition(b"key-1"), {b"key-1": 300})
+    found["ids key"], found["ids row"] = ids[0]
+    found["dropped key"] = rows.body_key("m2", "key-1")
+    found["waiting row"] = rows.waiting_row(rows.PARKED, "m1", "key-1")
+    found["meta state"] = State(9, 8, 250, CURRENT).pack()
+    return found
+
+
+def golden() -> dict[str, bytes]:
+    lines = GOLDEN.read_text(encoding="utf-8").splitlines()
+    return {name: bytes.fromhex(data) for name, _, data in (line.rpartition(" ") for line in lines)}
+
+
+def test_rows_are_written_as_format_1_says() -> None:
+    assert written() == golden()
+
+
+def test_there_is_an_example_of_each_kind_of_record() -> None:
+    assert [type(record) for _, record in EXAMPLES] == list(RECORDS)
+
+
+@pytest.mark.parametrize(("number", "example"), list(enumerate(EXAMPLES, 1)), ids=lambda v: type(v).__name__)
+def test_records_of_format_1_are_read(number: int, example: tuple[int, Record]) -> None:
+    live, record = example
+    row = golden()[f"log {type(record).__name__}"]
+    assert decode_record(rows.unseal(SEED, number, row)) == record
+    assert rows.live_items(row) == live
+
+
+def test_a_row_is_no_other_record_of_no_other_journal() -> None:
+    row = golden()["log Started"]
+    with pytest.raises(rows.BadRow, match="checksum"):
+        rows.unseal(SEED, 2, row)
+    with pytest.raises(rows.BadRow, match="checksum"):
+        rows.unseal(SEED + 1, 1, row)
+    with pytest.raises(rows.BadRow, match="only 3 bytes"):
+        rows.unseal(SEED, 1, row[:3])
+
+
+def test_index_rows_of_format_1_are_read() -> None:
+    found = golden()
+    assert rows.read_added_key(found["added key"]) == (300, 7)
+    assert rows.read_added_row(found["added row"]) == ((4 << 20, (5 << 20) + 1), {"m1": 17, "m2": 42}, DROPPED)
+    assert rows.read_counted_row(found["stream row"]) == (8, 2)
+    assert rows.read_stream_key(found["stream key"]) == ("m2", 41)
+    assert rows.read_id_row(b"key-1", found["ids row"]) == 300
+    assert rows.read_waiting_row(found["waiting row"]) == (rows.PARKED, "m1", "key-1")
+    assert unpack(CURRENT.pack()) == CURRENT
+
+
+def test_keys_sort_as_their_numbers_do() -> None:
+    numbers = [0, 1, 255, 256, 2**32, 2**63]
+    for make in (rows.number_key, lambda n: rows.added_key(n, 3), lambda n: rows.stream_key("m1", n)):
+        keys = [make(number) for number in numbers]
+        assert keys == sorted(keys)

@@ -1,0 +1,161 @@
+"""Random logs, written to LMDB and to memory at once: both must give the same answers after every step.
+
+`MemoryJournal` says in plain lists what a journal does; `LmdbJournal` runs with bounds so small that buffers overflow,
+bodies are spilled and records are read back from the file all the time. A failing run prints the shortest story.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.records import ClockReserved, MasterState, PeerJournal, Record, Started
+from tests.unit.journal.turns import Author, everything
+
+NODES = ("m1", "m2", "m3")
+ENDS = st.booleans()
+COUNTS = st.integers(min_value=1, max_value=6)
+
+
+class JournalMachine(RuleBasedStateMachine):
+    """Each rule adds records to the turn at hand; `commit` appends it to both."""
+
+    @initialize(cache_bytes=st.sampled_from([1, 400, 10_000]), bound=st.sampled_from([1, 5, 50]))
+    def open(self, cache_bytes: int, bound: int) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="journal-"))
+        self.bounds = {"cache_bytes": cache_bytes, "ids_buffered": bound, "tail_records": bound}
+        self.on_disk = LmdbJournal(self.directory, "orders", "m1", **self.bounds)
+        self.in_memory = MemoryJournal("m1", self.on_disk.state().journal)
+        self.author = Author(*NODES)
+        self.turn: list[Record] = []
+        self.unstamped: dict[str, list[str]] = {node: [] for node in NODES}
+        self.txids: list[str] = []
+        self.incarnation = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "directory"):
+            problems = list(self.on_disk.verify())
+            self.on_disk.close()
+            shutil.rmtree(self.directory)
+            assert problems == []
+
+    def _ids(self, count: int, again: int, node: str) -> list[str]:
+        """New ids, and one that another node has already, when it is not held for this node yet."""
+        ids = [f"t{len(self.txids) + n}" for n in range(count)]
+        if again and self.txids:
+            twice = self.txids[again % len(self.txids)]
+            held_here = {txid for _, txid in self.author.streams[node]} | set(self.unstamped[node])
+            # A transaction that has an LSN already is attached to it by the core, unless it came with a peer's stream.
+            if twice not in held_here and (node != "m1" or twice not in self.author.known):
+                ids.append(twice)
+        self.txids += ids
+        self.unstamped[node] += ids
+        return ids
+
+    @rule(count=COUNTS, again=st.integers(min_value=0, max_value=20), ends=ENDS)
+    def accept(self, count: int, again: int, ends: bool) -> None:
+        self._take(ends, self.author.accept(*self._ids(count, again, "m1")))
+
+    @rule(count=COUNTS, again=st.integers(min_value=0, max_value=20), ends=ENDS)
+    def hold(self, count: int, again: int, ends: bool) -> None:
+        mine = self.author.hold("m2", *self._ids(count, again, "m2"))
+        others = self.author.hold("m3", *self._ids(count // 2, 0, "m3"))
+        self._take(ends, type(mine)(mine.items + others.items))
+
+    @rule(count=COUNTS, ends=ENDS)
+    def hold_again(self, count: int, ends: bool) -> None:
+        """A body comes a second time while it has no LSN."""
+        if waiting := self.unstamped["m2"][:count]:
+            self._take(ends, self.author.hold("m2", *waiting))
+
+    @rule(count=COUNTS, node=st.sampled_from(NODES), skip=st.integers(min_value=0, max_value=2), ends=ENDS)
+    def append(self, count: int, node: str, skip: int, ends: bool) -> None:
+        ids = self.unstamped[node][skip : skip + count]
+        if ids:
+            del self.unstamped[node][skip : skip + count]
+            self._take(ends, self.author.append(node, *ids))
+
+    @rule(count=st.integers(min_value=1, max_value=12), ends=ENDS)
+    def add(self, count: int, ends: bool) -> None:
+        self._take(ends, self.author.add(count))
+
+    @rule(count=st.integers(min_value=0, max_value=12), ends=ENDS)
+    def execute(self, count: int, ends: bool) -> None:
+        self._take(ends, self.author.execute(count))
+
+    @rule(peer=st.sampled_from(NODES), high_water=COUNTS, ends=ENDS)
+    def small_records(self, peer: str, high_water: int, ends: bool) -> None:
+        self.incarnation += 1
+        self._take(
+            ends,
+            Started(self.incarnation),
+            ClockReserved(10_000 * self.incarnation + high_water),
+            PeerJournal(peer, f"journal-{self.incarnation}"),
+        )
+
+    def _take(self, ends: bool, *records: Record) -> None:
+        self.turn += records
+        if ends:
+            self.commit()
+
+    @rule()
+    def commit(self) -> None:
+        self.on_disk.append(self.turn)
+        self.in_memory.append(self.turn)
+        self.turn = []
+
+    @precondition(lambda self: not self.turn)
+    @rule(below=st.integers(min_value=0, max_value=60))
+    def trim(self, below: int) -> None:
+        assert self.on_disk.trim(below) == self.in_memory.trim(below)
+
+    @precondition(lambda self: not self.turn)
+    @rule(below=st.integers(min_value=0, max_value=60))
+    def forget_ids(self, below: int) -> None:
+        self.in_memory.forget_ids(below)
+        while self.on_disk.forget_ids(below):
+            pass
+
+    @precondition(lambda self: not self.turn)
+    @rule()
+    def restart(self) -> None:
+        self.on_disk.close()
+        self.on_disk = LmdbJournal(self.directory, "orders", "m1", **self.bounds)
+        self.in_memory = MemoryJournal.from_image(self.in_memory.image())
+
+    @precondition(lambda self: not self.turn)
+    @rule()
+    def verify(self) -> None:
+        assert list(self.on_disk.verify()) == []
+
+    @invariant()
+    def both_say_the_same(self) -> None:
+        if hasattr(self, "on_disk") and not self.turn:
+            assert everything(self.on_disk, self.txids, NODES) == everything(self.in_memory, self.txids, NODES)
+
+    @invariant()
+    def the_state_is_what_the_author_wrote(self) -> None:
+        if hasattr(self, "on_disk") and not self.turn:
+            state: MasterState = self.on_disk.state()
+            assert state.lsn == self.author.lsn
+            assert state.parked == self.unstamped["m1"]
+            for node, entries in self.author.streams.items():
+                if entries:
+                    used = self.author.used[node]
+                    assert state.streams[node] == (used, entries[used:])
+
+
+TestJournalMachine = JournalMachine.TestCase
+TestJournalMachine.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

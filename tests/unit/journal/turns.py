@@ -1,0 +1,105 @@
+"""Makes records that follow on one another, as a master's core would: the author of a log for tests.
+
+author = Author("m1", "m2")
+author.accept("a", "b")       Accepted        parked
+author.stamp("a", "b")        Appended m1     in the own stream
+author.hold("m2", "c")        BodiesHeld
+author.append("m2", "c")      Appended m2
+author.add(3)                 Added           the next three of all streams by timestamp; duplicates are left out
+author.execute(3)             Outcomes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brokerha.model.ids import Entry, Ordered
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
+from brokerha.ports.journal import Journal
+
+
+def body_of(txid: str, origin: str = "m1") -> bytes:
+    """Body that the author gives a transaction."""
+    return f"body of {txid} from {origin}".encode()
+
+
+class Author:
+    """Keeps what is needed to make the next record; the first node is the own one."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.own = nodes[0]
+        self.streams: dict[str, list[Entry]] = {node: [] for node in nodes}
+        self.used: dict[str, int] = dict.fromkeys(nodes, 0)
+        self.lsn = 0
+        self.executed = 0
+        self.clock = 0
+        self.known: dict[str, int] = {}
+
+    def accept(self, *txids: str) -> Accepted:
+        return Accepted(tuple((txid, body_of(txid, self.own)) for txid in txids))
+
+    def hold(self, origin: str, *txids: str) -> BodiesHeld:
+        return BodiesHeld(tuple((origin, txid, body_of(txid, origin)) for txid in txids))
+
+    def stamp(self, *txids: str) -> Appended:
+        return self.append(self.own, *txids)
+
+    def append(self, origin: str, *txids: str) -> Appended:
+        entries = []
+        for txid in txids:
+            self.clock += 10
+            entries.append((self.clock, txid))
+        start = len(self.streams[origin])
+        self.streams[origin] += entries
+        return Appended(origin, start, tuple(entries))
+
+    def add(self, count: int, epoch: int = 1) -> Added:
+        """Use up to ``count`` entries; a transaction that has an LSN already is used up only."""
+        waiting: list[Ordered] = [
+            (timestamp, txid, origin)
+            for origin, entries in self.streams.items()
+            for timestamp, txid in entries[self.used[origin] :]
+        ]
+        first, entries = self.lsn + 1, []
+        for entry in sorted(waiting)[:count]:
+            self.used[entry[2]] += 1
+            if entry[1] not in self.known:
+                self.lsn += 1
+                self.known[entry[1]] = self.lsn
+                entries.append(entry)
+        return Added(first, tuple(entries), {node: used for node, used in self.used.items() if used}, epoch)
+
+    def execute(self, count: int) -> Outcomes:
+        first, count = self.executed + 1, min(count, self.lsn - self.executed)
+        self.executed += count
+        results = tuple(("applied", "", b"effect of %d" % lsn) for lsn in range(first, first + count))
+        return Outcomes(first, results, f"fingerprint-{self.executed}", self.executed)
+
+    def whole(self, *txids: str) -> list[Record]:
+        """One turn that takes own transactions from their acceptance to their results."""
+        return [self.accept(*txids), self.stamp(*txids), self.add(len(txids)), self.execute(len(txids))]
+
+
+def filled(journal: Journal, turns: int, per_turn: int = 1, *, author: Author | None = None) -> Author:
+    """Append turns of own transactions named t1, t2, … and return the author."""
+    author = author or Author("m1", "m2")
+    for _ in range(turns):
+        first = author.lsn + 1
+        journal.append(author.whole(*[f"t{n}" for n in range(first, first + per_turn)]))
+    return author
+
+
+def everything(journal: Journal, txids: Sequence[str], nodes: Sequence[str]) -> dict[str, object]:
+    """All answers of a journal, to compare two of them."""
+    state = journal.state()
+    first = journal.first_lsn()
+    return {
+        "state": state,
+        "first": first,
+        "records": list(journal.records()),
+        "lsns": [journal.lsn_of(txid) for txid in txids],
+        "bodies": {(node, txid): journal.body(node, txid) for node in nodes for txid in txids},
+        "streams": {(node, start): journal.stream(node, start, 7) for node in nodes for start in range(0, 40, 3)},
+        "ordered": {lsn: journal.ordered(lsn, 9) for lsn in range(1, state.lsn + 2, 4)},
+        "results": {lsn: journal.results(lsn, 5) for lsn in range(1, state.lsn + 2, 3)},
+    }
