@@ -43,6 +43,8 @@ class Row:
     frozen: bool = False
     fingerprint_lsn: Lsn = 0
     fingerprint: str = ""
+    known: dict[NodeId, str] = field(default_factory=dict)
+    """Journal names of masters that it has heard of and of whose streams it holds nothing yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,11 @@ class Truth:
             count += mirror.counts.get(origin, 0) > number
         return count
 
+    def durable_lsn(self, node: NodeId) -> Lsn:
+        """Length of the queue that a master holds durably (or held, when its disk was lost afterwards)."""
+        before = self.before_wipe.get(node)
+        return max(self.mirrors[node].lsn, before.lsn if before else 0)
+
     def body_at(self, lsn: Lsn) -> bytes:
         """Body of the transaction at an LSN."""
         _, txid, origin = self.canon[lsn - 1]

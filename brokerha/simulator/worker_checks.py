@@ -25,7 +25,7 @@ class WorkerChecks:
             check(bool(_length(decision)), "S7", "a batch is not empty", node=node)
         if isinstance(decision, ExecuteBatch):
             last = decision.first_lsn + len(decision.items) - 1
-            durable = truth.mirrors[truth.master_of[node]].lsn
+            durable = truth.durable_lsn(truth.master_of[node])
             check(last <= durable, "S7", "never beyond the durable queue", node=node, last=last, durable=durable)
             for lsn, (txid, timestamp, body) in enumerate(decision.items, decision.first_lsn):
                 is_same = (timestamp, txid) == truth.canon[lsn - 1][:2] and body == truth.body_at(lsn)

@@ -38,6 +38,8 @@ RESTART_US = (1_000, 3_000_000)
 """How long a dead process stays away."""
 LOOK_US = 50_000
 """How often the liveness phase looks whether everything has come together."""
+WIPED_US = 5_000_000
+"""Time after healing in which a master that lost its disk has to find out."""
 LIVENESS_STEPS = 40_000
 """Steps after which a cluster that has not come together is called stuck, whatever the virtual clock says."""
 
@@ -165,7 +167,10 @@ class World:
         """S4 and S10: within a bounded time everything that was accepted is everywhere."""
         self.heal()
         if self.options.wipes:
-            self.run_until(self.now_us + 5_000_000, 2_000)
+            self.run_until(self.now_us + WIPED_US)
+            for master in self.masters:
+                if master.is_wiped:
+                    check(bool(master.runner.core.sync.lost), "S3", "who lost its disk knows it", node=master.node)
             return
         came_together = self.run_while(self._is_apart, self.options.liveness_us)
         check(came_together, "S10", "comes together after healing", what=self.what_is_missing())

@@ -72,16 +72,20 @@ class BodyExchange:
         if not stream.waiting:
             stream.ask_at_ms, stream.asked = None, 0
             return None
+        is_origin_heard = peers.is_heard(stream.origin, mono_ms)
         if stream.ask_at_ms is None:
-            stream.ask_at_ms = mono_ms + self._config.fetch_after_ms
+            # From an origin that is not heard no push will come.
+            stream.ask_at_ms = mono_ms + (self._config.fetch_after_ms if is_origin_heard else 0)
         if mono_ms < stream.ask_at_ms:
             return None
         missing = [(stream.origin, txid) for _, txid in stream.waiting if (stream.origin, txid) not in self._loose]
-        holders = [stream.origin] + [
+        holders = [
             node
             for node, peer in peers.peers.items()
             if node != stream.origin and peer.confirmed(stream.origin) > stream.count
         ]
+        holders.sort(key=lambda node: not peers.is_heard(node, mono_ms))
+        holders.insert(0 if is_origin_heard else len(holders), stream.origin)
         holder = holders[stream.asked % len(holders)]
         stream.asked += 1
         stream.ask_at_ms = mono_ms + self._config.retransmit_ms * min(8, stream.asked)

@@ -92,12 +92,12 @@ class SyncCore:
         if verdict == REFUSED:
             return
         if verdict == RESTARTED:
-            self.posting.is_dirty = True
+            self.peers.tell_all()
         self.peers.peers[sender].heard_ms = now.mono_ms
+        self._check_own_state(post.row)
         for row in post.relayed:
-            if row.node != self.node:
-                self.peers.learn(row)
-        self._check_own_state(post)
+            if row.node != self.node and self.peers.learn(row) != REFUSED:
+                self._check_own_state(row)
         for origin, start, entries in post.streams:
             stream = self.streams.get(origin)
             if stream is None or origin == self.node:
@@ -119,13 +119,16 @@ class SyncCore:
             return
         self._answers.extend(Outgoing(sender, bodies) for bodies in self.bodies.answer(fetch.wanted))
 
-    def _check_own_state(self, post: Post) -> None:
-        """Notice that the own disk was emptied: somebody holds more of the own stream than the journal here (R15)."""
-        held = post.row.have.get(self.node, 0)
+    def _check_own_state(self, row: Row) -> None:
+        """Notice that the own disk was emptied: somebody remembers more of this node than the journal here (R15)."""
+        held = row.have.get(self.node, 0)
+        known = row.known.get(self.node, self.posting.journal)
         if held > self.own.count:
             self.lost = (
-                f"master {post.row.node} knows {held} transactions of {self.node}, the journal here holds {self.own.count}"
+                f"master {row.node} knows {held} transactions of {self.node}, the journal here holds {self.own.count}"
             )
+        elif known != self.posting.journal:
+            self.lost = f"master {row.node} knows {self.node} with another journal: the one here is not its own"
 
     # ---- one round
 
@@ -174,17 +177,31 @@ class SyncCore:
 
     def _hold(self, stream: Stream, entries: Sequence[Entry], result: RoundResult) -> None:
         first = stream.hold(entries)
-        self.posting.is_dirty = True
+        self.peers.tell_all()
         result.records.append(Appended(stream.origin, first, tuple(entries)))
         self.incoming.merge((*entry, stream.origin, number) for number, entry in enumerate(entries, first))
 
     def _stamp(self, result: RoundResult, now: Instant) -> list[TxId]:
         """Give parked transactions timestamps, at most the window ahead of what is added (R2)."""
+        if not self._is_known():
+            return []
         room = self.config.queue_window - (self.own.count - self.own.used)
         stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
         if stamped:
             self._hold(self.own, [(self.clock.tick(now.wall_us), txid) for txid in stamped], result)
         return stamped
+
+    def _is_known(self) -> bool:
+        """Whether everybody knows this journal as the one of this node; what was stamped once needs no proof.
+
+        A node that came back with an empty disk looks like a new one to a master that never heard of it before. If it
+        stamped anything there, what it promised and stamped elsewhere before would be broken. Nothing is lost by waiting:
+        nothing can be added either before everybody was heard.
+        """
+        if self.own.count:
+            return True
+        rows = [peer.row for peer in self.peers.peers.values()]
+        return all(row is not None and row.known.get(self.node) == self.posting.journal for row in rows)
 
     def _add(self, result: RoundResult, now: Instant) -> None:
         """ADD: the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
@@ -254,6 +271,7 @@ class SyncCore:
             recovered=0,
             lsn=self.lsn,
             heard=self.peers.heard(now.mono_ms),
+            known={node: name for node, name in self.peers.journals.items() if not self.streams[node].count},
         )
 
     def is_busy(self) -> bool:

@@ -40,6 +40,10 @@ class Peer:
     heard_ms: int = NEVER
     posted_ms: int = NEVER
     """When it was last posted to."""
+    is_post_due: bool = True
+    """Whether something changed that it waits for."""
+    has_more: bool = False
+    """Whether the last post to it was filled to the window, so that more may follow."""
     sent: dict[NodeId, int] = field(default_factory=dict)
     """How much of each stream was sent to it."""
     stuck: dict[NodeId, tuple[int, int]] = field(default_factory=dict)
@@ -92,10 +96,13 @@ class PeerTable:
             if row.number <= known.number:
                 return OLD
             peer.row = row
+            if row.have != known.have:
+                self.pass_on(row.node)
             return NEWER
         peer.sent = dict(row.have)
         peer.stuck = {}
         peer.row = row
+        self.pass_on(row.node)
         return RESTARTED
 
     def _refusal(self, row: Row, peer: Peer | None) -> str:
@@ -118,6 +125,17 @@ class PeerTable:
             self.impostors[row.node] = row.journal
             return False
         return True
+
+    def tell_all(self) -> None:
+        """Something changed here that all others wait for."""
+        for peer in self.peers.values():
+            peer.is_post_due = True
+
+    def pass_on(self, node: NodeId) -> None:
+        """A member confirmed more: whoever does not hear it gets its row from here."""
+        for peer in self.peers.values():
+            if peer.node != node and peer.row is not None and node not in peer.row.heard:
+                peer.is_post_due = True
 
     def qualify(self, streams: dict[NodeId, Stream]) -> None:
         """Let promises count whose streams are held here as far as they cover (R4)."""

@@ -6,7 +6,8 @@ own row and, of each stream, what the peer has not confirmed and was not sent ju
 never the length of a queue.
 
 Entries of other origins are relayed at once to a peer that does not hear the origin, together with the origin's row; and
-to a peer that hears it but stays behind, after a delay. So one broken link of three costs nothing but a hop.
+to a peer that hears it but stays behind, after a delay. A row that confirms more is passed on at once as well; passing on one that
+does not would go round in circles where several links are cut. So one broken link of three costs nothing but a hop.
 """
 
 from __future__ import annotations
@@ -32,8 +33,6 @@ class Posting:
     def __init__(self, config: SyncConfig, journal: str, incarnation: int, history: History) -> None:
         self.journal = journal
         self.number = 0
-        self.is_dirty = True
-        """Whether something changed that the others wait for."""
         self._config = config
         self._incarnation = incarnation
         self._history = history
@@ -44,29 +43,31 @@ class Posting:
 
     def due_ms(self, core: SyncCore) -> int:
         """When the next post is due if nothing happens before."""
-        last = min(peer.posted_ms for peer in core.peers.peers.values())
-        return last + (self._config.post_gap_ms if self.is_dirty else self.interval_ms(core))
+        gap, interval = self._config.post_gap_ms, self.interval_ms(core)
+        return min(
+            peer.posted_ms + (gap if peer.is_post_due or peer.has_more else interval)
+            for peer in core.peers.peers.values()
+        )
 
     def posts(self, core: SyncCore, now: Instant) -> list[Outgoing]:
         """The posts of this round; one row for all of them."""
         outgoing = []
         row: Row | None = None
         interval = self.interval_ms(core)
-        is_held_back = False
         for peer in core.peers.peers.values():
             since = now.mono_ms - peer.posted_ms
             if since < self._config.post_gap_ms:
-                is_held_back = True
                 continue
             streams = self._listings(core, peer, now)
-            if not (self.is_dirty or streams or since >= interval):
+            peer.has_more = any(len(entries) == self._config.post_window for _, _, entries in streams)
+            if not (peer.is_post_due or streams or since >= interval):
                 continue
             if row is None:
                 self.number += 1
                 row = core.row(self.number, now)
             peer.posted_ms = now.mono_ms
+            peer.is_post_due = False
             outgoing.append(Outgoing(peer.node, Post(row, self._relayed(core, peer), tuple(streams))))
-        self.is_dirty = self.is_dirty and is_held_back
         return outgoing
 
     def _relayed(self, core: SyncCore, peer: Peer) -> tuple[Row, ...]:
