@@ -16,7 +16,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Self
 
 from brokerha.client import Client
 from brokerha.http import HttpServer, create_app
@@ -74,7 +74,7 @@ class EmbeddedCluster:
         for node_id in [*self.masters, *self.workers]:
             self.stop_node(node_id)
 
-    def __enter__(self) -> EmbeddedCluster:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

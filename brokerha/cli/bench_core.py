@@ -17,11 +17,11 @@ from pathlib import Path
 
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Bodies, Outgoing, Post
 from brokerha.model.records import Started
 from brokerha.model.requests import Submit
-from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 

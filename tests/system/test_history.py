@@ -26,10 +26,8 @@ def releases() -> list[tuple[str, list[str]]]:
     """(name, sorted lines) of every release, oldest first."""
     if not DATA.is_dir():
         pytest.skip("the schema.org history is not beside this checkout")
-    found = []
-    for path in sorted(DATA.glob("*.nt.xz"), key=lambda p: float(p.name.removesuffix(".nt.xz"))):
-        found.append((path.name.removesuffix(".nt.xz"), lzma.open(path, "rt", encoding="utf-8").read().splitlines()))
-    return found
+    names = sorted((path.name.removesuffix(".nt.xz") for path in DATA.glob("*.nt.xz")), key=float)
+    return [(name, lzma.decompress((DATA / f"{name}.nt.xz").read_bytes()).decode().splitlines()) for name in names]
 
 
 def changes(before: set[str], after: set[str], chance: random.Random) -> Iterator[list[Operation]]:
@@ -86,7 +84,7 @@ def replay(broker: str, folder: Path, covered: Callable[[str], None]) -> None:
             assert b"".join(sorted(body.splitlines(keepends=True))) == expected, worker.node_id
         fingerprints = {worker.store.applied().fingerprint for worker in cluster.workers.values()}
         assert len(fingerprints) == 1
-    covered(f"schema.org history over {broker.split(':')[0]}: {transactions} transactions, 6 copies equal the last release")
+    covered(f"schema.org history over {broker.partition(':')[0]}: {transactions} transactions, 6 copies equal the last release")
 
 
 def test_history_embedded(tmp_path: Path, covered: Callable[[str], None]) -> None:

@@ -1,0 +1,106 @@
+"""Writers that never give up and keep books: what was acknowledged, under which key, through which door.
+
+Each writer has one door (HTTP, AMQP, or the Python client's pipeline), writes a new key each time, and now and then adds one to
+a counter of its own by an update that reads what it changes: were any of those applied twice, or not at all, the counter would tell.
+A write that was not answered is sent again with the same idempotency key until it is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import brokerha
+from brokerha import errors
+
+COUNT = (
+    "DELETE { <urn:counter:%(name)s> <urn:value> ?old } INSERT { <urn:counter:%(name)s> <urn:value> ?new } "
+    "WHERE { <urn:counter:%(name)s> <urn:value> ?old BIND(?old + 1 AS ?new) }"
+)
+GIVE_UP_S = 240.0
+
+
+class Writer:
+    """One thread with one client."""
+
+    def __init__(self, name: str, connect: Callable[[], Any], is_pipeline: bool = False) -> None:
+        self.name = name
+        self.acknowledged: dict[bytes, bytes] = {}
+        self.counted = 0
+        self.resent = 0
+        self.fault: BaseException | None = None
+        self._connect = connect
+        self._is_pipeline = is_pipeline
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"writer {name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def finish(self, timeout_s: float) -> None:
+        """Begin no new write; wait until everything under way is acknowledged."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), f"writer {self.name} still waits for an answer"
+        if self.fault is not None:
+            raise self.fault
+
+    def _run(self) -> None:
+        try:
+            with self._connect() as db:
+                self._insist(lambda key: db.update("main", f"INSERT DATA {{ <urn:counter:{self.name}> <urn:value> 0 }}", key=key, timeout=5), "first")
+                number = 0
+                while not self._stop.is_set():
+                    number += 1
+                    if number % 10 == 0:
+                        self._insist(lambda key: db.update("main", COUNT % {"name": self.name}, key=key, timeout=5), f"count-{number}")
+                        self.counted += 1
+                    elif self._is_pipeline:
+                        self._write_many(db, number)
+                    else:
+                        item = f"{self.name}-{number}".encode()
+                        self._insist(lambda key, item=item: db.put("books", item, item * 3, key=key, timeout=5), f"put-{number}")
+                        self.acknowledged[item] = item * 3
+        except BaseException as fault:  # noqa: BLE001  (told by finish)
+            self.fault = fault
+
+    def _write_many(self, db: Any, number: int) -> None:
+        """Twenty writes at once; those without an answer are sent again, each under its key."""
+        items = {f"{self.name}-{number}-{n}": f"{self.name}-{number}-{n}".encode() for n in range(20)}
+        deadline = time.monotonic() + GIVE_UP_S
+        while items:
+            assert time.monotonic() < deadline, f"writer {self.name} got no answer for {GIVE_UP_S} s"
+            with db.pipeline(window=20) as pipeline:
+                futures = {key: pipeline.put("books", item, item * 3, key=f"{self.name}.{key}", timeout=5) for key, item in items.items()}
+            for key, future in futures.items():
+                try:
+                    future.result(30)
+                except (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable):
+                    self.resent += 1
+                else:
+                    item = items.pop(key)
+                    self.acknowledged[item] = item * 3
+
+    def _insist(self, write: Callable[[str], Any], name: str) -> None:
+        deadline = time.monotonic() + GIVE_UP_S
+        while True:
+            assert time.monotonic() < deadline, f"writer {self.name} got no answer for {GIVE_UP_S} s"
+            try:
+                write(f"{self.name}.{name}")
+            except (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable):
+                self.resent += 1
+                time.sleep(0.05)
+            else:
+                return
+
+
+def doors(broker: str, urls: list[str]) -> list[Writer]:
+    """One writer for each door, and one that may use every master."""
+    writers = [Writer(f"http{n}", lambda url=url: brokerha.connect(url)) for n, url in enumerate(urls, 1)]
+    writers.append(Writer("amqp", lambda: brokerha.connect(broker)))
+    writers.append(Writer("pipe", lambda: brokerha.connect(broker), is_pipeline=True))
+    writers.append(Writer("anymaster", lambda: brokerha.connect(",".join(urls))))
+    return writers
