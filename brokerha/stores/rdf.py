@@ -5,22 +5,54 @@ Writing thread (one):
     repository.commit(change.removed, change.added, lsn)                          one atomic write
 
 `change_of` never leaves a trace in the engine: an operation with WHERE or graph management is evaluated inside an engine
-transaction that first applies `pending` and at the end aborts. So there is no tentative state, nothing to undo
-after a crash, and nothing that a reader could see too early.
+transaction that first applies `pending` and at the end aborts (`sparql_update.py`). So there is no tentative state,
+nothing to undo after a crash, and nothing that a reader could see too early.
 
 Reading threads (any number): `query`, `statements`, `size`, `contexts`, `lines`. Each sees the state of one commit.
+
+The position is a quad in a reserved graph of the same store, so that it moves with the data or not at all:
+
+    <urn:brokerha:system> <urn:brokerha:position> "4711"^^xsd:integer <urn:brokerha:system>
+
+A commit that only adds puts a further such quad beside the old ones, because that is the engine's fastest atomic write;
+the highest counts, and the old ones go with the next commit that removes, or when there are too many.
+No reader ever sees that graph. Empty graphs do not exist: the engine would keep them, so they are removed.
+
+In memory the engine's order of evaluation depends on the history of the store, on disk it does not: only there is an
+update that picks some of its solutions (LIMIT without ORDER BY, SAMPLE) or numbers them (RAND, UUID) the same everywhere.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
+from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad, Store
+
+from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Operation
-from brokerha.stores.rdf_change import PendingQuads, QuadChange
+from brokerha.stores import rdf_query
+from brokerha.stores.rdf_change import (
+    AS_BLANK_FUNCTIONS,
+    PendingQuads,
+    QuadChange,
+    change_text,
+    parse_lines,
+)
+from brokerha.stores.rdf_query import RESULT_LIMIT_BYTES, Answer
+from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph
+from brokerha.stores.rdf_view import QuadView
+from brokerha.stores.sparql_template import read_plain_data
+from brokerha.stores.sparql_tokens import RESERVED
+from brokerha.stores.sparql_update import UpdateRun
 
-RESULT_LIMIT_BYTES = 64 * 1024 * 1024
+_POSITION: Final = NamedNode(f"{RESERVED}position")
+_POSITIONS_LIMIT: Final = 64
+"""Most old positions that wait for their removal."""
+_SIZE_TRIES: Final = 5
 
 
 class RdfRepository:
@@ -33,19 +65,43 @@ class RdfRepository:
         union_default_graph: bool = False,
         result_limit_bytes: int = RESULT_LIMIT_BYTES,
     ) -> None:
-        raise NotImplementedError
+        self._directory = directory
+        self._union = union_default_graph
+        self._result_limit_bytes = result_limit_bytes
+        self._store: Store | None = _open(directory)
+        # Held while a commit is written, and while a reader opens several iterators that must be of one commit. Never
+        # while a query is evaluated: that may take long.
+        self._gate = threading.Lock()
+        self._positions = self._read_positions()
+        self._graphs = dict.fromkeys(self._read_graphs())
 
     @property
     def position(self) -> Lsn:
         """LSN of the last commit; 0 for a new repository. Moves in the same atomic write as the data."""
-        raise NotImplementedError
+        positions = self._positions
+        return positions[-1] if positions else 0
 
     def commit(self, removed: Iterable[str], added: Iterable[str], lsn: Lsn) -> None:
         """Remove and add these lines and set the position, all or nothing. Doing it twice is the same as once.
 
-        Raises StoreError; then nothing was changed. Not durable before `flush`.
+        A commit below the position is in the store already and is left out. Raises StoreError; then nothing was changed.
+        Not durable before `flush`.
         """
-        raise NotImplementedError
+        if lsn < self.position:
+            return
+        store = self._engine()
+        going, coming = parse_lines(removed), parse_lines(added)
+        # Before the write: a query that sees the quads must know the graph. One known too early has nothing to show.
+        self._graphs.update(dict.fromkeys(_named_graphs(coming)))
+        with self._gate:
+            try:
+                self._write(store, going, coming, lsn)
+            except OSError as error:
+                raise StoreError(f"the repository in {self._directory} cannot be written: {error}") from error
+            for graph in _named_graphs(going):
+                if next(store.quads_for_pattern(None, None, None, graph), None) is None:
+                    store.remove_graph(graph)
+                    self._graphs.pop(graph, None)
 
     def needs_engine(self, operation: Operation) -> bool:
         """Whether its evaluation reads more than the membership of single quads.
@@ -53,7 +109,7 @@ class RdfRepository:
         It is then wise to commit earlier transactions first, because all of `pending` is put under it at each evaluation;
         the result is the same either way.
         """
-        raise NotImplementedError
+        return operation[0] == "update" and read_plain_data(operation[2]) is None
 
     def change_of(
         self, operation: Operation, txid: TxId, timestamp: Timestamp, number: int, pending: PendingQuads
@@ -63,7 +119,7 @@ class RdfRepository:
         The result depends only on that state and (operation, txid, timestamp, number). `number` is the place of the
         operation in its transaction. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
         """
-        raise NotImplementedError
+        return self.change_of_all([(number, operation)], txid, timestamp, pending)
 
     def change_of_all(
         self, operations: Sequence[tuple[int, Operation]], txid: TxId, timestamp: Timestamp, pending: PendingQuads
@@ -73,7 +129,13 @@ class RdfRepository:
         Same result as `change_of` one after the other with a growing `pending`, but linear in their number where many
         need the engine. Each comes with its number in the transaction. Raises Rejected, StoreError.
         """
-        raise NotImplementedError
+        store = self._engine()
+        view = QuadView(store, pending)
+        run = UpdateRun(store, view)
+        for number, operation in operations:
+            run.add(operation, txid, timestamp, number)
+        run.finish()
+        return view.change()
 
     def query(
         self,
@@ -82,13 +144,16 @@ class RdfRepository:
         default_graphs: Sequence[str] = (),
         named_graphs: Sequence[str] = (),
         may_go_on: Callable[[], bool] = lambda: True,
-    ) -> tuple[str, Iterator[bytes]]:
-        """Content type, and the result in pieces of at most 1 MiB; take them in the thread that called.
+    ) -> Answer:
+        """Content type, and the result in pieces of at most 1 MiB.
 
-        `accept` is an Accept header (None or empty: anything). Graphs given here replace the FROM clauses of the text.
-        Raises InvalidRequest, NotAcceptable, TooLarge (also while pieces are taken), TimedOut when `may_go_on` says no.
+        `accept` is an Accept header (None or empty: anything). Graphs given here, as IRIs, replace the FROM clauses of the
+        text. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut when `may_go_on` says no, StoreError.
         """
-        raise NotImplementedError
+        dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=self._union)
+        return rdf_query.query(
+            self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes
+        )
 
     def statements(
         self,
@@ -98,29 +163,100 @@ class RdfRepository:
         contexts: Sequence[str] = (),
         accept: str | None = None,
         may_go_on: Callable[[], bool] = lambda: True,
-    ) -> tuple[str, Iterator[bytes]]:
+    ) -> Answer:
         """Quads that match, in an RDF format; terms in N-Triples syntax, context ``null`` is the default graph.
 
-        No contexts: all graphs. Raises as `query` does.
+        No contexts: all graphs. N-Quads and N-Triples are produced while they are taken, by the thread that called, and
+        have no limit. Raises as `query` does.
         """
-        raise NotImplementedError
+        pattern = rdf_query.Pattern.read(subj, pred, obj, contexts)
+        with self._gate:
+            quads = rdf_query.matching(self._engine(), pattern)
+        return rdf_query.statements(quads, accept, may_go_on, self._result_limit_bytes)
 
     def size(self, contexts: Sequence[str] = ()) -> int:
         """Number of quads, in all graphs or in these (N-Triples terms or ``null``)."""
-        raise NotImplementedError
+        store = self._engine()
+        if contexts:
+            pattern = rdf_query.Pattern.read(None, None, None, contexts)
+            with self._gate:
+                quads = rdf_query.matching(store, pattern)
+            return sum(1 for _ in quads)
+        for _ in range(_SIZE_TRIES):
+            positions = self._positions
+            held = len(store)
+            if positions is self._positions:
+                return held - len(positions)
+        with self._gate:
+            return len(store) - len(self._positions)
 
     def contexts(self) -> list[str]:
         """Names of the graphs that hold quads, as N-Triples terms, sorted; without the default graph."""
-        raise NotImplementedError
+        return sorted(map(str, list(self._graphs)))
 
     def lines(self) -> Iterator[str]:
         """All quads as canonical lines without the final dot, in no particular order, of one commit."""
-        raise NotImplementedError
+        quads = self._engine().quads_for_pattern(None, None, None, None)
+        own = str(SYSTEM_GRAPH)
+        # No data has a subject of brokerha's own.
+        return (line for line in map(str, quads) if not line.startswith(own))
 
     def flush(self) -> None:
         """Make all commits so far durable (fsync)."""
-        raise NotImplementedError
+        try:
+            self._engine().flush()
+        except OSError as error:
+            raise StoreError(f"the repository in {self._directory} cannot be written: {error}") from error
 
     def close(self) -> None:
         """Release the files; later calls raise StoreError. Idempotent."""
-        raise NotImplementedError
+        self._store = None
+
+    def _engine(self) -> Store:
+        if self._store is None:
+            raise StoreError(f"the repository in {self._directory} is closed")
+        return self._store
+
+    def _write(self, store: Store, going: list[Quad], coming: list[Quad], lsn: Lsn) -> None:
+        old = [lsn_before for lsn_before in self._positions if lsn_before != lsn]
+        if not going and len(old) < _POSITIONS_LIMIT:
+            store.extend([*coming, _position_quad(lsn)])
+            self._positions = (*old, lsn)
+            return
+        text = change_text([*going, *map(_position_quad, old)], [*coming, _position_quad(lsn)])
+        store.update(text, custom_functions=AS_BLANK_FUNCTIONS)
+        self._positions = (lsn,)
+
+    def _read_positions(self) -> tuple[Lsn, ...]:
+        quads = self._engine().quads_for_pattern(SYSTEM_GRAPH, _POSITION, None, SYSTEM_GRAPH)
+        return tuple(sorted(int(quad.object.value) for quad in quads if isinstance(quad.object, Literal)))
+
+    def _read_graphs(self) -> list[Graph]:
+        """The graphs that hold quads; what a crash left empty is removed."""
+        store = self._engine()
+        graphs: list[Graph] = []
+        for graph in list(store.named_graphs()):
+            if next(store.quads_for_pattern(None, None, None, graph), None) is None:
+                store.remove_graph(graph)
+            elif graph != SYSTEM_GRAPH:
+                graphs.append(graph)
+        return graphs
+
+
+def _open(directory: Path | None) -> Store:
+    if directory is None:
+        return Store()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return Store(str(directory))
+    except OSError as error:
+        problem = f"the repository in {directory} cannot be opened; is it open in another process? {error}"
+        raise StoreError(problem) from error
+
+
+def _position_quad(lsn: Lsn) -> Quad:
+    return Quad(SYSTEM_GRAPH, _POSITION, Literal(lsn), SYSTEM_GRAPH)
+
+
+def _named_graphs(quads: list[Quad]) -> set[Graph]:
+    return {quad.graph_name for quad in quads if not isinstance(quad.graph_name, DefaultGraph)}

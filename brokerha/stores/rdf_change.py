@@ -23,13 +23,11 @@ from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat, Stor
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.invariants import invariant
+from brokerha.stores.rdf_terms import Function, Term
 from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
 
-SYSTEM_GRAPH: Final = NamedNode(f"{RESERVED}system")
 _BLANK: Final = f"{RESERVED}blank:"
 _AS_BLANK: Final = NamedNode(f"{RESERVED}as-blank")
-
-Term = NamedNode | BlankNode | object
 
 
 class QuadChange(NamedTuple):
@@ -196,7 +194,7 @@ def _as_blank(term: Term) -> Term:
     return term
 
 
-AS_BLANK_FUNCTIONS: Final = {_AS_BLANK: _as_blank}
+AS_BLANK_FUNCTIONS: Final[dict[NamedNode, Function]] = {_AS_BLANK: _as_blank}
 
 
 def _first_line(error: Exception) -> str:

@@ -1,15 +1,9 @@
-"""SPARQL requests as text: the operations of an update, the kind of a query, and what brokerha refuses in both.
-
-Refused, wherever it stands and however it is written (comments and strings do not count):
-
-    LOAD, SERVICE            they fetch over the network in the middle of a transaction: each site would see something else
-    IRIs urn:brokerha:...    brokerha's own: the position of a repository, functions, labels on their way
-    variables ?brokerha_...  brokerha's own
+"""SPARQL requests as text: the operations of an update, and the kind of a query.
 
 The syntax is judged by the engine itself, which parses a request in whole before it starts to evaluate: behind an
 operation that fails on an empty store, a request is parsed and nothing of it is run. What is read here (where an
 operation begins, its templates, its WHERE) is read more strictly than that, never more laxly, so a request is either
-understood or refused.
+understood or refused. What is refused in any request: `sparql_refusals.py`.
 
     PREFIX x: <urn:x>  INSERT DATA { x:a x:b 1 } ;  DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }
     |-- prologue ---|  |---- insert data -----|     |---------------- modify -----------|
@@ -26,14 +20,13 @@ from typing import Any, Final
 from pyoxigraph import Store
 
 from brokerha.model.errors import InvalidRequest
+from brokerha.stores.sparql_refusals import refuse
 from brokerha.stores.sparql_tokens import (
     IRI,
     MESSAGE_LIMIT,
     PREFIXED,
-    RESERVED,
     STRING,
     VARIABLE,
-    WORD,
     Tokens,
     malformed,
     tokenize,
@@ -43,9 +36,6 @@ Span = tuple[int, int]
 """First token, and the token after the last."""
 
 GRAPH_WORDS: Final = frozenset({"CLEAR", "DROP", "CREATE", "ADD", "MOVE", "COPY"})
-FRESH_FUNCTIONS: Final = frozenset({"NOW", "RAND", "UUID", "STRUUID", "BNODE"})
-"""Functions that give something else at each call or on each site."""
-_TOUCHING: Final = re.compile("(?:NOW|RAND|UUID|BNODE)$")
 _QUERY_WORDS: Final = frozenset({"SELECT", "ASK", "CONSTRUCT", "DESCRIBE"})
 _CACHED_QUERY_CHARS: Final = 4096
 
@@ -100,7 +90,7 @@ class QueryFacts:
 def read_update(text: str) -> Request:
     """Understand an update request. Raises InvalidRequest."""
     tokens = tokenize(text)
-    _refuse(tokens)
+    refuse(tokens)
     request = _Reader(tokens).request()
     _check_syntax(request)
     return request
@@ -169,7 +159,7 @@ def _read_short_query(text: str) -> QueryFacts:
 
 def _read_query(text: str) -> QueryFacts:
     tokens = tokenize(text)
-    _refuse(tokens)
+    refuse(tokens)
     first = _prologue_end(tokens, 0)
     kind = tokens.word_of(first)
     if kind not in _QUERY_WORDS:
@@ -182,49 +172,6 @@ def _read_query(text: str) -> QueryFacts:
         elif word == "FROM":
             has_dataset = True
     return QueryFacts(kind, any_graph, has_dataset)
-
-
-def _refuse(tokens: Tokens) -> None:
-    """Raise InvalidRequest for what is never allowed, and where the engine could see keywords that we do not."""
-    kinds, text = tokens.kinds, tokens.text
-    prefixes: dict[str, str] = {}
-    for index, kind in enumerate(kinds):
-        if kind == WORD:
-            _refuse_word(tokens, index)
-        elif kind == IRI:
-            iri = tokens.iri_of(index)
-            if iri.startswith(RESERVED):
-                raise tokens.malformed(index, f"IRIs that begin with {RESERVED} are brokerha's own")
-            if RESERVED.startswith(iri) and tokens.word_of(index - 2) == "PREFIX":
-                prefixes[tokens.text_of(index - 1)] = iri
-        elif kind == PREFIXED:
-            _refuse_prefixed(tokens, index, prefixes)
-        elif kind == VARIABLE and text.startswith("brokerha_", tokens.starts[index] + 1):
-            raise tokens.malformed(index, "variables that begin with brokerha_ are brokerha's own")
-
-
-def _refuse_word(tokens: Tokens, index: int) -> None:
-    word = tokens.word_of(index)
-    if "SERVICE" in word or "LOAD" in word:
-        name = "SERVICE" if "SERVICE" in word else "LOAD"
-        raise _refused(tokens, index, name)
-    if word not in FRESH_FUNCTIONS and _TOUCHING.search(word) and tokens.text_of(index + 1) == "(":
-        raise tokens.malformed(index, f"put a space before the name of the function in {word}")
-
-
-def _refuse_prefixed(tokens: Tokens, index: int, prefixes: dict[str, str]) -> None:
-    prefix, _, local = tokens.text_of(index).partition(":")
-    # The engine takes SERVICE:x { for the keyword and the name :x.
-    if "SERVICE" in prefix.upper() and tokens.text_of(index + 1) == "{":
-        raise _refused(tokens, index, "SERVICE")
-    start = prefixes.get(f"{prefix}:")
-    if start is not None and (start + local.replace("\\", "")).startswith(RESERVED):
-        raise tokens.malformed(index, f"IRIs that begin with {RESERVED} are brokerha's own")
-
-
-def _refused(tokens: Tokens, index: int, name: str) -> InvalidRequest:
-    problem = f"{name} is refused: it fetches over the network, and each site would see something else"
-    return tokens.malformed(index, f"{problem}; fetch the data first and send it")
 
 
 def _prologue_end(tokens: Tokens, index: int) -> int:

@@ -19,21 +19,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, RdfFormat, Triple, parse
+from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat, Triple, parse
 
+from brokerha.model.invariants import invariant
 from brokerha.stores.rdf_change import canonical
+from brokerha.stores.rdf_terms import Graph, Term
 from brokerha.stores.sparql_request import Part, Request, Span
 from brokerha.stores.sparql_tokens import RESERVED, VARIABLE, Tokens
-
-Term = NamedNode | BlankNode | Literal | Triple
-Graph = NamedNode | BlankNode | DefaultGraph
 
 _VARIABLE: Final = f"{RESERVED}variable:"
 _NOTHING: Final = NamedNode(f"{RESERVED}nothing")
 _IRI = r"<[^<>\"{}|^`\\\x00-\x20]++>"
 _STRING = r'"(?:[^"\\\r\n]|\\[tbnrf"\'\\])*+"'
 _NUMBER = r"[+-]?+[0-9]++(?:\.[0-9]++)?+"
-_TRIPLE = rf"{_IRI}\s*+{_IRI}\s*+(?:{_IRI}|{_NUMBER}|true|false|{_STRING}(?:\^\^{_IRI}|@[A-Za-z]++(?:-[A-Za-z0-9]++)*+)?+)"
+_TRIPLE = (
+    rf"{_IRI}\s*+{_IRI}\s*+(?:{_IRI}|{_NUMBER}|true|false|{_STRING}(?:\^\^{_IRI}|@[A-Za-z]++(?:-[A-Za-z0-9]++)*+)?+)"
+)
 _PLAIN: Final = re.compile(
     rf"\s*+((?i:INSERT|DELETE))\s++(?i:DATA)\s*+\{{\s*+(?:((?i:GRAPH)\s*+{_IRI}\s*+)\{{\s*+)?+"
     rf"({_TRIPLE}(?:\s*+\.\s*+{_TRIPLE})*+)\s*+\.?+\s*+(?(2)\}}\s*+\.?+\s*+)\}}\s*+;?+\s*+\Z",
@@ -85,12 +86,13 @@ def read_templates(request: Request, part: Part) -> Templates:
 
 
 def read_iri(request: Request, part: Part, index: int) -> NamedNode:
-    """The IRI that this token means at this operation."""
+    """The IRI that this sign means at this operation."""
     text = f"{part.prologue}{request.tokens.text_of(index)} {_NOTHING} {_NOTHING} ."
     quad = next(iter(parse(text, format=RdfFormat.TRIG)))
-    if not isinstance(quad.subject, NamedNode):
-        raise request.tokens.malformed(index, "expected an IRI")
-    return quad.subject
+    iri = quad.subject
+    if not isinstance(iri, NamedNode) or iri.value.startswith(RESERVED):
+        raise request.tokens.malformed(index, f"IRIs that begin with {RESERVED} are brokerha's own")
+    return iri
 
 
 class QuadTemplate:
@@ -122,6 +124,12 @@ class QuadTemplate:
         if value is None or not isinstance(predicate, NamedNode) or not isinstance(subject, (NamedNode, BlankNode)):
             return None
         return Quad(subject, predicate, value, graph)
+
+    def named(self, label: Callable[[str], str]) -> Quad:
+        """The quad of a data block, which has no variables, with labels for its blank nodes."""
+        quad = self.fill({}, lambda name: BlankNode(label(name)), DefaultGraph())
+        invariant(quad is not None, "a quad of a data block is complete", quad=self.quad)
+        return quad or self.quad
 
     def text(self, names: Callable[[str], str]) -> str:
         """The template as SPARQL; `names` gives the variable to write for a variable or a blank node."""
@@ -177,7 +185,7 @@ def _read_quads(tokens: Tokens, span: Span, prologue: str, blanks: dict[str, str
     numbered = []
     for quad in quads:
         subject, predicate, value, graph = (_number(term, blanks) for term in tuple(quad))
-        if subject != _NOTHING and predicate != _NOTHING:
+        if _NOTHING not in {subject, predicate}:
             numbered.append(Quad(subject, predicate, value, graph))  # type: ignore[arg-type]
     return list(canonical(numbered).values())
 
@@ -198,20 +206,20 @@ def _as_trig(tokens: Tokens, span: Span) -> str:
     before = "."
     open_brackets: list[int] = []
     for index in range(first, last):
-        token = tokens.text_of(index)
+        sign = tokens.text_of(index)
         word = tokens.word_of(index)
         if tokens.kind_of(index) == VARIABLE:
-            edits.append((index, f"<{_VARIABLE}{token[1:]}>"))
+            edits.append((index, f"<{_VARIABLE}{sign[1:]}>"))
         elif word == "GRAPH" and before not in {".", "}"}:
-            edits.append((index, f". {token}"))
-        elif token == "." and before == "}":
+            edits.append((index, f". {sign}"))
+        elif sign == "." and before == "}":
             edits.append((index, ""))
-        elif token in {"(", "["}:
+        elif sign in {"(", "["}:
             open_brackets.append(index if before in {".", "{", "}"} else -1)
-        elif token in {")", "]"}:
+        elif sign in {")", "]"}:
             opened = open_brackets.pop() if open_brackets else -1
             following = tokens.text_of(index + 1) if index + 1 < last else "}"
-            if token == ")" and opened >= 0 and (following in {".", "}"} or tokens.word_of(index + 1) == "GRAPH"):
+            if sign == ")" and opened >= 0 and (following in {".", "}"} or tokens.word_of(index + 1) == "GRAPH"):
                 edits.append((index, f") {_NOTHING} {_NOTHING}"))
-        before = token
+        before = sign
     return f"{tokens.slice(first, last, edits)}\n{'' if before in {'.', '}'} else '.'}"

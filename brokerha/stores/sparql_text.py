@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from pyoxigraph import DefaultGraph, Store
 
+from brokerha.stores.rdf_change import check_not_reserved
 from brokerha.stores.sparql_request import read_query, read_update, syntax_error
-from brokerha.stores.sparql_template import read_plain_data, read_templates
+from brokerha.stores.sparql_template import read_iri, read_plain_data, read_templates
 
 
 def check_update(text: str) -> None:
@@ -22,7 +23,12 @@ def check_update(text: str) -> None:
     if read_plain_data(text) is None:
         request = read_update(text)
         for part in request.parts:
-            read_templates(request, part)
+            templates = read_templates(request, part)
+            constant = [each.quad for each in (*templates.delete, *templates.insert) if not any(each.variables())]
+            check_not_reserved({str(quad): quad for quad in constant})
+            for graph in (*part.graphs, part.with_graph):
+                if isinstance(graph, int):
+                    read_iri(request, part, graph)
 
 
 def check_query(text: str) -> None:

@@ -1,11 +1,11 @@
-"""SPARQL cut into tokens: just enough to find keywords, braces, names and variables without being fooled.
+r"""SPARQL cut into tokens: just enough to find keywords, braces, names and variables without being fooled.
 
 Strings, IRIs and comments are where a keyword may stand without being one, so these must be cut exactly; everything else
 only has to be cut at the same places as the engine does. The engine's own parser is stricter in what it accepts and
 laxer in what may touch: it reads ``SERVICE:x{`` as a keyword and a name. Wherever the two could disagree, the text is
 refused with the advice to write a space, so a text that passes means the same to both.
 
-Codepoint escapes (``\\u0041``) are allowed in IRIs and strings only, as in the engine; anywhere else they are refused,
+Codepoint escapes (``\u0041``) are allowed in IRIs and strings only, as in the engine; anywhere else they are refused,
 so that no keyword can hide behind them.
 
 Tokens are kept as three arrays (9 bytes each), because a request of 8 MiB has more than a million of them.
@@ -17,6 +17,7 @@ Tokens are kept as three arrays (9 bytes each), because a request of 8 MiB has m
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from collections.abc import Iterable
 from typing import Final
@@ -115,7 +116,8 @@ class Tokens:
         """
         if first >= last:
             return ""
-        pieces, place = [], self.starts[first]
+        pieces: list[str] = []
+        place = self.starts[first]
         for index, instead in edits:
             pieces += (self.text[place : self.starts[index]], instead)
             place = self.ends[index]
@@ -168,5 +170,6 @@ def _may_be_comparison(tokens: Tokens, body: str) -> bool:
 
 
 def _decoded(match: re.Match[str]) -> str:
-    code = int(match.group()[2:], 16)
-    return chr(code) if code <= 0x10FFFF else "\ufffd"
+    digits = match.group()[2:]
+    code = int(digits, base=16)
+    return chr(code) if code <= sys.maxunicode else "\ufffd"

@@ -1,0 +1,101 @@
+"""Which result format a reader gets: the formats that the engine writes, and what an Accept header prefers.
+
+    choose(SOLUTIONS, "text/csv;q=0.5, application/sparql-results+json")    ->  JSON
+    choose(SOLUTIONS, "*/*")                                                ->  the first of the list
+    choose(GRAPHS, "image/png")                                             ->  NotAcceptable
+
+For each format the most specific range that matches it says its quality; among equal qualities the order of the
+lists below decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pyoxigraph import QueryResultsFormat, RdfFormat
+
+from brokerha.model.errors import NotAcceptable
+
+
+class ResultFormat(NamedTuple):
+    """A format by its media type, and how the engine calls it."""
+
+    media_type: str
+    engine: QueryResultsFormat | RdfFormat | None
+    """None: the plain word true or false."""
+
+
+SOLUTIONS: Final = (
+    ResultFormat("application/sparql-results+json", QueryResultsFormat.JSON),
+    ResultFormat("application/json", QueryResultsFormat.JSON),
+    ResultFormat("application/sparql-results+xml", QueryResultsFormat.XML),
+    ResultFormat("application/xml", QueryResultsFormat.XML),
+    ResultFormat("text/csv", QueryResultsFormat.CSV),
+    ResultFormat("text/tab-separated-values", QueryResultsFormat.TSV),
+)
+"""For SELECT."""
+
+BOOLEANS: Final = (*SOLUTIONS, ResultFormat("text/boolean", None))
+"""For ASK."""
+
+TRIPLES: Final = (
+    ResultFormat("application/n-triples", RdfFormat.N_TRIPLES),
+    ResultFormat("text/turtle", RdfFormat.TURTLE),
+    ResultFormat("application/n-quads", RdfFormat.N_QUADS),
+    ResultFormat("application/trig", RdfFormat.TRIG),
+    ResultFormat("application/rdf+xml", RdfFormat.RDF_XML),
+    ResultFormat("application/ld+json", RdfFormat.JSON_LD),
+    ResultFormat("application/x-turtle", RdfFormat.TURTLE),
+    ResultFormat("text/x-nquads", RdfFormat.N_QUADS),
+    ResultFormat("application/x-trig", RdfFormat.TRIG),
+    ResultFormat("text/plain", RdfFormat.N_TRIPLES),
+)
+"""For CONSTRUCT and DESCRIBE."""
+
+QUADS: Final = (TRIPLES[2], *TRIPLES)
+"""For statements: the same, but without a wish the graphs are not dropped."""
+
+
+def choose(formats: Sequence[ResultFormat], accept: str | None) -> ResultFormat:
+    """The format that the header likes best. Raises NotAcceptable, naming what could be had."""
+    ranges = _ranges(accept or "*/*")
+    best: ResultFormat | None = None
+    best_quality = 0.0
+    for candidate in formats:
+        quality = _quality(candidate.media_type, ranges)
+        if quality > best_quality:
+            best, best_quality = candidate, quality
+    if best is None:
+        offered = ", ".join(dict.fromkeys(candidate.media_type for candidate in formats))
+        raise NotAcceptable(f"no format for Accept: {(accept or '')[:200]}; there are {offered}")
+    return best
+
+
+def _ranges(accept: str) -> list[tuple[str, float]]:
+    found = []
+    for item in accept.split(","):
+        media_range, *parameters = (piece.strip().lower() for piece in item.split(";"))
+        if media_range:
+            found.append((media_range, _quality_parameter(parameters)))
+    return found
+
+
+def _quality_parameter(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return min(max(float(value), 0.0), 1.0)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def _quality(media_type: str, ranges: list[tuple[str, float]]) -> float:
+    kind = media_type.partition("/")[0]
+    for wanted in (media_type, f"{kind}/*", "*/*"):
+        qualities = [quality for media_range, quality in ranges if media_range == wanted]
+        if qualities:
+            return max(qualities)
+    return 0.0
