@@ -12,12 +12,13 @@ cannot be decoded is InvalidRequest: it came from a client, not from a node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgpack
 
-from brokerha.model.errors import InvalidRequest, TooLarge
+from brokerha.model import errors
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, OutcomeUnknown, Rejected, TooLarge
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.requests import APPLIED_LEVEL
 
@@ -48,6 +49,29 @@ def terms(headers: Mapping[str, Any]) -> tuple[str, int, int]:
     return level, copies, timeout_ms
 
 
+def headers_of(level: str, copies: int, timeout_ms: int) -> dict[str, Any]:
+    """The opposite of `terms`."""
+    return {"ack": level, "copies": copies, "timeout_ms": timeout_ms}
+
+
+def cut(writes: Sequence[tuple[TxId, bytes]]) -> Iterator[Sequence[tuple[TxId, bytes]]]:
+    """Cut writes into batches within the limits, in their order; a write that is over them alone has its own.
+
+    >>> [len(batch) for batch in cut([("t", b"x" * 600_000)] * 3)]
+    [1, 1, 1]
+    >>> [len(batch) for batch in cut([("t", b"x")] * 1000)]
+    [512, 488]
+    """
+    start = size_bytes = 0
+    for n, (_, body) in enumerate(writes):
+        if n > start and (n - start == BATCH_LIMIT or size_bytes + len(body) > BATCH_LIMIT_BYTES):
+            yield writes[start:n]
+            start, size_bytes = n, 0
+        size_bytes += len(body)
+    if start < len(writes):
+        yield writes[start:]
+
+
 def encode_writes(writes: Sequence[tuple[TxId, bytes]]) -> bytes:
     """The body of a batch of writes."""
     data: bytes = msgpack.packb(list(writes))
@@ -76,9 +100,13 @@ def encode_replies(rows: Sequence[ReplyRow]) -> bytes:
 def decode_replies(data: bytes) -> list[ReplyRow]:
     """The rows of an answer to writes. Raises InvalidRequest."""
     rows = _unpack(data)
-    if type(rows) is not tuple or any(type(row) is not tuple or len(row) != 5 for row in rows):
-        message = "an answer is a msgpack list of [transaction id, status, lsn, error, reason]"
+    if type(rows) is not tuple or any(type(row) is not tuple for row in rows):
+        message = "an answer is a msgpack list of lists"
         raise InvalidRequest(message)
+    for row in rows:
+        if tuple(map(type, row)) != (str, str, int, str, str):
+            message = "each row of an answer is [transaction id, status, lsn, error, reason]"
+            raise InvalidRequest(message)
     return list(rows)
 
 
@@ -132,6 +160,18 @@ def decode_answer(data: bytes) -> dict[str, Any]:
         message = "not an answer to a read"
         raise InvalidRequest(message)
     return answer
+
+
+def error_named(name: str, text: str, txid: TxId = "", lsn: Lsn = 0) -> BrokerhaError:
+    """The error with this class name in errors.py; `NotReady` for a name that this version does not know."""
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, BrokerhaError)):
+        return NotReady(f"{name}: {text}")
+    if issubclass(kind, Rejected):
+        return kind(text, txid, lsn)
+    if issubclass(kind, OutcomeUnknown):
+        return kind(txid, text)
+    return kind(text)
 
 
 def _unpack(data: bytes, *, use_list: bool = False, limit_bytes: int = MESSAGE_LIMIT_BYTES) -> Any:

@@ -1,0 +1,138 @@
+"""What a client program has asked: each future is completed once, with the right words."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from brokerha.model import client_wire
+from brokerha.model.errors import (
+    InvalidRequest,
+    NotReady,
+    OutcomeUnknown,
+    Rejected,
+    TimedOut,
+    UnknownRepository,
+    Unreachable,
+)
+from brokerha.model.requests import Reply
+from brokerha.ports.front import ReadOutcome
+from brokerha.transports.client_requests import Question, Writes, plain_answer, read_outcome
+
+
+def writes(*txids: str, attempts: int = 1) -> tuple[Writes, list[Future[Reply]]]:
+    futures: list[Future[Reply]] = [Future() for _ in txids]
+    request = Writes([(txid, txid.encode()) for txid in txids], futures, "applied", 1, deadline_s=10.0)
+    request.attempts = attempts
+    return request, futures
+
+
+def replies(*txids: str) -> bytes:
+    return client_wire.encode_replies([(txid, "applied", 7, "", "") for txid in txids])
+
+
+class TestWrites:
+    def test_answers_in_any_split_complete_their_futures_only(self):
+        request, futures = writes("a", "b", "c")
+        assert not request.answer(replies("b"))
+        assert [future.done() for future in futures] == [False, True, False]
+        assert request.answer(replies("c", "a"))
+        assert futures[0].result(0) == Reply(0, "a", "applied", 7)
+
+    def test_what_is_published_again_is_only_what_was_not_answered(self):
+        request, _ = writes("a", "b", "c")
+        request.answer(replies("b"))
+        assert client_wire.decode_writes(request.body()) == [("a", b"a"), ("c", b"c")]
+
+    def test_an_answer_that_comes_twice_or_to_nothing_harms_nobody(self):
+        request, futures = writes("a", "b")
+        request.answer(replies("a"))
+        assert not request.answer(replies("a", "stranger"))
+        assert futures[0].result(0).txid == "a"
+
+    def test_the_same_id_twice_is_sent_once_and_answered_twice(self):
+        request, futures = writes("a", "a")
+        assert len(client_wire.decode_writes(request.body())) == 1
+        assert request.answer(replies("a"))
+        assert [future.result(0).lsn for future in futures] == [7, 7]
+
+    def test_after_the_deadline_the_outcome_is_unknown_if_it_may_have_been_taken(self):
+        request, futures = writes("a", "b")
+        request.answer(replies("a"))
+        request.expire("silence")
+        assert futures[0].result(0).status == "applied"
+        with pytest.raises(OutcomeUnknown) as problem:
+            futures[1].result(0)
+        assert problem.value.txid == "b"
+
+    def test_after_the_deadline_nobody_was_reached_if_nobody_can_have_taken_it(self):
+        request, (future,) = writes("a", attempts=0)
+        request.expire("nothing listens there")
+        with pytest.raises(Unreachable, match="nothing listens there"):
+            future.result(0)
+
+    def test_the_time_that_is_left_travels_with_the_message(self):
+        request, _ = writes("a")
+        assert request.headers(now_s=7.5) == {"ack": "applied", "copies": 1, "timeout_ms": 2500}
+        assert request.headers(now_s=11.0)["timeout_ms"] == 1
+
+    def test_bytes_that_are_no_answer_complete_nothing(self):
+        request, (future,) = writes("a")
+        for garbage in (b"", b"\xc1", client_wire.encode_answer("", "", []), b"\x91\x91\x01"):
+            with pytest.raises(InvalidRequest):
+                request.answer(garbage)
+        assert not future.done()
+
+
+class TestQuestions:
+    def ask(self, read_answer: Any = plain_answer, attempts: int = 1) -> tuple[Question, Future[Any]]:
+        future: Future[Any] = Future()
+        question = Question(b"?", future, read_answer, deadline_s=1.0)
+        question.attempts = attempts
+        return question, future
+
+    def test_a_read_gets_its_outcome(self):
+        question, future = self.ask(read_outcome)
+        assert question.answer(client_wire.encode_read_answer("", "", "text/plain", 9, b"result"))
+        assert future.result(0) == ReadOutcome("text/plain", 9, b"result")
+
+    def test_a_question_gets_plain_data(self):
+        question, future = self.ask()
+        question.answer(client_wire.encode_answer("", "", {"nodes": [1, None, "x"]}))
+        assert future.result(0) == {"nodes": [1, None, "x"]}
+
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [("UnknownRepository", UnknownRepository), ("Rejected", Rejected), ("FromTheFuture", NotReady)],
+    )
+    def test_an_error_is_raised_as_its_class(self, name: str, kind: type[Exception]):
+        question, future = self.ask(read_outcome)
+        question.answer(client_wire.encode_read_answer(name, "because", "", 0, b""))
+        with pytest.raises(kind, match="because"):
+            future.result(0)
+
+    @pytest.mark.parametrize(("attempts", "kind"), [(1, TimedOut), (0, Unreachable)])
+    def test_after_the_deadline_it_says_whether_somebody_was_reached(self, attempts: int, kind: type[Exception]):
+        question, future = self.ask(attempts=attempts)
+        question.expire("nothing listens there")
+        with pytest.raises(kind):
+            future.result(0)
+
+
+class TestBatches:
+    def test_a_batch_is_cut_by_count_and_by_size(self):
+        small = [(str(n), b"x") for n in range(1100)]
+        assert [len(batch) for batch in client_wire.cut(small)] == [512, 512, 76]
+        big = [(str(n), b"x" * 400_000) for n in range(5)]
+        assert [len(batch) for batch in client_wire.cut(big)] == [2, 2, 1]
+
+    def test_a_write_over_the_size_of_a_batch_travels_alone(self):
+        mixed = [("a", b"x"), ("b", b"x" * 3_000_000), ("c", b"x")]
+        assert [[txid for txid, _ in batch] for batch in client_wire.cut(mixed)] == [["a"], ["b"], ["c"]]
+
+    def test_cutting_loses_nothing_and_keeps_the_order(self):
+        given = [(str(n), b"x" * (n * 7919 % 300_000)) for n in range(200)]
+        assert [write for batch in client_wire.cut(given) for write in batch] == given
+        assert list(client_wire.cut([])) == []
