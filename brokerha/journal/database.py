@@ -120,8 +120,15 @@ class Database:
     def unseal(self, number: int, row: bytes) -> Record:
         """Return the record in a row of `log`. Raises JournalDamaged."""
         try:
-            return decode_record(unseal(self.seed, number, row))
-        except (BadRow, ProtocolError) as error:
+            return decode_record(self.check(number, row))
+        except ProtocolError as error:
+            raise damaged(self.path, f"record {number} is not what was written ({error})") from error
+
+    def check(self, number: int, row: bytes) -> bytes:
+        """Return the encoding of the record in a row of `log`. Raises JournalDamaged when its checksum differs."""
+        try:
+            return unseal(self.seed, number, row)
+        except BadRow as error:
             raise damaged(self.path, f"record {number} is not what was written ({error})") from error
 
 

@@ -94,6 +94,16 @@ class Directory:
                 os.truncate(self.data, self._length_bytes)
 
 
+def sync_directory(path: Path) -> None:
+    """Make a new directory and its files last: their names are not part of what an fsync of a file writes."""
+    for directory in (path, path.parent):
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def check_file(path: Path) -> None:
     """Raise JournalDamaged when the data file is shorter than its newest state needs, or its state is not the newest.
 

@@ -10,7 +10,7 @@ UNPACKED_BYTES = 8 * 1024**2
 """Records read back from the disk, so that reading an old range unpacks each record once."""
 TAIL_RECORDS = 2_048
 """A restart reads at most about this many records for bodies without an LSN; older ones have rows in `waiting`."""
-IDS_BUFFERED = 32_768
+IDS_BUFFERED = 65_536
 """Transaction ids held in memory until their rows are written by key range, many to a page."""
 IDS_WRITTEN = 1_024
 """Rows of ids that one turn may write beyond twice what it brought."""

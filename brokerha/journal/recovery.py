@@ -19,7 +19,7 @@ import msgpack
 
 from brokerha.journal.current import Current, unpack
 from brokerha.journal.database import Database, translated
-from brokerha.journal.directory import damaged
+from brokerha.journal.directory import damaged, sync_directory
 from brokerha.journal.known_ids import KnownIds
 from brokerha.journal.limits import READ_AT_ONCE, VERIFIED_AT_OPEN
 from brokerha.journal.rows import (
@@ -67,6 +67,7 @@ def create(database: Database, cluster: str, node: NodeId) -> None:
         txn.put(IDENTITY, checked(msgpack.packb(identity)), db=database.tables.meta)
         txn.put(STATE, State(1, 1, 1, Current()).pack(), db=database.tables.meta)
     database.refresh()
+    sync_directory(database.path.parent)
 
 
 def read_identity(database: Database) -> dict[str, Any] | None:
@@ -111,9 +112,12 @@ def _unpack(database: Database, row: bytes) -> Any:
 
 
 def verify_newest(database: Database, next_number: int) -> None:
-    """Raise JournalDamaged unless the newest records are what was written."""
-    for _ in records(database, max(1, next_number - VERIFIED_AT_OPEN)):
-        pass
+    """Raise JournalDamaged unless the newest records are what was written: checksums only, nothing is unpacked."""
+    start = max(1, next_number - VERIFIED_AT_OPEN)
+    while rows := database.records(start, READ_AT_ONCE):
+        for number, row in rows:
+            database.check(number, row)
+        start = rows[-1][0] + 1
     last = database.floor(number_key(2**64 - 1), database.tables.log)
     if last is not None and number_of(last[0]) >= next_number:
         raise damaged(database.path, f"record {number_of(last[0])} is behind the last one, {next_number - 1}")
@@ -148,13 +152,20 @@ def load_tail(database: Database, node: NodeId, first_needed: int) -> Tail:
             tail.unpark(record)
         elif isinstance(record, Added):
             tail.settle(record)
+    _forget_dropped(tail, database)
+    # Reading back repeats what is already written: nothing of it is to be written again.
+    tail.forget_rows()
+    return tail
+
+
+def _forget_dropped(tail: Tail, database: Database) -> None:
+    """Take out duplicates that were used up: no entry of an `Added` record names them."""
+    if not database.rows(database.tables.dropped, b"", 1):
+        return
     for origin, places in tail.places.items():
         for txid in list(places):
             if database.get(body_key(origin, txid), database.tables.dropped) is not None:
                 tail.forget(origin, txid)
-    # Reading back repeats what is already written: nothing of it is to be written again.
-    tail.forget_rows()
-    return tail
 
 
 def load_streams(tail: Tail, current: Current, read: Callable[[NodeId, int, int], list[Entry]]) -> None:

@@ -226,7 +226,7 @@ def test_a_body_that_waits_for_long_does_not_make_a_restart_read_the_log(
     monkeypatch.setattr(recovery, "records", noted)
     journal = LmdbJournal(directory, "orders", "m1", tail_records=8)
     # Then only the newest records are read for the tail, and nothing was forgotten
-    assert min(read[1:]) > 190
+    assert min(read) > 190
     assert journal.state().parked == ["parked"]
     assert journal.body("m2", "lost") == body_of("lost", "m2")
     journal.close()
