@@ -195,7 +195,7 @@ def _overtaking(self: IncomingQueue, up_to: int, held: dict[NodeId, int]) -> lis
     return ready
 
 
-def _never_stuck(self: Peer, _origin: NodeId, _count: int, _mono_ms: int) -> int:
+def _never_stuck(_self: Peer, _origin: NodeId, _mono_ms: int) -> int:
     return 0
 
 

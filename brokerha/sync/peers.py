@@ -53,12 +53,9 @@ class Peer:
         """How many entries of a stream it holds durably, by its own word."""
         return self.row.have.get(origin, 0) if self.row else 0
 
-    def stuck_ms(self, origin: NodeId, count: int, mono_ms: int) -> int:
-        """For how long it has confirmed nothing more of a stream of ``count`` entries; 0 when it lacks nothing."""
+    def stuck_ms(self, origin: NodeId, mono_ms: int) -> int:
+        """For how long it has confirmed nothing more of a stream that it lacks something of."""
         confirmed = self.confirmed(origin)
-        if confirmed >= count:
-            self.stuck.pop(origin, None)
-            return 0
         mark = self.stuck.get(origin)
         if mark is None or mark[0] != confirmed:
             self.stuck[origin] = (confirmed, mono_ms)

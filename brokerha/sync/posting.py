@@ -84,11 +84,13 @@ class Posting:
         if peer.row is None:
             return []
         listings = []
+        have = peer.row.have
         for origin, stream in core.streams.items():
-            if origin == peer.node:
+            confirmed = have.get(origin, 0)
+            if confirmed >= stream.count or origin == peer.node:
+                peer.stuck.pop(origin, None)
                 continue
-            stuck_ms = peer.stuck_ms(origin, stream.count, now.mono_ms)
-            confirmed = peer.confirmed(origin)
+            stuck_ms = peer.stuck_ms(origin, now.mono_ms)
             sent = max(confirmed, peer.sent.get(origin, 0))
             if stuck_ms >= self._config.retransmit_ms and sent > confirmed:
                 sent = confirmed
@@ -99,6 +101,9 @@ class Posting:
                 continue
             entries = self._entries(stream, sent)
             if entries:
+                if sent == confirmed:
+                    # What was relayed after a delay is given that long to be confirmed, too.
+                    peer.stuck[origin] = (confirmed, now.mono_ms)
                 peer.sent[origin] = sent + len(entries)
                 listings.append((origin, sent, tuple(entries)))
         return listings

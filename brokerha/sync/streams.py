@@ -37,6 +37,8 @@ class Stream:
         self.start = start
         self.entries = entries
         self.used = used
+        self.count = start + len(entries)
+        """How many entries are held, which is the number of the next one."""
         self.waiting: list[Entry] = []
         """Announced entries from number `count` on whose bodies are not all here."""
         self.last: Timestamp = entries[-1][0] if entries else 0
@@ -45,14 +47,9 @@ class Stream:
         self.asked = 0
 
     @property
-    def count(self) -> int:
-        """How many entries are held, which is the number of the next one."""
-        return self.start + len(self.entries)
-
-    @property
     def announced(self) -> int:
         """How many entries are known to exist, held or waiting."""
-        return self.start + len(self.entries) + len(self.waiting)
+        return self.count + len(self.waiting)
 
     def announce(self, start: int, entries: Sequence[Entry], limit: int) -> None:
         """Take in what a post lists from number ``start`` on; what is known, leaves a gap or is over ``limit`` is left out."""
@@ -77,6 +74,7 @@ class Stream:
             invariant(entry[0] > self.last, "timestamps of a stream grow", origin=self.origin, entry=entry)
             self.last = entry[0]
             self.entries.append(entry)
+        self.count += len(entries)
         return first
 
     def between(self, start: int, limit: int) -> list[Entry]:
