@@ -34,7 +34,17 @@ class OpenEngine(Protocol):
 class Repository:
     """One repository with what waits for it."""
 
-    __slots__ = ("base_lsn", "directory", "engine", "flushed_position", "is_dirty", "items", "name", "pending")
+    __slots__ = (
+        "base_lsn",
+        "directory",
+        "engine",
+        "flushed_position",
+        "is_dirty",
+        "items",
+        "name",
+        "pending",
+        "waded_lines",
+    )
 
     def __init__(self, name: str, engine: RdfRepository, state: RepositoryState) -> None:
         self.name = name
@@ -44,6 +54,8 @@ class Repository:
         self.base_lsn = state.base_lsn
         self.items = state.items
         self.pending = PendingQuads()
+        self.waded_lines = 0
+        """Waiting lines that operations went through since the last commit, counted each time (evaluation.py)."""
         self.is_dirty = False
         """Whether the engine has commits that are not durable in it yet."""
 
@@ -121,6 +133,7 @@ class Repositories:
             if pending:
                 repository.engine.commit(pending.removed, pending.added, lsn)
                 repository.pending = PendingQuads()
+                repository.waded_lines = 0
                 repository.is_dirty = True
                 self._crash_point("engine committed")
         while self._retired:
