@@ -1,0 +1,73 @@
+"""The pages of the documentation and the blocks in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """What stands between two fences."""
+
+    place: str
+    """Page and line, as one names it in a message."""
+    language: str
+    text: str
+
+
+def pages() -> list[str]:
+    """All pages, relative to the repository."""
+    found = [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "brokerha").rglob("*.md"),
+    ]
+    return sorted(str(page.relative_to(ROOT)) for page in found)
+
+
+def text_of(page: str) -> str:
+    """The whole page."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks_of(page: str, language: str) -> Iterator[Block]:
+    """The blocks of a page that are in this language."""
+    text = text_of(page)
+    for found in _FENCE.finditer(text):
+        if found[1] == language:
+            yield Block(f"{page}:{text[: found.start()].count(chr(10)) + 1}", found[1], found[2])
+
+
+def blocks(language: str) -> list[Block]:
+    """The blocks of all pages that are in this language."""
+    return [block for page in pages() for block in blocks_of(page, language)]
+
+
+def rows_of(page: str) -> Iterator[list[str]]:
+    """The rows of all tables of a page, heads included, cell by cell."""
+    for line in text_of(page).splitlines():
+        if line.startswith("|") and not re.fullmatch(r"[|\s:-]+", line):
+            cells = re.split(r"(?<!\\)\|", line.strip().strip("|"))
+            yield [cell.strip() for cell in cells]
+
+
+def table_under(page: str, heading: str) -> list[list[str]]:
+    """The rows of the tables between a heading and the next one of any level, without their heads."""
+    part = re.split(rf"^#+ {re.escape(heading)}\n", text_of(page), maxsplit=1, flags=re.MULTILINE)[1]
+    part = re.split(r"^#+ ", part, maxsplit=1, flags=re.MULTILINE)[0]
+    rows: list[list[str]] = []
+    is_body = False
+    for line in part.splitlines():
+        if re.fullmatch(r"\|[|\s:-]+", line):
+            is_body = True
+        elif not line.startswith("|"):
+            is_body = False
+        elif is_body:
+            rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))])
+    return rows

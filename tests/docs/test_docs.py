@@ -1,0 +1,200 @@
+"""What the documentation says of the code is so: cluster files load, Python compiles, no path, state or word is left out.
+
+Links are checked by tests/tidy, the examples are run by test_examples.py. A page that describes a part of the code is held
+against the one table in the code that the part is made from, in both directions where it is complete.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from brokerha.cli.main import app
+from brokerha.http.answer import STATUS_OF
+from brokerha.http.app import PATHS
+from brokerha.model import client_wire, errors, operations, requests, states
+from brokerha.nodes.config import load_config
+from brokerha.nodes.status import FIELDS
+from brokerha.transports import topology
+from tests.docs.pages import ROOT, Block, blocks, pages, rows_of, table_under, text_of
+
+GLOSSARY = "docs/glossary.md"
+WORDS_OF_THE_CODE = (
+    "cluster", "site", "master", "backup", "worker", "peer", "transaction", "incoming queue", "synchronised queue", "merge base",
+    "round", "lagger", "forerunner", "epoch", "journal", "effect", "fingerprint", "sync-N",
+    "executor", "node id", "transaction id", "LSN", "timestamp", "origin", "entry", "body", "operation", "outcome", "level",
+    "stream", "row", "promise", "held", "parked", "post", "incarnation", "turn", "core", "Ready", "History", "front", "store",
+    "repository", "table", "state", "lag", "effects log",
+)  # fmt: skip
+"""Words that the code uses for a thing of its own."""
+KEPT_FOR_LATER = ("view", "control suite", "tx-queue", "in doubt")
+
+
+def words(cell: str) -> str:
+    return cell.replace("`", "").replace("*", "")
+
+
+# ------------------------------------------------------------------------------------------------------- blocks
+
+
+@pytest.mark.parametrize("block", [b for b in blocks("toml") if "[cluster]" in b.text], ids=lambda b: b.place)
+def test_every_cluster_file_in_the_documentation_loads(block: Block, tmp_path: Path):
+    file = tmp_path / "cluster.toml"
+    file.write_text(block.text, encoding="utf-8")
+    config = load_config(file, {})
+    assert config.masters
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda b: b.place)
+def test_every_python_block_compiles(block: Block):
+    compile(block.text, block.place, "exec")
+
+
+def test_every_make_target_that_is_named_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {found for page in pages() for found in re.findall(r"(?:^|`)make ([a-z-]+)", text_of(page), re.MULTILINE)}
+    assert {"demo", "test"} <= named
+    assert not named - targets
+
+
+def test_every_command_that_is_named_exists():
+    commands = {str(info.callback.__name__) for info in app.registered_commands if info.callback is not None}
+    commands |= {str(group.name) for group in app.registered_groups}
+    named = {
+        (block.place, found)
+        for block in blocks("sh")
+        for found in re.findall(r"^brokerha ([a-z]+)", block.text, re.MULTILINE)
+    }
+    named |= {(page, found) for page in pages() for found in re.findall(r"`brokerha ([a-z]+)[ `]", text_of(page))}
+    assert {"up", "status", "put"} <= {command for _, command in named}
+    assert not [(place, command) for place, command in named if command not in commands]
+
+
+# --------------------------------------------------------------------------------------------------------- words
+
+
+def glossary() -> dict[str, list[str]]:
+    """Each word with the words that are not used for it."""
+    rows = [row for row in rows_of(GLOSSARY) if len(row) == 3 and row[0] != "word"]
+    return {row[0]: [other.strip() for other in row[2].split(",") if other.strip()] for row in rows}
+
+
+def test_the_glossary_has_every_word_of_the_code_once():
+    found = [row[0] for row in rows_of(GLOSSARY) if len(row) == 3 and row[0] != "word"]
+    assert not set(WORDS_OF_THE_CODE) - set(found)
+    assert len(found) == len(set(found))
+    for word in KEPT_FOR_LATER:
+        assert f"**{word}**" in text_of(GLOSSARY)
+        assert word not in found
+
+
+def test_a_thing_has_one_word_everywhere():
+    unwanted = {other: word for word, others in glossary().items() for other in others}
+    assert len(unwanted) > 20
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, unwanted))})s?\b", re.IGNORECASE)
+    spelled = {other.lower(): word for other, word in unwanted.items()}
+    sources = [
+        str(path.relative_to(ROOT))
+        for folder in ("brokerha", "consumers", "producers")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    problems = [
+        f"{name}:{number}: {found[0]!r}: write {spelled[found[1].lower()]!r}"
+        for name in [*pages(), *sources]
+        if name != GLOSSARY
+        for number, line in enumerate(text_of(name).splitlines(), 1)
+        for found in pattern.finditer(line)
+    ]
+    assert not problems
+
+
+def test_every_state_says_what_to_do():
+    told = {words(row[0]): row for row in table_under("docs/operating.md", "Operating")}
+    assert told.keys() == states.ACTIONS.keys()
+    passing = {word for word, row in told.items() if row[3] == "yes"}
+    assert passing <= states.DEGRADED | {states.DISK_FULL}
+    assert passing >= states.DEGRADED
+
+
+# ------------------------------------------------------------------------------------------------------- the doors
+
+
+def test_every_path_of_the_http_door_is_described_and_no_other():
+    described = {
+        (method, path)
+        for row in rows_of("docs/http.md")
+        for method, path in re.findall(r"^`(GET|PUT|POST|DELETE) ([^`?\s]+)`", row[0])
+    }
+    there = {(method, re.sub(r":path}", "}", path)) for path, methods in PATHS.items() for method in methods}
+    assert described == there
+
+
+def test_every_error_has_its_status_in_the_table():
+    told: dict[str, set[int]] = {}
+    for row in table_under("docs/http.md", "Errors"):
+        for name in re.findall(r"`(\w+)`", row[1]):
+            told.setdefault(name, set()).add(int(row[0]))
+    known = {kind.__name__: status for kind, status in STATUS_OF.items()}
+    for name, statuses in told.items():
+        kind = getattr(errors, name)
+        assert statuses == {next(known[base.__name__] for base in kind.__mro__ if base.__name__ in known)}, name
+    for_the_outside = set(known) - {"BrokerhaError", "JournalError", "StoreError", "Aborted"}
+    assert not for_the_outside - set(told)
+
+
+def test_every_operation_and_every_status_field_is_described():
+    page = text_of("docs/http.md")
+    for name in [*operations._SHAPES, *FIELDS]:
+        assert f"`{name}`" in page, name
+
+
+def test_every_name_in_the_broker_that_apps_may_use_is_described():
+    page = text_of("docs/amqp.md")
+    names = [
+        topology.WRITES_EXCHANGE, topology.READS_EXCHANGE, topology.CHANGES_EXCHANGE, topology.rejected_queue(),
+        topology.any_writes_queue(), topology.any_reads_queue(), topology.writes_queue("<node>"), topology.reads_queue("<node>"),
+        topology.ANY_MASTER, topology.REASON_HEADER,
+        client_wire.WRITES_TYPE, client_wire.REPLIES_TYPE, client_wire.READ_TYPE, client_wire.READ_ANSWER_TYPE,
+        *requests.LEVELS, requests.REJECTED_STATUS, requests.REFUSED, requests.UNKNOWN,
+    ]  # fmt: skip
+    assert not [name for name in names if f"`{name}`" not in page]
+
+
+def test_the_limits_that_are_named_are_those_of_the_code():
+    page = text_of("docs/amqp.md")
+    mebibyte = 1024 * 1024
+    assert f"{topology.WRITES_QUEUE_BYTES // mebibyte} MiB of writes" in page
+    assert f"keeps {topology.REJECTED_QUEUE_BYTES // mebibyte} MiB" in page
+    assert (
+        f"At most {operations.BODY_LIMIT_BYTES // mebibyte} MiB and {operations.OPERATIONS_LIMIT:,} operations" in page
+    )
+    assert f"at most {client_wire.MESSAGE_LIMIT_BYTES // mebibyte} MiB" in page
+    assert f"{client_wire.DEFAULT_TIMEOUT_MS:,} by default" in page
+
+
+def test_a_message_without_headers_asks_for_what_the_page_says():
+    assert client_wire.terms({}) == ("applied", 1, client_wire.DEFAULT_TIMEOUT_MS)
+    assert client_wire.terms({"ack": "applied=2"})[:2] == ("applied", 2)
+    assert client_wire.terms({"ack": "applied", "copies": 2})[:2] == ("applied", 2)
+
+
+# ------------------------------------------------------------------------------------------------------- decisions
+
+
+def test_every_decision_is_listed_and_says_why_not_the_others():
+    folder = ROOT / "docs" / "decisions"
+    files = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    listed = [
+        (name, title)
+        for row in rows_of("docs/decisions/README.md")
+        for name in re.findall(r"\(([^)]+)\)", row[0])
+        for title in row[1:]
+    ]
+    assert [name for name, _ in listed] == files
+    for name, title in listed:
+        page = (folder / name).read_text(encoding="utf-8")
+        assert page.startswith(f"# {name[:4]}: {title}\n")
+        for heading in ("Context", "Choice", "Why not the others", "What would make us change it"):
+            assert f"\n## {heading}\n" in page, f"{name}: {heading}"
