@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from amqp.exceptions import PreconditionFailed
+
 from brokerha.transports.parcels import CLIENT_LANE, DATA_LANE, SYNC_LANE
-from brokerha.transports.topology import DATA_KIND, DEFAULT_EXCHANGE, READS_KIND, SYNC_KIND, WRITES_KIND, Topology
+from brokerha.transports.topology import (
+    DATA_KIND,
+    DEFAULT_EXCHANGE,
+    INBOX_KINDS,
+    READS_KIND,
+    SYNC_KIND,
+    WRITES_KIND,
+    QueueRow,
+    Topology,
+)
 
 LANE_OF_KIND = {
     SYNC_KIND: SYNC_LANE,
@@ -30,13 +41,25 @@ def declare(channel: Any, topology: Topology, *, nowait: bool = False) -> None:
             exchange=exchange.name, type=exchange.kind, durable=True, auto_delete=False, nowait=nowait
         )
     for row in topology.queues:
-        channel.queue_declare(
-            queue=row.name,
-            durable=True,
-            exclusive=False,
-            auto_delete=False,
-            nowait=nowait,
-            arguments=dict(row.arguments),
-        )
-        if row.exchange != DEFAULT_EXCHANGE:
-            channel.queue_bind(queue=row.name, exchange=row.exchange, routing_key=row.key, nowait=nowait)
+        try:
+            _declare_queue(channel, row, nowait=nowait)
+        except PreconditionFailed:
+            # The queue is there with other arguments, from another version of this table. An inbox holds nothing that
+            # is not repeated: so make it anew. (py-amqp has opened the channel again.) Others a person must look at.
+            if row.kind not in INBOX_KINDS:
+                raise
+            channel.queue_delete(queue=row.name)
+            _declare_queue(channel, row, nowait=nowait)
+
+
+def _declare_queue(channel: Any, row: QueueRow, *, nowait: bool) -> None:
+    channel.queue_declare(
+        queue=row.name,
+        durable=True,
+        exclusive=False,
+        auto_delete=False,
+        nowait=nowait,
+        arguments=dict(row.arguments),
+    )
+    if row.exchange != DEFAULT_EXCHANGE:
+        channel.queue_bind(queue=row.name, exchange=row.exchange, routing_key=row.key, nowait=nowait)

@@ -79,8 +79,9 @@ class Counters:
 
     def add(self, name: str, count: int = 1) -> None:
         """Count ``count`` more."""
-        with self._lock:
-            self._counts[name] += count
+        if count:
+            with self._lock:
+                self._counts[name] += count
 
     def read(self) -> dict[str, int]:
         """A copy of all counts."""

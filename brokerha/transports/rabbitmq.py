@@ -13,10 +13,13 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from amqp import spec
-from amqp.exceptions import AccessRefused, AMQPError, NotAllowed
+from amqp.basic_message import Message
+from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, RecoverableConnectionError
+from amqp.serialization import dumps
 from kombu import Connection
 from kombu.transport import pyamqp
 
@@ -24,7 +27,28 @@ from brokerha.transports.addresses import Address
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.frame_socket import TcpFrameSocket, TlsFrameSocket
 
-_PUBLISH_ARGUMENTS = "Bssbb"
+_METHOD_FRAME = 1
+_CACHED = 1024
+"""Destinations and property sets that are kept encoded: a node has few of them, and encoding costs more than sending."""
+
+
+@lru_cache(_CACHED)
+def _publish_arguments(exchange: str, routing_key: str, mandatory: bool) -> bytes:
+    encoded: bytes = dumps("Bssbb", (0, exchange, routing_key, mandatory, False))
+    return encoded
+
+
+@lru_cache(_CACHED)
+def _encoded_properties(properties: tuple[tuple[str, Any], ...]) -> bytes:
+    encoded: bytes = Message(b"", **dict(properties))._serialize_properties()  # noqa: SLF001  # py-amqp has no other way.
+    return encoded
+
+
+class RepeatedMessage(Message):  # type: ignore[misc]  # py-amqp has no types.
+    """A message whose properties are those of many others: they are encoded once. All values must be hashable."""
+
+    def _serialize_properties(self) -> bytes:
+        return _encoded_properties(tuple(self.properties.items()))
 
 
 class RabbitChannel(pyamqp.Channel):
@@ -39,7 +63,10 @@ class RabbitChannel(pyamqp.Channel):
     def _publish(
         self, message: Any, exchange: str = "", routing_key: str = "", *, mandatory: bool = False, **_options: Any
     ) -> None:
-        self.send_method(spec.Basic.Publish, _PUBLISH_ARGUMENTS, (0, exchange, routing_key, mandatory, False), message)
+        if self.connection is None:
+            raise RecoverableConnectionError("the connection is closed")
+        arguments = _publish_arguments(exchange, routing_key, mandatory)
+        self.connection.frame_writer(_METHOD_FRAME, self.channel_id, spec.Basic.Publish, arguments, message)
 
 
 class RabbitConnection(pyamqp.Connection):

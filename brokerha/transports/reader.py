@@ -49,6 +49,10 @@ class Settled:
         """Callable from any thread; wake the reader afterwards."""
         self._tags.extend(tags)
 
+    def __len__(self) -> int:
+        """How many wait to be acknowledged."""
+        return len(self._tags)
+
     def take(self, generation: int) -> list[int]:
         """Delivery tags of this generation; older ones are dropped."""
         taken = []
@@ -116,8 +120,8 @@ class ReaderSession:
         return self._declare_again(now_s)
 
     def is_idle(self) -> bool:
-        """Always: what is not settled comes again."""
-        return True
+        """Whether everything settled is acknowledged; what is not settled comes again."""
+        return not self._settled
 
     def end(self) -> None:
         """Nothing to save: the broker still has what was not acknowledged."""

@@ -103,6 +103,10 @@ class Topology:
         """The queues that the node itself reads."""
         return tuple(row for row in self.queues if row.kind != REJECTED_KIND)
 
+    def to_publish(self) -> Topology:
+        """What must be there before the node publishes: the rest is declared by whoever reads it."""
+        return Topology(self.exchanges, tuple(row for row in self.queues if row.kind == REJECTED_KIND))
+
 
 EXCHANGES = (
     ExchangeRow(SYNC_EXCHANGE, "direct"),

@@ -29,9 +29,11 @@ from brokerha.transports.declaring import declare
 from brokerha.transports.link import LinkState
 from brokerha.transports.outbox import Outbox
 from brokerha.transports.parcels import DATA_LANE, FIRM_LANE, SYNC_LANE, ClientTag, Counters, Publication
+from brokerha.transports.rabbitmq import RepeatedMessage
 from brokerha.transports.topology import DEFAULT_EXCHANGE, REJECTED_EXCHANGE, Topology
 from brokerha.transports.unconfirmed import Unconfirmed
 
+_NODE_LANES = (SYNC_LANE, DATA_LANE)
 _FAR_S = 3600.0
 _NACK_PAUSE_S = 1.0
 _UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
@@ -51,7 +53,7 @@ class WriterSession:
         config: TransportConfig,
         counters: Counters,
     ) -> None:
-        """Declare everything and switch confirms on. Raises what py-amqp raises."""
+        """Declare what is published to, and switch confirms on. Raises what py-amqp raises."""
         self._outbox = outbox
         self._state = state
         self._settle = settle
@@ -64,13 +66,13 @@ class WriterSession:
         self._wire: Any = connection.connection
         self._frames: Any = self._wire.transport
         self._channel: Any = connection.channel()
-        declare(self._channel, topology)
+        declare(self._channel, topology.to_publish())
         self._channel.confirm_select()
         self._channel.events["basic_ack"].add(self._on_ack)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
         stale_s = time.monotonic() - config.stale_after_ms / 1000
-        counters.add("stale", sum(outbox.drop_older(lane, stale_s) for lane in (SYNC_LANE, DATA_LANE)))
+        counters.add("stale", sum(outbox.drop_older(lane, stale_s) for lane in _NODE_LANES))
 
     def turn(self, now_s: float) -> float:
         """Publish as much as the window, the socket and the broker allow."""
@@ -103,7 +105,8 @@ class WriterSession:
         self._counters.add("unconfirmed", len(unconfirmed) - len(firm))
 
     def _publish(self, publication: Publication, now_s: float) -> None:
-        message = Message(publication.body, **publication.properties)
+        kind = RepeatedMessage if publication.lane in _NODE_LANES else Message
+        message = kind(publication.body, **publication.properties)
         try:
             self._channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=True)
         except _UNSENDABLE:

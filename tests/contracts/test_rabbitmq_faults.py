@@ -151,6 +151,48 @@ def test_a_virtual_host_that_is_missing_is_named_and_used_once_it_is_there(priva
         private_broker.delete_vhost(vhost)
 
 
+def test_an_inbox_from_an_older_version_is_made_anew_and_a_queue_of_writes_is_left_to_a_person(pair: Pair):
+    # Given queues for m3 that were declared with other limits
+    channel = pair.world._app.channel()
+    for name in ("brokerha.m3.sync", "brokerha.m3.writes"):
+        channel.queue_declare(queue=name, durable=True, auto_delete=False, arguments={"x-max-length": 5})
+    channel.close()
+    # When m3 starts as a worker, then it has its inbox
+    worker = pair.world.node("m3", role="worker")
+    worker.close()
+    # When it starts as a master, then the queue of writes is named, and keeps what is in it
+    master = KombuTransport(pair.world.url, "orders", "m3", 1, "master", TransportConfig(retry_most_ms=200))
+    try:
+        wait_until(lambda: "brokerha.m3.writes" in master.status().reason, "the reason names the queue")
+        channel = pair.world._app.channel()
+        channel.queue_delete(queue="brokerha.m3.writes")
+        channel.close()
+        wait_until(lambda: master.status().state == "connected", "it is connected")
+    finally:
+        master.close()
+
+
+def test_a_user_without_rights_is_told_so(pair: Pair):
+    pair.broker.ctl("add_user", "reader", "secret-word")
+    pair.broker.ctl("set_permissions", "-p", pair.vhost, "reader", "", "", ".*")
+    url = pair.world.url.replace("guest:guest@", "reader:secret-word@")
+    node = KombuTransport(url, "orders", "m4", 1, "master")
+    try:
+        wait_until(lambda: "access to exchange" in node.status().reason, f"the reason says it: {node.status()}")
+        assert "secret-word" not in node.status().reason
+    finally:
+        node.close()
+        pair.broker.ctl("delete_user", "reader")
+
+
+def test_the_first_broker_that_answers_is_taken(pair: Pair):
+    node = KombuTransport(f"amqp://guest:guest@127.0.0.1:1/;{pair.world.url}", "orders", "m4", 1, "master")
+    try:
+        wait_until(lambda: node.status().state == "connected", "it is connected")
+    finally:
+        node.close()
+
+
 def test_a_wrong_password_is_named_and_tried_again(private_broker: PrivateBroker):
     url = private_broker.amqp_url.replace("guest:guest@", "guest:secret-word@")
     node = KombuTransport(url, "orders", "m1", 1, "master")
