@@ -1,0 +1,34 @@
+"""The front door of a master and of a worker: HTTP to the outside, one `Front` to the inside.
+
+    server.py        HttpServer: uvicorn in a thread of its own
+    app.py           create_app: which path is answered by what
+    door.py          what all requests share: the front, limits, a bounded pool of threads, counters
+    call.py          one request: headers, parameters, body; everything that a client can get wrong is found here
+    answer.py        one answer, and the one table from errors to status codes
+    endpoint.py      from ASGI to `Call` and back; the net under every handler
+    accept.py        which of several formats a caller wants
+    passing.py       reads and writes on their way to the front
+    repositories.py  RDF4J repositories: list, query, create, remove, size, contexts
+    statements.py    RDF4J statements: read, add, replace, delete, update
+    sparql.py        SPARQL 1.1 Protocol
+    rdf_bodies.py    RDF in any syntax -> N-Quads; terms and contexts in URLs
+    tables.py        small SPARQL result tables (repositories, contexts)
+    keys.py          key-value tables
+    key_forms.py     keys, values and ranges as JSON and msgpack
+    transactions.py  transactions in one request, batches of them, outcomes
+    cluster.py       status, log, fingerprints, waiting
+    probes.py        livez, readyz, writable, metrics
+    page.py          the status page
+
+    socket --> uvicorn --> Endpoint --> handler(Call) --> Front --> node
+                              |             |
+                              +--- Answer <-+     an error of model/errors.py becomes its status here, and nowhere else
+
+The event loop never waits for a node and never parses what is big: futures wake it up, and the pool does the rest.
+"""
+
+from brokerha.http.app import create_app
+from brokerha.http.limits import HttpLimits
+from brokerha.http.server import HttpServer
+
+__all__ = ["HttpLimits", "HttpServer", "create_app"]

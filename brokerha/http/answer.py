@@ -1,0 +1,111 @@
+"""One answer, and the one table from errors to status codes.
+
+Every error body is one sentence that says what is wrong and what to do, as text, or as JSON for a caller that asks for
+JSON. The header ``Brokerha-Error`` carries the name of the class in model/errors.py, so that a client program gets back
+the very error that was raised; ``Brokerha-Tx`` and ``Brokerha-Lsn`` name the transaction where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from brokerha.model import errors
+from brokerha.model.errors import BrokerhaError
+
+STATUS_OF: dict[type[BrokerhaError], int] = {
+    errors.InvalidRequest: 400,
+    errors.TooLarge: 413,
+    errors.UnsupportedType: 415,
+    errors.NotAcceptable: 406,
+    errors.UnknownRepository: 404,
+    errors.NotFound: 404,
+    errors.KeyReused: 409,
+    errors.Rejected: 409,
+    errors.Aborted: 409,
+    errors.OutcomeUnknown: 504,
+    errors.NotReady: 503,
+    errors.JournalError: 503,
+    errors.StoreError: 503,
+    BrokerhaError: 500,
+}
+"""Status by class; a class that is not named has the status of the nearest one above it."""
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+MSGPACK = "application/x-msgpack"
+RETRY_AFTER_S = 1
+
+Send = Any
+"""ASGI's ``send``."""
+
+
+class Answer:
+    """Status, headers and body; the body may come in pieces."""
+
+    __slots__ = ("body", "content_type", "headers", "pieces", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str = TEXT,
+        headers: Mapping[str, str | int] | None = None,
+        pieces: AsyncIterator[bytes] | None = None,
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers or {}
+        self.pieces = pieces
+
+    async def send(self, send: Send) -> None:
+        """Write it out."""
+        headers = [(name.lower().encode(), str(value).encode("latin-1")) for name, value in self.headers.items()]
+        if self.status not in {204, 304}:
+            headers.append((b"content-type", self.content_type.encode()))
+            if self.pieces is None:
+                headers.append((b"content-length", str(len(self.body)).encode()))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        if self.pieces is not None:
+            async for piece in self.pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def text(content: str, status: int = 200) -> Answer:
+    """A text, which ends with a new line."""
+    return Answer(status, (content.rstrip("\n") + "\n").encode())
+
+
+def as_json(content: object, status: int = 200, headers: Mapping[str, str | int] | None = None) -> Answer:
+    """JSON, with a new line at the end for people at a terminal."""
+    return Answer(status, json.dumps(content, ensure_ascii=False).encode() + b"\n", JSON, headers)
+
+
+def status_of(error: BrokerhaError) -> int:
+    """The status code of an error."""
+    return next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
+
+
+def of_error(error: BrokerhaError, *, wants_json: bool) -> Answer:
+    """The answer that tells an error."""
+    name, status = type(error).__name__, status_of(error)
+    facts: dict[str, Any] = {"error": name, "text": str(error) or name}
+    headers: dict[str, str | int] = {"Brokerha-Error": name}
+    txid, lsn = getattr(error, "txid", ""), getattr(error, "lsn", 0)
+    if txid:
+        facts["txid"] = headers["Brokerha-Tx"] = txid
+    if lsn:
+        facts["lsn"] = headers["Brokerha-Lsn"] = lsn
+    if status == 503:
+        headers["Retry-After"] = RETRY_AFTER_S
+    if status == 413:
+        # The rest of the body is never read, so nothing else can be said on this connection.
+        headers["Connection"] = "close"
+    if wants_json:
+        return as_json(facts, status, headers)
+    answer = text(facts["text"], status)
+    answer.headers = headers
+    return answer

@@ -1,0 +1,79 @@
+"""Which path is answered by what: the whole outside of a node, on one page.
+
+Routing looks at the raw path, so that percent-encoding is taken off once and behind it: ``/kv/t/a%2Fb`` is the key ``a/b`` of
+table ``t``, and ``/kv/t%2Fa/b`` a key of table ``t/a``. Paths that are asked often stand first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from brokerha.http import cluster, keys, page, probes, repositories, sparql, statements, transactions
+from brokerha.http.door import Door
+from brokerha.http.endpoint import Endpoint, Handler, not_found
+from brokerha.http.limits import HttpLimits
+from brokerha.ports.front import Front
+
+PATHS: dict[str, dict[str, Handler]] = {
+    "/kv/{table}/{key:path}": {"GET": keys.get, "PUT": keys.put, "DELETE": keys.delete},
+    "/kv/{table}": {"GET": keys.get_range, "POST": keys.post_group},
+    "/repositories/{id}/sparql": {"GET": sparql.get, "POST": sparql.post},
+    "/repositories/{id}/statements": {
+        "GET": statements.get,
+        "POST": statements.post,
+        "PUT": statements.put,
+        "DELETE": statements.delete,
+    },
+    "/repositories/{id}": {
+        "GET": repositories.get,
+        "POST": repositories.post,
+        "PUT": repositories.put,
+        "DELETE": repositories.delete,
+    },
+    "/repositories/{id}/size": {"GET": repositories.size},
+    "/repositories/{id}/contexts": {"GET": repositories.contexts},
+    "/repositories": {"GET": repositories.listed},
+    "/protocol": {"GET": repositories.protocol},
+    "/tx/batch": {"POST": transactions.post_batch},
+    "/tx": {"POST": transactions.post},
+    "/tx/{id}": {"GET": transactions.get},
+    "/cluster/status": {"GET": cluster.status},
+    "/cluster/log": {"GET": cluster.log},
+    "/cluster/fingerprints": {"GET": cluster.fingerprints},
+    "/cluster/wait": {"GET": cluster.wait},
+    "/livez": {"GET": probes.livez},
+    "/readyz": {"GET": probes.readyz},
+    "/writable": {"GET": probes.writable},
+    "/metrics": {"GET": probes.metrics},
+    "/": {"GET": page.get},
+}
+
+
+def create_app(front: Front, limits: HttpLimits | None = None) -> Starlette:
+    """The application of one node. Nothing of it runs before a server calls it."""
+    door = Door(front, limits or HttpLimits())
+    app = Starlette(
+        routes=[Route(path, Endpoint(door, handlers)) for path, handlers in PATHS.items()],
+        middleware=[Middleware(RawPath)],
+    )
+    app.router.redirect_slashes = False
+    app.router.default = not_found
+    app.state.door = door
+    return app
+
+
+class RawPath:
+    """Lets routing see the path as it was sent."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Hand the request on."""
+        if scope["type"] == "http":
+            scope["path"] = scope["raw_path"].decode("latin-1")
+        await self._app(scope, receive, send)

@@ -1,0 +1,227 @@
+"""One request as a handler sees it: headers, parameters, path and body, each checked when it is asked for.
+
+Whatever a client can get wrong raises an error of model/errors.py with one clear sentence. Percent-encoding is taken off
+exactly once, from the raw path, so that a key may hold any byte, ``/`` included. A body is refused by its announced
+length before a byte of it is read, and while it is read when it turns out longer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from brokerha.client.levels import parse_ack
+from brokerha.http.accept import wants_json
+from brokerha.http.door import Door
+from brokerha.model.errors import InvalidRequest, NotReady, TooLarge, UnsupportedType
+from brokerha.model.ids import Lsn, TxId, is_tx_id
+from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.ports.front import Front
+
+FORM = "application/x-www-form-urlencoded"
+PARAMETERS_LIMIT = 1000
+_UTF8 = frozenset({"", "utf-8", "utf8", "us-ascii"})
+
+
+class Call:
+    """One request."""
+
+    __slots__ = ("_headers", "_parameters", "_receive", "door", "front", "held_bytes", "method", "scope")
+
+    def __init__(self, door: Door, scope: dict[str, Any], receive: Any) -> None:
+        self.door = door
+        self.front: Front = door.front
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.held_bytes = 0
+        """How much of the door's limit of all bodies this request holds."""
+        self._receive = receive
+        self._headers: dict[bytes, bytes] | None = None
+        self._parameters: Parameters | None = None
+
+    # ---- headers
+
+    def header(self, name: bytes) -> str:
+        """A header by its name in lower case; empty when there is none."""
+        if self._headers is None:
+            self._headers = dict(self.scope["headers"])
+        return self._headers.get(name, b"").decode("latin-1")
+
+    def accept(self) -> str:
+        """All Accept headers as one."""
+        values = [value.decode("latin-1") for name, value in self.scope["headers"] if name == b"accept"]
+        return ", ".join(values)
+
+    def wants_json(self) -> bool:
+        """Whether errors are told in JSON."""
+        return wants_json(self.accept())
+
+    def media_type(self) -> str:
+        """Content type of the body, in lower case and without parameters. Raises UnsupportedType for another charset."""
+        media, *rest = self.header(b"content-type").lower().split(";")
+        for parameter in rest:
+            name, _, value = parameter.strip().partition("=")
+            if name == "charset" and value.strip('"') not in _UTF8:
+                raise UnsupportedType(f"the body is said to be in {value}: send UTF-8")
+        return media.strip()
+
+    def timeout_ms(self) -> int:
+        """How long this request may take: ``Brokerha-Timeout-Ms``, else the usual time."""
+        value = self.header(b"brokerha-timeout-ms")
+        return self._timeout_ms("Brokerha-Timeout-Ms", value, 1) if value else self.door.limits.timeout_ms
+
+    def timeout_of(self, name: str, seconds: str | None) -> int:
+        """How long it may take: the value of a parameter in seconds, else `timeout_ms`."""
+        return self._timeout_ms(name, seconds, 1000) if seconds else self.timeout_ms()
+
+    def _timeout_ms(self, name: str, value: str, unit_ms: int) -> int:
+        try:
+            timeout_ms = round(float(value) * unit_ms)
+        except (ValueError, OverflowError):
+            timeout_ms = -1
+        limit_ms = self.door.limits.timeout_limit_ms
+        if not 1 <= timeout_ms <= limit_ms:
+            raise InvalidRequest(f"{name} is a number above 0 and up to {limit_ms // unit_ms}, not {value!r}")
+        return timeout_ms
+
+    def ack(self) -> tuple[str, int]:
+        """What a writer waits for: (level, copies)."""
+        return parse_ack(self.header(b"brokerha-ack") or APPLIED_LEVEL)
+
+    def key(self) -> TxId:
+        """The client's idempotency key; empty when it has none."""
+        key = self.header(b"idempotency-key")
+        if key and not is_tx_id(key):
+            raise InvalidRequest("Idempotency-Key has 1 to 128 visible ASCII characters and no space")
+        return key
+
+    def min_lsn(self) -> Lsn:
+        """The least LSN that a reader asks for; 0 for any."""
+        return natural(self.header(b"brokerha-min-lsn") or "0", "Brokerha-Min-Lsn")
+
+    # ---- path and parameters
+
+    def path_bytes(self, name: str) -> bytes:
+        """A segment of the path, percent-encoding taken off."""
+        segment: str = self.scope["path_params"][name]
+        return unquote_to_bytes(segment)
+
+    def path_text(self, name: str) -> str:
+        """A segment of the path as text. Raises InvalidRequest when it is not UTF-8."""
+        return utf8(self.path_bytes(name), f"{name} in the path")
+
+    def parameters(self) -> Parameters:
+        """What stands behind the question mark."""
+        if self._parameters is None:
+            self._parameters = Parameters(self.scope.get("query_string", b""))
+        return self._parameters
+
+    # ---- body
+
+    async def body(self) -> bytes:
+        """The whole body. Raises TooLarge, NotReady (too many bodies under way), InvalidRequest (cut off)."""
+        announced = self.header(b"content-length")
+        if announced.isdecimal():
+            self._hold(int(announced))
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise InvalidRequest("the connection was closed before the whole body was sent")
+            if piece := message.get("body", b""):
+                size += len(piece)
+                if size > self.held_bytes:
+                    self._hold(size)
+                pieces.append(piece)
+            if not message.get("more_body", False):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _hold(self, size_bytes: int) -> None:
+        limits = self.door.limits
+        if size_bytes > limits.body_limit_bytes:
+            raise TooLarge(
+                f"the body has more than {limits.body_limit_bytes} bytes: split it into several transactions"
+            )
+        more_bytes = size_bytes - self.held_bytes
+        if self.door.bodies_bytes + more_bytes > limits.all_bodies_limit_bytes:
+            raise NotReady(f"{self.front.node_id} is reading {self.door.bodies_bytes} bytes already: try again")
+        self.door.bodies_bytes += more_bytes
+        self.held_bytes = size_bytes
+
+    def release_body(self) -> None:
+        """Give back what the body held of the limit."""
+        self.door.bodies_bytes -= self.held_bytes
+        self.held_bytes = 0
+
+    async def text(self) -> str:
+        """The whole body as text. Raises InvalidRequest when it is not UTF-8."""
+        return utf8(await self.body(), "the body")
+
+    async def form(self) -> Parameters:
+        """The body as a form."""
+        return Parameters(await self.body())
+
+
+class Parameters:
+    """Parameters of a URL or of a form: names and values, percent-encoding taken off once."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, encoded: bytes) -> None:
+        items = [item for item in encoded.split(b"&") if item] if encoded else []
+        if len(items) > PARAMETERS_LIMIT:
+            raise InvalidRequest(f"{len(items)} parameters; the limit is {PARAMETERS_LIMIT}")
+        self.pairs: list[tuple[str, bytes]] = []
+        for item in items:
+            name, _, value = item.partition(b"=")
+            self.pairs.append((utf8(_decoded(name), "the name of a parameter"), _decoded(value)))
+
+    def raw(self, name: str) -> bytes | None:
+        """The one value of a parameter as bytes; None when it is not there. Raises InvalidRequest when it is repeated."""
+        values = [value for known, value in self.pairs if known == name]
+        if len(values) > 1:
+            raise InvalidRequest(f"the parameter {name!r} is given {len(values)} times: give it once")
+        return values[0] if values else None
+
+    def one(self, name: str) -> str | None:
+        """The one value of a parameter as text."""
+        value = self.raw(name)
+        return None if value is None else utf8(value, f"the parameter {name!r}")
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """All values of a parameter as text, in order."""
+        return tuple(utf8(value, f"the parameter {name!r}") for known, value in self.pairs if known == name)
+
+    def number(self, name: str, default: int) -> int:
+        """A number of 0 or more."""
+        value = self.one(name)
+        return default if value is None else natural(value, name)
+
+    def flag(self, name: str) -> bool:
+        """Whether a parameter is there and does not say no."""
+        value = self.one(name)
+        return value is not None and value.lower() not in {"false", "0", "no"}
+
+    def names(self) -> set[str]:
+        """All names."""
+        return {name for name, _ in self.pairs}
+
+
+def utf8(data: bytes, what: str) -> str:
+    """Bytes as text. Raises InvalidRequest, naming the place of the first wrong byte."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{what} is not UTF-8 (at byte {error.start})") from None
+
+
+def natural(value: str, name: str) -> int:
+    """A number of 0 or more that fits into 63 bits. Raises InvalidRequest."""
+    if not (value.isascii() and value.isdecimal() and len(value) <= 18):
+        raise InvalidRequest(f"{name} is a whole number of 0 or more, not {value!r}")
+    return int(value)
+
+
+def _decoded(text: bytes) -> bytes:
+    return unquote_to_bytes(text.replace(b"+", b" "))

@@ -1,0 +1,79 @@
+"""Questions about the cluster: status, log, fingerprints, waiting for an LSN."""
+
+from __future__ import annotations
+
+import json
+
+import msgpack
+
+from brokerha.http import answer
+from brokerha.http.accept import preferred
+from brokerha.http.answer import JSON, MSGPACK, Answer
+from brokerha.http.call import Call
+from brokerha.http.passing import read
+from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut
+
+LINES = "application/x-ndjson"
+LOG_LIMIT = 10_000
+"""Lines of one answer."""
+STATUS_TIMEOUT_MS = 2000
+"""How long the status waits for silent masters when the caller does not say."""
+
+
+async def status(call: Call) -> Answer:
+    """The contract of ``status -o json``."""
+    asked = call.header(b"brokerha-timeout-ms")
+    timeout_ms = call.timeout_ms() if asked else STATUS_TIMEOUT_MS
+    return answer.as_json(await call.door.in_thread(call.front.status, timeout_ms))
+
+
+async def log(call: Call) -> Answer:
+    """Lines of the synchronised queue, ``from`` to ``to`` (both included), at most 10,000 at a time."""
+    media_type = preferred(call.accept(), (LINES, MSGPACK, JSON))
+    if media_type is None:
+        raise NotAcceptable(f"the log can be had as {LINES}, {MSGPACK} or {JSON}")
+    parameters = call.parameters()
+    first = max(1, parameters.number("from", 1))
+    last = parameters.number("to", first + LOG_LIMIT - 1)
+    if last < first:
+        raise InvalidRequest(f"from ({first}) is above to ({last})")
+
+    def lines() -> bytes:
+        entries = call.front.log(first, min(last, first + LOG_LIMIT - 1))
+        if media_type == MSGPACK:
+            packed: bytes = msgpack.packb(entries)
+            return packed
+        if media_type == JSON:
+            return json.dumps(entries, ensure_ascii=False).encode()
+        return "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries).encode()
+
+    return Answer(200, await call.door.in_thread(lines), media_type, {"Vary": "Accept"})
+
+
+async def fingerprints(call: Call) -> Answer:
+    """The fingerprint of one copy at ``lsn`` or later, and beside it what each node of the cluster says of itself."""
+    timeout_ms = call.timeout_of("timeout-s", call.parameters().one("timeout-s"))
+    outcome = await read(call, "fingerprint", "", {}, min_lsn=call.parameters().number("lsn", 0), timeout_ms=timeout_ms)
+    everything = await call.door.in_thread(call.front.status, STATUS_TIMEOUT_MS)
+    fields = ("id", "role", "master", "state", "applied_lsn", "fingerprint", "items")
+    copies = [{name: row.get(name) for name in fields} for row in everything["nodes"]]
+    return answer.as_json({**json.loads(outcome.body), "copies": copies}, headers={"Brokerha-Lsn": outcome.lsn})
+
+
+async def wait(call: Call) -> Answer:
+    """Answer when ``lsn`` is applied by ``workers`` workers of this site (a number, ``all`` or ``quorum``)."""
+    parameters = call.parameters()
+    if parameters.one("lsn") is None:
+        raise InvalidRequest("the parameter 'lsn' is missing")
+    lsn = parameters.number("lsn", 0)
+    asked = parameters.one("workers") or "1"
+    workers: int | str = asked if asked in {"all", "quorum"} else parameters.number("workers", 1)
+    if workers == 0:
+        raise InvalidRequest("workers is a number from 1 on, all, or quorum")
+    timeout_ms = call.timeout_of("timeout-s", parameters.one("timeout-s"))
+    future = call.front.wait_for(lsn, workers, timeout_ms)
+    try:
+        reached = await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        raise TimedOut(f"the node did not say in time whether LSN {lsn} is applied: try again") from None
+    return answer.as_json(reached)

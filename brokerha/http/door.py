@@ -1,0 +1,90 @@
+"""What all requests of one HTTP door share: the node behind it, limits, threads for long work, counters.
+
+Two rules of waiting live here. A future of the node is waited for without ever cancelling it: a client that hangs up, or
+a server that stops, must not reach into the node's loop. And what takes long runs in a pool that refuses work
+(`NotReady`, 503) instead of growing a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from brokerha.http.limits import HttpLimits
+from brokerha.model.errors import NotReady
+from brokerha.ports.front import Front
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+class Door:
+    """One HTTP door of one node; its counters belong to the event loop."""
+
+    def __init__(self, front: Front, limits: HttpLimits) -> None:
+        limits.check()
+        self.front = front
+        self.limits = limits
+        self.requests = 0
+        """Under way."""
+        self.bodies_bytes = 0
+        """Sizes of all bodies under way."""
+        self.answered: Counter[tuple[str, int]] = Counter()
+        """Answers since the start, by method and status."""
+        self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"{front.node_id} http")
+        self._calls = 0
+
+    async def in_thread(
+        self, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Result:
+        """Run ``work`` in a thread of the pool. Raises NotReady when too many calls wait already."""
+        if self._calls >= self.limits.thread_calls_limit:
+            raise NotReady(f"{self._calls} long requests are under way at {self.front.node_id} already: try again")
+        self._calls += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments, **named))
+        finally:
+            self._calls -= 1
+
+    async def by_size(
+        self, size_bytes: int, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Result:
+        """Run ``work`` here when it has little to chew on, else in a thread."""
+        if size_bytes <= self.limits.inline_limit_bytes:
+            return work(*arguments, **named)
+        return await self.in_thread(work, *arguments, **named)
+
+    async def settled(self, future: Future[Result], timeout_ms: int) -> Result:
+        """The result of a future of the node. Raises what it raises, or TimeoutError long after its deadline."""
+        if not future.done():
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+
+            def wake(_: Any) -> None:
+                # The server may have stopped meanwhile; then nobody waits any more.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(_release, waiter)
+
+            timer = loop.call_later((timeout_ms + self.limits.grace_ms) / 1000, _release, waiter)
+            future.add_done_callback(wake)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+            if not future.done():
+                raise TimeoutError
+        return future.result()
+
+    def close(self) -> None:
+        """Take no more long work. Idempotent."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,71 @@
+"""From ASGI to `Call` and back: the net under every handler.
+
+Whatever a handler raises becomes one answer: an error of model/errors.py its status and its sentence, everything else 500
+and a line in the log of the node, because then it is a fault of brokerha. The number of requests under way is
+bounded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from brokerha.http import answer as answers
+from brokerha.http.answer import Answer
+from brokerha.http.call import Call
+from brokerha.http.door import Door
+from brokerha.model.errors import BrokerhaError, NotReady
+
+log = structlog.get_logger()
+Handler = Callable[[Call], Awaitable[Answer]]
+
+
+class Endpoint:
+    """All methods of one path, as an ASGI application."""
+
+    def __init__(self, door: Door, handlers: dict[str, Handler]) -> None:
+        self._door = door
+        self._handlers = dict(handlers)
+        if "GET" in handlers:
+            self._handlers.setdefault("HEAD", handlers["GET"])
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Answer one request."""
+        door = self._door
+        door.requests += 1
+        call = Call(door, scope, receive)
+        try:
+            answer = await self._answer(call)
+            door.answered[call.method if call.method in self._handlers else "other", answer.status] += 1
+            await answer.send(send)
+        finally:
+            door.requests -= 1
+            call.release_body()
+
+    async def _answer(self, call: Call) -> Answer:
+        handler = self._handlers.get(call.method)
+        if handler is None:
+            allowed = ", ".join(sorted(self._handlers))
+            answer = answers.text(f"{call.method} is not possible here: use {allowed}", 405)
+            answer.headers = {"Allow": allowed}
+            return answer
+        door = self._door
+        if door.requests > door.limits.requests_limit:
+            busy = NotReady(f"{door.requests - 1} requests are under way at {door.front.node_id} already: try again")
+            return answers.of_error(busy, wants_json=call.wants_json())
+        try:
+            return await handler(call)
+        except BrokerhaError as error:
+            return answers.of_error(error, wants_json=call.wants_json())
+        except Exception:
+            log.exception("a request failed by a fault of brokerha", method=call.method, path=call.scope["path"])
+            return answers.text("a fault in brokerha: the log of this node has the details", 500)
+
+
+async def not_found(_scope: Any, _receive: Any, send: Any) -> None:
+    """The answer to a path that nothing is at."""
+    await answers.text(
+        "there is nothing at this path: / shows the status, /repositories/{id} is RDF, /kv/{table}/{key} keys", 404
+    ).send(send)

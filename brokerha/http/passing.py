@@ -1,0 +1,103 @@
+"""Reads and writes on their way to the node, and what comes back as an answer.
+
+A write gets its transaction id here, before anything is made from its body: blank nodes are named after it, and a deadline
+that passes can always say which transaction to ask for. The id is the client's idempotency key when there is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from brokerha.client.outcomes import error_of_reply
+from brokerha.http.answer import Answer
+from brokerha.http.call import Call
+from brokerha.model.errors import OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.operations import Operation
+from brokerha.model.requests import Reply
+from brokerha.ports.front import ReadOutcome
+
+
+def begin_write(call: Call) -> TxId:
+    """The transaction id of this request. Raises ReadOnly at a worker, before a body is read."""
+    if call.front.role == "worker":
+        raise ReadOnly(call.front.writable()[1])
+    return call.key() or call.front.new_txid()
+
+
+async def write(call: Call, operations: Sequence[Operation] | bytes, txid: TxId, timeout_ms: int = 0) -> Reply:
+    """Hand one transaction in and wait for its level. Raises what it was refused or rejected with."""
+    level, copies = call.ack()
+    timeout_ms = timeout_ms or call.timeout_ms()
+    future = await call.door.by_size(
+        call.held_bytes,
+        call.front.submit,
+        operations,
+        txid,
+        level=level,
+        copies=copies,
+        timeout_ms=timeout_ms,
+    )
+    try:
+        reply = await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        raise OutcomeUnknown(txid, f"outcome unknown of transaction {txid}: the node did not answer in time") from None
+    error = error_of_reply(reply)
+    if error is not None:
+        raise error
+    return reply
+
+
+async def write_to_repository(
+    call: Call, repository: str, operations: Sequence[Operation], txid: TxId, timeout_ms: int = 0
+) -> Reply:
+    """As `write`; a rejection because there is no such repository becomes UnknownRepository.
+
+    Whether a repository exists is decided by the order of transactions, so only a worker can say it, at the LSN of
+    the rejection. That read happens on this way only.
+    """
+    try:
+        return await write(call, operations, txid, timeout_ms)
+    except Rejected as rejected:
+        if repository not in await repository_names(call, rejected.lsn):
+            raise UnknownRepository(
+                f"repository {repository!r} does not exist: create it with PUT /repositories/ID"
+            ) from None
+        raise
+
+
+async def repository_names(call: Call, min_lsn: Lsn) -> list[str]:
+    """Repositories that exist."""
+    outcome = await read(call, "repositories", "", {}, min_lsn=min_lsn)
+    names: list[str] = json.loads(outcome.body)
+    return names
+
+
+async def read(
+    call: Call, kind: str, name: str, arguments: dict[str, Any], *, min_lsn: Lsn | None = None, timeout_ms: int = 0
+) -> ReadOutcome:
+    """Ask for one read. Raises what the worker raised, TimedOut when nobody answers."""
+    least = call.min_lsn() if min_lsn is None else min_lsn
+    timeout_ms = timeout_ms or call.timeout_ms()
+    future = call.front.read(kind, name, arguments, least, timeout_ms)
+    try:
+        return await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        raise TimedOut("the node did not answer the read in its time: try again") from None
+
+
+def done(reply: Reply, status: int = 204) -> Answer:
+    """The answer to a write that reached its level."""
+    return Answer(status, headers=facts_of(reply))
+
+
+def facts_of(reply: Reply) -> dict[str, str | int]:
+    """The headers that every write answers with."""
+    return {"Brokerha-Tx": reply.txid, "Brokerha-Lsn": reply.lsn, "Brokerha-Ack": reply.status}
+
+
+def result(outcome: ReadOutcome) -> Answer:
+    """The answer to a read."""
+    return Answer(200, outcome.body, outcome.content_type, {"Brokerha-Lsn": outcome.lsn, "Vary": "Accept"})

@@ -1,0 +1,87 @@
+"""RDF4J repositories: list, query, create, remove, size, contexts, and the version of the protocol."""
+
+from __future__ import annotations
+
+import json
+
+from pyoxigraph import DefaultGraph, Literal, NamedNode
+
+from brokerha.http import answer, rdf_bodies, sparql
+from brokerha.http.answer import Answer
+from brokerha.http.call import Call
+from brokerha.http.passing import begin_write, done, read, result, write, write_to_repository
+from brokerha.http.rdf_bodies import context_text, contexts_of
+from brokerha.http.tables import table
+from brokerha.model.errors import InvalidRequest, UnsupportedType
+
+PROTOCOL_VERSION = 12
+"""Of RDF4J's REST protocol; what is missing of it is refused, never ignored."""
+
+
+async def protocol(_call: Call) -> Answer:
+    """The version of the protocol."""
+    return answer.text(str(PROTOCOL_VERSION))
+
+
+async def listed(call: Call) -> Answer:
+    """All repositories, as a result table."""
+    outcome = await read(call, "repositories", "", {})
+    address = f"http://{_iri_safe(call.header(b'host'))}/repositories/"
+    readable, writable = Literal(True), Literal(call.front.role == "master")
+    rows = [
+        (NamedNode(address + name), Literal(name), Literal(f"repository {name}"), readable, writable)
+        for name in json.loads(outcome.body)
+    ]
+    return table(call.accept(), ("uri", "id", "title", "readable", "writable"), rows, outcome.lsn)
+
+
+async def get(call: Call) -> Answer:
+    """A query in the URL."""
+    if call.parameters().one("query") is None:
+        raise InvalidRequest("the parameter 'query' is missing")
+    return await sparql.get(call)
+
+
+async def post(call: Call) -> Answer:
+    """A query as a form or as the body itself."""
+    return await sparql.post_query(call)
+
+
+async def put(call: Call) -> Answer:
+    """Create a repository. A configuration that comes along is read, and changes nothing: there is one kind."""
+    txid = begin_write(call)
+    body = await call.body()
+    if body:
+        media_type = call.media_type()
+        if media_type not in rdf_bodies.FORMATS:
+            raise UnsupportedType(f"a configuration is RDF, not {media_type or 'nameless'!r}; it may also be left out")
+        await call.door.by_size(len(body), rdf_bodies.check_rdf, body, media_type)
+    return done(await write(call, [("create-repository", call.path_text("id"))], txid))
+
+
+async def delete(call: Call) -> Answer:
+    """Remove a repository with all that is in it."""
+    txid = begin_write(call)
+    name = call.path_text("id")
+    return done(await write_to_repository(call, name, [("remove-repository", name)], txid))
+
+
+async def size(call: Call) -> Answer:
+    """Number of quads, in all graphs or in the contexts."""
+    contexts = tuple(context_text(graph) for graph in contexts_of(call.parameters().all("context")))
+    return result(await read(call, "size", call.path_text("id"), {"context": contexts}))
+
+
+async def contexts(call: Call) -> Answer:
+    """Graphs that hold statements, as a result table."""
+    outcome = await read(call, "contexts", call.path_text("id"), {})
+    # None of them is the default graph, which has no name.
+    rows = [
+        [graph for graph in contexts_of([name]) if not isinstance(graph, DefaultGraph)]
+        for name in json.loads(outcome.body)
+    ]
+    return table(call.accept(), ("contextID",), rows, outcome.lsn)
+
+
+def _iri_safe(host: str) -> str:
+    return "".join(sign for sign in host if sign.isalnum() or sign in ".:-[]") or "localhost"

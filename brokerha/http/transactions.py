@@ -1,0 +1,164 @@
+"""Transactions over several stores in one request, batches of transactions, and outcomes.
+
+    POST /tx            a list of operations, committed at once: 201, Location: /tx/{id}, the outcome as JSON
+    GET  /tx/{id}       what became of a transaction
+    POST /tx/batch      many transactions, each of its own; what the Python client sends
+
+Operations are those of model/operations.py, as msgpack, or as JSON with the same lists; there a key or a value is text, or
+``{"base64": …}`` for any bytes:
+
+    [["put", "prices", "sku-1", "9.90"], ["update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }"]]
+
+A batch is answered in pieces: the head of the answer is sent when all of it was handed to the node, in its order, so a
+client may then send its next batch and order holds without waiting; replies follow as they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from typing import Any
+from urllib.parse import quote
+
+from brokerha.http import answer
+from brokerha.http.answer import JSON, MSGPACK, Answer
+from brokerha.http.call import Call
+from brokerha.http.key_forms import bytes_of_json, json_of
+from brokerha.http.passing import begin_write, facts_of, write
+from brokerha.model.client_wire import REPLIES_TYPE, WRITES_TYPE, decode_writes, encode_replies
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TooLarge, UnsupportedType
+from brokerha.model.ids import TxId
+from brokerha.model.operations import Operation
+from brokerha.model.requests import REFUSED, UNKNOWN, Reply
+
+_BYTES_OF = {"put": (2, 3), "delete": (2,)}
+"""Which items of an operation are bytes."""
+
+
+async def post(call: Call) -> Answer:
+    """One transaction."""
+    txid = begin_write(call)
+    media_type = call.media_type()
+    if media_type not in {MSGPACK, JSON}:
+        raise UnsupportedType(f"content type {media_type or 'none'!r}: send operations as {MSGPACK} or {JSON}")
+    body = await call.body()
+    # msgpack is handed on as it came: the node decodes and checks it.
+    operations: bytes | list[Operation] = body
+    if media_type == JSON:
+        operations = await call.door.by_size(len(body), operations_of_json, body)
+    reply = await write(call, operations, txid)
+    headers = {**facts_of(reply), "Location": f"/tx/{quote(reply.txid, safe='')}"}
+    return answer.as_json({"txid": reply.txid, "state": reply.status, "lsn": reply.lsn or None}, 201, headers)
+
+
+async def get(call: Call) -> Answer:
+    """The outcome of a transaction."""
+    txid = call.path_text("id")
+    outcome = await call.door.in_thread(call.front.outcome, txid)
+    if outcome is None:
+        raise NotFound(
+            f"transaction {txid} is not known to {call.front.node_id}: it was never taken in here, or is forgotten"
+        )
+    return answer.as_json(outcome)
+
+
+def operations_of_json(body: bytes) -> list[Operation]:
+    """Operations in JSON; their shape is checked with the transaction. Raises InvalidRequest."""
+    listed = json_of(body)
+    if not isinstance(listed, list) or not all(isinstance(operation, list) for operation in listed):
+        raise InvalidRequest('a transaction is a list of operations such as [["put", "table", "key", "value"]]')
+    operations = []
+    for number, operation in enumerate(listed, 1):
+        items: list[Any] = list(operation)
+        for place in _BYTES_OF.get(str(items[0]) if items else "", ()):
+            if place < len(items):
+                items[place] = bytes_of_json(items[place], f"operation {number}: item {place + 1}")
+        operations.append(tuple(items))
+    return operations
+
+
+async def post_batch(call: Call) -> Answer:
+    """Many transactions in order, each of its own."""
+    begin_write(call)
+    if call.media_type() != WRITES_TYPE:
+        raise UnsupportedType(f"send a batch as {WRITES_TYPE}: a msgpack list of [transaction id, body]")
+    body = await call.body()
+    writes = decode_writes(body)
+    if len(writes) > call.door.limits.batch_limit:
+        raise TooLarge(f"{len(writes)} transactions in a batch; the limit is {call.door.limits.batch_limit}: split it")
+    level, copies = call.ack()
+    timeout_ms = call.timeout_ms()
+
+    def submit_all() -> list[Future[Reply] | Reply]:
+        return [_submit(call, txid, packed, level, copies, timeout_ms) for txid, packed in writes]
+
+    replies = Replies(await call.door.by_size(len(body), submit_all), [txid for txid, _ in writes])
+    deadline_s = (timeout_ms + call.door.limits.grace_ms) / 1000
+    return Answer(200, content_type=REPLIES_TYPE, pieces=replies.pieces(deadline_s))
+
+
+def _submit(call: Call, txid: TxId, packed: bytes, level: str, copies: int, timeout_ms: int) -> Future[Reply] | Reply:
+    try:
+        return call.front.submit(packed, txid, level=level, copies=copies, timeout_ms=timeout_ms)
+    except BrokerhaError as error:
+        return Reply(0, txid, REFUSED, 0, type(error).__name__, str(error))
+
+
+class Replies:
+    """The replies to a batch, in pieces: whatever has come since the last piece."""
+
+    def __init__(self, submitted: list[Future[Reply] | Reply], txids: list[TxId]) -> None:
+        self._open = dict.fromkeys(txids)
+        self._submitted = submitted
+        self._arrived: deque[Reply] = deque()
+        self._wake_up = asyncio.Event()
+        self._is_woken = False
+
+    async def pieces(self, deadline_s: float) -> AsyncIterator[bytes]:
+        """Pieces of replies; what has none at the deadline is answered as unknown."""
+        loop = asyncio.get_running_loop()
+        count = len(self._submitted)
+        for submitted in self._submitted:
+            if isinstance(submitted, Reply):
+                self._arrived.append(submitted)
+            else:
+                submitted.add_done_callback(lambda done: self._arrive(loop, done))
+        self._submitted = []
+        if self._arrived:
+            self._wake_up.set()
+        deadline = loop.time() + deadline_s
+        timer = loop.call_later(deadline_s, self._wake_up.set)
+        try:
+            while count:
+                await self._wake_up.wait()
+                self._wake_up.clear()
+                self._is_woken = False
+                # Taken one by one: the node's thread may append at any moment.
+                arrived = [self._arrived.popleft() for _ in range(len(self._arrived))]
+                count -= len(arrived)
+                for reply in arrived:
+                    self._open.pop(reply.txid, None)
+                if arrived:
+                    yield _packed(arrived)
+                if count and loop.time() >= deadline:
+                    reason = "the node did not answer in time"
+                    yield _packed([Reply(0, txid, UNKNOWN, 0, "OutcomeUnknown", reason) for txid in self._open])
+                    return
+        finally:
+            timer.cancel()
+
+    def _arrive(self, loop: asyncio.AbstractEventLoop, done: Future[Reply]) -> None:
+        """Called in the node's thread, for each reply; wakes the event loop once for many."""
+        self._arrived.append(done.result())
+        if not self._is_woken:
+            self._is_woken = True
+            # The server may have stopped meanwhile; then nobody waits any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._wake_up.set)
+
+
+def _packed(replies: list[Reply]) -> bytes:
+    return encode_replies([(reply.txid, reply.status, reply.lsn, reply.error, reply.reason) for reply in replies])

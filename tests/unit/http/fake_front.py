@@ -1,0 +1,353 @@
+"""A front that keeps a small real model in memory: what a door test sees is what a node would answer.
+
+Everything is applied at once, in the calling thread or in one of its own; knobs make it slow, silent, read-only or full. It is
+a model and no node: one copy, no order to agree on, no durability.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgpack
+from pyoxigraph import (
+    DefaultGraph,
+    NamedNode,
+    Quad,
+    QueryBoolean,
+    QueryResultsFormat,
+    QuerySolutions,
+    RdfFormat,
+    Store,
+    parse,
+    serialize,
+)
+
+from brokerha.http.accept import preferred
+from brokerha.model import states
+from brokerha.model.errors import (
+    BrokerhaError,
+    InvalidRequest,
+    KeyReused,
+    NotAcceptable,
+    NotFound,
+    ReadOnly,
+    Rejected,
+    TimedOut,
+    UnknownRepository,
+)
+from brokerha.model.operations import Operation, pack_operations, unpack_operations
+from brokerha.model.requests import APPLIED_LEVEL, REFUSED, REJECTED_STATUS, UNKNOWN, Reply
+from brokerha.ports.front import ReadOutcome
+
+RESULTS = {
+    "application/sparql-results+json": QueryResultsFormat.JSON,
+    "application/json": QueryResultsFormat.JSON,
+    "application/sparql-results+xml": QueryResultsFormat.XML,
+    "text/csv": QueryResultsFormat.CSV,
+}
+GRAPHS = {
+    "application/n-triples": RdfFormat.N_TRIPLES,
+    "application/n-quads": RdfFormat.N_QUADS,
+    "text/turtle": RdfFormat.TURTLE,
+}
+
+
+class FakeFront:
+    """One node with all data in dictionaries."""
+
+    def __init__(self, role: str = "master", node_id: str = "m1", *, threaded: bool = False) -> None:
+        self.role = role
+        self.node_id = node_id
+        self.repositories: dict[str, Store] = {"main": Store()}
+        self.keys: dict[tuple[str, bytes], bytes] = {}
+        self.results: list[tuple[str, str, str]] = []
+        """(txid, outcome, reason) by LSN - 1."""
+        self.bodies: dict[str, tuple[int, bytes]] = {}
+        self.submitted: list[tuple[str, str, int, int]] = []
+        """(txid, level, copies, timeout_ms) of every submit that was taken in."""
+        self.reads: list[tuple[str, str, dict[str, Any], int, int]] = []
+        self.is_silent = False
+        """Takes writes and reads in and never answers; a write's deadline is answered at once, as if it had passed."""
+        self.is_dead = False
+        """Takes in and never answers at all."""
+        self.refusal: BrokerhaError | None = None
+        """Every write is answered with it."""
+        self.read_error: BrokerhaError | None = None
+        self.fault: Exception | None = None
+        """Raised by every call, as a bug would."""
+        self.lag_entries = 0
+        self.loop_is_alive = True
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._threaded = threaded
+        if threaded:
+            threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        if self._threaded:
+            self._work.put(work)
+        else:
+            work()
+
+    # ---- writes
+
+    def new_txid(self) -> str:
+        if self.fault:
+            raise self.fault
+        return f"{self.node_id}.{next(self._numbers)}"
+
+    def submit(
+        self,
+        operations: Sequence[Operation] | bytes,
+        txid: str = "",
+        level: str = APPLIED_LEVEL,
+        copies: int = 1,
+        timeout_ms: int = 30_000,
+    ) -> Future[Reply]:
+        if self.role == "worker":
+            raise ReadOnly(self.writable()[1])
+        body = operations if isinstance(operations, bytes) else pack_operations(list(operations))
+        listed = unpack_operations(body)
+        for operation in listed:
+            _check(operation)
+        txid = txid or self.new_txid()
+        self.submitted.append((txid, level, copies, timeout_ms))
+        future: Future[Reply] = Future()
+
+        def answer() -> None:
+            if self.is_dead:
+                return
+            if self.is_silent:
+                reason = "deadline passed; the transaction is accepted and goes on by itself"
+                future.set_result(Reply(1, txid, UNKNOWN, 0, "OutcomeUnknown", reason))
+            elif self.refusal is not None:
+                future.set_result(Reply(1, txid, REFUSED, 0, type(self.refusal).__name__, str(self.refusal)))
+            else:
+                future.set_result(self._apply(txid, body, listed, level))
+
+        self._do(answer)
+        return future
+
+    def _apply(self, txid: str, body: bytes, operations: list[Operation], level: str) -> Reply:
+        with self._lock:
+            if txid in self.bodies:
+                lsn, known = self.bodies[txid]
+                if known != body:
+                    reused = KeyReused(f"another transaction with the id {txid} came first: use a new key")
+                    return Reply(1, txid, REFUSED, 0, "KeyReused", str(reused))
+            else:
+                lsn = len(self.results) + 1
+                self.bodies[txid] = (lsn, body)
+                try:
+                    self._execute(operations)
+                    self.results.append((txid, "applied", ""))
+                except Rejected as error:
+                    self.results.append((txid, "rejected", str(error)))
+        _, outcome, reason = self.results[lsn - 1]
+        if outcome == "rejected":
+            return Reply(1, txid, REJECTED_STATUS, lsn, "Rejected", reason)
+        return Reply(1, txid, level, 0 if level == "accepted" else lsn)
+
+    def _execute(self, operations: list[Operation]) -> None:
+        for kind, name, *_ in operations:
+            if kind in {"update", "add", "remove", "remove-repository"} and name not in self.repositories:
+                raise Rejected(f"repository {name!r} does not exist")
+            if kind == "create-repository" and name in self.repositories:
+                raise Rejected(f"repository {name!r} exists already")
+        for operation in operations:
+            match operation:
+                case ("put", table, key, value):
+                    self.keys[table, key] = value
+                case ("delete", table, key):
+                    self.keys.pop((table, key), None)
+                case ("create-repository", name):
+                    self.repositories[name] = Store()
+                case ("remove-repository", name):
+                    del self.repositories[name]
+                case ("update", name, text):
+                    self.repositories[name].update(text)
+                case ("add", name, text):
+                    self.repositories[name].extend(parse(text.encode(), format=RdfFormat.N_QUADS))
+                case ("remove", name, text):
+                    for quad in parse(text.encode(), format=RdfFormat.N_QUADS):
+                        self.repositories[name].remove(quad)
+
+    # ---- reads
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: int = 0, timeout_ms: int = 30_000
+    ) -> Future[ReadOutcome]:
+        if self.fault:
+            raise self.fault
+        self.reads.append((kind, name, arguments, min_lsn, timeout_ms))
+        future: Future[ReadOutcome] = Future()
+
+        def answer() -> None:
+            if self.is_dead:
+                return
+            try:
+                if self.read_error is not None:
+                    raise self.read_error
+                if min_lsn > len(self.results):
+                    raise TimedOut(f"LSN {min_lsn} was not applied in time; this copy is at {len(self.results)}")
+                content_type, body = self._read(kind, name, arguments)
+                future.set_result(ReadOutcome(content_type, len(self.results), body))
+            except BrokerhaError as error:
+                future.set_exception(error)
+
+        self._do(answer)
+        return future
+
+    def _read(self, kind: str, name: str, arguments: dict[str, Any]) -> tuple[str, bytes]:
+        if kind == "get":
+            value = self.keys.get((name, arguments["key"]))
+            if value is None:
+                raise NotFound(f"table {name!r} has no such key")
+            return "application/octet-stream", value
+        if kind == "range":
+            return "application/x-msgpack", msgpack.packb(self._range(name, arguments))
+        if kind == "repositories":
+            return "application/json", json.dumps(sorted(self.repositories)).encode()
+        if kind == "fingerprint":
+            return "application/json", json.dumps({"lsn": len(self.results), "fingerprint": self._fingerprint()}).encode()
+        store = self.repositories.get(name)
+        if store is None:
+            raise UnknownRepository(f"repository {name!r} does not exist")
+        if kind == "size":
+            return "text/plain", str(len(_matching(store, {}, arguments["context"]))).encode()
+        if kind == "contexts":
+            return "application/json", json.dumps(sorted(str(graph) for graph in store.named_graphs())).encode()
+        if kind == "statements":
+            media_type = _chosen(arguments["accept"], GRAPHS)
+            quads = _matching(store, arguments, arguments["context"])
+            return media_type, serialize(quads, format=GRAPHS[media_type]) or b""
+        return _query(store, arguments)
+
+    def _range(self, table: str, arguments: dict[str, Any]) -> list[tuple[bytes, bytes]]:
+        rows = [
+            (key, value)
+            for (name, key), value in sorted(self.keys.items())
+            if name == table
+            and key.startswith(arguments.get("prefix") or b"")
+            and (arguments.get("from") is None or key >= arguments["from"])
+            and (arguments.get("to") is None or key < arguments["to"])
+        ]
+        if arguments.get("reverse"):
+            rows.reverse()
+        return rows[: arguments.get("limit") or 1000]
+
+    def _fingerprint(self) -> str:
+        content = [sorted(str(quad) for quad in store) for _, store in sorted(self.repositories.items())]
+        return "0:" + hashlib.sha256(repr((content, sorted(self.keys.items()))).encode()).hexdigest()
+
+    # ---- questions
+
+    def outcome(self, txid: str) -> dict[str, Any] | None:
+        if txid not in self.bodies:
+            return None
+        lsn = self.bodies[txid][0]
+        _, outcome, reason = self.results[lsn - 1]
+        return {"txid": txid, "state": "applied", "lsn": lsn, "outcome": outcome, "reason": reason}
+
+    def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
+        lsn = len(self.results)
+        row = {
+            "id": self.node_id, "role": self.role, **states.describe("ok"), "master": "m1", "received_lsn": lsn,
+            "applied_lsn": lsn, "lag_entries": 0, "lag_s": 0.0, "fingerprint": self._fingerprint(),
+            "items": len(self.keys), "incoming": 0, "in_doubt": 0, "seen_s": 0.0,
+        }  # fmt: skip
+        return {"cluster": "orders", "epoch": 1, "state": "ok", "nodes": [row]}
+
+    def log(self, first_lsn: int, last_lsn: int) -> list[dict[str, Any]]:
+        rows = enumerate(self.results, 1)
+        return [
+            {"lsn": lsn, "txid": txid, "outcome": outcome}
+            for lsn, (txid, outcome, _) in rows
+            if first_lsn <= lsn <= last_lsn
+        ]
+
+    def writable(self) -> tuple[bool, str]:
+        if self.role == "worker":
+            return False, f"{self.node_id} is a worker and serves reads only: send writes to master m1"
+        return self.refusal is None, str(self.refusal or "")
+
+    def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
+        is_near = max_lag_entries is None or self.lag_entries <= max_lag_entries
+        lines = [f"[{'+' if self.loop_is_alive else '-'}]loop", "[+]journal ok", f"[{'+' if is_near else '-'}]lag"]
+        return is_near and self.loop_is_alive, lines
+
+    def applied_lsn(self) -> int:
+        return len(self.results)
+
+    def wait_for(self, lsn: int, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
+        future: Future[dict[str, Any]] = Future()
+        if lsn <= len(self.results):
+            future.set_result({"lsn": len(self.results), "workers": ["w1"]})
+        else:
+            future.set_exception(TimedOut(f"LSN {lsn} is not applied on {workers} workers yet"))
+        return future
+
+    def metrics(self) -> dict[str, float]:
+        return {"applied_lsn": len(self.results), 'state_info{state="ok"}': 1, "turns_total": 2.5}
+
+
+def _check(operation: Operation) -> None:
+    try:
+        if operation[0] == "update":
+            Store().update("CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>;\n" + operation[2])
+        elif operation[0] in {"add", "remove"}:
+            for _ in parse(operation[2].encode(), format=RdfFormat.N_QUADS):
+                pass
+    except SyntaxError as error:
+        raise InvalidRequest(f"MALFORMED QUERY: {error}") from None
+    except RuntimeError:
+        pass
+
+
+def _query(store: Store, arguments: dict[str, Any]) -> tuple[str, bytes]:
+    default = [NamedNode(iri) for iri in arguments["default-graph-uri"]]
+    named = [NamedNode(iri) for iri in arguments["named-graph-uri"]]
+    chosen = {"default_graph": default or None, "named_graphs": named} if default or named else {}
+    try:
+        result = store.query(arguments["query"], **chosen)
+    except SyntaxError as error:
+        raise InvalidRequest(f"MALFORMED QUERY: {error}") from None
+    if isinstance(result, (QuerySolutions, QueryBoolean)):
+        media_type = _chosen(arguments["accept"], RESULTS)
+        return media_type, result.serialize(format=RESULTS[media_type]) or b""
+    media_type = _chosen(arguments["accept"], GRAPHS)
+    return media_type, result.serialize(format=GRAPHS[media_type]) or b""
+
+
+def _chosen(accept: str | None, offers: dict[str, Any]) -> str:
+    media_type = preferred(accept or "", list(offers))
+    if media_type is None:
+        raise NotAcceptable(f"the result can be had as {', '.join(offers)}")
+    return media_type
+
+
+def _matching(store: Store, pattern: dict[str, Any], contexts: Sequence[str]) -> list[Quad]:
+    def names(context: str) -> set[str]:
+        return {str(DefaultGraph())} if context == "null" else {context}
+
+    graphs = set().union(*[names(context) for context in contexts])
+    return [
+        quad
+        for quad in store
+        if (not graphs or str(quad.graph_name) in graphs)
+        and pattern.get("subj") in {None, str(quad.subject)}
+        and pattern.get("pred") in {None, str(quad.predicate)}
+        and pattern.get("obj") in {None, str(quad.object)}
+    ]
