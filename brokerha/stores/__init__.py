@@ -1,16 +1,27 @@
 """What a worker keeps: RDF repositories and key-value tables, and the one store that makes both move together.
 
-    worker_store.py    the Store of a worker: one LSN over all repositories and tables, effects log, durability
-    rdf.py             one RDF repository on pyoxigraph: commit with its position, change of an operation, lines
-    rdf_query.py       reading a repository: queries, statements, formats, limits; hides the system graph
-    rdf_change.py      net changes of quads: QuadChange, PendingQuads, N-Quads text in and out
-    sparql_text.py     SPARQL as text: tokens, prologue, operations, what is refused
-    sparql_update.py   SPARQL updates as exact, deterministic effects
-    key_value.py       key-value tables on LMDB
-    memory.py          a store without files, for tests and the simulator
-    fingerprint.py     order-independent digest of the content, versioned
+worker_store.py    the Store of a worker: one LSN over all repositories and tables; the order of its two commits
+batch.py           transactions on their way to the next commit
+evaluation.py      the repository side of one transaction while nothing is changed yet
+presence.py        which repositories exist, as a transaction sees it
+repositories.py    all RDF repositories: what waits for each, how far each is durable
+recovery.py        bringing repositories up from the effects log when the store opens
+reading.py         kinds of reads, their arguments and answers
+effects_log.py     results of the last transactions, kept by the store itself
+state.py           the row that says where the store stands
+environment.py     the directory: lock, format, identity, LMDB
+data_file.py       whether an LMDB file is whole, before LMDB is killed by it
+key_value.py       key-value tables on LMDB; key_range.py: keys and ranges of them
+memory.py          a store without files, for tests and the simulator
+fingerprint.py     order-independent digest of the content, versioned
 
-                 SPARQL text + tx id + timestamp                      effect
-    change_of  ----------------------------------->  QuadChange  ------------->  commit(removed, added, lsn)
-                 on the state before it, read only                    one atomic write, position included
+rdf.py             one RDF repository on pyoxigraph: commit with its position, change of an operation, lines
+rdf_query.py       reading a repository: queries, statements, formats, limits; hides the system graph
+rdf_change.py      net changes of quads: QuadChange, PendingQuads, N-Quads text in and out
+sparql_text.py     SPARQL as text: tokens, prologue, operations, what is refused
+sparql_update.py   SPARQL updates as exact, deterministic effects
+
+             SPARQL text + tx id + timestamp                      effect
+change_of  ----------------------------------->  QuadChange  ------------->  commit(removed, added, lsn)
+             on the state before it, read only                    one atomic write, position included
 """

@@ -79,6 +79,9 @@ def store_errors(doing: str) -> Iterator[None]:
     except (lmdb.Error, OSError) as error:
         code = getattr(error, "code", 0) or getattr(error, "errno", 0) or 0
         what = "the disk is full" if code in _NO_SPACE else str(error)
+        if code == errno.EIO:
+            # LMDB says the same of a disk that took only the beginning of what was written.
+            what = "the disk is full or faulty"
         raise StoreError(f"{doing}: {what}") from error
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
@@ -202,6 +205,32 @@ def test_when_the_record_is_full_nothing_of_the_batch_is_kept(place: Place) -> N
     assert place.lines() == [A]
     run(store, [("create-repository", "r"), ("add", "main", quads(C))])
     assert store.applied().lsn == 2
+    assert store.recompute() == store.applied()
+
+
+@contextmanager
+def files_limited_to(size_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_costs_the_batch_and_nothing_else(place: Place) -> None:
+    store = place.open()
+    run(store, [("put", "t", b"k", b"1"), ("add", "main", quads(A))])
+    before = store.applied()
+    for limit_bytes in (50_000, 200_000):
+        with files_limited_to(limit_bytes), pytest.raises(StoreError, match="the disk is full"):
+            run(store, [("delete", "t", b"k")], [("put", "t", b"large", bytes(500_000)), ("add", "main", quads(B))])
+        assert store.applied() == store.recompute() == before
+    run(store, [("put", "t", b"large", bytes(500_000))])
+    assert store.applied().lsn == 2
+    store.close()
+    store = place.open()
     assert store.recompute() == store.applied()
 
 
