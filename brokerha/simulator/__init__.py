@@ -1,2 +1,21 @@
-"""SIMULATOR: a whole cluster of the shipped code in one deterministic world."""
-from brokerha.simulator.campaign import Report, Summary, campaign, simulate
+"""SIMULATOR: a whole cluster of the shipped code in one deterministic world, with bad luck drawn from a seed.
+
+    simulate(seed)             one run: safety phase with faults, liveness phase after healing; a Report
+    campaign(seeds, ...)       many runs over several processes; a Summary
+
+    options.py      what a seed draws: shape, settings, faults, load
+    world.py        virtual time, events, the two phases
+    processes.py    masters and workers: the shipped runners, which may die anywhere
+    network.py      the wire          disk.py    journals and stores          clocks.py    clocks
+    faults.py       what goes wrong   workload.py    clients who write, give up and ask again
+    checkers.py     the invariants: durable_checks, message_checks, worker_checks, reply_checks, over truth.py and model.py
+    trace.py        the story of a run and its digest
+    mistakes.py     planted mistakes, to know that the checkers see
+    runs.py         simulate and campaign
+
+Equal seeds give equal runs on every machine. A violation comes with the seed, the command that repeats it, and the last events.
+"""
+
+from brokerha.simulator.runs import Report, Summary, campaign, simulate
+
+__all__ = ["Report", "Summary", "campaign", "simulate"]

@@ -17,6 +17,7 @@ brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ class Checkers:
 
     def __init__(self, world: World) -> None:
         self.truth = Truth(world)
+        self.posts: Counter[tuple[NodeId, NodeId]] = Counter()
+        """Posts sent, by sender and receiver."""
         self._world = world
         self._durable = DurableChecks(self.truth)
         self._messages = MessageChecks(self.truth)
@@ -70,7 +73,10 @@ class Checkers:
 
     def on_message(self, sender: NodeId, outgoing: Outgoing) -> None:
         """A message leaves its sender."""
-        handler = self._by_message.get(type(outgoing.message))
+        kind = type(outgoing.message)
+        if kind is Post:
+            self.posts[sender, outgoing.to] += 1
+        handler = self._by_message.get(kind)
         if handler is not None:
             handler(sender, outgoing.to, outgoing.message)
 
@@ -117,10 +123,16 @@ class Checkers:
         for master in self._world.masters:
             if master.node not in lost:
                 self._durable.compare(master.node, master.journal)
-                check(master.journal.state().lsn == truth.lsn, "S10", "every master has the whole queue", node=master.node)
+                check(
+                    master.journal.state().lsn == truth.lsn, "S10", "every master has the whole queue", node=master.node
+                )
         check(not truth.missing_accepted(lost), "S4", "accepted is added", missing=truth.missing_accepted(lost))
         for worker in self._world.workers:
             if worker.config.master not in lost:
                 self._workers.compare(worker.node, worker.store)
-        check(not self._world.clients.open_tickets(lost), "replies", "each ticket is answered",
-              open=self._world.clients.open_tickets(lost))
+        check(
+            not self._world.clients.open_tickets(lost),
+            "replies",
+            "each ticket is answered",
+            open=self._world.clients.open_tickets(lost),
+        )

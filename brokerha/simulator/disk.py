@@ -8,9 +8,10 @@ tested there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.invariants import invariant
 from brokerha.model.ready import Decision, StoreDone, StoreFailed
 from brokerha.model.records import Record
 from brokerha.nodes.runner import carry_out
@@ -18,6 +19,7 @@ from brokerha.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from brokerha.simulator.processes import SimMaster, SimWorker
+
 
 class SimJournal(MemoryJournal):
     """The journal of a simulated master."""
@@ -48,9 +50,9 @@ class SimJournal(MemoryJournal):
 
     def survivor(self) -> SimJournal:
         """The journal that the next start finds."""
-        journal = type(self).from_image(self.image())
-        assert isinstance(journal, SimJournal)  # noqa: S101 - from_image builds its own class.
-        return journal
+        journal = SimJournal.from_image(self.image())
+        invariant(isinstance(journal, SimJournal), "from_image builds its own class")
+        return cast("SimJournal", journal)
 
 
 class SimDoor:

@@ -133,7 +133,7 @@ class DurableChecks:
         check(mirror.executed <= mirror.lsn, "S7", "only what is durable is executed", node=node)
         for lsn, result in enumerate(record.results, record.first_lsn):
             if lsn > len(truth.results):
-                truth.results.append(tuple(result))
+                truth.results.append((result[0], result[1], result[2]))
             check(tuple(result) == truth.results[lsn - 1], "S7", "equal results everywhere", node=node, lsn=lsn)
             check(result[0] == truth.model.outcomes[lsn], "S7", "the outcome that the model has", node=node, lsn=lsn)
         if record.fingerprint:
@@ -162,4 +162,6 @@ class DurableChecks:
         check(held == truth.canon[first - 1 : first - 1 + len(held)], "S1", "one order, in full", node=node)
         for lsn, (_, txid, origin) in enumerate(held, first):
             check(journal.lsn_of(txid) == lsn, "S3", "an LSN is kept", node=node, txid=txid, lsn=lsn)
-            check(journal.body(origin, txid) == truth.bodies[origin, txid], "S8", "a body is kept", node=node, txid=txid)
+            check(
+                journal.body(origin, txid) == truth.bodies[origin, txid], "S8", "a body is kept", node=node, txid=txid
+            )

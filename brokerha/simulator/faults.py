@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from brokerha.simulator.world import World
 
 MASTER_POINTS = (
-    "nothing written", "append absent", "append there", "written, nothing sent", "half sent", "sent, not answered",
+    "nothing written",
+    "append absent",
+    "append there",
+    "written, nothing sent",
+    "half sent",
+    "sent, not answered",
 )
 WORKER_POINTS = ("store absent", "store there", "half sent")
 RECORDS = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Added, Outcomes, None, None)
@@ -129,7 +134,11 @@ class Faults:
         world = self._world
         if any(master.is_wiped for master in world.masters):
             return
-        known = [m for m in world.masters if m.is_up and any(m.node in o.journal.state().peer_journals for o in world.masters)]
+        known = [
+            m
+            for m in world.masters
+            if m.is_up and any(m.node in o.journal.state().peer_journals for o in world.masters)
+        ]
         if known:
             master = world.rng.choice(known)
             self._note("data directory lost", master.node)

@@ -31,7 +31,9 @@ class Model:
                 if operation[0] == "add":
                     self._add(operation[2])
                 else:
-                    self._put(operation[1].encode() + b"\0" + operation[2], operation[3] if len(operation) > 3 else None)
+                    self._put(
+                        operation[1].encode() + b"\0" + operation[2], operation[3] if len(operation) > 3 else None
+                    )
         self.outcomes.append(REJECTED if rejected else APPLIED)
         self.fingerprints.append(text_of(self._fingerprint))
 

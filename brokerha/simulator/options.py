@@ -83,7 +83,7 @@ class Options:
     """Kinds that happen by themselves, with the mean time between two of them in microseconds."""
     safety_us: int = 10 * SECOND_US
     safety_steps: int = 1_500
-    liveness_us: int = 120 * SECOND_US
+    liveness_us: int = 60 * SECOND_US
     broken_link: bool = False
     """Whether one link of the masters stays cut for ever, liveness phase included: the others have to pass things on."""
     wipes: bool = False

@@ -39,16 +39,20 @@ class ReplyChecks:
         lsn = truth.lsn_of.get(reply.txid)
         check(lsn == reply.lsn, "S3", "the LSN is that of the queue", node=node, reply=reply, lsn=lsn)
         check(reply.lsn <= truth.mirrors[node].lsn, "replies", "only what is durable here", node=node, reply=reply)
-        check(truth.body_at(reply.lsn) == body, "replies", "the operations are those that were sent", node=node, reply=reply)
+        check(
+            truth.body_at(reply.lsn) == body,
+            "replies",
+            "the operations are those that were sent",
+            node=node,
+            reply=reply,
+        )
 
     def _applied(self, node: NodeId, reply: Reply, copies: int) -> None:
         truth = self._truth
         outcome = truth.model.outcomes[reply.lsn]
         expected = REJECTED_STATUS if outcome == REJECTED else APPLIED_LEVEL
         check(reply.status == expected, "replies", "the outcome is the true one", node=node, reply=reply)
-        done = sum(
-            truth.applied[worker] >= reply.lsn for worker, master in truth.master_of.items() if master == node
-        )
+        done = sum(truth.applied[worker] >= reply.lsn for worker, master in truth.master_of.items() if master == node)
         emptied = truth.world.faults_seen["worker emptied"]
         check(done + emptied >= copies, "replies", "so many workers have it", node=node, reply=reply, done=done)
 

@@ -53,7 +53,7 @@ class WorkerChecks:
         known = self._truth.results
         for lsn, result in enumerate(results, first_lsn):
             if lsn == len(known) + 1:
-                known.append(tuple(result))
+                known.append((result[0], result[1], result[2]))
             if lsn <= len(known):
                 check(tuple(result) == known[lsn - 1], "S7", "equal results everywhere", node=node, lsn=lsn)
 

@@ -38,9 +38,11 @@ RESTART_US = (1_000, 3_000_000)
 """How long a dead process stays away."""
 LOOK_US = 50_000
 """How often the liveness phase looks whether everything has come together."""
+QUIET_POSTS = 5
+"""Most posts from one idle master to another within three idle rounds."""
 WIPED_US = 5_000_000
 """Time after healing in which a master that lost its disk has to find out."""
-LIVENESS_STEPS = 40_000
+LIVENESS_STEPS = 20_000
 """Steps after which a cluster that has not come together is called stuck, whatever the virtual clock says."""
 
 
@@ -175,6 +177,17 @@ class World:
         came_together = self.run_while(self._is_apart, self.options.liveness_us)
         check(came_together, "S10", "comes together after healing", what=self.what_is_missing())
         self.checkers.at_the_end()
+        self._stays_quiet()
+
+    def _stays_quiet(self) -> None:
+        """R17: a cluster with nothing to agree on sends heartbeats and nothing else."""
+        idle_us = max(master.config.sync.idle_round_ms for master in self.masters) * 1000
+        self.run_until(self.now_us + idle_us)
+        before = dict(self.checkers.posts)
+        self.run_until(self.now_us + 3 * idle_us)
+        for (sender, receiver), count in self.checkers.posts.items():
+            posts = count - before.get((sender, receiver), 0)
+            check(posts <= QUIET_POSTS, "R17", "idle masters are quiet", sender=sender, to=receiver, posts=posts)
 
     def _is_apart(self) -> bool:
         return bool(self.what_is_missing())

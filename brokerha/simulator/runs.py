@@ -5,10 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import blake2b
+from itertools import islice
 from time import monotonic
 from typing import TextIO
 
@@ -19,6 +20,8 @@ from brokerha.simulator.truth import Violation
 from brokerha.simulator.world import World
 
 HOUR_US = 3_600_000_000
+SEEDS_AT_ONCE = 8
+"""Seeds that one process runs before it reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,9 @@ class Report:
     def words(self) -> str:
         """Several lines that let somebody else see the same failure."""
         if self.violation is None:
-            return f"seed {self.seed}: {self.steps} steps, {self.acknowledged} writes acknowledged, digest {self.digest}"
+            return (
+                f"seed {self.seed}: {self.steps} steps, {self.acknowledged} writes acknowledged, digest {self.digest}"
+            )
         lines = [
             f"seed {self.seed} breaks {self.violation}",
             f"options: {self.options}",
@@ -140,26 +145,34 @@ def campaign(
     processes: int = 2,
     progress: Callable[[Summary], None] | None = None,
     mistake: str | None = None,
+    *,
     stop_at_first: bool = False,
 ) -> Summary:
-    """Run seeds over several processes until they or the time are over; ``progress`` is called after each."""
+    """Run seeds over several processes until they or the time are over; ``progress`` is called after each.
+
+    The seeds may be without end; then there has to be a deadline.
+    """
     summary = Summary()
     begin = monotonic()
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for report in pool.imap_unordered(partial(simulate, mistake=mistake), _until(seeds, begin, deadline_s), 4):
-            summary.take(report)
-            summary.seconds = monotonic() - begin
-            if progress is not None:
-                progress(summary)
-            if stop_at_first and summary.failures:
-                pool.terminate()
+    remaining = iter(seeds)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        running: set[Future[list[Report]]] = set()
+        while True:
+            is_over = deadline_s is not None and monotonic() - begin >= deadline_s
+            is_over = is_over or (stop_at_first and bool(summary.failures))
+            while not is_over and len(running) < 2 * processes and (some := list(islice(remaining, SEEDS_AT_ONCE))):
+                running.add(pool.submit(_several, some, mistake))
+            if not running:
                 break
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for report in [report for future in done for report in future.result()]:
+                summary.take(report)
+                summary.seconds = monotonic() - begin
+                if progress is not None:
+                    progress(summary)
     summary.failures.sort(key=lambda report: report.seed)
     return summary
 
 
-def _until(seeds: Iterable[int], begin: float, deadline_s: float | None) -> Iterator[int]:
-    for seed in seeds:
-        if deadline_s is not None and monotonic() - begin >= deadline_s:
-            return
-        yield seed
+def _several(seeds: list[int], mistake: str | None) -> list[Report]:
+    return [simulate(seed, mistake=mistake) for seed in seeds]
