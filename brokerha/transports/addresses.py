@@ -11,6 +11,8 @@ The query knows RabbitMQ's own names cacertfile, certfile and keyfile. A missing
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from socket import gaierror
+from ssl import SSLCertVerificationError
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from brokerha.model.errors import ConfigurationError
@@ -56,6 +58,20 @@ def embedded_name(url: str) -> str:
 def parse_addresses(url: str) -> tuple[Address, ...]:
     """The brokers of an AMQP URL, in its order. Raises ConfigurationError."""
     return tuple(_parse(each.strip()) for each in url.split(";") if each.strip()) or (_parse(url),)
+
+
+def explain_os_error(error: OSError, address: Address) -> str:
+    """Why a broker cannot be reached, in words for a person."""
+    where = f"{address.host}:{address.port}"
+    if isinstance(error, ConnectionRefusedError):
+        return f"nothing listens at {where}"
+    if isinstance(error, gaierror):
+        return f"the host name {address.host!r} cannot be resolved"
+    if isinstance(error, TimeoutError):
+        return f"no answer from {where}"
+    if isinstance(error, SSLCertVerificationError):
+        return f"the certificate of {where} does not hold: {error.verify_message}"
+    return f"{type(error).__name__}: {error} ({where})"
 
 
 def _parse(url: str) -> Address:

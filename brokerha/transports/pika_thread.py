@@ -24,7 +24,7 @@ import structlog
 from pika.adapters.select_connection import IOLoop
 from pika.exceptions import AMQPError
 
-from brokerha.transports.addresses import Address
+from brokerha.transports.addresses import Address, explain_os_error
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.topology import READS_EXCHANGE, WRITES_EXCHANGE
 
@@ -217,6 +217,17 @@ def _parameters(address: Address, name: str, config: TransportConfig) -> pika.Co
     )
 
 
+def _cause(error: BaseException) -> BaseException | None:
+    """What pika wraps: a failed attempt lies in up to three layers of its own errors."""
+    candidates = (getattr(error, "exception", None), *reversed(getattr(error, "exceptions", ())), *error.args)
+    return next((each for each in candidates if isinstance(each, BaseException)), None)
+
+
 def _reason(error: BaseException, address: Address) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        error, cause = cause, _cause(cause)
+    if isinstance(error, OSError):
+        return explain_os_error(error, address)
     text = str(getattr(error, "reply_text", "")) or str(error) or type(error).__name__
     return f"{text} ({address.host}:{address.port})"

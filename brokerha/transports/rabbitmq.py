@@ -23,7 +23,7 @@ from amqp.serialization import dumps
 from kombu import Connection
 from kombu.transport import pyamqp
 
-from brokerha.transports.addresses import Address
+from brokerha.transports.addresses import Address, explain_os_error
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.frame_socket import TcpFrameSocket, TlsFrameSocket
 
@@ -119,12 +119,8 @@ def open_connection(
 
 def explain(error: BaseException, address: Address) -> str:
     """Why there is no connection, in words for the status of the node."""
-    if isinstance(error, ConnectionRefusedError):
-        return f"nothing listens at {address.host}:{address.port}"
-    if isinstance(error, socket.gaierror):
-        return f"the host name {address.host!r} cannot be resolved"
-    if isinstance(error, TimeoutError):
-        return f"no answer from {address.host}:{address.port}"
+    if isinstance(error, OSError):
+        return explain_os_error(error, address)
     if isinstance(error, (AccessRefused, NotAllowed)):
         return f"the broker refuses {address}: {error.reply_text}"
     if isinstance(error, AMQPError):
