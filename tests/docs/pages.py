@@ -1,8 +1,9 @@
-"""The pages of the documentation and the blocks in them."""
+"""The pages of the documentation, the blocks in them, and a way to run what a page tells to run."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -71,3 +72,26 @@ def table_under(page: str, heading: str) -> list[list[str]]:
         elif is_body:
             rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))])
     return rows
+
+
+def the_block(page: str, language: str, text: str) -> str:
+    """The one block of a page that holds this text."""
+    found = [block.text for block in blocks_of(page, language) if text in block.text]
+    assert len(found) == 1, f"{len(found)} blocks of {page} hold {text!r}"
+    return found[0]
+
+
+def output_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """What a command says on both outputs; it must end well."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
