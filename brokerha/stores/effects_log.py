@@ -73,9 +73,10 @@ class EffectsLog:
         """Results of these LSNs; fewer where the log ends, none when ``first_lsn`` is not held any more."""
         found: list[Result] = []
         for row_lsn, results in self.rows(transaction, first_lsn):
-            if row_lsn > last_lsn:
-                break
             found += results[max(first_lsn - row_lsn, 0) : last_lsn - row_lsn + 1]
+            # Asked before the next row is read and checked, which may be large or damaged.
+            if row_lsn + len(results) > last_lsn:
+                break
         return found
 
     def first_lsn(self, transaction: Any) -> Lsn | None:

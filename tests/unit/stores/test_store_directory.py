@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from brokerha.model.errors import StoreError
@@ -61,6 +63,28 @@ def test_a_store_whose_file_was_cut_off_is_refused(place: Place) -> None:
     file = place.directory / "data/data.mdb"
     os.truncate(file, file.stat().st_size // 2)
     with pytest.raises(StoreError, match="damaged or cut off"):
+        place.open()
+
+
+def change_row(place: Place, key: bytes, change: Callable[[bytes], bytes]) -> None:
+    """Change one row of the table of the store's own records."""
+    with lmdb.Environment(str(place.directory / "data"), max_dbs=8) as environment:
+        meta = environment.open_db(b"meta")
+        with environment.begin(write=True, db=meta) as writing:
+            writing.put(key, change(writing.get(key) or b""))
+
+
+def test_a_store_of_another_format_is_refused(place: Place) -> None:
+    place.open().close()
+    change_row(place, b"format", lambda _: b"2")
+    with pytest.raises(StoreError, match="the store has format 2, this program knows 1"):
+        place.open()
+
+
+def test_a_damaged_record_of_where_the_store_stands_is_refused(place: Place) -> None:
+    place.open().close()
+    change_row(place, b"state", lambda row: row[:-1] + bytes([row[-1] ^ 1]))
+    with pytest.raises(StoreError, match="the state row of the store is damaged"):
         place.open()
 
 

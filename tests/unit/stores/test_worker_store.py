@@ -13,6 +13,7 @@ import pytest
 
 from brokerha.model.errors import StoreError
 from brokerha.model.operations import APPLIED, REJECTED, Result
+from brokerha.stores import batch, presence, recovery
 from tests.contracts.store_contract import A, B, C, quads, rows, run, transaction
 from tests.unit.stores.line_engine import lose_power
 from tests.unit.stores.store_place import COUNT, Place
@@ -53,6 +54,64 @@ def test_much_that_waits_is_committed_before_an_operation_that_reads_everything(
     assert store.recompute() == store.applied()
 
 
+def test_a_batch_with_large_effects_is_committed_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "COMMIT_LIMIT_BYTES", 2500)
+    store = place.open()
+    place.places.clear()
+    results = run(store, *[[("put", "t", b"%d" % number, bytes(1000))] for number in range(7)])
+    assert place.places.count("LMDB committed") == 3
+    assert store.results(1, 7) == results
+    assert store.recompute() == store.applied()
+
+
+def test_when_a_later_part_of_a_batch_fails_the_rest_can_be_given_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "COMMIT_LIMIT_BYTES", 100)
+    store = place.open(map_size_bytes=400_000)
+    items = [transaction(("put", "t", b"a", bytes(200)), ("add", "main", quads(A)))]
+    items += [transaction(("remove-repository", "main")), transaction(("create-repository", "main"))]
+    items += [transaction(("put", "t", b"a", bytes(500_000)))]
+    with pytest.raises(StoreError):
+        store.execute(1, items)
+    assert store.recompute() == store.applied()
+    kept = store.applied().lsn
+    assert 1 <= kept < 4
+    results = store.execute(1, items[:3])
+    assert [result.outcome for result in results] == [APPLIED] * 3
+    assert store.applied().lsn == 3
+    assert store.recompute() == store.applied()
+
+
+def test_a_batch_that_fails_takes_made_and_removed_repositories_back(place: Place) -> None:
+    store = place.open(map_size_bytes=400_000)
+    run(store, [("create-repository", "r"), ("add", "r", quads(A))])
+    before = store.applied()
+    with pytest.raises(StoreError):
+        run(
+            store,
+            [("create-repository", "s"), ("remove-repository", "r")],
+            [("remove-repository", "s"), ("create-repository", "r")],
+            [("put", "t", b"large", bytes(500_000))],
+        )
+    assert store.applied() == store.recompute() == before
+    assert sorted(path.name for path in (place.directory / "repositories").iterdir()) == ["main.0", "r.1"]
+    assert place.engines.opened["r.1"].held == {A}
+
+
+def test_repositories_are_limited_in_number(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "REPOSITORY_LIMIT", 3)
+    store = place.open()
+    run(store, [("create-repository", "r")])
+    full = Result(REJECTED, "there are 3 repositories, which is the limit", b"")
+    assert run(store, [("create-repository", "s"), ("create-repository", "t")]) == [full]
+    assert (
+        run(store, [("remove-repository", "r"), ("create-repository", "s"), ("create-repository", "t")])[0].outcome
+        == APPLIED
+    )
+    assert run(store, [("create-repository", "u")]) == [full]
+
+
 def test_a_rejected_transaction_leaves_no_directory_behind(place: Place) -> None:
     store = place.open()
     run(store, [("create-repository", "r"), ("update", "r", "nonsense")])
@@ -91,6 +150,18 @@ def test_an_engine_that_lost_all_it_ever_had_is_filled_again_from_the_log(place:
     store = place.open()
     assert store.applied() == store.recompute() == applied
     assert place.engines.opened["main.1"].held == {B}
+
+
+def test_a_long_way_is_brought_up_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = place.open()
+    for number in range(20):
+        run(store, [("add", "main", quads(f"<urn:s> <urn:p> <urn:{number}>"))])
+    store.close()
+    lose_power(place.directory)
+    monkeypatch.setattr(recovery, "WAITING_LINES_LIMIT", 6)
+    store = place.open()
+    assert place.engines.main.commits == [7, 14, 20]
+    assert store.recompute() == store.applied()
 
 
 def test_an_engine_older_than_it_was_flushed_is_refused(place: Place) -> None:
