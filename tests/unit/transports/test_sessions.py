@@ -1,0 +1,297 @@
+"""What the two threads do on one connection, with a channel that only writes down what it was asked for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from amqp.exceptions import ConsumerCancelled, RecoverableConnectionError
+
+from brokerha.transports.config import LaneLimit, TransportConfig
+from brokerha.transports.inbox import Inbox
+from brokerha.transports.link import LinkState
+from brokerha.transports.outbox import Outbox
+from brokerha.transports.parcels import (
+    DATA_LANE,
+    FIRM_LANE,
+    PUBLICATION_LANES,
+    REPLY_LANE,
+    SYNC_LANE,
+    ClientTag,
+    Counters,
+    Publication,
+)
+from brokerha.transports.reader import ReaderSession, Settled
+from brokerha.transports.topology import topology_of
+from brokerha.transports.writer import WriterSession
+
+
+class FakeChannel:
+    """Keeps calls as (name, positional arguments, named arguments)."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self.events: dict[str, set[Callable[..., None]]] = defaultdict(set)
+        self.consumers: dict[str, dict[str, Any]] = {}
+
+    def basic_consume(self, queue: str, **options: Any) -> None:
+        self.consumers[queue] = options
+
+    def basic_publish(self, message: Any, exchange: str, routing_key: str, **options: Any) -> None:
+        if message.properties.get("correlation_id") == "unsendable":
+            raise ValueError("not an AMQP value")
+        self.calls.append(("basic_publish", (message.body, exchange, routing_key), options))
+
+    def tell(self, event: str, *facts: Any) -> None:
+        for callback in self.events[event]:
+            callback(*facts)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *given, **named: self.calls.append((name, given, named))
+
+    def asked(self, name: str) -> list[tuple[Any, ...]]:
+        return [given for called, given, _ in self.calls if called == name]
+
+
+class FakeConnection:
+    """Gives channels and remembers them."""
+
+    def __init__(self) -> None:
+        self.channels: list[FakeChannel] = []
+        self.connection = SimpleNamespace(transport=SimpleNamespace(unsent_bytes=0))
+
+    def channel(self) -> FakeChannel:
+        self.channels.append(FakeChannel())
+        return self.channels[-1]
+
+
+def publication(text: str, lane: str = SYNC_LANE, exchange: str = "brokerha.sync", **more: Any) -> Publication:
+    return Publication(lane, exchange, "m2", text.encode(), queued_s=1e12, **more)
+
+
+class Writing:
+    """A writer session on a fake connection."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.config = TransportConfig(**limits)
+        self.outbox = Outbox(dict.fromkeys(PUBLICATION_LANES, LaneLimit(100, 10_000)))
+        self.state = LinkState(["out"])
+        self.settled: list[ClientTag] = []
+        self.counters = Counters()
+        self.connection = FakeConnection()
+        self.session = self.connect()
+
+    def connect(self) -> WriterSession:
+        connection: Any = self.connection
+        topology = topology_of("m1", "master")
+        return WriterSession(
+            connection, topology, self.outbox, self.state, self.settled.extend, self.config, self.counters
+        )
+
+    @property
+    def channel(self) -> FakeChannel:
+        return self.connection.channels[-1]
+
+    def published(self) -> list[str]:
+        return [given[0].decode() for given in self.channel.asked("basic_publish")]
+
+    def prove(self) -> None:
+        """Open the window: publish one message and confirm it."""
+        self.outbox.put([publication("first")])
+        self.session.turn(0.0)
+        self.channel.tell("basic_ack", 1, False)
+
+
+class TestWriting:
+    def test_one_message_goes_out_first_and_the_rest_after_its_confirmation(self):
+        writing = Writing()
+        writing.outbox.put([publication(text) for text in "abc"])
+        writing.session.turn(0.0)
+        assert writing.published() == ["a"]
+        writing.channel.tell("basic_ack", 1, False)
+        writing.session.turn(0.0)
+        assert writing.published() == ["a", "b", "c"]
+        assert not writing.session.is_idle()
+        writing.channel.tell("basic_ack", 3, True)
+        assert writing.session.is_idle()
+
+    def test_no_more_than_the_window_is_under_way(self):
+        writing = Writing(window_messages=2)
+        writing.prove()
+        writing.outbox.put([publication(text) for text in "abc"])
+        writing.session.turn(0.0)
+        assert writing.published() == ["first", "a", "b"]
+
+    def test_nothing_is_published_while_the_broker_is_blocked_or_the_socket_is_full(self):
+        writing = Writing()
+        writing.outbox.put([publication("a")])
+        writing.state.block("out", "no memory")
+        writing.session.turn(0.0)
+        writing.state.unblock("out")
+        writing.connection.connection.transport.unsent_bytes = 1
+        writing.session.turn(0.0)
+        assert writing.published() == []
+
+    def test_silence_after_a_publication_ends_the_session_but_not_while_blocked(self):
+        writing = Writing(confirm_timeout_s=30.0)
+        writing.outbox.put([publication("a")])
+        writing.session.turn(0.0)
+        writing.state.block("out", "no memory")
+        writing.session.turn(100.0)
+        writing.state.unblock("out")
+        assert writing.session.turn(129.0) == 130.0
+        with pytest.raises(RecoverableConnectionError, match="does not confirm"):
+            writing.session.turn(130.0)
+
+    def test_a_refused_firm_message_is_published_again_a_second_later_and_others_are_counted(self, monkeypatch):
+        monkeypatch.setattr("brokerha.transports.writer.time.monotonic", lambda: 10.0)
+        writing = Writing()
+        writing.prove()
+        writing.outbox.put([publication("node"), publication("firm", FIRM_LANE, "brokerha.rejected")])
+        writing.session.turn(10.0)
+        writing.channel.tell("basic_nack", 3, True)
+        assert writing.session.turn(10.5) == 11.0
+        assert writing.published() == ["first", "node", "firm"]
+        writing.session.turn(11.0)
+        assert writing.published() == ["first", "node", "firm", "firm"]
+        assert writing.counters.read()["nacked"] == 2
+
+    def test_firm_messages_survive_the_connection_and_others_do_not(self):
+        writing = Writing()
+        writing.prove()
+        writing.outbox.put([publication(f"firm-{n}", FIRM_LANE) for n in range(2)])
+        writing.outbox.put([publication("node"), publication("reply", REPLY_LANE, "")])
+        writing.session.turn(0.0)
+        writing.session.end()
+        writing.session = writing.connect()
+        writing.prove()
+        writing.session.turn(0.0)
+        assert writing.published() == ["first", "firm-0", "firm-1"]
+        counters = writing.counters.read()
+        assert (counters["repeated"], counters["unconfirmed"]) == (2, 2)
+
+    def test_what_a_firm_message_settles_is_settled_when_it_is_confirmed_and_not_before(self):
+        writing = Writing()
+        writing.outbox.put([publication("firm", FIRM_LANE, settles=ClientTag(1, 5))])
+        writing.session.turn(0.0)
+        assert writing.settled == []
+        writing.channel.tell("basic_ack", 1, False)
+        assert writing.settled == [ClientTag(1, 5)]
+
+    def test_a_returned_rejected_message_ends_the_session_before_its_confirmation_counts(self):
+        writing = Writing()
+        writing.outbox.put([publication("firm", FIRM_LANE, "brokerha.rejected")])
+        writing.session.turn(0.0)
+        with pytest.raises(RecoverableConnectionError):
+            writing.channel.tell("basic_return", Exception(), "brokerha.rejected", "", None)
+        writing.session.end()
+        assert len(writing.outbox) == 1
+
+    def test_returned_messages_are_counted_by_their_kind(self):
+        writing = Writing()
+        for exchange in ("brokerha.sync", "brokerha.data", ""):
+            writing.channel.tell("basic_return", Exception(), exchange, "gone", None)
+        assert writing.counters.read() == {"returned": 2, "returned_replies": 1}
+
+    def test_messages_to_nodes_that_waited_too_long_for_a_connection_are_dropped(self):
+        writing = Writing()
+        writing.outbox.put(
+            [Publication(lane, "x", "k", b"", queued_s=-1e9) for lane in (SYNC_LANE, DATA_LANE, REPLY_LANE)]
+        )
+        writing.connect()
+        assert len(writing.outbox) == 1
+        assert writing.counters.read()["stale"] == 2
+
+    def test_a_message_that_amqp_cannot_carry_is_dropped_and_counted(self):
+        writing = Writing()
+        writing.prove()
+        bad = publication("bad", REPLY_LANE, "", properties={"correlation_id": "unsendable"})
+        writing.outbox.put([bad, publication("good", REPLY_LANE, "")])
+        writing.session.turn(0.0)
+        assert writing.published() == ["first", "good"]
+        assert writing.counters.read()["unsendable"] == 1
+
+
+class Reading:
+    """A reader session on a fake connection; its channels are control, sync, data, clients."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+        monkeypatch.setattr("brokerha.transports.reader.time.monotonic", lambda: 0.0)
+        config = TransportConfig(**limits)
+        self.inbox = Inbox({SYNC_LANE: config.inbox_sync, DATA_LANE: config.inbox_data}, lambda: None)
+        self.settled = Settled()
+        self.counters = Counters()
+        connection: Any = FakeConnection()
+        topology = topology_of("m1", "master")
+        self.session = ReaderSession(connection, 3, "m1", topology, self.inbox, self.settled, config, self.counters)
+        self.control, self.sync, self.data, self.clients = connection.channels
+
+    def deliver(self, channel: FakeChannel, queue: str, tag: int, body: bytes = b"x") -> None:
+        info = {"delivery_tag": tag, "exchange": "e", "redelivered": False}
+        channel.consumers[queue]["callback"](SimpleNamespace(body=body, properties={}, delivery_info=info))
+
+
+class TestReading:
+    def test_messages_of_nodes_are_acknowledged_together_when_they_are_in_the_inbox(self, monkeypatch):
+        reading = Reading(monkeypatch)
+        for tag in (1, 2, 3):
+            reading.deliver(reading.sync, "brokerha.m1.sync", tag)
+        assert reading.sync.asked("basic_ack") == []
+        reading.session.turn(0.0)
+        assert reading.sync.calls[-1] == ("basic_ack", (3,), {"multiple": True})
+        reading.session.turn(0.0)
+        assert len(reading.sync.asked("basic_ack")) == 1
+        assert len(reading.inbox.take(10, 0)) == 3
+
+    def test_a_full_inbox_withholds_acknowledgements_of_its_lane_only(self, monkeypatch):
+        reading = Reading(monkeypatch, inbox_data=LaneLimit(2, 1000))
+        for tag in (1, 2):
+            reading.deliver(reading.data, "brokerha.m1.data", tag)
+        reading.deliver(reading.sync, "brokerha.m1.sync", 1)
+        reading.session.turn(0.0)
+        assert (reading.data.asked("basic_ack"), reading.sync.asked("basic_ack")) == ([], [(1,)])
+        reading.inbox.take(10, 0)
+        reading.session.turn(0.0)
+        assert reading.data.asked("basic_ack") == [(2,)]
+
+    def test_messages_of_apps_are_acknowledged_when_they_are_settled_and_only_on_their_connection(self, monkeypatch):
+        reading = Reading(monkeypatch)
+        for tag in (1, 2):
+            reading.deliver(reading.clients, "brokerha.writes.any", tag)
+        reading.session.turn(0.0)
+        reading.settled.add([ClientTag(2, 1), ClientTag(2, 2)])
+        reading.session.turn(0.0)
+        assert reading.clients.asked("basic_ack") == []
+        reading.settled.add([ClientTag(3, 1)])
+        assert not reading.session.is_idle()
+        reading.session.turn(0.0)
+        assert reading.clients.asked("basic_ack") == [(1,)]
+        assert reading.session.is_idle()
+
+    def test_a_cancelled_consumer_ends_the_session(self, monkeypatch):
+        reading = Reading(monkeypatch)
+        with pytest.raises(ConsumerCancelled):
+            reading.sync.consumers["brokerha.m1.sync"]["on_cancel"]("m1 reads brokerha.m1.sync")
+        assert reading.counters.read() == {"cancelled": 1}
+
+    def test_silence_and_time_are_reasons_to_declare_again(self, monkeypatch):
+        reading = Reading(monkeypatch, redeclare_quiet_ms=1500, redeclare_every_ms=5000)
+        before = len(reading.control.calls)
+        # A silent inbox
+        assert reading.session.turn(1.0) == 1.5
+        assert len(reading.control.calls) == before
+        reading.session.turn(1.5)
+        assert len(reading.control.calls) > before
+        # An inbox that hears something every second is declared again after five
+        before = len(reading.control.calls)
+        for second in (2, 3, 4, 5, 6):
+            reading.deliver(reading.sync, "brokerha.m1.sync", second)
+            reading.session.turn(float(second))
+        assert len(reading.control.calls) == before
+        reading.deliver(reading.sync, "brokerha.m1.sync", 7)
+        reading.session.turn(6.5)
+        assert len(reading.control.calls) > before
+        assert all(call[2].get("nowait") for call in reading.control.calls[before:])
