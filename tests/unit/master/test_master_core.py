@@ -1,0 +1,265 @@
+"""MasterCore: what is let in, who is answered what and when, and that records come before what they allow."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.model import states
+from brokerha.model.ids import Instant
+from brokerha.model.messages import Envelope, Execute, Executed, Post, Progress, Read, Row
+from brokerha.model.operations import Result
+from brokerha.model.ready import Ready
+from brokerha.model.records import Accepted, Outcomes, Started
+from brokerha.model.requests import Reply, Submit
+from brokerha.replication.feed import FeedConfig
+from brokerha.sync.config import SyncConfig
+
+APPLIED = ("applied", "", b"e")
+REJECTED = ("rejected", "no such thing", b"")
+
+
+class Bench:
+    """One master (alone, or one of three) with a journal, a clock and its consequences."""
+
+    def __init__(self, members: tuple[str, ...] = ("m1",), workers: tuple[str, ...] = ("w1",), **settings: int) -> None:
+        self.config = MasterConfig(SyncConfig("m1", members), FeedConfig(workers), **settings)
+        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.core = MasterCore(self.config, self.journal.state(), self.journal)
+        self.ms = 1000
+        self.tickets = 0
+        self.ready: list[Ready] = []
+
+    def now(self) -> Instant:
+        return Instant(self.ms, self.ms * 1000)
+
+    def run(self) -> list[Reply]:
+        """Carry everything out; return the replies."""
+        self.core.wake(self.now())
+        replies: list[Reply] = []
+        self.ready = []
+        while ready := self.core.take_ready(self.now()):
+            self.ready.append(ready)
+            if ready.records:
+                self.journal.append(ready.records)
+            replies.extend(ready.replies)
+        return replies
+
+    def submit(self, txid: str, body: bytes = b"body", **terms: object) -> None:
+        self.tickets += 1
+        self.core.step(Submit(self.tickets, txid, body, **terms), self.now())  # type: ignore[arg-type]
+
+    def hear(self, sender: str, message: object) -> None:
+        self.core.step(Envelope("c", sender, 1, message), self.now())  # type: ignore[arg-type]
+
+    def worker_up(self, worker: str = "w1", applied: int = 0) -> None:
+        self.hear(worker, Progress(f"journal-of-{worker}", applied, "f", applied, "ok"))
+
+    def execute(self, first: int, *results: tuple[str, str, bytes], worker: str = "w1") -> None:
+        last = first + len(results) - 1
+        self.hear(worker, Executed(first, results, last, f"f{last}", last))
+
+
+def test_a_start_is_written_before_anything_is_said() -> None:
+    bench = Bench()
+    bench.run()
+    assert Started(1) in bench.ready[0].records
+
+
+def test_accepted_is_said_with_the_record_that_holds_it() -> None:
+    bench = Bench()
+    bench.submit("t1", level="accepted")
+    assert bench.run() == [Reply(1, "t1", "accepted")]
+    with_reply = next(ready for ready in bench.ready if ready.replies)
+    assert any(isinstance(record, Accepted) for record in with_reply.records)
+
+
+def test_synchronised_is_said_with_its_lsn() -> None:
+    bench = Bench()
+    bench.submit("t1", level="synchronised")
+    assert bench.run() == [Reply(1, "t1", "synchronised", 1)]
+
+
+def test_applied_waits_for_the_worker_and_is_said_before_the_results_are_written() -> None:
+    bench = Bench()
+    bench.submit("t1")
+    bench.worker_up()
+    assert bench.run() == []
+    assert [type(out.message) for ready in bench.ready for out in ready.messages] == [Execute]
+    bench.execute(1, APPLIED)
+    assert bench.run() == [Reply(1, "t1", "applied", 1)]
+    assert not any(ready.records for ready in bench.ready)
+    bench.ms += bench.config.outcomes_wait_ms
+    bench.run()
+    assert [type(record) for ready in bench.ready for record in ready.records] == [Outcomes]
+
+
+def test_results_are_written_at_once_when_another_worker_needs_them() -> None:
+    bench = Bench(workers=("w1", "w2"))
+    bench.submit("t1", copies=2)
+    bench.worker_up("w1")
+    bench.worker_up("w2")
+    bench.run()
+    bench.execute(1, APPLIED)
+    assert bench.run() == []
+    assert any(isinstance(record, Outcomes) for ready in bench.ready for record in ready.records)
+    bench.worker_up("w2", applied=1)
+    assert bench.run() == [Reply(1, "t1", "applied", 1)]
+
+
+def test_a_rejection_is_told_with_its_reason() -> None:
+    bench = Bench()
+    bench.submit("t1")
+    bench.worker_up()
+    bench.run()
+    bench.execute(1, REJECTED)
+    assert bench.run() == [Reply(1, "t1", "rejected", 1, "Rejected", "no such thing")]
+    # Asked again, before and after the results are written, the answer is the same.
+    bench.submit("t1")
+    assert bench.run()[0].reason == "no such thing"
+    bench.ms += bench.config.outcomes_wait_ms
+    bench.run()
+    bench.submit("t1")
+    assert bench.run()[0].reason == "no such thing"
+
+
+def test_the_same_id_is_the_same_transaction_at_every_stage() -> None:
+    bench = Bench(members=("m1", "m2", "m3"))
+    bench.submit("t1")
+    bench.submit("t1")
+    bench.run()
+    bench.submit("t1", level="accepted")
+    assert bench.run() == [Reply(3, "t1", "accepted")]
+    assert bench.core.sync.backlog() == 1
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_the_same_id_with_other_operations_is_refused(is_written: bool) -> None:
+    bench = Bench()
+    bench.submit("t1", b"one", level="accepted")
+    if is_written:
+        bench.run()
+    bench.submit("t1", b"two")
+    reply = bench.run()[-1] if is_written else next(r for r in bench.run() if r.status == "refused")
+    assert (reply.status, reply.error) == ("refused", "KeyReused")
+
+
+def test_more_than_the_limit_is_refused_until_there_is_room() -> None:
+    bench = Bench(members=("m1", "m2", "m3"), accept_limit=2)
+    for name in ("a", "b", "c"):
+        bench.submit(name, level="accepted")
+    refused = [reply for reply in bench.run() if reply.status == "refused"]
+    assert [reply.txid for reply in refused] == ["c"]
+    assert refused[0].error == "NotReady"
+
+
+def test_more_copies_than_workers_are_refused() -> None:
+    bench = Bench()
+    bench.submit("t1", copies=2)
+    reply = bench.run()[0]
+    assert (reply.status, reply.error) == ("refused", "InvalidRequest")
+
+
+def test_a_deadline_gives_unknown_and_the_transaction_goes_on() -> None:
+    bench = Bench()
+    bench.submit("t1", timeout_ms=500)
+    bench.run()
+    bench.ms += 500
+    reply = bench.run()[0]
+    assert (reply.status, reply.error, reply.lsn) == ("unknown", "OutcomeUnknown", 1)
+    bench.worker_up()
+    bench.run()
+    bench.execute(1, APPLIED)
+    assert bench.run() == []
+    bench.submit("t1")
+    assert bench.run() == [Reply(2, "t1", "applied", 1)]
+
+
+def test_a_deadline_before_agreement_gives_unknown_too() -> None:
+    bench = Bench(members=("m1", "m2", "m3"))
+    bench.submit("t1", timeout_ms=500)
+    bench.submit("t1", timeout_ms=900)
+    bench.run()
+    bench.ms += 500
+    assert [reply.ticket for reply in bench.run()] == [1]
+    bench.ms += 500
+    assert [reply.ticket for reply in bench.run()] == [2]
+
+
+def test_nobody_waits_for_ticket_zero() -> None:
+    bench = Bench()
+    bench.core.step(Submit(0, "t1", b"body"), bench.now())
+    assert bench.run() == []
+    assert bench.journal.lsn_of("t1") == 1
+
+
+def test_a_write_that_is_known_already_is_answered_at_once() -> None:
+    bench = Bench()
+    bench.submit("t1", level="synchronised")
+    bench.run()
+    bench.submit("t1", level="synchronised")
+    assert bench.run() == [Reply(2, "t1", "synchronised", 1)]
+
+
+def test_results_are_found_before_and_after_they_are_written() -> None:
+    bench = Bench()
+    bench.submit("t1")
+    bench.worker_up()
+    bench.run()
+    assert bench.core.result_of(1) is None
+    bench.execute(1, APPLIED)
+    bench.run()
+    assert bench.core.result_of(1) == APPLIED
+    bench.ms += bench.config.outcomes_wait_ms
+    bench.run()
+    assert bench.core.result_of(1) == Result(*APPLIED)
+    assert bench.core.result_of(0) is None
+
+
+def test_what_is_not_for_a_master_is_counted() -> None:
+    bench = Bench()
+    bench.hear("w1", Read("r", "get", "t", {}, 0, 1000))
+    assert bench.core.ignored["not_for_a_master"] == 1
+
+
+def test_state_words_say_what_is_missing() -> None:
+    bench = Bench(members=("m1", "m2"), workers=("w1",))
+    bench.run()
+    assert bench.core.state(bench.now()) == (states.WAITING_FOR_PEERS, "not heard: m2")
+    row = Row("m2", "journal-of-m2", 1, 1, 1, 1, 0, {"m1": 0, "m2": 0}, 0, 0, ())
+    bench.hear("m2", Post(row, (), ()))
+    bench.run()
+    assert bench.core.state(bench.now())[0] == states.NO_WORKER
+    bench.worker_up()
+    bench.run()
+    assert bench.core.state(bench.now()) == (states.OK, "")
+
+
+def test_an_emptied_disk_is_noticed_and_takes_no_writes() -> None:
+    bench = Bench(members=("m1", "m2"))
+    row = Row("m2", "journal-of-m2", 1, 1, 1, 1, 0, {"m1": 5, "m2": 0}, 0, 0, ("m1",))
+    bench.hear("m2", Post(row, (), ()))
+    bench.run()
+    assert bench.core.state(bench.now())[0] == states.LOST_STATE
+    bench.submit("t1")
+    reply = bench.run()[0]
+    assert (reply.status, reply.error) == ("refused", "ReadOnly")
+
+
+def test_it_catches_up_says_the_state_when_workers_are_far_behind() -> None:
+    bench = Bench()
+    bench.worker_up()
+    for number in range(5001):
+        bench.submit(f"t{number}", level="accepted")
+    bench.run()
+    bench.run()
+    assert bench.core.state(bench.now())[0] == states.CATCHING_UP
+
+
+def test_it_wants_to_be_woken_for_what_waits() -> None:
+    bench = Bench()
+    bench.run()
+    bench.submit("t1", timeout_ms=700)
+    bench.run()
+    assert bench.core.deadline_ms(bench.now()) == bench.ms + 700
