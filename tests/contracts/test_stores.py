@@ -82,7 +82,7 @@ BATCHES = st.lists(
 
 
 @given(batches=BATCHES)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_and_model_agree_on_any_history(
     batches: list[list[list[Operation]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -114,7 +114,7 @@ def has_main(store: Store) -> bool:
 
 
 @given(batches=BATCHES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_model_counts_what_it_holds(batches: list[list[list[Operation]]]) -> None:
     model = MemoryStore()
     for batch in batches:

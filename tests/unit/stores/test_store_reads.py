@@ -63,7 +63,7 @@ def test_readers_see_whole_batches_only(place: Place) -> None:
 
     reader = threading.Thread(target=look)
     reader.start()
-    for value in range(1, 200):
+    for value in range(1, 100):
         run(store, [("put", "t", b"%d" % number, b"%d" % value) for number in range(50)])
     is_over.set()
     reader.join(20)
