@@ -1,0 +1,154 @@
+"""The codec: every message and record comes back equal; nothing that no node would send gets through."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerha.model import codec
+from brokerha.model.codec import decode_envelope, decode_record, encode_envelope, encode_record
+from brokerha.model.errors import ProtocolError
+from brokerha.model.messages import (
+    MESSAGES,
+    Apply,
+    Bodies,
+    Envelope,
+    Execute,
+    Executed,
+    Fetch,
+    Message,
+    Post,
+    Progress,
+    Read,
+    ReadResult,
+    Row,
+    StatusReport,
+    StatusRequest,
+)
+from brokerha.model.records import (
+    RECORDS,
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    ClockReserved,
+    Outcomes,
+    PeerJournal,
+    Record,
+    Started,
+)
+
+ROW = Row("m1", "journal", 3, 9, 1, 1, 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), False, 4, "1:ab")
+EXAMPLES: tuple[Message, ...] = (
+    Post(ROW, (ROW,), (("m1", 2, ((10, "t-1"), (11, "t-2"))),)),
+    Bodies((("m1", "t-1", b"\x00\xff"),)),
+    Fetch((("m1", "t-1"),)),
+    Execute(7, (("t-1", 10, b"body"),)),
+    Executed(7, (("applied", "", b"e"), ("rejected", "why", b"")), 8, "1:ab", 3),
+    Apply(7, (("applied", "", b"e"),)),
+    Progress("journal", 8, "1:ab", 3, "ok"),
+    Read("r-1", "query", "main", {"query": "ASK {}", "limit": 3, "flag": True, "none": None, "many": ("a", "b"), "raw": b"k"}, 4, 1000),
+    ReadResult("r-1", 0, False, "", "text/plain", b"x", 8),
+    StatusRequest("s-1"),
+    StatusReport("s-1", ({"id": "m1", "lag_s": 0.5, "lag": 0, "seen": None, "up": True},)),
+)
+RECORD_EXAMPLES: tuple[Record, ...] = (
+    Started(3),
+    ClockReserved(10**15),
+    PeerJournal("m2", "journal"),
+    Accepted((("t-1", b"body"),)),
+    BodiesHeld((("m2", "t-2", b"body"),)),
+    Appended("m2", 5, ((10, "t-2"),)),
+    Added(1, ((10, "t-2", "m2"),), {"m2": 6}),
+    Outcomes(1, (("applied", "", b""),), "1:ab", 2),
+)
+
+
+def test_there_is_an_example_of_every_class() -> None:
+    assert {type(example) for example in EXAMPLES} == set(MESSAGES)
+    assert {type(example) for example in RECORD_EXAMPLES} == set(RECORDS)
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: type(m).__name__)
+def test_messages_come_back_equal(message: Message) -> None:
+    assert decode_envelope(encode_envelope("orders", "m1", 3, message)) == Envelope("orders", "m1", 3, message)
+
+
+@pytest.mark.parametrize("record", RECORD_EXAMPLES, ids=lambda r: type(r).__name__)
+def test_records_come_back_equal(record: Record) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+def parts(message: Message) -> list[object]:
+    values: list[object] = msgpack.unpackb(encode_envelope("orders", "m1", 3, message))
+    return values
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: type(m).__name__)
+def test_every_field_refuses_every_other_type(message: Message) -> None:
+    values = parts(message)
+    for place in range(5, len(values)):
+        allowed = type(values[place])
+        for wrong in (None, 1, 1.5, "x", b"x", True, [1], {"a": 1}, [[1]], [["x", 1, 2, 3]], {1: 2}):
+            if type(wrong) is allowed and type(wrong) is not list:
+                continue
+            changed = [*values[:place], wrong, *values[place + 1 :]]
+            field = dataclasses.fields(message)[place - 5].name
+            with pytest.raises(ProtocolError):
+                decode_envelope(msgpack.packb(changed))
+                raise AssertionError(f"{field} took {wrong!r}")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "not msgpack"),
+        (b"\xc1", "not msgpack"),
+        (msgpack.packb("text"), "not a list"),
+        (msgpack.packb([]), "version"),
+        (msgpack.packb([99, "c", "m1", 1, 0]), "version"),
+        (msgpack.packb([1, "c", "m1", "one", 0]), "envelope"),
+        (msgpack.packb([1, "c", "not a node", 1, 0]), "node id"),
+        (msgpack.packb([1, "c", "m1", 1, 99]), "unknown kind"),
+        (msgpack.packb([1, "c", "m1", 1, "Post"]), "unknown kind"),
+        (msgpack.packb([1, "c", "m1", 1, 0]), "fields"),
+        (b"\xdd\xff\xff\xff\xff", "not msgpack"),
+        (b"\x91" * 5000, "not msgpack"),
+        (msgpack.packb([1, "c", "m1", 1, 2, msgpack.ExtType(1, b"x")]), "not msgpack"),
+    ],
+)
+def test_what_no_node_would_send_is_named(data: bytes, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        decode_envelope(data)
+
+
+def test_a_message_over_the_limit_is_not_even_decoded() -> None:
+    with pytest.raises(ProtocolError, match="limit"):
+        decode_envelope(b"\x90" * (codec.MESSAGE_LIMIT_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (msgpack.packb([1]), "version"),
+        (msgpack.packb([2, 0, 1]), "version"),
+        (msgpack.packb([1, 99]), "unknown kind"),
+        (msgpack.packb([1, 0]), "fields"),
+    ],
+)
+def test_bad_records_are_named(data: bytes, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        decode_record(data)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_gives_a_protocol_error_and_nothing_else(data: bytes) -> None:
+    for decode in (decode_envelope, decode_record):
+        try:
+            decode(data)
+        except ProtocolError:
+            continue
