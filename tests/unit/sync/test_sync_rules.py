@@ -1,0 +1,216 @@
+"""Rules of the sync core that the paper does not speak of: impostors, restarts, windows, retransmission, the clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerha.model.errors import ConfigurationError
+from brokerha.model.messages import Bodies, Fetch, Post
+from brokerha.sync.clock import HybridClock
+from brokerha.sync.config import SyncConfig
+from tests.unit.paper.masters import Table, with_row
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"epoch": 7}, "other_epoch"),
+        ({"journal": "somebody else's"}, "foreign_journal"),
+        ({"incarnation": 0}, "old_incarnation"),
+    ],
+)
+def test_posts_of_another_epoch_journal_or_older_incarnation_change_nothing(changes: dict[str, object], reason: str) -> None:
+    table = Table(2)
+    table.settle(4)
+    before = table.cores["m1"].peers.peers["m2"].row
+    post = with_row(table.posts("m2", "m1")[-1], number=99, **changes)
+    table.cores["m1"].on_post("m2", Post(post.row, (), (("m2", 0, ((5, "poison"),)),)), table.now)
+    assert table.cores["m1"].peers.peers["m2"].row is before
+    assert table.cores["m1"].peers.ignored[reason] == 1
+    assert not table.cores["m1"].is_busy()
+
+
+def test_bodies_and_fetches_of_strangers_are_counted() -> None:
+    table = Table(2)
+    table.cores["m1"].on_bodies("stranger", Bodies((("m2", "t", b""),)))
+    table.cores["m1"].on_fetch("stranger", Fetch((("m1", "t"),)))
+    table.cores["m1"].on_bodies("m2", Bodies((("nobody", "t", b""),)))
+    assert table.cores["m1"].peers.ignored["unknown_peer"] == 2
+    assert table.cores["m1"].peers.ignored["unknown_origin"] == 1
+
+
+def test_a_post_that_claims_to_be_another_ones_is_refused() -> None:
+    table = Table(3)
+    table.settle(4)
+    forged = table.posts("m3", "m1")[-1]
+    table.cores["m1"].on_post("m2", with_row(forged, number=99), table.now)
+    assert table.cores["m1"].peers.ignored["unknown_peer"] == 1
+
+
+def test_entries_of_an_unknown_origin_and_of_the_own_stream_are_not_taken() -> None:
+    table = Table(2)
+    table.settle(4)
+    post = table.posts("m2", "m1")[-1]
+    row = with_row(post, number=99).row
+    listed = (("nobody", 0, ((1, "x"),)), ("m1", 0, ((1, "y"),)))
+    table.cores["m1"].on_post("m2", Post(row, (), listed), table.now)
+    table.round("m1")
+    assert not table.cores["m1"].is_busy()
+    assert table.cores["m1"].peers.ignored["unknown_origin"] == 1
+
+
+def test_a_restarted_master_goes_on_where_its_journal_ends() -> None:
+    table = Table(3)
+    table.write("m1", "a", "b")
+    table.settle()
+    table.write("m1", "c")
+    table.round("m1")
+    table.crash("m1")
+    table.start("m1")
+    assert table.cores["m1"].incarnation == 2
+    table.settle(60, step_ms=20)
+    assert table.queue("m1") == table.queue("m2") == table.queue("m3") == ["a", "b", "c"]
+
+
+def test_timestamps_do_not_go_back_when_the_clock_does() -> None:
+    table = Table(1)
+    table.write("m1", "before")
+    table.round("m1")
+    last = table.journals["m1"].ordered(1, 1)[0][0]
+    table.crash("m1")
+    table.skew_us["m1"] = -3_600_000_000
+    table.start("m1")
+    table.write("m1", "after")
+    table.round("m1")
+    assert table.journals["m1"].ordered(2, 1)[0][0] > last
+
+
+def test_the_clock_reserves_in_steps() -> None:
+    clock = HybridClock(0, 1000)
+    assert clock.tick(5000) == 5000
+    record = clock.reservation()
+    assert record is not None
+    assert record.high_water == 6000
+    clock.saw(5100)
+    assert clock.reservation() is None
+    assert clock.promise(5050) == 5100
+    assert clock.tick(1) == 5101
+    clock.saw(5800)
+    assert clock.reservation() is not None
+
+
+def test_what_got_lost_is_sent_again_after_the_retransmission_time_and_not_before() -> None:
+    table = Table(2, retransmit_ms=250)
+    table.settle(4)
+    table.write("m1", "x")
+    table.round("m1")
+    table.lose()
+    for _ in range(4):
+        table.pass_ms(50)
+        table.round("m1")
+        assert not any(out.message.streams for _, out in table.mail if isinstance(out.message, Post))
+        table.lose()
+    table.pass_ms(250)
+    table.round("m1")
+    assert any(out.message.streams for _, out in table.mail if isinstance(out.message, Post))
+
+
+def test_posts_keep_to_the_window_and_all_arrives() -> None:
+    table = Table(2, post_window=1)
+    table.settle(4)
+    table.write("m1", *[f"t{n}" for n in range(12)])
+    table.settle(60, step_ms=20)
+    assert len(table.queue("m2")) == 12
+    for post in table.posts("m1", "m2"):
+        assert all(len(entries) <= 1 for _, _, entries in post.streams)
+
+
+def test_transactions_beyond_the_queue_window_wait_without_a_timestamp() -> None:
+    table = Table(2, queue_window=3)
+    table.settle(4)
+    table.write("m1", *[f"t{n}" for n in range(8)])
+    table.round("m1")
+    assert len(table.incoming("m1")) == 3
+    assert table.cores["m1"].backlog() == 8
+    table.settle()
+    assert table.queue("m2") == [f"t{n}" for n in range(8)]
+
+
+def test_posts_are_held_back_for_the_gap_and_then_sent() -> None:
+    table = Table(2, post_gap_ms=10)
+    table.settle(20, step_ms=5)
+    count = len(table.posts("m1", "m2"))
+    table.write("m1", "a")
+    table.round("m1")
+    table.write("m1", "b")
+    table.round("m1")
+    assert len(table.posts("m1", "m2")) <= count + 1
+    table.settle(40, step_ms=5)
+    assert table.queue("m2") == ["a", "b"]
+
+
+def test_a_broken_link_costs_a_hop_and_no_progress() -> None:
+    table = Table(3)
+
+    def works(sender: str, out: object) -> bool:
+        return {sender, out.to} != {"m1", "m3"}  # type: ignore[attr-defined]
+
+    table.settle(30, step_ms=100, choice=works)
+    table.write("m1", "a")
+    table.write("m3", "b")
+    table.settle(40, step_ms=50, choice=works)
+    assert sorted(table.queue("m1")) == ["a", "b"]
+    assert table.queue("m1") == table.queue("m2") == table.queue("m3")
+
+
+def test_present_members_are_enough_when_asked_for() -> None:
+    table = Table(3, acknowledge="present", split_recovery="none")
+    table.settle(10)
+    table.write("m1", "x")
+    table.settle()
+    assert table.queue("m3") == ["x"]
+
+
+def test_culprits_are_named() -> None:
+    table = Table(3)
+    table.settle(6)
+    assert table.cores["m1"].culprits(table.now.mono_ms) == []
+    table.crash("m3")
+    table.write("m1", "x")
+    table.settle(30, step_ms=100)
+    assert table.cores["m1"].culprits(table.now.mono_ms) == ["m3"]
+
+
+def test_a_master_alone_needs_nobody_and_no_waking() -> None:
+    table = Table(1)
+    table.write("m1", "x")
+    table.round("m1")
+    assert table.queue("m1") == ["x"]
+    assert table.cores["m1"].deadline_ms() is None
+
+
+def test_a_fetch_is_answered_in_bounded_messages() -> None:
+    table = Table(2, body_message_bytes=10)
+    table.settle(4)
+    table.write("m1", "a", "b", "c", body=b"x" * 8)
+    table.round("m1")
+    table.lose()
+    table.cores["m1"].on_fetch("m2", Fetch((("m1", "a"), ("m1", "b"), ("m1", "unknown"))))
+    table.round("m1")
+    answers = [out.message for _, out in table.mail if isinstance(out.message, Bodies)]
+    assert [len(answer.items) for answer in answers] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"members": ("m2",)}, "not among the masters"),
+        ({"members": ("m1", "m1")}, "same id"),
+        ({"acknowledge": "some"}, "write one of all"),
+        ({"split_recovery": "magic"}, "write one of none"),
+        ({"post_window": 0}, "at least 1"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        SyncConfig(**{"node": "m1", "members": ("m1",), **settings})  # type: ignore[arg-type]
