@@ -27,7 +27,7 @@ def releases() -> list[tuple[str, list[str]]]:
     if not DATA.is_dir():
         pytest.skip("the schema.org history is not beside this checkout")
     names = sorted((path.name.removesuffix(".nt.xz") for path in DATA.glob("*.nt.xz")), key=float)
-    return [(name, lzma.decompress((DATA / f"{name}.nt.xz").read_bytes()).decode().splitlines()) for name in names]
+    return [(name, lzma.decompress((DATA / f"{name}.nt.xz").read_bytes()).decode().rstrip("\n").split("\n")) for name in names]
 
 
 def changes(before: set[str], after: set[str], chance: random.Random) -> Iterator[list[Operation]]:

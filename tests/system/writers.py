@@ -73,8 +73,8 @@ class Writer:
         deadline = time.monotonic() + GIVE_UP_S
         while items:
             assert time.monotonic() < deadline, f"writer {self.name} got no answer for {GIVE_UP_S} s"
-            with db.pipeline(window=20) as pipeline:
-                futures = {key: pipeline.put("books", item, item * 3, key=f"{self.name}.{key}", timeout=5) for key, item in items.items()}
+            with db.pipeline(window=20, timeout=5) as pipeline:
+                futures = {key: pipeline.put("books", item, item * 3, key=f"{self.name}.{key}") for key, item in items.items()}
             for key, future in futures.items():
                 try:
                     future.result(30)
