@@ -16,10 +16,20 @@ memory.py          a store without files, for tests and the simulator
 fingerprint.py     order-independent digest of the content, versioned
 
 rdf.py             one RDF repository on pyoxigraph: commit with its position, change of an operation, lines
-rdf_query.py       reading a repository: queries, statements, formats, limits; hides the system graph
+rdf_query.py       reading a repository: queries, statements, limits; hides the system graph
+rdf_formats.py     result formats and what an Accept header prefers
+rdf_stream.py      long results, handed over from the one thread that may read them
 rdf_change.py      net changes of quads: QuadChange, PendingQuads, N-Quads text in and out
-sparql_text.py     SPARQL as text: tokens, prologue, operations, what is refused
-sparql_update.py   SPARQL updates as exact, deterministic effects
+rdf_view.py        the quads as a transaction sees them: engine, pending, its own changes
+rdf_terms.py       short names for terms
+sparql_text.py     admission: may this update or query go on?
+sparql_tokens.py   SPARQL cut into tokens; limits of nesting
+sparql_refusals.py LOAD, SERVICE, reserved names
+sparql_request.py  the operations of an update request, the kind of a query
+sparql_template.py quads with variables and blank nodes in them; the short way for plain data
+sparql_functions.py NOW, RAND, UUID, BNODE, the same on every site
+sparql_modify.py   one DELETE/INSERT WHERE: solutions become quads
+sparql_update.py   update requests as exact, deterministic effects
 
              SPARQL text + tx id + timestamp                      effect
 change_of  ----------------------------------->  QuadChange  ------------->  commit(removed, added, lsn)

@@ -24,6 +24,7 @@ update that picks some of its solutions (LIMIT without ORDER BY, SAMPLE) or numb
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -43,15 +44,17 @@ from brokerha.stores.rdf_change import (
     parse_lines,
 )
 from brokerha.stores.rdf_query import RESULT_LIMIT_BYTES, Answer
+from brokerha.stores.rdf_stream import in_one_thread
 from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph
 from brokerha.stores.rdf_view import QuadView
-from brokerha.stores.sparql_template import read_plain_data
 from brokerha.stores.sparql_tokens import RESERVED
 from brokerha.stores.sparql_update import UpdateRun
 
 _POSITION: Final = NamedNode(f"{RESERVED}position")
 _POSITIONS_LIMIT: Final = 64
 """Most old positions that wait for their removal."""
+_READING_WORD: Final = re.compile(r"\b(?:WHERE|CLEAR|DROP|CREATE|ADD|MOVE|COPY)\b", re.IGNORECASE)
+"""One of these stands in each update that is more than data; it may also stand in the data."""
 _SIZE_TRIES: Final = 5
 
 
@@ -72,6 +75,7 @@ class RdfRepository:
         # Held while a commit is written, and while a reader opens several iterators that must be of one commit. Never
         # while a query is evaluated: that may take long.
         self._gate = threading.Lock()
+        self._commits_begun = self._commits_ended = 0
         self._positions = self._read_positions()
         self._graphs = dict.fromkeys(self._read_graphs())
 
@@ -94,10 +98,13 @@ class RdfRepository:
         # Before the write: a query that sees the quads must know the graph. One known too early has nothing to show.
         self._graphs.update(dict.fromkeys(_named_graphs(coming)))
         with self._gate:
+            self._commits_begun += 1
             try:
                 self._write(store, going, coming, lsn)
             except OSError as error:
                 raise StoreError(f"the repository in {self._directory} cannot be written: {error}") from error
+            finally:
+                self._commits_ended += 1
             for graph in _named_graphs(going):
                 if next(store.quads_for_pattern(None, None, None, graph), None) is None:
                     store.remove_graph(graph)
@@ -109,7 +116,7 @@ class RdfRepository:
         It is then wise to commit earlier transactions first, because all of `pending` is put under it at each evaluation;
         the result is the same either way.
         """
-        return operation[0] == "update" and read_plain_data(operation[2]) is None
+        return operation[0] == "update" and _READING_WORD.search(operation[2]) is not None
 
     def change_of(
         self, operation: Operation, txid: TxId, timestamp: Timestamp, number: int, pending: PendingQuads
@@ -166,13 +173,17 @@ class RdfRepository:
     ) -> Answer:
         """Quads that match, in an RDF format; terms in N-Triples syntax, context ``null`` is the default graph.
 
-        No contexts: all graphs. N-Quads and N-Triples are produced while they are taken, by the thread that called, and
-        have no limit. Raises as `query` does.
+        No contexts: all graphs. N-Quads and N-Triples are produced while they are taken and have no limit. Raises as
+        `query` does, TimedOut also while pieces are taken.
         """
         pattern = rdf_query.Pattern.read(subj, pred, obj, contexts)
-        with self._gate:
-            quads = rdf_query.matching(self._engine(), pattern)
-        return rdf_query.statements(quads, accept, may_go_on, self._result_limit_bytes)
+        store = self._engine()
+
+        def open_quads() -> Iterator[Quad]:
+            with self._gate:
+                return rdf_query.matching(store, pattern)
+
+        return rdf_query.statements(open_quads, accept, may_go_on, self._result_limit_bytes)
 
     def size(self, contexts: Sequence[str] = ()) -> int:
         """Number of quads, in all graphs or in these (N-Triples terms or ``null``)."""
@@ -182,10 +193,11 @@ class RdfRepository:
             with self._gate:
                 quads = rdf_query.matching(store, pattern)
             return sum(1 for _ in quads)
+        # Counting takes long in a large store, so it does not lock commits out, unless they never leave it in peace.
         for _ in range(_SIZE_TRIES):
-            positions = self._positions
+            begun, positions = self._commits_begun, self._positions
             held = len(store)
-            if positions is self._positions:
+            if begun == self._commits_begun == self._commits_ended:
                 return held - len(positions)
         with self._gate:
             return len(store) - len(self._positions)
@@ -195,11 +207,14 @@ class RdfRepository:
         return sorted(map(str, list(self._graphs)))
 
     def lines(self) -> Iterator[str]:
-        """All quads as canonical lines without the final dot, in no particular order, of one commit."""
+        """All quads as canonical lines without the final dot, in no particular order, of one commit.
+
+        To be taken in the thread that called.
+        """
         quads = self._engine().quads_for_pattern(None, None, None, None)
         own = str(SYSTEM_GRAPH)
         # No data has a subject of brokerha's own.
-        return (line for line in map(str, quads) if not line.startswith(own))
+        return in_one_thread(line for line in map(str, quads) if not line.startswith(own))
 
     def flush(self) -> None:
         """Make all commits so far durable (fsync)."""

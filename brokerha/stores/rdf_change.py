@@ -24,7 +24,7 @@ from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat, Stor
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.invariants import invariant
 from brokerha.stores.rdf_terms import Function, Term
-from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
+from brokerha.stores.sparql_tokens import DEPTH_LIMIT, MESSAGE_LIMIT, RESERVED
 
 _BLANK: Final = f"{RESERVED}blank:"
 _AS_BLANK: Final = NamedNode(f"{RESERVED}as-blank")
@@ -88,6 +88,8 @@ def check_nquads(text: str) -> None:
 
 def read_nquads(text: str) -> dict[str, Quad]:
     """The quads of a text that a client sent, by line; labels of blank nodes are kept. Raises InvalidRequest."""
+    if "<<(" in text and max(line.count("<<(") for line in text.splitlines()) > DEPTH_LIMIT:
+        raise InvalidRequest(f"MALFORMED DATA: triple terms are nested more than {DEPTH_LIMIT} deep")
     try:
         quads = list(parse(text, format=RdfFormat.N_QUADS))
     except (SyntaxError, ValueError) as error:

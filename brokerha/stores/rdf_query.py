@@ -3,7 +3,7 @@
 A result is evaluated and written in one go in the calling thread, because the engine's solutions must not change threads
 (that kills the process), and because an error in the middle should be an error and not half of an answer. What comes
 of it is kept up to a limit and handed out in pieces. Only N-Triples and N-Quads of `statements` are written while they
-are taken: they are how one gets everything.
+are taken (`rdf_stream.py`): they are how one gets everything.
 
 The reserved graph stays invisible. Nobody may name it (`sparql_request.py`); where a query may come upon it by itself
 (GRAPH ?g, or a union of all graphs) the engine is given the list of the graphs that there are.
@@ -13,7 +13,7 @@ The engine cannot be stopped while it computes; `may_go_on` is asked whenever it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
@@ -35,6 +35,7 @@ from pyoxigraph import (
 
 from brokerha.model.errors import InvalidRequest, StoreError, TimedOut, TooLarge
 from brokerha.stores.rdf_formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, ResultFormat, choose
+from brokerha.stores.rdf_stream import PIECE_BYTES, stream
 from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph
 from brokerha.stores.sparql_request import QueryFacts, read_query, syntax_error
 from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 RESULT_LIMIT_BYTES: Final = 64 * 1024 * 1024
-PIECE_BYTES: Final = 1024 * 1024
 
 Answer = tuple[str, Iterator[bytes]]
 """Content type, and pieces of at most `PIECE_BYTES`."""
@@ -142,14 +142,17 @@ def matching(store: Store, pattern: Pattern) -> Iterator[Quad]:
     return (quad for quad in chain.from_iterable(opened) if quad.graph_name != SYSTEM_GRAPH)
 
 
-def statements(quads: Iterable[Quad], accept: str | None, may_go_on: Callable[[], bool], limit_bytes: int) -> Answer:
+def statements(
+    open_quads: Callable[[], Iterator[Quad]], accept: str | None, may_go_on: Callable[[], bool], limit_bytes: int
+) -> Answer:
     """Write quads. Raises NotAcceptable, TooLarge, TimedOut."""
     chosen = choose(QUADS, accept)
     if chosen.engine == RdfFormat.N_QUADS:
-        return chosen.media_type, _lines(map(str, quads), may_go_on)
+        return chosen.media_type, stream(lambda: map(str, open_quads()), may_go_on)
     if chosen.engine == RdfFormat.N_TRIPLES:
-        return chosen.media_type, _lines((str(quad.triple) for quad in quads), may_go_on)
+        return chosen.media_type, stream(lambda: (str(quad.triple) for quad in open_quads()), may_go_on)
     output = _Output(limit_bytes, may_go_on)
+    quads = open_quads()
     wanted: Any = quads if chosen.engine in _QUAD_FORMATS else (quad.triple for quad in quads)
     _write(wanted, chosen, output)
     return chosen.media_type, output.pieces()
@@ -184,21 +187,6 @@ class _Output(BytesIO):
     def pieces(self) -> Iterator[bytes]:
         whole = self.getbuffer()
         return (bytes(whole[start : start + PIECE_BYTES]) for start in range(0, len(whole), PIECE_BYTES))
-
-
-def _lines(lines: Iterable[str], may_go_on: Callable[[], bool]) -> Iterator[bytes]:
-    """Lines of N-Triples or N-Quads in pieces, written while they are taken."""
-    piece = bytearray()
-    for line in lines:
-        encoded = f"{line} .\n".encode()
-        if piece and len(piece) + len(encoded) > PIECE_BYTES:
-            if not may_go_on():
-                raise TimedOut("the statements were not read in their time")
-            yield bytes(piece)
-            piece.clear()
-        piece += encoded
-    for start in range(0, len(piece), PIECE_BYTES):
-        yield bytes(piece[start : start + PIECE_BYTES])
 
 
 def _graph_of(iri: str) -> NamedNode:

@@ -22,6 +22,7 @@ from pyoxigraph import Store
 from brokerha.model.errors import InvalidRequest
 from brokerha.stores.sparql_refusals import refuse
 from brokerha.stores.sparql_tokens import (
+    CONSTANTS,
     IRI,
     MESSAGE_LIMIT,
     PREFIXED,
@@ -37,6 +38,9 @@ Span = tuple[int, int]
 
 GRAPH_WORDS: Final = frozenset({"CLEAR", "DROP", "CREATE", "ADD", "MOVE", "COPY"})
 _QUERY_WORDS: Final = frozenset({"SELECT", "ASK", "CONSTRUCT", "DESCRIBE"})
+CLAUSE_LIMIT_TOKENS: Final = 2000
+"""Largest WHERE clause or query, constants in VALUES and IN not counted: like the limit of nesting it keeps the engine's
+recursion from overflowing the stack, which was seen from about 6000 on."""
 _CACHED_QUERY_CHARS: Final = 4096
 
 _NEVER_RUN: Final = "CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>; "
@@ -164,6 +168,7 @@ def _read_query(text: str) -> QueryFacts:
     kind = tokens.word_of(first)
     if kind not in _QUERY_WORDS:
         raise tokens.malformed(first, "expected SELECT, ASK, CONSTRUCT or DESCRIBE")
+    _check_size(tokens, (0, len(tokens)))
     any_graph = has_dataset = False
     for index in range(len(tokens)):
         word = tokens.word_of(index)
@@ -172,6 +177,32 @@ def _read_query(text: str) -> QueryFacts:
         elif word == "FROM":
             has_dataset = True
     return QueryFacts(kind, any_graph, has_dataset)
+
+
+def _check_size(tokens: Tokens, span: Span) -> None:
+    """Raise InvalidRequest for a clause that is too large for the engine."""
+    first, last = span
+    if last - first <= CLAUSE_LIMIT_TOKENS:
+        return
+    counted = depth = list_depth = 0
+    index = first
+    while index < last:
+        sign, word = tokens.text_of(index), tokens.word_of(index)
+        depth += (sign == "(") - (sign == ")")
+        if list_depth and depth < list_depth:
+            list_depth = 0
+        elif word == "IN" and tokens.text_of(index + 1) == "(" and not list_depth:
+            list_depth = depth + 1
+        if not list_depth or (tokens.kind_of(index) not in CONSTANTS and sign not in {",", "^^"}):
+            counted += 1
+        if word == "VALUES":
+            while index < last and tokens.text_of(index) != "}":
+                index += 1
+        index += 1
+    if counted > CLAUSE_LIMIT_TOKENS:
+        raise tokens.malformed(
+            first, f"the clause has more than {CLAUSE_LIMIT_TOKENS} words and signs: split the request"
+        )
 
 
 def _prologue_end(tokens: Tokens, index: int) -> int:
@@ -253,6 +284,7 @@ class _Reader:
         if (word, following) == ("DELETE", "WHERE"):
             self._index += 1
             where = self._braces()
+            _check_size(self._tokens, where)
             return self._done(start, "MODIFY", delete=where, where=where)
         if word in {"WITH", "INSERT", "DELETE"}:
             return self._modify(start, word)
@@ -284,6 +316,7 @@ class _Reader:
         if self._take_word() != "WHERE":
             raise self._tokens.malformed(self._index - 1, "expected WHERE")
         where = self._braces()
+        _check_size(self._tokens, where)
         return self._done(
             start, "MODIFY", delete=delete, insert=insert, where=where, with_graph=with_graph, using=using_span
         )

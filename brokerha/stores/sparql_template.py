@@ -30,14 +30,19 @@ from brokerha.stores.sparql_tokens import RESERVED, VARIABLE, Tokens
 _VARIABLE: Final = f"{RESERVED}variable:"
 _NOTHING: Final = NamedNode(f"{RESERVED}nothing")
 _IRI = r"<[^<>\"{}|^`\\\x00-\x20]++>"
-_STRING = r'"(?:[^"\\\r\n]|\\[tbnrf"\'\\])*+"'
-_NUMBER = r"[+-]?+[0-9]++(?:\.[0-9]++)?+"
-_TRIPLE = (
-    rf"{_IRI}\s*+{_IRI}\s*+(?:{_IRI}|{_NUMBER}|true|false|{_STRING}(?:\^\^{_IRI}|@[A-Za-z]++(?:-[A-Za-z0-9]++)*+)?+)"
-)
+# Without dots, escapes and second colons: what remains means the same in SPARQL and TriG, whatever it touches.
+_SHORT = r"[A-Za-z][A-Za-z0-9_-]*+:[A-Za-z0-9_][A-Za-z0-9_-]*+(?![.]?[\w:%\\-])|:[A-Za-z0-9_][A-Za-z0-9_-]*+(?![.]?[\w:%\\-])"
+_NAME = rf"(?:{_IRI}|{_SHORT})"
+_STRING = r'"(?!"")(?:[^"\\\r\n]|\\[tbnrf"\'\\])*+"'
+_LITERAL = rf"{_STRING}(?:\^\^{_NAME}|@[A-Za-z]++(?:-[A-Za-z0-9]++)*+(?!-))?+"
+_VALUE = rf"(?:{_NAME}|{_LITERAL}|[+-]?+[0-9]++(?:\.[0-9]++)?+(?![eE\w])|(?:true|false)(?![\w:.-]))"
+_VERB = rf"(?:{_NAME}|a(?![\w:.-]))"
+_VERB_AND_VALUES = rf"{_VERB}\s*+{_VALUE}(?:\s*+,\s*+{_VALUE})*+"
+_ABOUT_ONE = rf"{_NAME}\s*+{_VERB_AND_VALUES}(?:\s*+;\s*+{_VERB_AND_VALUES})*+"
 _PLAIN: Final = re.compile(
-    rf"\s*+((?i:INSERT|DELETE))\s++(?i:DATA)\s*+\{{\s*+(?:((?i:GRAPH)\s*+{_IRI}\s*+)\{{\s*+)?+"
-    rf"({_TRIPLE}(?:\s*+\.\s*+{_TRIPLE})*+)\s*+\.?+\s*+(?(2)\}}\s*+\.?+\s*+)\}}\s*+;?+\s*+\Z",
+    rf"((?:\s*+(?i:PREFIX)\s++(?:[A-Za-z][A-Za-z0-9_-]*+)?+:\s*+{_IRI})*+)"
+    rf"\s*+((?i:INSERT|DELETE))\s++(?i:DATA)\s*+\{{\s*+(?:((?i:GRAPH)\s*+{_NAME}\s*+)\{{\s*+)?+"
+    rf"({_ABOUT_ONE}(?:\s*+\.\s*+{_ABOUT_ONE})*+)\s*+\.?+\s*+(?(3)\}}\s*+\.?+\s*+)\}}\s*+;?+\s*+\Z",
     re.ASCII,
 )
 
@@ -65,9 +70,10 @@ def read_plain_data(text: str) -> PlainData | None:
     found = _PLAIN.match(text)
     if found is None or RESERVED in text:
         return None
-    verb, graph, triples = found.groups()
+    prologue, verb, graph, triples = found.groups()
+    data = f"{graph}{{{triples}}}" if graph else f"{triples} ."
     try:
-        quads = parse(f"{graph}{{{triples}}}" if graph else f"{triples}.", format=RdfFormat.TRIG)
+        quads = parse(f"{prologue}\n{data}", format=RdfFormat.TRIG)
         return PlainData(verb[0] in "Ii", canonical(quads))
     except SyntaxError:
         return None  # The long way finds the same fault and says where it is.

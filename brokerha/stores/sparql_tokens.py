@@ -73,8 +73,15 @@ _TOKEN: Final = re.compile(
 )
 _CODEPOINTS: Final = re.compile(_CODEPOINT)
 _LOOKS_LIKE_COMPARISON: Final = re.compile(r"<[?$]|\(\)|&&")
+CONSTANTS: Final = frozenset({IRI, STRING, BLANK, LANGUAGE, PREFIXED, NUMBER})
 _OPERANDS: Final = frozenset({STRING, VARIABLE, LANGUAGE, PREFIXED, NUMBER})
+_NESTING: Final = dict.fromkeys(("(", "[", "{", "<<(", "<<", "{|"), 1) | dict.fromkeys(
+    (")", "]", "}", ")>>", ">>", "|}"), -1
+)
 MESSAGE_LIMIT: Final = 300
+DEPTH_LIMIT: Final = 100
+"""Deepest nesting of brackets. The engine's parsers recurse, and at some ten times that depth they overflow the stack, which
+ends the process: of every worker that executes the request."""
 
 
 class Tokens:
@@ -141,16 +148,19 @@ def tokenize(text: str) -> Tokens:
     """Cut a text into tokens. Raises InvalidRequest where that is impossible or not clear without a doubt."""
     tokens = Tokens(text)
     kinds, starts, ends = tokens.kinds, tokens.starts, tokens.ends
-    depth = 0
+    depth = parentheses = 0
     for match in _TOKEN.finditer(text):
         kind = match.lastindex
         if kind is None:
             break
         start, end = match.span(kind)
         if kind == SIGN:
-            sign = text[start]
-            depth += (sign == "(") - (sign == ")")
-        elif kind == IRI and depth > 0 and _may_be_comparison(tokens, text[start:end]):
+            sign = text[start:end]
+            depth += _NESTING.get(sign, 0)
+            parentheses += (sign == "(") - (sign == ")")
+            if depth > DEPTH_LIMIT:
+                raise malformed(text, start, f"brackets are nested more than {DEPTH_LIMIT} deep")
+        elif kind == IRI and parentheses > 0 and _may_be_comparison(tokens, text[start:end]):
             raise malformed(text, start, "unclear whether '<' compares or opens an IRI: put a space after it")
         elif kind == WORD and not text[start:end].isidentifier():
             raise malformed(text, start, f"no keyword and no prefixed name: {text[start:end][:50]}")
