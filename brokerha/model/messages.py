@@ -98,6 +98,8 @@ class Executed:
     """Of the whole content at ``applied_lsn``."""
     items: int
     """Quads and keys held at ``applied_lsn``."""
+    journal: str = ""
+    """Name of the copy that holds them, as in `Progress`."""
 
 
 @dataclass(frozen=True, slots=True)

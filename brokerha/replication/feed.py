@@ -40,6 +40,8 @@ class FeedConfig:
     """What a worker has not confirmed after this long is sent again."""
     dead_after_ms: int = 5000
     """A worker that was not heard for this long is dead, and another one executes."""
+    gap_ms: int = 100
+    """After a gap what follows is sent again at most this often: answering each report of it would multiply them."""
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ class WorkerFeed:
     moved_ms: int = NEVER
     """When it last confirmed something, or had nothing to confirm."""
     heard_ms: int = NEVER
+    rewound_ms: int = NEVER
+    """When a gap last made it be sent again what it was sent."""
     state: str = "unknown"
     reason: str = ""
     fingerprint: str = ""
@@ -73,7 +77,7 @@ class Feed:
         self.items = items
         self.workers = {node: WorkerFeed(node) for node in config.workers}
         self.ignored = 0
-        """Reports of what was never synchronised here: a worker with the state of another cluster."""
+        """Reports of what was never synchronised here (a worker with the state of another cluster), or of a lost copy."""
         self._executor: NodeId | None = None
 
     # ---- inputs
@@ -83,11 +87,15 @@ class Feed:
         worker = self.workers.get(sender)
         if worker is None:
             return None
+        if report.journal and worker.journal and report.journal != worker.journal:
+            # Said by the copy that this worker had before; what it had applied is gone with it.
+            self.ignored += 1
+            return None
         self._confirm(worker, report.applied_lsn, mono_ms)
         worker.fingerprint, worker.items = report.fingerprint, report.items
         skip = self.executed + 1 - report.first_lsn
         if skip < 0:
-            worker.sent = min(worker.sent, self.executed)
+            self._rewind(worker, self.executed, mono_ms)
             return None
         fresh = report.results[skip:]
         if not fresh:
@@ -97,6 +105,7 @@ class Feed:
             self.ignored += 1
             return None
         self.executed += len(fresh)
+        worker.moved_ms = mono_ms
         # A report in parts, or one that was asked for again, has the fingerprint of a later LSN than its last result.
         is_theirs = report.applied_lsn == self.executed
         self.fingerprint, self.items = (report.fingerprint, report.items) if is_theirs else ("", 0)
@@ -113,8 +122,8 @@ class Feed:
         worker.state, worker.reason = progress.state, progress.reason
         worker.fingerprint, worker.items = progress.fingerprint, progress.items
         worker.running_reads = progress.running_reads
-        if progress.gap_from and progress.gap_from <= worker.sent:
-            worker.sent = progress.gap_from - 1
+        if progress.gap_from:
+            self._rewind(worker, progress.gap_from - 1, mono_ms)
 
     def _confirm(self, worker: WorkerFeed, applied: Lsn, mono_ms: int) -> None:
         worker.heard_ms = mono_ms
@@ -122,6 +131,11 @@ class Feed:
             worker.applied = applied
             worker.moved_ms = mono_ms
         worker.sent = max(worker.sent, worker.applied)
+
+    def _rewind(self, worker: WorkerFeed, last: Lsn, mono_ms: int) -> None:
+        """Send again what comes after ``last``, unless that was done just now."""
+        if last < worker.sent and mono_ms - worker.rewound_ms >= self.config.gap_ms:
+            worker.sent, worker.rewound_ms = last, mono_ms
 
     # ---- output
 

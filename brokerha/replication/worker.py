@@ -127,7 +127,7 @@ class WorkerCore:
             return
         first = done.first_lsn
         for part in _cut(done.results):
-            self._messages.append(Executed(first, part, self.applied, self.fingerprint, self.items))
+            self._messages.append(Executed(first, part, self.applied, self.fingerprint, self.items, self.journal))
             first += len(part)
 
     def _on_failed(self, failed: StoreFailed, now: Instant) -> None:

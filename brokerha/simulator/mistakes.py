@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from brokerha.journal.memory_journal import MemoryJournal
@@ -151,7 +152,7 @@ def _take_journal(self: PeerTable, row: Row) -> bool:
 
 def _take_with_gap(self: Feed, sender: NodeId, report: Executed, mono_ms: int) -> Outcomes | None:
     first = min(report.first_lsn, self.executed + 1)
-    moved = Executed(first, report.results, report.applied_lsn, report.fingerprint, report.items)
+    moved = replace(report, first_lsn=first)
     return _on_executed(self, sender, moved, mono_ms)
 
 

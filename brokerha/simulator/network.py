@@ -9,7 +9,7 @@ connection does. Both are counted per direction, so that faults may overlap and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from brokerha.model.codec import decode_envelope, encode_envelope
@@ -37,6 +37,8 @@ class Network:
         self._clogs: Counter[Direction] = Counter()
         self._held: dict[Direction, list[Envelope]] = {}
         self._arrival_us: dict[Direction, int] = {}
+        self.sieve: Callable[[NodeId, Outgoing], bool] = lambda _sender, _outgoing: False
+        """What a scenario wants to be lost; nothing without it."""
         self._healed = 0
         """Grows with each general healing: a fault that began before ends without effect."""
 
@@ -44,7 +46,7 @@ class Network:
         """Take a message over; it leaves its sender ``after_us`` from now."""
         world = self._world
         direction = (sender.node, outgoing.to)
-        if self._cuts[direction] > 0:
+        if self._cuts[direction] > 0 or self.sieve(sender.node, outgoing):
             world.faults_seen["message cut off"] += 1
             world.trace.note(world.now_us, sender.node, "cut off", outgoing)
             return

@@ -179,6 +179,7 @@ def _feed(rng: Random) -> dict[str, Any]:
         "message_bytes": rng.choice((1, 500, 1_048_576)),
         "retransmit_ms": rng.choice((200, 1_000)),
         "dead_after_ms": rng.choice((1_500, 5_000)),
+        "gap_ms": rng.choice((10, 100)),
     }
 
 

@@ -206,6 +206,9 @@ class World:
         for node, applied in self.checkers.truth.applied.items():
             if applied < lsn:
                 return f"{node} has applied {applied} of {lsn}"
+        for master in self.masters:
+            if master.runner.core.sync.is_busy():
+                return f"{master.node} has something to agree on"
         return ""
 
     def run(self) -> None:

@@ -228,7 +228,9 @@ class SyncCore:
         self.lsn += len(added)
         self.clock.saw(prefix[-1][0])
         for origin, stream in self.streams.items():
-            stream.forget(self.peers.confirmed_by_all(origin))
+            # What a member that is away lacks beyond a few windows is read from the journal when it comes back.
+            kept = stream.used - 4 * self.config.post_window
+            stream.forget(max(kept, self.peers.confirmed_by_all(origin)))
 
     def _without_known(self, prefix: list[Incoming]) -> list[Ordered]:
         """Drop what is in the synchronised queue already: the same transaction came in through two masters."""

@@ -9,8 +9,8 @@ id), in the incoming queue: that is the seed's *incoming queue*, and merging int
                                      count = 10
 
 Invariants: an entry is held only when its body is (S8: nobody posts an entry whose body it lacks); entries of one
-stream have strictly growing timestamps; ``used <= count``; entries are kept in memory until every member has confirmed
-them and they are added, older ones are read from the journal.
+stream have strictly growing timestamps; ``used <= count``; entries are kept in memory until they are added and every member has
+confirmed them, at most a few windows beyond; older ones are read from the journal.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Stream:
         return self.entries[place : place + limit] if place >= 0 else []
 
     def forget(self, below: int) -> None:
-        """Drop entries below a number from memory: everybody confirmed them and they are added."""
+        """Drop entries below a number from memory, as far as they are added."""
         place = min(below, self.used) - self.start
         if place >= FORGET_STEP:
             del self.entries[:place]

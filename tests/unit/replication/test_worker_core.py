@@ -56,7 +56,7 @@ def test_transactions_become_one_decision_and_what_comes_meanwhile_the_next() ->
     assert bench.take(transactions(3, 3), transactions(4, 5)).decisions == ()
     ready = bench.done(2, 1, (RESULT, RESULT))
     assert ready.decisions == (ExecuteBatch(3, (*transactions(3, 3).items, *transactions(4, 5).items)),)
-    assert told(ready)[0] == Executed(1, (RESULT, RESULT), 2, "f2", 2)
+    assert told(ready)[0] == Executed(1, (RESULT, RESULT), 2, "f2", 2, "journal")
 
 
 def test_effects_are_applied_and_confirmed() -> None:
@@ -103,7 +103,7 @@ def test_what_was_executed_before_is_answered_from_the_effects_log() -> None:
     ready = bench.take(transactions(3, 4))
     assert ready.decisions == (ResendResults(3, 4),)
     ready = bench.done(4, 3, (RESULT, RESULT))
-    assert told(ready)[0] == Executed(3, (RESULT, RESULT), 4, "f4", 4)
+    assert told(ready)[0] == Executed(3, (RESULT, RESULT), 4, "f4", 4, "journal")
 
 
 def test_a_failure_of_the_store_is_told_and_tried_again_after_a_pause() -> None:

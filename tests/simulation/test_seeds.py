@@ -1,0 +1,52 @@
+"""The seeds of `make test`: worlds with every kind of bad luck, and not one violation.
+
+The first seed is fixed, so that a failure on one machine is a failure on all of them; BROKERHA_SIMULATION_FIRST_SEED and
+BROKERHA_SIMULATION_SEEDS choose others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from brokerha.simulator import Summary, campaign, simulate
+from brokerha.simulator.options import draw
+
+FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
+SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "2000"))
+FEW = 30
+
+
+def _told(summary: Summary) -> str:
+    return "\n\n".join(failure.words() for failure in summary.failures)
+
+
+def test_a_few_seeds_pass():
+    # These run in this process, so that the coverage of the cores counts them.
+    for seed in range(1_000_000, 1_000_000 + FEW):
+        report = simulate(seed)
+        assert report.violation is None, report.words()
+
+
+@pytest.mark.slow
+def test_two_thousand_seeds_pass(covered: Callable[[str], None]):
+    summary = campaign(range(FIRST_SEED, FIRST_SEED + SEEDS), processes=2)
+
+    covered(f"simulator: {summary.words()}; {summary.seconds:.0f} s")
+    assert not summary.failures, _told(summary)
+    assert summary.seeds == SEEDS
+    assert summary.acknowledged > SEEDS
+
+
+def test_the_seeds_draw_every_kind_of_cluster_and_fault():
+    drawn = [draw(seed) for seed in range(300)]
+
+    assert {len(options.workers) for options in drawn} == {1, 2, 3, 5}
+    assert {options.sync["acknowledge"] for options in drawn} == {"all", "majority"}
+    assert any(options.wipes for options in drawn)
+    assert any(options.broken_link for options in drawn)
+    assert any(options.wire.is_encoded for options in drawn)
+    assert any(options.sync["post_window"] == 1 for options in drawn)
+    assert len({kind for options in drawn for kind in options.faults}) == 16
