@@ -4,8 +4,9 @@
                       application/vnd.brokerha.writes+msgpack: many transactions in one message (the Python client)
     brokerha.reads    application/vnd.brokerha.read+msgpack: a read or a question
 
-A write's message stays with the broker until the write is durable here; a node that dies before that lets the message
-come again, to another master. A message that can never succeed goes to ``brokerha.rejected`` with the reason, and is
+A write's message stays with the broker until the write is durable here or was answered; a node that dies before that lets
+the message come again, to another master. A write without ``reply_to`` that cannot be taken in now (the master is busy, its
+disk is full) is held and tried again. A message that can never succeed goes to ``brokerha.rejected`` with the reason, and is
 answered; it is never dropped and never loops. Answers of one turn to one message travel together.
 """
 
@@ -29,18 +30,19 @@ from brokerha.ports.transport import ClientMessage, ClientReply, Transport
 if TYPE_CHECKING:
     from brokerha.model.operations import Operation
 
-HELD_LIMIT = 10_000
-"""Messages kept while the journal cannot be written; the broker keeps the rest."""
+RETRY_MS = 500
+"""Pause before writes that nobody waits for, and that could not be taken in, are tried again."""
+TEMPORARY = frozenset({"NotReady", "ReadOnly", "OutcomeUnknown"})
+"""Refusals that pass. The transport's own window bounds how many such messages are held; the broker keeps the rest."""
 
 
 class _Batch:
     """The answers to one client message."""
 
-    __slots__ = ("answers", "message", "open")
+    __slots__ = ("answers", "message")
 
-    def __init__(self, message: ClientMessage, count: int) -> None:
+    def __init__(self, message: ClientMessage) -> None:
         self.message = message
-        self.open = count
         self.answers: list[Reply] = []
 
 
@@ -52,26 +54,34 @@ class AmqpFront:
         self._transport = transport
         self._tickets = tickets
         self._answered: dict[int, _Batch] = {}
-        self._unsettled: list[ClientMessage] = []
+        self._unsettled: dict[int, ClientMessage] = {}
         self._held: list[ClientMessage] = []
+        self._retry_at_ms = 0
         self._outbox: deque[ClientReply] = deque()
         self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
 
     def on_client(self, messages: list[ClientMessage], now: Instant) -> list[Submit]:
         """Turn messages into writes; reads and questions go their own way."""
         submits: list[Submit] = []
-        for message in [*self._held, *messages]:
+        for message in messages:
             try:
                 if message.content_type == client_wire.READ_TYPE:
                     self._on_read(message)
                     self._transport.settle([message])
                 else:
                     submits.extend(self._writes(message))
-                    self._unsettled.append(message)
+                    self._unsettled[id(message)] = message
             except BrokerhaError as error:
                 self._refuse(message, error)
-        self._held = []
         return submits
+
+    def retry(self, now: Instant) -> list[Submit]:
+        """Writes that nobody waits for and that could not be taken in before; asked for in every turn."""
+        if not self._held or now.mono_ms < self._retry_at_ms:
+            return []
+        self._retry_at_ms = now.mono_ms + RETRY_MS
+        held, self._held = self._held, []
+        return self.on_client(held, now)
 
     def _refuse(self, message: ClientMessage, error: BrokerhaError) -> None:
         if message.reply_to:
@@ -81,42 +91,49 @@ class AmqpFront:
 
     def _writes(self, message: ClientMessage) -> list[Submit]:
         level, copies, timeout_ms = client_wire.terms(message.headers)
-        batch_items: list[tuple[str, bytes]] = []
-        refused: list[Reply] = []
+        items: list[tuple[str, bytes]] = []
+        batch = _Batch(message)
         if message.content_type == client_wire.WRITES_TYPE:
             for txid, body in client_wire.decode_writes(message.body):
                 try:
                     check_terms(txid, level, copies, timeout_ms)
-                    batch_items.append((txid, checked_body(body)))
+                    items.append((txid, checked_body(body)))
                 except InvalidRequest as error:
-                    refused.append(Reply(0, txid, REFUSED, 0, type(error).__name__, str(error)))
+                    if not message.reply_to:
+                        raise
+                    batch.answers.append(Reply(0, txid, REFUSED, 0, type(error).__name__, str(error)))
         else:
             txid = message.message_id or self._front.new_txid()
             check_terms(txid, level, copies, timeout_ms)
-            batch_items.append((txid, checked_body(single_operations(message))))
-        batch = _Batch(message, len(batch_items))
-        if refused and message.reply_to:
-            batch.answers.extend(refused)
+            items.append((txid, checked_body(single_operations(message))))
+        if batch.answers:
             self._answered[id(batch)] = batch
         if not message.reply_to:
-            return [Submit(0, txid, body, ACCEPTED) for txid, body in batch_items]
-        receiver = functools.partial(self._on_reply, batch)
-        return [
-            Submit(self._tickets.open(receiver), txid, body, level, copies, timeout_ms) for txid, body in batch_items
-        ]
+            level, copies = ACCEPTED, 1
+        receiver = functools.partial(self._on_reply if message.reply_to else self._on_silent_reply, batch)
+        return [Submit(self._tickets.open(receiver), txid, body, level, copies, timeout_ms) for txid, body in items]
 
     def _on_reply(self, batch: _Batch, reply: Reply) -> None:
-        batch.open -= 1
         batch.answers.append(reply)
         self._answered[id(batch)] = batch
 
-    def after_turn(self, failure: str) -> None:
-        """Settle what is durable now, send what was answered in this turn."""
-        if failure:
-            self._held = (self._held + self._unsettled)[:HELD_LIMIT]
-        elif self._unsettled:
-            self._transport.settle(self._unsettled)
-        self._unsettled = []
+    def _on_silent_reply(self, batch: _Batch, reply: Reply) -> None:
+        """Nobody waits for this answer: what was not taken in is tried again, what never can be is kept aside."""
+        if reply.status == ACCEPTED:
+            return
+        message = batch.message
+        self._unsettled.pop(id(message), None)
+        if reply.error in TEMPORARY:
+            if message not in self._held:
+                self._held.append(message)
+        else:
+            self._transport.reject(message, f"{reply.error}: {reply.reason}")
+
+    def after_turn(self) -> None:
+        """Settle what is durable now or was answered, send what was answered in this turn."""
+        if self._unsettled:
+            self._transport.settle(list(self._unsettled.values()))
+            self._unsettled = {}
         for batch in self._answered.values():
             self._send(batch.message, batch.answers)
             batch.answers = []
@@ -125,12 +142,8 @@ class AmqpFront:
             self._transport.reply([self._outbox.popleft() for _ in range(len(self._outbox))])
 
     def _send(self, message: ClientMessage, answers: list[Reply]) -> None:
-        body = client_wire.encode_replies(
-            [(a.txid, a.status, a.lsn, a.error, a.reason) for a in answers]
-        )
-        self._outbox.append(
-            ClientReply(message.reply_to, message.correlation_id, body, client_wire.REPLIES_TYPE)
-        )
+        body = client_wire.encode_replies([(a.txid, a.status, a.lsn, a.error, a.reason) for a in answers])
+        self._outbox.append(ClientReply(message.reply_to, message.correlation_id, body, client_wire.REPLIES_TYPE))
 
     # ---- reads and questions
 

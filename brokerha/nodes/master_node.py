@@ -74,6 +74,7 @@ class MasterNode:
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish the turn, answer who still waits, close everything. Idempotent."""
         self.loop.stop(timeout_s)
+        self.amqp.close()
         self.tickets.close(lambda ticket: Reply(ticket, "", UNKNOWN, 0, "OutcomeUnknown", "the master is stopping"))
         self.transport.close(int(timeout_s * 1000))
         self.journal.close()
@@ -81,8 +82,9 @@ class MasterNode:
     def _turn(self) -> None:
         wait = 0 if self._inbox or self.loop.has_calls else self.runner.wait_ms()
         submits = [self._inbox.popleft() for _ in range(len(self._inbox))]
+        submits += self.amqp.retry(self.clock.now())
         self.runner.turn(submits, min(wait, IDLE_MS))
-        self.amqp.after_turn(self.runner.failure)
+        self.amqp.after_turn()
         self.loop.serve_calls()
         now = self.clock.now()
         if self._reads:

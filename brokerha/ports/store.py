@@ -38,8 +38,9 @@ class Store(Protocol):
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order, from ``first_lsn`` = applied + 1 on; durable together when this returns.
 
-        A transaction that fails is REJECTED with a reason and leaves no trace; the others go on. Raises StoreError
-        (disk full, damage): then nothing of the batch is kept.
+        A transaction that fails is REJECTED with a reason and leaves no trace; the others go on. What was executed before
+        is answered again, not executed again. Raises StoreError (disk full, damage): then a part of the batch, from its
+        beginning, may be kept; the same batch may be given again.
         """
 
     def apply(self, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]) -> None:

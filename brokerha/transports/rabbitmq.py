@@ -121,6 +121,8 @@ def explain(error: BaseException, address: Address) -> str:
     """Why there is no connection, in words for the status of the node."""
     if isinstance(error, OSError):
         return explain_os_error(error, address)
+    if isinstance(error, AccessRefused) and "exclusive use" in str(error.reply_text):
+        return f"another process runs under this node id: stop one of the two ({error.reply_text})"
     if isinstance(error, (AccessRefused, NotAllowed)):
         return f"the broker refuses {address}: {error.reply_text}"
     if isinstance(error, AMQPError):

@@ -153,6 +153,8 @@ class ReaderSession:
                 consumer_tag=consumer_tag(self._node, row.name),
                 callback=self._collector(lane),
                 on_cancel=self._on_cancel,
+                # A second process under this node id is refused, instead of taking half of the messages away.
+                exclusive=lane == SYNC_LANE,
             )
 
     def _collector(self, lane: str) -> Callable[[Any], None]:

@@ -113,7 +113,9 @@ def test_the_end_of_a_child_is_an_event_and_its_last_lines_are_kept():
 
 
 @pytest.mark.parametrize(("child_code", "code"), [(7, 2), (78, 78)])
-def test_a_node_that_fails_at_start_ends_all_and_its_last_lines_are_shown(config, tmp_path, capfd, monkeypatch, signals_restored, child_code, code):
+def test_a_node_that_fails_at_start_ends_all_and_its_last_lines_are_shown(
+    config, tmp_path, capfd, monkeypatch, signals_restored, child_code, code
+):
     # Given a node that ends at once while the others run, and nobody is ready yet
     monkeypatch.setattr(up_module, "wait_until_ready", lambda *_: None)
 

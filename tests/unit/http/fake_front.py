@@ -166,23 +166,17 @@ class FakeFront:
                 raise Rejected(f"repository {name!r} does not exist")
             if kind == "create-repository" and name in self.repositories:
                 raise Rejected(f"repository {name!r} exists already")
-        for operation in operations:
-            match operation:
-                case ("put", table, key, value):
-                    self.keys[table, key] = value
-                case ("delete", table, key):
-                    self.keys.pop((table, key), None)
-                case ("create-repository", name):
-                    self.repositories[name] = Store()
-                case ("remove-repository", name):
-                    del self.repositories[name]
-                case ("update", name, text):
-                    self.repositories[name].update(text)
-                case ("add", name, text):
-                    self.repositories[name].extend(parse(text.encode(), format=RdfFormat.N_QUADS))
-                case ("remove", name, text):
-                    for quad in parse(text.encode(), format=RdfFormat.N_QUADS):
-                        self.repositories[name].remove(quad)
+        for kind, name, *arguments in operations:
+            if kind == "put":
+                self.keys[name, arguments[0]] = arguments[1]
+            elif kind == "delete":
+                self.keys.pop((name, arguments[0]), None)
+            elif kind == "create-repository":
+                self.repositories[name] = Store()
+            elif kind == "remove-repository":
+                del self.repositories[name]
+            else:
+                _change(self.repositories[name], kind, arguments[0])
 
     # ---- reads
 
@@ -221,7 +215,9 @@ class FakeFront:
         if kind == "repositories":
             return "application/json", json.dumps(sorted(self.repositories)).encode()
         if kind == "fingerprint":
-            return "application/json", json.dumps({"lsn": len(self.results), "fingerprint": self._fingerprint()}).encode()
+            return "application/json", json.dumps(
+                {"lsn": len(self.results), "fingerprint": self._fingerprint()}
+            ).encode()
         store = self.repositories.get(name)
         if store is None:
             raise UnknownRepository(f"repository {name!r} does not exist")
@@ -303,6 +299,16 @@ class FakeFront:
         return {"applied_lsn": len(self.results), 'state_info{state="ok"}': 1, "turns_total": 2.5}
 
 
+def _change(store: Store, kind: str, text: str) -> None:
+    if kind == "update":
+        store.update(text)
+    elif kind == "add":
+        store.extend(parse(text.encode(), format=RdfFormat.N_QUADS))
+    else:
+        for quad in parse(text.encode(), format=RdfFormat.N_QUADS):
+            store.remove(quad)
+
+
 def _check(operation: Operation) -> None:
     try:
         if operation[0] == "update":
@@ -317,9 +323,10 @@ def _check(operation: Operation) -> None:
 
 
 def _query(store: Store, arguments: dict[str, Any]) -> tuple[str, bytes]:
-    default = [NamedNode(iri) for iri in arguments["default-graph-uri"]]
-    named = [NamedNode(iri) for iri in arguments["named-graph-uri"]]
-    chosen = {"default_graph": default or None, "named_graphs": named} if default or named else {}
+    chosen: dict[str, Any] = {}
+    if arguments["default-graph-uri"] or arguments["named-graph-uri"]:
+        chosen["default_graph"] = [NamedNode(iri) for iri in arguments["default-graph-uri"]]
+        chosen["named_graphs"] = [NamedNode(iri) for iri in arguments["named-graph-uri"]]
     try:
         result = store.query(arguments["query"], **chosen)
     except SyntaxError as error:

@@ -6,7 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from brokerha.journal import recovery
 from brokerha.journal.directory import DATA
 from brokerha.journal.lmdb_journal import LmdbJournal
-from brokerha.journal.rows import HEAD_BYTES
+from brokerha.journal.rows import HEAD_BYTES, added_key, number_key, stream_key
 from brokerha.journal.verification import verify_directory
 from brokerha.model.codec import encode_record
 from brokerha.model.errors import JournalDamaged, JournalError, JournalInUse
@@ -110,6 +110,33 @@ def test_a_damaged_lsn_of_a_transaction_is_no_answer(directory: Path) -> None:
         journal.lsn_of("t3")
     assert journal.lsn_of("t4") == 4
     assert any("t3: the checksum of a transaction id differs" in problem for problem in journal.verify())
+    journal.close()
+
+
+def rewrite(journal: LmdbJournal, table: str, key: bytes, change: Callable[[bytes], bytes]) -> None:
+    """Change one row of an index behind the journal's back."""
+    database = journal._database
+    handle = getattr(database.tables, table)
+    row = database.get(key, handle)
+    assert row is not None
+    with database.env.begin(write=True) as txn:
+        txn.put(key, change(row), db=handle)
+    database.refresh()
+
+
+def test_an_index_row_that_points_to_another_record_is_damage_and_no_answer(directory: Path) -> None:
+    journal = LmdbJournal(directory, "orders", "m1")
+    # Given index rows that lead to the body of another transaction, and to records of another kind or range
+    rewrite(journal, "added", added_key(3, 7), lambda row: row[:4] + row[12:20] + row[4:12] + row[20:])
+    rewrite(journal, "outcomes", number_key(5), lambda row: number_key(6) + row[8:])
+    rewrite(journal, "stream", stream_key("m1", 6), lambda row: number_key(2) + row[8:])
+    # Then whoever uses them is told, and nobody gets a wrong body, result or entry
+    with pytest.raises(JournalDamaged, match="does not hold transaction t3"):
+        journal.body("m1", "t3")
+    with pytest.raises(JournalDamaged, match="record 6 does not hold the result of LSN 5"):
+        journal.results(5, 1)
+    assert journal.stream("m1", 6, 1) == []
+    assert len(list(journal.verify())) == 4
     journal.close()
 
 

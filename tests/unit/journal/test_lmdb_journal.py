@@ -14,7 +14,7 @@ import lmdb
 import msgpack
 import pytest
 
-from brokerha.journal import recovery
+from brokerha.journal import lmdb_journal, recovery
 from brokerha.journal.database import Database
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.rows import checked
@@ -230,6 +230,24 @@ def test_a_body_that_waits_for_long_does_not_make_a_restart_read_the_log(
     assert journal.state().parked == ["parked"]
     assert journal.body("m2", "lost") == body_of("lost", "m2")
     journal.close()
+
+
+def test_trimming_goes_only_as_far_as_ids_are_written(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given many ids in memory, and calls that write few of them
+    monkeypatch.setattr(lmdb_journal, "TRIM_IDS", 10)
+    journal = LmdbJournal(directory, "orders", "m1")
+    filled(journal, turns=40, per_turn=2)
+    # When it is trimmed until everything is gone
+    dropped = [journal.trim(below=61)]
+    while sum(dropped) < 60:
+        journal.close()
+        journal = LmdbJournal(directory, "orders", "m1")
+        dropped.append(journal.trim(below=61))
+        # Then each id has its LSN at every moment, though its record may be gone
+        assert [journal.lsn_of(f"t{n}") for n in range(1, 81)] == list(range(1, 81))
+        assert list(journal.verify()) == []
+    journal.close()
+    assert len(dropped) > 3
 
 
 def test_trimmed_pages_are_used_again(directory: Path) -> None:

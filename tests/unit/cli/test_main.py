@@ -1,0 +1,223 @@
+"""The program itself: exit codes, the one line of an error, which cluster is meant, and a fast start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brokerha.cli import exits
+from brokerha.cli.access import addresses
+from brokerha.cli.page import page
+from brokerha.model import errors
+from brokerha.model.errors import Unreachable
+
+ROOT = Path(__file__).parents[3]
+URL = ("--url", "http://127.0.0.1:7201")
+FILE = """\
+[cluster]
+name = "orders"
+broker = "amqp://guest:geheim@127.0.0.1:1/orders"
+[[master]]
+id = "m1"
+http = "127.0.0.1:1"
+[[worker]]
+id = "w1"
+master = "m1"
+http = "127.0.0.1:2"
+"""
+CLUSTER_COMMANDS = {
+    "status": [],
+    "update": ["INSERT DATA { <a:a> <a:a> 1 }"],
+    "query": ["ASK {}"],
+    "load": ["data.nt"],
+    "get": ["prices", "sku-1"],
+    "put": ["prices", "sku-1", "9.90"],
+    "delete": ["prices", "sku-1"],
+    "wait": ["7"],
+    "verify": [],
+    "log show": [],
+    "log tail": [],
+    "log verify": [],
+}
+WRONG_USAGE = [
+    ["nonsense"],
+    ["status", "--nonsense"],
+    ["status", "-o", "xml"],
+    ["update"],
+    ["get", "prices"],
+    ["wait"],
+    ["log"],
+    ["log", "show", "--from", "x"],
+    ["simulate", "--seed", "1", "--seeds", "1-2"],
+    ["simulate", "--trace"],
+    ["simulate", "--seeds", "9-1"],
+    ["bench", "--windows", "1,x"],
+    ["node"],
+]
+
+
+def program(*arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "brokerha", *arguments],
+        check=False, cwd=cwd, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **environ}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+# ---- exit codes
+
+
+@pytest.mark.parametrize("command", CLUSTER_COMMANDS)
+def test_a_cluster_that_nobody_serves_is_exit_code_3_and_one_line(run, cluster, tmp_path, command):
+    (tmp_path / "data.nt").write_text("<a:a> <a:a> <a:a> .\n")
+    (tmp_path / "orders.toml").write_text(FILE)
+    away = Unreachable("no answer from 127.0.0.1:1")
+    cluster(
+        **dict.fromkeys(("status", "update", "query", "load", "get", "put", "delete", "log", "outcome", "wait"), away)
+    )
+    ran = run(*command.split(), *CLUSTER_COMMANDS[command], "-c", "orders.toml")
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.startswith("brokerha: ")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [*CLUSTER_COMMANDS, "up", "node"])
+def test_a_wrong_cluster_file_is_exit_code_78_and_one_line(run, tmp_path, command):
+    (tmp_path / "data.nt").write_text("")
+    (tmp_path / "orders.toml").write_text(FILE.replace("name =", "nam ="))
+    arguments = CLUSTER_COMMANDS.get(command, ["m1"] if command == "node" else [])
+    ran = run(*command.split(), *arguments, "-c", "orders.toml")
+    assert (ran.code, ran.out) == (78, "")
+    assert ran.err == "brokerha: orders.toml:2: unknown key 'nam' in [cluster]: write name\n"
+
+
+@pytest.mark.parametrize("arguments", WRONG_USAGE, ids=" ".join)
+def test_a_wrong_command_line_is_exit_code_64_and_one_line(run, arguments):
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (64, "")
+    assert ran.err.startswith("brokerha: ")
+    assert ran.err.endswith(" --help\n")
+    assert ran.err.count("\n") == 1
+
+
+def test_no_arguments_at_all_show_the_help_on_standard_error(run):
+    ran = run()
+    assert (ran.code, ran.out) == (64, "")
+    assert ran.err.startswith("Usage: brokerha")
+
+
+@pytest.mark.parametrize("command", [name for name in CLUSTER_COMMANDS if name != "load"])
+def test_a_command_that_does_not_know_which_cluster_says_how_to_tell_it(run, command):
+    ran = run(*command.split(), *CLUSTER_COMMANDS[command])
+    assert ran.code == 64
+    assert "which cluster? write -c FILE" in ran.err
+
+
+def test_the_program_ends_with_these_codes_as_a_process(tmp_path):
+    # Given a file whose masters are not running, and one with a mistake
+    (tmp_path / "good.toml").write_text(FILE)
+    (tmp_path / "bad.toml").write_text(FILE.replace("[[worker]]", "[worker]"))
+    # Then the exit codes of the process are those of the contract, without a traceback
+    for code, arguments in ((78, ["status", "-c", "bad.toml"]), (64, ["status", "--bad"]), (0, ["--version"])):
+        done = program(*arguments, cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (errors.Rejected("no table"), 2, "no table; nothing was changed"),
+        (errors.OutcomeUnknown("t1"), 2, "ask later with: brokerha wait t1"),
+        (errors.ReadOnly("the disk is full"), 2, "the disk is full; try again; brokerha status says what is missing"),
+        (errors.InvalidRequest("bad SPARQL\n at line 1"), 2, "bad SPARQL at line 1"),
+        (errors.Unreachable("nobody"), 3, "start the nodes (brokerha up), or name another one with --url"),
+        (errors.ConfigurationError("c.toml:1: x"), 78, "c.toml:1: x"),
+    ],
+)
+def test_each_error_is_one_line_with_what_to_do(error, code, text):
+    assert exits.exit_code_of(error) == code
+    line = exits.error_line(error)
+    assert line.endswith(text)
+    assert "\n" not in line
+
+
+def test_a_fault_of_brokerha_is_shown_in_full_and_is_not_taken_for_degraded(run, cluster):
+    cluster(status=ZeroDivisionError("seven by nothing"))
+    ran = run("status", *URL)
+    assert ran.code == 2
+    assert "ZeroDivisionError: seven by nothing" in ran.err
+    assert "this is a fault of brokerha" in ran.err
+
+
+# ---- which cluster
+
+
+def test_a_cluster_file_gives_the_addresses_of_its_masters(tmp_path):
+    path = tmp_path / "orders.toml"
+    path.write_text(FILE)
+    assert addresses(path, None) == {"m1": "http://127.0.0.1:1"}
+
+
+def test_a_cluster_file_without_http_is_reached_through_its_broker(tmp_path):
+    path = tmp_path / "orders.toml"
+    path.write_text(FILE.replace('http = "127.0.0.1:1"\n', ""))
+    assert addresses(path, None) == {"orders": "amqp://guest:geheim@127.0.0.1:1/orders"}
+
+
+def test_an_embedded_cluster_without_http_cannot_be_reached(tmp_path):
+    path = tmp_path / "orders.toml"
+    path.write_text(
+        FILE.replace('http = "127.0.0.1:1"\n', "").replace("amqp://guest:geheim@127.0.0.1:1/orders", "embedded://")
+    )
+    with pytest.raises(errors.ConfigurationError, match="no master has an http address"):
+        addresses(path, None)
+
+
+def test_url_goes_before_the_environment_and_the_file_of_this_folder(run, cluster, monkeypatch, tmp_path):
+    (tmp_path / "cluster.toml").write_text(FILE)
+    client = cluster(status=Unreachable("x"))
+    run("status")
+    monkeypatch.setenv("BROKERHA_URL", "http://from.environment:1")
+    run("status")
+    run("status", *URL)
+    run("status", "-c", "cluster.toml")
+    connects = [call[1] for call in client.calls if call[0] == "connect"]
+    assert connects == ["http://127.0.0.1:1", "http://from.environment:1", URL[1], "http://127.0.0.1:1"]
+
+
+def test_url_and_file_together_are_a_mistake(run, tmp_path):
+    (tmp_path / "orders.toml").write_text(FILE)
+    ran = run("status", *URL, "-c", "orders.toml")
+    assert ran.code == 64
+    assert "write one of them" in ran.err
+
+
+# ---- the start
+
+
+def test_help_loads_nothing_heavy(tmp_path):
+    code = (
+        "import sys; from brokerha.cli.main import main; main(['--help']); "
+        "print(sorted({name.split('.')[0] for name in sys.modules} & "
+        "{'rich', 'kombu', 'pika', 'httpx2', 'starlette', 'pyoxigraph', 'lmdb', 'structlog'}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith("Usage: brokerha [OPTIONS] COMMAND")
+    assert done.stderr == "[]\n"
+
+
+def test_version_is_that_of_the_package(run):
+    assert run("--version").out.startswith("brokerha 0.")
+
+
+# ---- the page
+
+
+def test_the_reference_page_is_up_to_date():
+    written = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+    assert written == page(), "run: python -m brokerha.cli.page > docs/reference/commands.md"

@@ -1,0 +1,219 @@
+"""`brokerha node` finds the program of a role, `brokerha up` asks until all nodes serve, `brokerha simulate` counts."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import EntryPoint
+from types import SimpleNamespace
+
+import pytest
+
+import brokerha.simulator
+from brokerha.cli import node as node_module
+from brokerha.cli import readiness
+from brokerha.model.errors import ConfigurationError
+from brokerha.simulator import Report, Summary
+
+FILE = """\
+[cluster]
+name = "orders"
+broker = "amqp://h"
+[[master]]
+id = "m1"
+[[backup]]
+id = "m1b"
+master = "m1"
+[[worker]]
+id = "w1"
+master = "m1"
+"""
+
+started: list[tuple[str, str]] = []
+
+
+def program(config, node_id: str) -> int:
+    started.append((config.name, node_id))
+    return 5
+
+
+@pytest.fixture
+def file(tmp_path) -> str:
+    (tmp_path / "orders.toml").write_text(FILE)
+    return "orders.toml"
+
+
+# ---- node
+
+
+@pytest.mark.parametrize(("node_id", "role"), [("m1", "master"), ("w1", "worker")])
+def test_a_node_is_run_by_the_program_of_its_role(run, file, monkeypatch, node_id, role):
+    asked = []
+
+    def entry_points(group: str, name: str) -> list[EntryPoint]:
+        asked.append((group, name))
+        return [EntryPoint(name, f"{__name__}:program", group)]
+
+    monkeypatch.setattr(node_module, "entry_points", entry_points)
+    monkeypatch.setattr(EntryPoint, "load", lambda _self: program)
+    started.clear()
+    assert run("node", node_id, "-c", file).code == 5
+    assert (asked, started) == ([("brokerha.programs", role)], [("orders", node_id)])
+
+
+def test_the_programs_of_this_package_are_installed():
+    for role in ("master", "worker"):
+        assert callable(node_module.program_of(role))
+
+
+def test_a_role_without_a_program_says_what_to_install():
+    with pytest.raises(ConfigurationError, match="no program for the role baker is installed"):
+        node_module.program_of("baker")
+
+
+def test_a_backup_is_accepted_in_the_file_and_not_started(run, file):
+    ran = run("node", "m1b", "-c", file)
+    assert ran.code == 2
+    assert "m1b is a backup, and backups are not available yet in this version" in ran.err
+
+
+def test_a_node_that_is_not_in_the_file_is_a_configuration_error(run, file):
+    ran = run("node", "w2", "-c", file)
+    assert (ran.code, ran.err) == (78, 'brokerha: orders.toml: there is no node "w2": write w1\n')
+
+
+def test_an_embedded_cluster_has_no_single_nodes(run, tmp_path):
+    (tmp_path / "orders.toml").write_text(FILE.replace("amqp://h", "embedded://"))
+    ran = run("node", "m1", "-c", "orders.toml")
+    assert ran.code == 78
+    assert "start it with brokerha up -c orders.toml" in ran.err
+
+
+def test_up_serves_an_embedded_cluster_in_this_process_and_names_the_backup(run, tmp_path, monkeypatch):
+    (tmp_path / "orders.toml").write_text(FILE.replace("amqp://h", "embedded://"))
+    served: list[str] = []
+
+    def serve(config) -> int:
+        served.append(config.name)
+        return 0
+
+    embedded = SimpleNamespace(serve=serve)
+    monkeypatch.setitem(sys.modules, "brokerha.embedded", embedded)
+    ran = run("up", "-c", "orders.toml")
+    assert (ran.code, served) == (0, ["orders"])
+    assert "m1b is a backup, and backups are not available yet in this version: not started" in ran.err
+
+
+# ---- readiness
+
+
+class Probe(BaseHTTPRequestHandler):
+    """Bad at first, good from the third question on."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        Probe.asked += 1
+        is_ready = Probe.asked >= 3
+        body = b"[+]loop ok\n" + (b"" if is_ready else b"[-]broker bad\n[-]worker bad\n")
+        self.send_response(200 if is_ready else 503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server():
+    Probe.asked = 0
+    http = HTTPServer(("127.0.0.1", 0), Probe)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{http.server_port}"
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+def test_a_node_that_is_not_ready_says_why(server):
+    assert readiness.missing({"m1": server}) == {"m1": "[-]broker bad, [-]worker bad"}
+
+
+def test_a_node_that_does_not_listen_is_missing(server):
+    closed = HTTPServer(("127.0.0.1", 0), Probe)
+    port = closed.server_port
+    closed.server_close()
+    assert readiness.missing({"m1": f"http://127.0.0.1:{port}"}) == {"m1": "Connection refused"}
+
+
+def test_nodes_are_asked_until_all_are_ready(server, monkeypatch):
+    monkeypatch.setattr(readiness, "POLL_S", 0.001)
+    monkeypatch.setattr(readiness, "TELL_EVERY_S", 0.0)
+    ready = threading.Event()
+    told: list[dict[str, str]] = []
+    readiness.wait_until_ready({"m1": server}, threading.Event(), ready.set, told.append)
+    assert ready.is_set()
+    assert Probe.asked == 3
+    assert told == [{"m1": "[-]broker bad, [-]worker bad"}] * 2
+
+
+def test_asking_ends_when_the_cluster_is_stopped(server):
+    stopped = threading.Event()
+    stopped.set()
+    ready = threading.Event()
+    readiness.wait_until_ready({"m1": server}, stopped, ready.set, lambda _: None)
+    assert not ready.is_set()
+
+
+# ---- simulate
+
+
+def report(seed: int, violation: str | None = None) -> Report:
+    return Report(seed, 10, {"crash": 2}, violation, "d1", "masters=3")
+
+
+def test_one_seed_is_counted_and_told(run, monkeypatch):
+    def simulate(seed: int, trace=None) -> Report:
+        print("0.1 m1 takes Post", file=trace)
+        return report(seed)
+
+    monkeypatch.setattr(brokerha.simulator, "simulate", simulate)
+    ran = run("simulate", "--seed", "7", "--trace")
+    assert ran.code == 0
+    assert ran.out.splitlines()[0] == "0.1 m1 takes Post"
+    assert ran.out.splitlines()[-1] == report(7).words()
+
+
+def test_a_violation_is_exit_code_2_with_the_command_to_repeat(run, monkeypatch):
+    def campaign(seeds, deadline_s, processes, progress) -> Summary:
+        summary = Summary()
+        for seed in seeds:
+            summary.take(report(seed, "S1: not a prefix" if seed == 4 else None))
+            progress(summary)
+        assert (deadline_s, processes) == (None, 3)
+        return summary
+
+    monkeypatch.setattr(brokerha.simulator, "campaign", campaign)
+    ran = run("simulate", "--seeds", "3-5", "--processes", "3")
+    assert ran.code == 2
+    assert ran.out.startswith("3 seeds, 30 steps")
+    assert "seed 4 breaks S1: not a prefix" in ran.out
+    assert "again: brokerha simulate --seed 4 --trace" in ran.out
+
+
+def test_minutes_run_fresh_seeds_that_are_named(run, monkeypatch):
+    taken: list[int] = []
+
+    def campaign(seeds, deadline_s, processes, progress) -> Summary:
+        taken.extend(seed for seed, _ in zip(seeds, range(2), strict=False))
+        assert deadline_s == 30.0
+        return Summary()
+
+    monkeypatch.setattr(brokerha.simulator, "campaign", campaign)
+    ran = run("simulate", "--minutes", "0.5")
+    assert ran.code == 0
+    assert ran.err == f"brokerha: fresh seeds from {taken[0]} on\n"
+    assert taken[1] == taken[0] + 1

@@ -1,0 +1,130 @@
+"""`brokerha status`: the table, the JSON contract, and the exit code of the worst state."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from brokerha.cli import status as status_module
+from brokerha.model import states
+from brokerha.model.errors import Unreachable
+from tests.unit.cli.fake_cluster import HEALTHY, answer, node
+
+URL = ("--url", "http://127.0.0.1:7201")
+CONTRACT = {
+    "id", "role", "state", "reason", "action", "master", "received_lsn", "applied_lsn", "lag_entries", "lag_s", "fingerprint",
+    "incoming", "in_doubt", "seen_s",
+}  # fmt: skip
+
+
+def test_a_healthy_cluster_is_a_table_and_exit_code_0(run, cluster):
+    client = cluster(
+        status=answer(
+            node("m1", "master", lsn=120_441, fingerprint="v1:0123456789abcdef"),
+            node("w1", lsn=120_000, lag_entries=441, lag_s=1.26),
+        )
+    )
+    ran = run("status", *URL)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        "cluster orders  epoch 1  ok  (2 of 2 nodes ok)",
+        "NODE  ROLE    STATE  RECEIVED  APPLIED  LAG         INCOMING  IN-DOUBT  ITEMS  FINGERPRINT   SEEN ",
+        "m1    master  ok      120,441  120,441  0  0.0 s           0         0     12  v1:012345678  0.5 s",
+        "w1    worker  ok      120,000  120,000  441  1.3 s         0         0     12  f1            0.5 s",
+    ]
+    assert client.calls[0] == ("connect", URL[1])
+
+
+def test_what_is_not_well_is_followed_by_what_to_do(run, cluster):
+    cluster(
+        status=answer(
+            node("m1", "master"),
+            node("m2", "master", states.WAITING_FOR_PEERS, reason="not heard: m3"),
+            state="degraded",
+        )
+    )
+    ran = run("status", *URL)
+    assert ran.code == 1
+    assert ran.out.splitlines()[-1] == (
+        "m2: not heard: m3: start the masters that the reason names; the others go on by themselves"
+    )
+
+
+def test_json_is_the_answer_of_the_cluster_with_every_field_of_the_contract(run, cluster):
+    cluster(status=HEALTHY)
+    ran = run("status", *URL, "-o", "json")
+    given = json.loads(ran.out)
+    assert given == HEALTHY
+    assert {"cluster", "epoch", "state", "nodes"} <= given.keys()
+    assert all(given["nodes"][0].keys() >= CONTRACT for _ in given["nodes"])
+
+
+def test_yaml_and_tsv_carry_the_same(run, cluster):
+    cluster(status=answer(node("m1", "master", reason="", fingerprint="")))
+    yaml = run("status", *URL, "-o", "yaml").out
+    assert yaml.startswith(
+        'cluster: orders\nepoch: 1\nstate: ok\nnodes:\n  - id: m1\n    role: master\n    state: ok\n    reason: ""\n'
+    )
+    tsv = run("status", *URL, "-o", "tsv").out.splitlines()
+    assert tsv[0].split("\t")[:4] == ["id", "role", "state", "reason"]
+    assert tsv[1].split("\t")[:4] == ["m1", "master", "ok", ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([states.OK, states.OK], 0),
+        ([states.OK, states.CATCHING_UP], 1),
+        ([states.WAITING_FOR_BROKER, states.NO_WORKER], 1),
+        ([states.CATCHING_UP, states.UNREACHABLE], 2),
+        ([states.OK, states.HALTED], 2),
+        ([states.DISK_FULL], 2),
+        ([states.LOST_STATE], 2),
+    ],
+)
+def test_the_worst_state_is_the_exit_code(run, cluster, words, code):
+    cluster(status=answer(*(node(f"m{place}", "master", word) for place, word in enumerate(words))))
+    assert run("status", *URL).code == code
+
+
+def test_a_state_that_this_version_does_not_know_needs_a_person(run, cluster):
+    cluster(status=answer({**node("m1", "master"), "state": "levitating"}))
+    assert run("status", *URL).code == 2
+
+
+def test_a_master_that_did_not_answer_has_an_empty_row(run, cluster):
+    silent = dict.fromkeys(node("x")) | {
+        "id": "m3",
+        "role": "master",
+        **states.describe(states.UNREACHABLE, "did not answer"),
+    }
+    cluster(status=answer(node("m1", "master"), silent))
+    ran = run("status", *URL)
+    assert ran.code == 2
+    assert "m3: did not answer: start the node, or look at its log" in ran.out
+
+
+def test_nobody_answers_is_exit_code_3(run, cluster):
+    cluster(status=Unreachable("no answer from http://127.0.0.1:7201: Connection refused"))
+    ran = run("status", *URL)
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err == (
+        "brokerha: no answer from http://127.0.0.1:7201: Connection refused; "
+        "start the nodes (brokerha up), or name another one with --url\n"
+    )
+
+
+def test_watch_looks_again_and_ends_with_the_last_state(run, cluster, monkeypatch):
+    # Given a cluster that is away for a moment, then degraded, and a person who has seen enough
+    degraded = answer(node("m1", "master", states.CATCHING_UP), state="degraded")
+    client = cluster(status=[HEALTHY, Unreachable("nobody"), degraded, KeyboardInterrupt()])
+    ran = run("status", *URL, "--watch", "--interval-s", "0.1", "-o", "json")
+    assert ran.code == 1
+    assert [json.loads(each)["state"] for each in ran.out.splitlines()] == ["ok", "degraded"]
+    assert "nobody" in ran.err
+    assert client.calls[-1] == ("close",)
+
+
+def test_the_table_has_a_head_for_every_column():
+    assert len(set(status_module.COLUMNS.values())) == len(status_module.COLUMNS)
