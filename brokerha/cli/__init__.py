@@ -9,11 +9,11 @@
     progress.py    rate and time left, on a terminal only
 
     node.py        one node in the foreground              status.py      one row for each node
-    up.py          all nodes of a file on this machine     data.py        update, query, load, get, put, delete
-      children.py    processes and their lines             log.py         the synchronised queue: show, tail, verify
-      readiness.py   asks until all serve                  agreement.py   wait, verify
-    simulate.py    the simulator                           demo.py, bench.py
-    page.py        docs/reference/commands.md
+    up.py          all nodes of a file on this machine     data.py        update, query, get, put, delete
+      children.py    processes and their lines             load.py        RDF files of any size
+      readiness.py   asks until all serve                  log.py         the synchronised queue: show, tail, verify
+    simulate.py    the simulator                           agreement.py   wait, verify
+    page.py        docs/reference/commands.md              demo.py, bench.py, and what they run
 
 Commands are thin: they parse, call, and write. What is heavy is imported inside of the functions that need it.
 """

@@ -51,13 +51,14 @@ def addresses(config: Path | None, url: str | None) -> dict[str, str]:
     if urls:
         return urls
     if cluster.is_embedded:
-        message = f"{cluster.path}: no master has an http address, so nobody outside of its process can reach it: write http = \"127.0.0.1:7201\""
+        message = f'{cluster.path}: no master has an http address, so nobody outside of its process can reach it: write http = "127.0.0.1:7201"'
         raise ConfigurationError(message)
     return {cluster.name: cluster.broker}
 
 
-def connected(config: Path | None, url: str | None, timeout_s: float) -> Client:
-    """A client of the cluster. Raises Unreachable when no node answers within the time."""
+def connected(config: Path | None, url: str | None) -> Client:
+    """A client of the cluster; whether a node answers shows with the first question."""
+    chosen = ",".join(addresses(config, url).values())
     import brokerha
 
-    return brokerha.connect(",".join(addresses(config, url).values()))
+    return brokerha.connect(chosen)

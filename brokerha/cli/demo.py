@@ -30,7 +30,9 @@ def demo(
         str, typer.Option("--broker", metavar="URL", help="A RabbitMQ instead of the broker inside this process.")
     ] = "embedded://",
 ) -> int:
-    """Run a whole cluster in this process: load data through all masters, stop and heal nodes, compare all copies.
+    """Show a whole cluster at work in this process.
+
+    Loads data through all masters, stops and heals nodes, and compares all copies.
 
     Ends with exit code 0 only if all copies are equal.
     """

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import typer
 
@@ -18,7 +18,7 @@ from brokerha.model.operations import BODY_LIMIT_BYTES
 
 STANDARD_INPUT = "-"
 
-_OPENERS: dict[str, Callable[[Path], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_DECOMPRESSORS: dict[str, Callable[[BinaryIO], object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 """Compressed files are read by their suffix."""
 
 
@@ -43,30 +43,39 @@ def read_bytes(argument: str | None, file: Path | None, what: str) -> bytes:
     if argument is not None and argument != STANDARD_INPUT:
         return argument.encode("utf-8", "surrogateescape")
     with opened(str(file) if file is not None else STANDARD_INPUT) as source:
-        content = source.read(BODY_LIMIT_BYTES + 1)
+        content = source.content.read(BODY_LIMIT_BYTES + 1)
     if len(content) > BODY_LIMIT_BYTES:
         message = f"{what} is larger than {BODY_LIMIT_BYTES} bytes, the limit of one transaction: split it"
         raise TooLarge(message)
     return content
 
 
+class Source(NamedTuple):
+    """An open input."""
+
+    content: BinaryIO
+    """What to read."""
+    raw: BinaryIO
+    """The file below it: how far it was read says how much is left, also of a compressed one."""
+    size_bytes: int | None
+    """Of the file below; None for standard input."""
+
+
 @contextmanager
-def opened(name: str) -> Iterator[BinaryIO]:
+def opened(name: str) -> Iterator[Source]:
     """A file, decompressed by its suffix, or standard input for ``-``. Raises typer.BadParameter when it cannot be read."""
     if name == STANDARD_INPUT:
-        yield sys.stdin.buffer
+        yield Source(sys.stdin.buffer, sys.stdin.buffer, None)
         return
     path = Path(name)
     try:
-        with cast("BinaryIO", _OPENERS.get(path.suffix, _plainly)(path)) as file:
-            yield file
+        with path.open("rb") as raw:
+            decompress = _DECOMPRESSORS.get(path.suffix)
+            content = cast("BinaryIO", decompress(raw)) if decompress is not None else raw
+            yield Source(content, raw, path.stat().st_size)
     except (OSError, EOFError, lzma.LZMAError) as error:
         message = f"{name} cannot be read: {getattr(error, 'strerror', None) or error}"
         raise typer.BadParameter(message) from None
-
-
-def _plainly(path: Path) -> BinaryIO:
-    return path.open("rb")
 
 
 def plain_suffix(name: str) -> str:
@@ -76,4 +85,4 @@ def plain_suffix(name: str) -> str:
     '.nt'
     """
     path = Path(name)
-    return (path.with_suffix("") if path.suffix in _OPENERS else path).suffix.lower()
+    return (path.with_suffix("") if path.suffix in _DECOMPRESSORS else path).suffix.lower()

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from brokerha.cli import agreement, bench, data, demo, exits, log, node, simulate, status, up
+from brokerha.cli import agreement, bench, data, demo, exits, load, log, node, simulate, status, up
 from brokerha.model.errors import BrokerhaError
 
 PROGRAM = "brokerha"
@@ -37,7 +37,7 @@ COMMANDS = (
     status.status,
     data.update,
     data.query,
-    data.load,
+    load.load,
     data.get,
     data.put,
     data.delete,
@@ -61,7 +61,7 @@ def _show_version(is_wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001  (its callback does the work)
+    version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:

@@ -29,7 +29,9 @@ def node(
     node_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the node in the cluster file.")],
     config: ClusterFileOption = DEFAULT_CONFIG,
 ) -> int:
-    """Run one node in the foreground, in the role that the cluster file gives it: what a supervisor starts.
+    """Run one node in the foreground: what a supervisor starts.
+
+    The cluster file gives it its role.
 
     SIGTERM and Ctrl-C stop it in order; kill -9 is as safe. It waits for a broker that is away and never gives up.
     """
@@ -56,5 +58,7 @@ def program_of(role: str) -> Program:
     for found in entry_points(group=PROGRAMS, name=role):
         program: Program = found.load()
         return program
-    message = f"no program for the role {role} is installed: install the package that has it (entry point group {PROGRAMS})"
+    message = (
+        f"no program for the role {role} is installed: install the package that has it (entry point group {PROGRAMS})"
+    )
     raise ConfigurationError(message)

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from brokerha.cli.output import Format
+from brokerha.model.requests import APPLIED_LEVEL, LEVELS
+
+_ACK = re.compile(rf"({'|'.join(LEVELS)}|{APPLIED_LEVEL}=[1-9][0-9]{{0,2}})\Z")
+
+
+def check_ack(text: str) -> str:
+    """The level of ``--ack``. Raises typer.BadParameter when there is no such level."""
+    if not _ACK.match(text):
+        message = f"{text!r}: write {', '.join(LEVELS)}, or applied=N with the number of workers"
+        raise typer.BadParameter(message)
+    return text
+
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it and --url: cluster.toml, if it is here."),
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="Cluster file; without it and --url: cluster.toml, if it is here."
+    ),
 ]
 UrlOption = Annotated[
     str | None,
@@ -20,7 +35,9 @@ UrlOption = Annotated[
 ClusterFileOption = Annotated[
     Path, typer.Option("--config", "-c", metavar="FILE", help="Cluster file; see docs/reference/configuration.md.")
 ]
-FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How to write the answer.")]
+FormatOption = Annotated[
+    Format, typer.Option("--output", "-o", metavar="|".join(Format), help="How to write the answer.")
+]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout-s", metavar="SECONDS", min=0.001, max=86400, help="How long to wait for the answer.")
 ]
@@ -30,6 +47,7 @@ AckOption = Annotated[
     typer.Option(
         "--ack",
         metavar="LEVEL",
+        callback=check_ack,
         help="What to wait for: accepted (durable at one master), synchronised (it has its place in the order), "
         "applied or applied=N (N workers of the site have applied it).",
     ),

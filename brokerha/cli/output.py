@@ -38,7 +38,9 @@ class Format(enum.StrEnum):
     TSV = "tsv"
 
 
-def write(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Format, columns: Mapping[str, str]) -> None:
+def write(
+    data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Format, columns: Mapping[str, str]
+) -> None:
     """Write a whole answer: all of ``data`` as JSON or YAML, its ``rows`` as a table or as TSV.
 
     ``columns`` maps the names of fields to the heads of a table; TSV has every field of the first row.
@@ -53,21 +55,22 @@ def write(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Fo
         console().print(table(rows, columns))
 
 
-def write_tsv(rows: Sequence[Mapping[str, Any]]) -> None:
+def write_tsv(rows: Sequence[Mapping[str, Any]], *, with_head: bool = True) -> None:
     """A line of names, then a line for each row; tabs and line breaks inside of values are escaped."""
     if not rows:
         return
     names = list(rows[0])
-    print("\t".join(names))
+    if with_head:
+        print("\t".join(names))
     for row in rows:
         print("\t".join(tsv_cell(row.get(name)) for name in names))
 
 
 def tsv_cell(value: object) -> str:
-    """One value as text; empty for None.
+    r"""One value as text; empty for None.
 
-    >>> tsv_cell("a\\tb")
-    'a\\\\tb'
+    >>> tsv_cell("a\tb")
+    'a\\tb'
     """
     if value is None:
         return ""
@@ -82,11 +85,11 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False, markup=False)
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Table:
+def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, with_head: bool = True) -> Table:
     """Rows as a table; numbers are aligned to the right."""
     from rich.table import Table
 
-    result = Table(box=None, pad_edge=False, header_style="bold")
+    result = Table(box=None, pad_edge=False, header_style="bold", show_header=with_head)
     for name, head in columns.items():
         is_number = any(isinstance(row.get(name), int | float) for row in rows)
         result.add_column(head, justify="right" if is_number else "left", overflow="fold")

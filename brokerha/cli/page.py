@@ -73,11 +73,12 @@ def _text(text: str | None) -> str:
 
 
 def _metavar(parameter: Any) -> str:
-    return str(parameter.metavar or parameter.name.upper())
+    """What stands for the value; a bar would end the cell of a table."""
+    return str(parameter.metavar or parameter.name.upper()).replace("|", "\\|")
 
 
 def _argument(parameter: Any) -> str:
-    name = _metavar(parameter) + ("..." if parameter.nargs == -1 else "")
+    name = _metavar(parameter).replace("\\|", "|") + ("..." if parameter.nargs == -1 else "")
     return name if parameter.required else f"[{name}]"
 
 
@@ -85,9 +86,7 @@ def _names(option: Any) -> str:
     names = ", ".join(f"`{name}`" for name in sorted(option.opts, key=len))
     if option.is_flag:
         return names
-    choices = getattr(option.type, "choices", None)
-    value = "\\|".join(str(getattr(each, "value", each)) for each in choices) if choices else _metavar(option)
-    return f"{names} {value}"
+    return f"{names} {_metavar(option)}"
 
 
 def _default(option: Any) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +23,7 @@ from brokerha.cli.access import connected
 from brokerha.cli.options import ConfigOption, FormatOption, UrlOption
 from brokerha.cli.output import Format
 from brokerha.model import states
-from brokerha.model.errors import BrokerhaError, Unreachable
+from brokerha.model.errors import Unreachable
 
 if TYPE_CHECKING:
     from brokerha.client import Client
@@ -51,15 +50,19 @@ def status(
     config: ConfigOption = None,
     url: UrlOption = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    interval_s: Annotated[float, typer.Option("--interval-s", min=0.1, metavar="SECONDS", help="Time between two looks.")] = 2.0,
-    timeout_s: Annotated[float, typer.Option("--timeout-s", min=0.1, metavar="SECONDS", help="How long to wait for nodes.")] = 5.0,
+    interval_s: Annotated[
+        float, typer.Option("--interval-s", min=0.1, metavar="SECONDS", help="Time between two looks.")
+    ] = 2.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout-s", min=0.1, metavar="SECONDS", help="How long to wait for nodes.")
+    ] = 5.0,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Show one row for each node: state, position, lag, fingerprint, and what to do about what is not well.
+    """Show one row for each node, and what to do.
 
     Exit code: 0 healthy, 1 degraded (passes by itself once its cause is gone), 2 a person has to act, 3 no node answers.
     """
-    with connected(config, url, timeout_s) as client:
+    with connected(config, url) as client:
         if not watch:
             return show(client.status(timeout=timeout_s), chosen)
         return _watch(client, interval_s, timeout_s, chosen)

@@ -44,10 +44,13 @@ def up(
     config: ClusterFileOption = DEFAULT_CONFIG,
     restart: Annotated[bool, typer.Option("--restart", help="Start a node that ended again, after a pause.")] = False,
     stop_timeout_s: Annotated[
-        float, typer.Option("--stop-timeout-s", metavar="SECONDS", min=0.1, help="How long nodes have to stop by themselves.")
+        float,
+        typer.Option("--stop-timeout-s", metavar="SECONDS", min=0.1, help="How long nodes have to stop by themselves."),
     ] = 15.0,
 ) -> int:
-    """Start every node of the cluster file on this machine, one process each; Ctrl-C stops them in order.
+    """Start every node of a cluster file on this machine.
+
+    One process each, with its lines behind its name; Ctrl-C stops them in order.
 
     With broker = "embedded://" all nodes run in this one process.
     """
@@ -71,7 +74,9 @@ def _serve_embedded(cluster: ClusterConfig) -> int:
 
     stopped = threading.Event()
     waiting = threading.Thread(
-        target=wait_until_ready, args=(cluster.http_urls(), stopped, lambda: _say_ready(cluster), _say_missing), daemon=True
+        target=wait_until_ready,
+        args=(cluster.http_urls(), stopped, lambda: _say_ready(cluster), _say_missing),
+        daemon=True,
     )
     waiting.start()
     try:

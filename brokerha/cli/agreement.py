@@ -1,0 +1,224 @@
+"""``brokerha wait`` and ``brokerha verify``: do all copies hold what they should?
+
+A copy is a worker. What the cluster says of itself (`status`) names each of them with the LSN that it has applied and the
+fingerprint of its content at that LSN; two copies agree when they have equal fingerprints at one LSN. While writes go on,
+copies are seen at different LSNs, so what each of them showed is remembered until all have been seen at one LSN.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli import exits, output
+from brokerha.cli.access import connected
+from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.output import Format
+from brokerha.model import states
+from brokerha.model.errors import Rejected, TimedOut
+from brokerha.model.operations import REJECTED
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+
+PAUSE_FIRST_S = 0.02
+PAUSE_MOST_S = 0.5
+ALL = "all"
+QUORUM = "quorum"
+SEEN_LIMIT = 1000
+"""LSNs at which copies are remembered."""
+
+
+class Deadline:
+    """Time that is left, and pauses that grow while nothing changes."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._end_s = time.monotonic() + timeout_s
+        self._pause_s = PAUSE_FIRST_S
+        self._never = threading.Event()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it; never below a little, so that a last question can be asked."""
+        return max(0.1, self._end_s - time.monotonic())
+
+    def pause(self) -> bool:
+        """Wait a moment for other sites, which nobody can wait for from here; False when the time is over."""
+        if time.monotonic() >= self._end_s:
+            return False
+        self._never.wait(min(self._pause_s, self.left_s))
+        self._pause_s = min(self._pause_s * 2, PAUSE_MOST_S)
+        return True
+
+
+def wait(
+    target: Annotated[
+        str, typer.Argument(metavar="LSN|TXID", help="A position of the log, or the id of a transaction.")
+    ],
+    on: Annotated[
+        str, typer.Option("--on", metavar="all|quorum|N", help="How many copies must have applied it.")
+    ] = ALL,
+    is_txid: Annotated[bool, typer.Option("--txid", help="Take a number for the id of a transaction.")] = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Wait until a transaction is applied on copies.
+
+    On all copies of the cluster, on more than half of them, or on N.
+
+    Exit code 2 when the time is over, or when the transaction was rejected.
+    """
+    check_on(on)
+    deadline = Deadline(timeout_s)
+    with connected(config, url) as client:
+        txid = target if is_txid or not target.isdecimal() else ""
+        lsn = _lsn_of(client, txid, deadline) if txid else int(target)
+        done, copies = _wait_for_copies(client, lsn, on, deadline)
+    answer = {"lsn": lsn, "txid": txid or None, "copies": done, "of": copies}
+    if chosen is Format.TABLE:
+        print(f"LSN {lsn:,} is applied on {len(done)} of {copies} copies: {', '.join(done)}")
+    else:
+        output.write(answer, [answer], chosen, {})
+    return exits.DONE
+
+
+def check_on(on: str) -> None:
+    """Raise typer.BadParameter unless it is ``all``, ``quorum`` or a number from 1 on."""
+    if on not in {ALL, QUORUM} and not (on.isdecimal() and int(on) >= 1):
+        message = f"--on {on!r}: write all, quorum, or a number of copies"
+        raise typer.BadParameter(message)
+
+
+def _lsn_of(client: Client, txid: str, deadline: Deadline) -> int:
+    """The LSN of a transaction, once it has one. Raises Rejected, TimedOut."""
+    while True:
+        answer = client.outcome(txid, timeout=deadline.left_s)
+        if answer is not None and answer.get("outcome") == REJECTED:
+            raise Rejected(f"transaction {txid} was rejected: {answer.get('reason')}", txid, answer["lsn"])
+        if answer is not None and answer.get("lsn"):
+            return int(answer["lsn"])
+        if not deadline.pause():
+            known = "is unknown" if answer is None else "has no place in the order"
+            raise TimedOut(f"transaction {txid} {known} after {deadline.timeout_s:g} s")
+
+
+def _wait_for_copies(client: Client, lsn: int, on: str, deadline: Deadline) -> tuple[list[str], int]:
+    """Names of the copies that have applied an LSN, and how many copies there are. Raises TimedOut."""
+    while True:
+        answer = client.status(timeout=deadline.left_s)
+        copies, hidden = copies_of(answer), hidden_sites(answer)
+        done = [copy["id"] for copy in copies if (copy["applied_lsn"] or 0) >= lsn]
+        needed = {ALL: len(copies), QUORUM: len(copies) // 2 + 1}.get(on) or int(on)
+        if needed > len(copies) and not hidden:
+            message = f"--on {on}: the cluster has {len(copies)} copies"
+            raise typer.BadParameter(message)
+        if copies and len(done) >= needed and (on.isdecimal() or not hidden):
+            return done, len(copies)
+        if not deadline.pause():
+            late = [f"{copy['id']} is at {copy['applied_lsn']}" for copy in copies if copy["id"] not in done]
+            behind = ", ".join([*late, *hidden])
+            message = (
+                f"LSN {lsn} is applied on {len(done)} of {len(copies)} copies after {deadline.timeout_s:g} s ({behind})"
+            )
+            raise TimedOut(message)
+
+
+def copies_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the workers."""
+    return [node for node in answer["nodes"] if node["role"] == "worker"]
+
+
+def hidden_sites(answer: Mapping[str, Any]) -> list[str]:
+    """Masters that do not answer, so that nobody knows their copies."""
+    silent = [node for node in answer["nodes"] if node["role"] == "master" and node["state"] == states.UNREACHABLE]
+    return [f"the copies of {node['id']} are not known" for node in silent]
+
+
+def verify(
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Compare all copies at one LSN.
+
+    Exit code 0 when all are equal; 2 when copies differ, which are named, or could not be compared in time.
+    """
+    deadline = Deadline(timeout_s)
+    with connected(config, url) as client:
+        seen = _Seen()
+        while True:
+            answer = client.status(timeout=deadline.left_s)
+            seen.take(copies_of(answer), hidden_sites(answer))
+            verdict = seen.verdict()
+            if verdict is not None:
+                return _show(verdict, chosen)
+            if not deadline.pause():
+                raise TimedOut(
+                    f"the copies were not seen at one LSN within {deadline.timeout_s:g} s ({seen.positions()})"
+                )
+
+
+class _Seen:
+    """Fingerprints that copies showed, by LSN."""
+
+    def __init__(self) -> None:
+        self._by_lsn: dict[int, dict[str, str]] = {}
+        self._last: list[dict[str, Any]] = []
+        self._hidden: list[str] = []
+
+    def take(self, copies: list[dict[str, Any]], hidden: list[str]) -> None:
+        self._last, self._hidden = copies, hidden
+        for copy in copies:
+            if copy["applied_lsn"] is not None and (copy["fingerprint"] or copy["applied_lsn"] == 0):
+                self._by_lsn.setdefault(copy["applied_lsn"], {})[copy["id"]] = copy["fingerprint"]
+        while len(self._by_lsn) > SEEN_LIMIT:
+            del self._by_lsn[min(self._by_lsn)]
+
+    def verdict(self) -> dict[str, Any] | None:
+        """What is certain: a difference at any LSN, or all copies equal at one; None while neither is."""
+        names = {copy["id"] for copy in self._last}
+        for lsn in sorted(self._by_lsn, reverse=True):
+            found = self._by_lsn[lsn]
+            if len(set(found.values())) > 1 or (names and names <= found.keys() and not self._hidden):
+                return _verdict(lsn, found)
+        return None
+
+    def positions(self) -> str:
+        places = [f"{copy['id']} {copy['state']} at {copy['applied_lsn']}" for copy in self._last]
+        return ", ".join([*places, *self._hidden]) or "no copy"
+
+
+def _verdict(lsn: int, found: Mapping[str, str]) -> dict[str, Any]:
+    """Who differs from the fingerprint that most copies have; from all, when no fingerprint has the most."""
+    ranking = Counter(found.values()).most_common(2)
+    is_tie = len(ranking) > 1 and ranking[0][1] == ranking[1][1]
+    differ = sorted(name for name, fingerprint in found.items() if is_tie or fingerprint != ranking[0][0])
+    is_equal = len(ranking) == 1
+    return {
+        "lsn": lsn,
+        "equal": is_equal,
+        "fingerprint": None if is_tie else ranking[0][0],
+        "differ": [] if is_equal else differ,
+        "copies": [{"id": name, "fingerprint": found[name]} for name in sorted(found)],
+    }
+
+
+def _show(verdict: Mapping[str, Any], chosen: Format) -> int:
+    copies: Sequence[Mapping[str, Any]] = verdict["copies"]
+    output.write(verdict, copies, chosen, {"id": "COPY", "fingerprint": "FINGERPRINT"})
+    if verdict["equal"]:
+        exits.say(f"{len(copies)} copies are equal at LSN {verdict['lsn']:,}")
+        return exits.DONE
+    exits.say(
+        f"copies differ at LSN {verdict['lsn']:,}: {', '.join(verdict['differ'])}; stop them and give them a new id to copy anew"
+    )
+    return exits.FAILED

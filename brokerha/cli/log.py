@@ -1,0 +1,265 @@
+"""``brokerha log``: the synchronised queue, as every master holds it.
+
+show     lines of a range of LSNs
+tail     lines as they come, until Ctrl-C
+verify   a journal on this machine, record by record (its node is stopped), or the logs of all masters, line by line
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli import exits, output
+from brokerha.cli.access import addresses, cluster_file, connected
+from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.output import Format
+from brokerha.cli.progress import progress
+from brokerha.model.errors import TimedOut, Unreachable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from brokerha.client import Client
+
+CHUNK = 2000
+"""Lines that are asked for at once; a master gives at most 10,000."""
+POLL_S = 20.0
+"""How long one question of ``tail`` waits for something new."""
+COLUMNS = {
+    "lsn": "LSN",
+    "txid": "TXID",
+    "origin": "ORIGIN",
+    "timestamp": "TIMESTAMP",
+    "kind": "KIND",
+    "operations": "OPERATIONS",
+    "outcome": "OUTCOME",
+    "effect_digest": "EFFECT",
+}
+AGREED = ("txid", "timestamp", "origin")
+"""Fields that the masters agree on before they add a line."""
+RESULTS = ("outcome", "effect_digest")
+"""Fields that each site finds out by itself, and that must be equal once they are known."""
+
+app = typer.Typer(
+    help="The synchronised queue: show, tail, verify.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def show(
+    first: Annotated[int, typer.Option("--from", min=1, metavar="LSN", help="First line.")] = 1,
+    last: Annotated[
+        int | None, typer.Option("--to", min=1, metavar="LSN", help="Last line; the newest without it.")
+    ] = None,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show lines of the log: with -o json one object a line.
+
+    Fields: lsn, txid, origin, timestamp (microseconds), epoch, kind, outcome, reason, operations, effect_digest.
+    """
+    with connected(config, url) as client:
+        write = _Writer(chosen)
+        for lines in chunks(client, first, last, timeout_s):
+            write(lines)
+    return exits.DONE
+
+
+@app.command()
+def tail(
+    first: Annotated[
+        int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; only new ones without it.")
+    ] = None,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show lines of the log as they come, until Ctrl-C."""
+    write = _Writer(chosen)
+    with connected(config, url) as client:
+        following = first if first is not None else newest(client.status(timeout=timeout_s)) + 1
+        try:
+            while True:
+                for lines in chunks(client, following, None, timeout_s):
+                    write(lines)
+                    sys.stdout.flush()
+                    following = lines[-1]["lsn"] + 1
+                _wait_for_line(client, following)
+        except KeyboardInterrupt:
+            return exits.DONE
+
+
+def _wait_for_line(client: Client, lsn: int) -> None:
+    """Return when a line is there, or after a while."""
+    try:
+        client.wait(lsn, timeout=POLL_S)
+    except TimedOut:
+        return
+
+
+def newest(answer: Mapping[str, Any]) -> int:
+    """The highest LSN that a master holds."""
+    return max((node["received_lsn"] or 0 for node in answer["nodes"] if node["role"] == "master"), default=0)
+
+
+def chunks(client: Client, first: int, last: int | None, timeout_s: float) -> Iterator[list[dict[str, Any]]]:
+    """Lines of a range, a chunk at a time, until there are no more."""
+    following = first
+    while last is None or following <= last:
+        end = following + CHUNK - 1
+        lines = client.log(following, end if last is None else min(end, last), timeout=timeout_s)
+        if not lines:
+            return
+        yield lines
+        following = lines[-1]["lsn"] + 1
+
+
+class _Writer:
+    """Writes chunks of lines one after the other; a head only before the first."""
+
+    def __init__(self, chosen: Format) -> None:
+        self._chosen = chosen
+        self._is_first = True
+
+    def __call__(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        if self._chosen is Format.JSON:
+            for line in lines:
+                print(json.dumps(line, ensure_ascii=False))
+        elif self._chosen is Format.YAML:
+            print(output.yaml_text(list(lines)))
+        elif self._chosen is Format.TSV:
+            output.write_tsv(lines, with_head=self._is_first)
+        else:
+            output.console().print(output.table(lines, COLUMNS, with_head=self._is_first))
+        self._is_first = False
+
+
+@app.command()
+def verify(
+    node: Annotated[
+        str | None,
+        typer.Option(
+            "--node", metavar="ID", help="Read the journal of this master on this machine; it must be stopped."
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+) -> int:
+    """Verify the log: with --node every record of one journal, without it the lines of all masters against each other.
+
+    Exit code 2 when anything is wrong; nothing is changed.
+    """
+    if node is not None:
+        return _verify_journal(config, node)
+    return _compare_masters(config, url, timeout_s)
+
+
+def _verify_journal(config: Path | None, node: str) -> int:
+    cluster = cluster_file(config)
+    directory = cluster.data_directory(node)
+    if cluster.node(node).role != "master":
+        message = f"{node} is no master: only masters keep a journal, so write --node {cluster.masters[0].id}"
+        raise typer.BadParameter(message)
+    if not directory.is_dir():
+        message = f"there is no journal in {directory}: is this the machine of {node}?"
+        raise typer.BadParameter(message)
+    from brokerha.journal.lmdb_journal import LmdbJournal
+
+    journal = LmdbJournal(directory, cluster.name, node)
+    try:
+        count = 0
+        for problem in journal.verify():
+            count += 1
+            print(problem)
+        lsn = journal.state().lsn
+    finally:
+        journal.close()
+    exits.say(
+        f"the journal of {node} holds the log up to LSN {lsn:,}: {f'{count} problems' if count else 'no problem'}"
+    )
+    return exits.FAILED if count else exits.DONE
+
+
+def _compare_masters(config: Path | None, url: str | None, timeout_s: float) -> int:
+    """Compare line by line, as far as all masters that answer are."""
+    masters = addresses(config, url)
+    if len(masters) == 1 and url is not None:
+        raise typer.BadParameter("to compare the logs of all masters, write -c FILE instead of --url")
+    silent: dict[str, str] = {}
+    with ExitStack() as stack:
+        clients: dict[str, Client] = {}
+        ends: list[int] = []
+        for name, address in masters.items():
+            try:
+                client = stack.enter_context(_client(address))
+                ends.append(_end_of(client, name, timeout_s))
+                clients[name] = client
+            except Unreachable as error:
+                silent[name] = str(error)
+        if not clients:
+            raise Unreachable("; ".join(f"{name}: {reason}" for name, reason in silent.items()))
+        difference = _first_difference(clients, min(ends), timeout_s)
+    for name, reason in silent.items():
+        exits.say(f"{name} was not compared: {reason}")
+    if difference is not None:
+        print(json.dumps(difference, ensure_ascii=False))
+        exits.say(
+            f"the logs differ at LSN {difference['lsn']}: stop writing, keep the data directories, and ask for help"
+        )
+        return exits.FAILED
+    exits.say(f"the logs of {', '.join(clients)} are equal up to LSN {min(ends):,}")
+    return exits.DEGRADED if silent else exits.DONE
+
+
+def _client(address: str) -> Client:
+    import brokerha
+
+    return brokerha.connect(address)
+
+
+def _end_of(client: Client, master: str, timeout_s: float) -> int:
+    """Length of the log of one master, by its own word."""
+    nodes = client.status(timeout=timeout_s)["nodes"]
+    return next((node["received_lsn"] or 0 for node in nodes if node["id"] == master), 0)
+
+
+def _first_difference(clients: Mapping[str, Client], last: int, timeout_s: float) -> dict[str, Any] | None:
+    """The first LSN at which two masters hold another line, with both lines; None when there is none."""
+    with progress("lines", last, "lines") as meter:
+        for first in range(1, last + 1, CHUNK):
+            end = min(first + CHUNK - 1, last)
+            logs = {name: client.log(first, end, timeout=timeout_s) for name, client in clients.items()}
+            if (found := differing(logs)) is not None:
+                return found
+            meter.advance(end - first + 1)
+    return None
+
+
+def differing(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any] | None:
+    """The first line that is not the same in all logs; lines that somebody no longer holds are not compared."""
+    known: dict[int, tuple[str, Mapping[str, Any]]] = {}
+    found: list[dict[str, Any]] = []
+    for name, lines in logs.items():
+        for line in lines:
+            other, wanted = known.setdefault(line["lsn"], (name, line))
+            if not _is_same(line, wanted):
+                found.append({"lsn": line["lsn"], other: wanted, name: line})
+                break
+    return min(found, key=lambda difference: difference["lsn"], default=None)
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    is_agreed = all(one[field] == other[field] for field in AGREED)
+    return is_agreed and all(one[field] == other[field] or None in {one[field], other[field]} for field in RESULTS)
