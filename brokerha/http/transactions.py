@@ -10,7 +10,8 @@ Operations are those of model/operations.py, as msgpack, or as JSON with the sam
     [["put", "prices", "sku-1", "9.90"], ["update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }"]]
 
 A batch is answered in pieces: the head of the answer is sent when all of it was handed to the node, in its order, so a
-client may then send its next batch and order holds without waiting; replies follow as they come.
+client may then send its next batch and order holds without waiting; replies follow as they come. While there are none an
+empty list is sent now and then, so that a client can tell a slow answer from a dead node.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
 
+SIGN_OF_LIFE_S = 5.0
 _BYTES_OF = {"put": (2, 3), "delete": (2,)}
 """Which items of an operation are bytes."""
 
@@ -130,25 +132,25 @@ class Replies:
         if self._arrived:
             self._wake_up.set()
         deadline = loop.time() + deadline_s
-        timer = loop.call_later(deadline_s, self._wake_up.set)
-        try:
-            while count:
+        while count:
+            await self._woken(min(SIGN_OF_LIFE_S, max(0.0, deadline - loop.time())))
+            self._is_woken = False
+            # Taken one by one: the node's thread may append at any moment.
+            arrived = [self._arrived.popleft() for _ in range(len(self._arrived))]
+            count -= len(arrived)
+            for reply in arrived:
+                self._open.pop(reply.txid, None)
+            yield _packed(arrived)
+            if count and loop.time() >= deadline:
+                reason = "the node did not answer in time"
+                yield _packed([Reply(0, txid, UNKNOWN, 0, "OutcomeUnknown", reason) for txid in self._open])
+                return
+
+    async def _woken(self, limit_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
                 await self._wake_up.wait()
-                self._wake_up.clear()
-                self._is_woken = False
-                # Taken one by one: the node's thread may append at any moment.
-                arrived = [self._arrived.popleft() for _ in range(len(self._arrived))]
-                count -= len(arrived)
-                for reply in arrived:
-                    self._open.pop(reply.txid, None)
-                if arrived:
-                    yield _packed(arrived)
-                if count and loop.time() >= deadline:
-                    reason = "the node did not answer in time"
-                    yield _packed([Reply(0, txid, UNKNOWN, 0, "OutcomeUnknown", reason) for txid in self._open])
-                    return
-        finally:
-            timer.cancel()
+        self._wake_up.clear()
 
     def _arrive(self, loop: asyncio.AbstractEventLoop, done: Future[Reply]) -> None:
         """Called in the node's thread, for each reply; wakes the event loop once for many."""

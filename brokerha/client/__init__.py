@@ -1,0 +1,24 @@
+"""What programs import to use a cluster: one `Client`, whatever wire leads to it.
+
+    client.py       Client: update, query, load, get, put, delete, range, status; Session: reads its own writes
+    pipeline.py     many writes at once, bounded, in order
+    loading.py      long RDF input as transactions of bounded size
+    rdf_lines.py    N-Triples and N-Quads line by line: blank node labels, a graph for triples
+    results.py      results of queries as Python values
+    outcomes.py     what a reply means: written, or which error
+    levels.py       acknowledgement levels as text
+    http_wire.py    Wire over HTTP: reads and questions
+    http_lane.py    its writes: ordered batches, sent again until they are answered or their time is over
+    http_nodes.py   which of several nodes is asked, and what its answers mean
+
+    Client ---> Wire.submit(list of (transaction id, body)) ---> future of Reply for each
+           ---> Wire.read(kind, name, arguments)            ---> future of the result
+           ---> Wire.ask(what, arguments)                   ---> plain data
+
+Every call has a deadline. A write keeps its transaction id however often it is sent, so it is applied at most once; when the
+deadline passes first the caller gets OutcomeUnknown with that id, and may ask for it or send the same again.
+"""
+
+from brokerha.client.client import Client, Session
+
+__all__ = ["Client", "Session"]

@@ -1,0 +1,307 @@
+"""Writes over HTTP: ordered batches, sent again until they are answered or their time is over.
+
+    submit --> waiting --> batch --POST /tx/batch--> head of the answer: all of it is taken in, in its order
+                 ^           |                        then the replies, as they come
+                 +-- again --+
+
+Whatever is waiting travels together, so throughput grows with load and a lonely write goes at once. Only one batch is on
+its way in at a time; as soon as the head of its answer is there the next one goes, on another connection. So writes
+are taken in in the order in which they were handed over, and nobody waits behind a slow reply. After a failure
+whatever has no reply is sent again with the same transaction ids, to the next node; order then holds within each
+batch only.
+
+Invariants: every future is completed, at the latest a little after its deadline; a write that may have reached a node
+never ends as Unreachable, always as OutcomeUnknown; what is open is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import httpx2
+import msgpack
+
+from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
+from brokerha.client.levels import ack_text
+from brokerha.client.outcomes import error_named
+from brokerha.model.client_wire import WRITES_TYPE, encode_writes
+from brokerha.model.errors import BrokerhaError, NotReady, OutcomeUnknown, ProtocolError, ReadOnly, Unreachable
+from brokerha.model.ids import TxId
+from brokerha.model.requests import REFUSED, UNKNOWN, Reply
+
+CONNECTIONS = 4
+BATCH_LIMIT = 1000
+BATCH_LIMIT_BYTES = 4 * 1024 * 1024
+"""A batch ends at whichever is reached first; a larger write travels alone."""
+OPEN_LIMIT = 100_000
+OPEN_LIMIT_BYTES = 256 * 1024 * 1024
+"""Handed in and not answered yet; more is refused with NotReady."""
+SILENCE_S = 15.0
+"""A node says at least that it has nothing to say in this time; else it is taken for dead."""
+WORTH_AGAIN_S = 0.1
+"""A write with less time left than this is not sent again."""
+_REPLY_BYTES = 64 * 1024 * 1024
+
+
+class _Write:
+    """One write without a reply."""
+
+    __slots__ = ("body", "deadline_s", "future", "may_be_there", "problem", "refused_by", "terms", "txid")
+
+    def __init__(self, txid: TxId, body: bytes, terms: str, deadline_s: float) -> None:
+        self.txid = txid
+        self.body = body
+        self.terms = terms
+        self.deadline_s = deadline_s
+        self.future: Future[Reply] = Future()
+        self.may_be_there = False
+        """A node may have it, although no reply came."""
+        self.problem: BrokerhaError | None = None
+        self.refused_by: set[str] = set()
+        """Nodes that take no writes."""
+
+
+class HttpLane:
+    """All writes of one wire; callable from any thread."""
+
+    def __init__(self, http: httpx2.Client, nodes: HttpNodes) -> None:
+        self._http = http
+        self._nodes = nodes
+        self._changed = threading.Condition()
+        self._turn = threading.Lock()
+        self._waiting: deque[_Write] = deque()
+        self._open = 0
+        self._open_bytes = 0
+        self._not_before_s = 0.0
+        self._is_closed = False
+        self._threads: list[threading.Thread] = []
+
+    def submit(
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
+    ) -> list[Future[Reply]]:
+        """Hand writes in, in their order. Raises NotReady when too much is open, Unreachable when it is closed."""
+        terms, deadline_s = ack_text(level, copies), time.monotonic() + timeout_ms / 1000
+        taken = [_Write(txid, body, terms, deadline_s) for txid, body in writes]
+        size = sum(len(write.body) for write in taken)
+        with self._changed:
+            if self._is_closed:
+                raise Unreachable("the connection is closed")
+            if self._open + len(taken) > OPEN_LIMIT or self._open_bytes + size > OPEN_LIMIT_BYTES:
+                raise NotReady(f"{self._open} writes with {self._open_bytes} bytes have no answer yet: wait for some")
+            self._open += len(taken)
+            self._open_bytes += size
+            self._waiting.extend(taken)
+            if not self._threads:
+                self._start_threads()
+            self._changed.notify()
+        return [write.future for write in taken]
+
+    def _start_threads(self) -> None:
+        for number in range(CONNECTIONS):
+            thread = threading.Thread(target=self._run, name=f"brokerha http writes {number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for replies as long as the time allows, then end. Idempotent."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open, timeout_s)
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Complete what is still open; the connections are closed by now."""
+        for thread in self._threads:
+            thread.join(1.0)
+        with self._changed:
+            left = list(self._waiting)
+            self._waiting.clear()
+        for write in left:
+            self._give_up(write)
+
+    # ---- the threads
+
+    def _run(self) -> None:
+        while True:
+            with self._turn:
+                batch = self._next_batch()
+                if not batch:
+                    return
+                url = self._nodes.current
+                response = self._begin(url, batch)
+            if response is not None:
+                self._finish(url, batch, response)
+
+    def _next_batch(self) -> list[_Write]:
+        """What travels next; empty when the lane is closed."""
+        with self._changed:
+            while True:
+                self._expire()
+                if self._is_closed:
+                    return []
+                pause_s = self._not_before_s - time.monotonic()
+                if self._waiting and pause_s <= 0:
+                    return self._take()
+                self._changed.wait(max(0.001, min(pause_s, SILENCE_S)) if self._waiting else None)
+
+    def _take(self) -> list[_Write]:
+        first = self._waiting.popleft()
+        batch, size = [first], len(first.body)
+        while self._waiting and len(batch) < BATCH_LIMIT:
+            size += len(self._waiting[0].body)
+            if self._waiting[0].terms != first.terms or size > BATCH_LIMIT_BYTES:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        if any(write.deadline_s <= now for write in self._waiting):
+            late = [write for write in self._waiting if write.deadline_s <= now]
+            self._waiting = deque(write for write in self._waiting if write.deadline_s > now)
+            for write in late:
+                self._give_up(write)
+
+    def _begin(self, url: str, batch: list[_Write]) -> httpx2.Response | None:
+        """Send a batch; the answer with its head read, or None when it has to go again."""
+        left_s = max(0.001, min(write.deadline_s for write in batch) - time.monotonic())
+        request = self._http.build_request(
+            "POST",
+            f"{url}/tx/batch",
+            content=encode_writes([(write.txid, write.body) for write in batch]),
+            headers={
+                "Content-Type": WRITES_TYPE,
+                "Brokerha-Ack": batch[0].terms,
+                "Brokerha-Timeout-Ms": str(max(1, round(left_s * 1000))),
+            },
+            timeout=httpx2.Timeout(min(left_s + 1.0, SILENCE_S), connect=min(left_s, 3.0)),
+        )
+        try:
+            response = self._http.send(request, stream=True)
+            if response.status_code == 200:
+                return response
+            body = response.read()
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            self._again(url, batch, unreachable(url, error))
+            return None
+        except (httpx2.HTTPError, RuntimeError) as error:
+            for write in batch:
+                write.may_be_there = True
+            self._again(url, batch, unreachable(url, error))
+            return None
+        problem = error_of_answer(url, response.status_code, response.headers, body)
+        self._refused(url, batch, problem or ProtocolError(f"{url} answers {response.status_code} to a batch"))
+        return None
+
+    def _finish(self, url: str, batch: list[_Write], response: httpx2.Response) -> None:
+        """Read the replies to a batch."""
+        missing: dict[TxId, list[_Write]] = {}
+        for write in batch:
+            write.may_be_there = True
+            missing.setdefault(write.txid, []).append(write)
+        again: list[_Write] = []
+        problem: BrokerhaError = Unreachable(f"{url} ended its answer early")
+        try:
+            self._read_replies(url, response, missing, again)
+        except (httpx2.HTTPError, RuntimeError, ValueError, msgpack.UnpackException) as error:
+            problem = unreachable(url, error)
+        finally:
+            response.close()
+        unanswered = [write for writes in missing.values() for write in writes]
+        if not unanswered and not again:
+            self._nodes.on_served(url)
+            return
+        if again:
+            problem = again[0].problem or problem
+        # In the order of the batch, because order within it must hold.
+        repeated = {id(write) for write in (*unanswered, *again)}
+        self._again(url, [write for write in batch if id(write) in repeated], problem)
+
+    def _read_replies(
+        self, url: str, response: httpx2.Response, missing: dict[TxId, list[_Write]], again: list[_Write]
+    ) -> None:
+        unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=_REPLY_BYTES)
+        for piece in response.iter_raw():
+            unpacker.feed(piece)
+            for rows in unpacker:
+                for txid, status, lsn, error, reason in rows:
+                    reply = Reply(0, txid, status, lsn, error, reason)
+                    again.extend(write for write in missing.pop(txid, ()) if not self._settle(url, write, reply))
+
+    def _settle(self, url: str, write: _Write, reply: Reply) -> bool:
+        """Complete a write with its reply; False when it is worth sending again."""
+        if reply.status == REFUSED:
+            error = error_named(reply.error, reply.reason)
+            if self._is_worth_again(url, write, error):
+                write.may_be_there = False
+                return False
+        elif reply.status == UNKNOWN and write.deadline_s - time.monotonic() > WORTH_AGAIN_S:
+            return False
+        self._complete(write, reply)
+        return True
+
+    def _is_worth_again(self, url: str, write: _Write, error: BrokerhaError) -> bool:
+        write.problem = error
+        if isinstance(error, ReadOnly):
+            write.refused_by.add(url)
+            if len(write.refused_by) == len(self._nodes.urls):
+                return False
+        elif not may_pass(error):
+            return False
+        return write.deadline_s - time.monotonic() > WORTH_AGAIN_S
+
+    def _refused(self, url: str, batch: list[_Write], error: BrokerhaError) -> None:
+        """A node refused a batch as a whole."""
+        again = []
+        for write in batch:
+            if self._is_worth_again(url, write, error):
+                again.append(write)
+            else:
+                self._complete(write, Reply(0, write.txid, REFUSED, 0, type(error).__name__, str(error)))
+        if again:
+            self._again(url, again, error)
+
+    def _again(self, url: str, writes: list[_Write], problem: BrokerhaError) -> None:
+        pause_s = self._nodes.on_failed(url)
+        with self._changed:
+            now = time.monotonic()
+            is_closed = self._is_closed
+            kept = [] if is_closed else [write for write in writes if write.deadline_s > now]
+            for write in kept:
+                write.problem = problem
+            self._waiting.extendleft(reversed(kept))
+            self._not_before_s = now + pause_s
+            self._changed.notify()
+        for write in writes:
+            if is_closed or write.deadline_s <= now:
+                write.problem = problem
+                self._give_up(write)
+
+    # ---- ends of a write
+
+    def _give_up(self, write: _Write) -> None:
+        reason = write.problem or Unreachable("the connection was closed before it was sent")
+        if write.may_be_there:
+            text = f"outcome unknown of transaction {write.txid}: {reason}"
+            self._complete(write, OutcomeUnknown(write.txid, text))
+        elif isinstance(reason, Unreachable):
+            self._complete(write, reason)
+        else:
+            self._complete(write, Reply(0, write.txid, REFUSED, 0, type(reason).__name__, str(reason)))
+
+    def _complete(self, write: _Write, end: Reply | BrokerhaError) -> None:
+        with self._changed:
+            self._open -= 1
+            self._open_bytes -= len(write.body)
+            if not self._open:
+                self._changed.notify_all()
+        if not write.future.set_running_or_notify_cancel():
+            return
+        if isinstance(end, Reply):
+            write.future.set_result(end)
+        else:
+            write.future.set_exception(end)

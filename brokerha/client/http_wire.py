@@ -1,0 +1,228 @@
+"""How a client program reaches a cluster over HTTP: ports.Wire, with httpx2.
+
+    submit    http_lane.py: batches to /tx/batch
+    read      a thread of a pool: the node's own paths, as everybody else uses them
+    ask       the calling thread
+
+Several base URLs, separated by commas, stand in for each other. Reads and questions change nothing, so they are simply
+asked again elsewhere; with n nodes left to ask, each gets the n-th part of the time that is left, so that one that
+hangs does not use up all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx2
+import msgpack
+
+from brokerha.client.http_lane import HttpLane
+from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotReady, TimedOut, Unreachable
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.requests import Reply
+from brokerha.ports.front import ReadOutcome
+
+READ_THREADS = 8
+READS_LIMIT = 1000
+"""Reads under way or waiting for a thread; more are refused with NotReady."""
+CONNECT_S = 3.0
+KEEP_ALIVE_S = 60.0
+"""Shorter than the server's, so that a connection is not closed just when it is used."""
+MARGIN_S = 1.0
+"""How much longer than the time it gave a node a request waits for it."""
+PARTING_S = 5.0
+_TABLE = "application/sparql-results+json"
+
+
+class HttpWire:
+    """One program's connection over HTTP; callable from any thread."""
+
+    def __init__(self, urls: str | Sequence[str]) -> None:
+        self._nodes = HttpNodes(urls.split(",") if isinstance(urls, str) else urls)
+        self._http = httpx2.Client(
+            limits=httpx2.Limits(max_connections=64, max_keepalive_connections=32, keepalive_expiry=KEEP_ALIVE_S),
+            # Loading certificates takes a while, and is of use with https only.
+            verify=any(url.startswith("https") for url in self._nodes.urls),
+        )
+        self._lane = HttpLane(self._http, self._nodes)
+        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="brokerha http reads")
+        self._reads = threading.BoundedSemaphore(READS_LIMIT)
+        self._closing = threading.Event()
+
+    def submit(
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
+    ) -> list[Future[Reply]]:
+        """Send writes together, in order."""
+        return self._lane.submit(writes, level, copies, timeout_ms)
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
+    ) -> Future[ReadOutcome]:
+        """Ask for a read."""
+        if self._closing.is_set():
+            raise Unreachable("the connection is closed")
+        if not self._reads.acquire(blocking=False):
+            raise NotReady(f"{READS_LIMIT} reads have no answer yet: wait for some")
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        future = self._threads.submit(self._read, kind, name, arguments, min_lsn, deadline_s)
+        future.add_done_callback(lambda _: self._reads.release())
+        return future
+
+    def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
+        """Cluster questions: ``status``, ``log``, ``outcome``, ``wait``."""
+        question = _QUESTIONS.get(what)
+        if question is None:
+            raise InvalidRequest(f"unknown question {what!r}; known are {', '.join(sorted(_QUESTIONS))}")
+        path, accept = question(arguments)
+        try:
+            answer = self._exchange("GET", path, {"Accept": accept}, b"", time.monotonic() + timeout_ms / 1000)
+        except NotFound:
+            return None
+        if accept == "application/x-msgpack":
+            return msgpack.unpackb(answer.content, strict_map_key=False)
+        return json.loads(answer.content)
+
+    def close(self) -> None:
+        """Wait a moment for what is under way, then disconnect. Idempotent."""
+        self._lane.close(PARTING_S)
+        self._closing.set()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._http.close()
+        self._lane.end()
+
+    def _read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, deadline_s: float) -> ReadOutcome:
+        form = _READS.get(kind)
+        if form is None:
+            raise InvalidRequest(f"unknown kind of read {kind!r}; known are {', '.join(sorted(_READS))}")
+        method, path, headers, content = form(name, {k: v for k, v in arguments.items() if v is not None})
+        if min_lsn:
+            headers["Brokerha-Min-Lsn"] = str(min_lsn)
+        answer = self._exchange(method, path, headers, content, deadline_s)
+        body, content_type = answer.content, answer.headers.get("content-type", "")
+        if kind in _COLUMN:
+            body, content_type = _column(body, _COLUMN[kind]), "application/json"
+        return ReadOutcome(content_type, int(answer.headers.get("brokerha-lsn", "0")), body)
+
+    def _exchange(
+        self, method: str, path: str, headers: Mapping[str, str], content: bytes, deadline_s: float
+    ) -> httpx2.Response:
+        """Ask one node after the other until one serves, or the time is over."""
+        asked = 0
+        while True:
+            url = self._nodes.current
+            remaining_s = deadline_s - time.monotonic()
+            share_s = max(0.001, remaining_s) / max(1, len(self._nodes.urls) - asked)
+            problem = self._attempt(url, method, path, headers, content, share_s)
+            if isinstance(problem, httpx2.Response):
+                self._nodes.on_served(url)
+                return problem
+            if not isinstance(problem, Unreachable) and not may_pass(problem) and type(problem) is not TimedOut:
+                raise problem
+            asked += 1
+            pause_s = self._nodes.on_failed(url)
+            if time.monotonic() + pause_s >= deadline_s or self._closing.wait(pause_s):
+                raise problem
+
+    def _attempt(
+        self, url: str, method: str, path: str, headers: Mapping[str, str], content: bytes, seconds: float
+    ) -> httpx2.Response | BrokerhaError:
+        all_headers = {**headers, "Brokerha-Timeout-Ms": str(max(1, round(seconds * 1000)))}
+        timeout = httpx2.Timeout(seconds + MARGIN_S, connect=min(seconds, CONNECT_S))
+        try:
+            answer = self._http.request(
+                method, url + path, content=content or None, headers=all_headers, timeout=timeout
+            )
+        except (httpx2.ReadTimeout, httpx2.WriteTimeout):
+            return TimedOut(f"{url} did not answer in {seconds:.1f} seconds")
+        except (httpx2.HTTPError, RuntimeError) as error:
+            return unreachable(url, error)
+        return error_of_answer(url, answer.status_code, answer.headers, answer.content) or answer
+
+
+# ---- which path serves which read; each gives (method, path, headers, body)
+
+_Form = tuple[str, str, dict[str, str], bytes]
+
+
+def _segment(value: str | bytes) -> str:
+    """One segment of a path; dots too are encoded, because a segment of dots alone means another folder."""
+    return quote(value, safe="").replace(".", "%2E")
+
+
+def _query(name: str, arguments: dict[str, Any]) -> _Form:
+    graphs = [(key, iri) for key in ("default-graph-uri", "named-graph-uri") for iri in arguments.get(key, ())]
+    headers = {"Content-Type": "application/sparql-query", "Accept": str(arguments.get("accept") or "*/*")}
+    path = f"/repositories/{_segment(name)}/sparql" + (f"?{urlencode(graphs)}" if graphs else "")
+    return "POST", path, headers, str(arguments["query"]).encode()
+
+
+def _statements(name: str, arguments: dict[str, Any]) -> _Form:
+    pattern: list[tuple[str, str]] = [(key, arguments[key]) for key in ("subj", "pred", "obj") if key in arguments]
+    pattern += [("context", context) for context in arguments.get("context", ())]
+    path = f"/repositories/{_segment(name)}/statements?{urlencode(pattern)}"
+    return "GET", path, {"Accept": str(arguments.get("accept") or "*/*")}, b""
+
+
+def _size(name: str, arguments: dict[str, Any]) -> _Form:
+    contexts = urlencode([("context", context) for context in arguments.get("context", ())])
+    return "GET", f"/repositories/{_segment(name)}/size?{contexts}", {}, b""
+
+
+def _contexts(name: str, _arguments: dict[str, Any]) -> _Form:
+    return "GET", f"/repositories/{_segment(name)}/contexts", {"Accept": _TABLE}, b""
+
+
+def _repositories(_name: str, _arguments: dict[str, Any]) -> _Form:
+    return "GET", "/repositories", {"Accept": _TABLE}, b""
+
+
+def _get(name: str, arguments: dict[str, Any]) -> _Form:
+    return "GET", f"/kv/{_segment(name)}/{_segment(arguments['key'])}", {}, b""
+
+
+def _range(name: str, arguments: dict[str, Any]) -> _Form:
+    arguments = {key: value for key, value in arguments.items() if value is not False}
+    values = [
+        f"{key}={quote(value if isinstance(value, bytes) else str(value), safe='')}" for key, value in arguments.items()
+    ]
+    return "GET", f"/kv/{_segment(name)}?{'&'.join(values)}", {"Accept": "application/x-msgpack"}, b""
+
+
+def _fingerprint(_name: str, _arguments: dict[str, Any]) -> _Form:
+    return "GET", "/cluster/fingerprints", {}, b""
+
+
+_READS: dict[str, Callable[[str, dict[str, Any]], _Form]] = {
+    "query": _query,
+    "statements": _statements,
+    "size": _size,
+    "contexts": _contexts,
+    "repositories": _repositories,
+    "get": _get,
+    "range": _range,
+    "fingerprint": _fingerprint,
+}
+_COLUMN = {"contexts": "contextID", "repositories": "id"}
+"""Reads that a node answers with a table over HTTP, and with a list of names inside; the column that holds them."""
+
+
+def _column(table: bytes, name: str) -> bytes:
+    cells = [row[name] for row in json.loads(table)["results"]["bindings"]]
+    forms = {"uri": "<{}>", "bnode": "_:{}", "literal": "{}"}
+    return json.dumps([forms[cell["type"]].format(cell["value"]) for cell in cells]).encode()
+
+
+_QUESTIONS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
+    "status": lambda _: ("/cluster/status", "application/json"),
+    "log": lambda asked: (f"/cluster/log?from={asked['first_lsn']}&to={asked['last_lsn']}", "application/x-msgpack"),
+    "outcome": lambda asked: (f"/tx/{_segment(str(asked['txid']))}", "application/json"),
+    "wait": lambda asked: (f"/cluster/wait?lsn={asked['lsn']}&workers={asked['workers']}", "application/json"),
+}
+"""Path and format of each question."""

@@ -1,0 +1,216 @@
+"""Long RDF input as transactions of bounded size.
+
+N-Triples and N-Quads are read line by line and never held as a whole; every other syntax goes through pyoxigraph, which
+must be installed for it. Quads travel as ``add`` operations, whose blank node labels are kept as they are; so each label gets a
+prefix of this load, and a blank node is the same one in all transactions of the load and in no other.
+
+A load as a whole is no transaction: when it fails, what came before stays. With ``key`` each of its transactions has a key
+made from it, so the same load may be started again and only does what is missing.
+
+    load(db, "main", "people.nt.gz")          a file; the format by its name, .gz .bz2 .xz unpacked
+    load(db, "main", sys.stdin.buffer, "nt")  anything that gives lines
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from brokerha.client.outcomes import Written
+from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
+from brokerha.model.errors import BrokerhaError, InvalidRequest
+from brokerha.model.ids import Lsn, TxId
+
+if TYPE_CHECKING:
+    from brokerha.client.client import Client
+    from brokerha.client.pipeline import Pipeline
+
+STATEMENTS_LIMIT = 2_000
+SIZE_LIMIT_BYTES = 512 * 1024
+"""A transaction ends at whichever is reached first."""
+WINDOW = 16
+"""Transactions under way."""
+STATEMENT_LIMIT_BYTES = 4 * 1024 * 1024
+"""Longest single line."""
+
+Source = str | Path | IO[bytes] | IO[str] | Iterable[str] | Iterable[bytes]
+_BY_LINES = {"nt": "nt", "ntriples": "nt", "nq": "nq", "nquads": "nq"}
+_PARSED = {
+    "ttl": "TURTLE", "turtle": "TURTLE", "trig": "TRIG", "rdf": "RDF_XML", "xml": "RDF_XML", "owl": "RDF_XML",
+    "rdfxml": "RDF_XML", "jsonld": "JSON_LD", "n3": "N3",
+}  # fmt: skip
+_WITH_GRAPHS = frozenset({"nq", "nquads", "trig", "jsonld"})
+
+
+class Loaded(NamedTuple):
+    """How far a load is, and in the end what it did."""
+
+    statements: int
+    transactions: int
+    lsn: Lsn
+    """Highest LSN so far."""
+
+
+Progress = Callable[[Loaded], None]
+
+
+def load(
+    client: Client,
+    repository: str,
+    source: Source,
+    format_name: str | None = None,
+    *,
+    graph: str = "",
+    base_iri: str | None = None,
+    ack: str | None = None,
+    timeout: float | None = None,
+    key: TxId = "",
+    on_progress: Progress | None = None,
+) -> Loaded:
+    """Load ``source``. ``timeout`` is that of each transaction. Raises InvalidRequest naming the lines, and what writes raise."""
+    name = _format_of(source, format_name)
+    if graph and name in _WITH_GRAPHS:
+        raise InvalidRequest(f"{name} names its graphs itself: a graph can be given for triples only")
+    prefix = f"l{hashlib.blake2b(key.encode(), digest_size=8).hexdigest() if key else secrets.token_hex(8)}x"
+    with ExitStack() as stack:
+        lines = _statements(stack, source, name, base_iri)
+        # Parsers invent labels, another one at each run; a load that may be repeated needs the same text each time.
+        numbers: dict[str, int] | None = {} if key and name in _PARSED else None
+        prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
+        pipeline = stack.enter_context(client.pipeline(WINDOW, ack=ack, timeout=timeout))
+        return _Load(pipeline, repository, key, on_progress).run(prepared)
+
+
+class _Load:
+    """One load under way."""
+
+    def __init__(self, pipeline: Pipeline, repository: str, key: TxId, on_progress: Progress | None) -> None:
+        self._pipeline = pipeline
+        self._repository = repository
+        self._key = key
+        self._on_progress = on_progress
+        self._sent: list[tuple[int, int, int, Future[Written]]] = []
+        """(first line, last line, statements, future) of transactions whose end was not looked at yet, oldest first."""
+        self._number = 0
+        self._done = Loaded(0, 0, 0)
+
+    def run(self, lines: Iterator[tuple[int, str]]) -> Loaded:
+        batch: list[str] = []
+        size = first = last = 0
+        for number, line in lines:
+            if batch and (len(batch) >= STATEMENTS_LIMIT or size + len(line) > SIZE_LIMIT_BYTES):
+                self._send(batch, first, last)
+                batch, size = [], 0
+            first = first if batch else number
+            last = number
+            batch.append(line)
+            size += len(line)
+        if batch:
+            self._send(batch, first, last)
+        while self._sent:
+            self._take_oldest()
+        return self._done
+
+    def _send(self, batch: list[str], first: int, last: int) -> None:
+        self._number += 1
+        key = f"{self._key}.{self._number}" if self._key else ""
+        operation = ("add", self._repository, "\n".join(batch) + "\n")
+        self._sent.append((first, last, len(batch), self._pipeline.write([operation], key=key)))
+        # A failure ends the load soon, and the list stays as short as the window.
+        while self._sent and (self._sent[0][3].done() or len(self._sent) > WINDOW):
+            self._take_oldest()
+
+    def _take_oldest(self) -> None:
+        first, last, statements, future = self._sent.pop(0)
+        try:
+            lsn = future.result(self._pipeline.limit_s).lsn
+        except InvalidRequest as error:
+            raise type(error)(f"statements {first} to {last}: {error}") from None
+        done = self._done
+        self._done = Loaded(done.statements + statements, done.transactions + 1, max(done.lsn, lsn))
+        if self._on_progress is not None:
+            self._on_progress(self._done)
+
+
+def _format_of(source: Source, format_name: str | None) -> str:
+    if format_name is None:
+        if not isinstance(source, (str, Path)):
+            raise InvalidRequest(f"say the format: one of {', '.join([*_BY_LINES, *_PARSED])}")
+        format_name = _plain_name(Path(source)).suffix
+    name = format_name.lower().lstrip(".").replace("-", "")
+    if name not in _BY_LINES and name not in _PARSED:
+        raise InvalidRequest(f"format {format_name!r} is not one of {', '.join([*_BY_LINES, *_PARSED])}")
+    return name
+
+
+def _plain_name(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix in {".gz", ".bz2", ".xz"} else path
+
+
+def _opened(stack: ExitStack, source: Source) -> Any:
+    if not isinstance(source, (str, Path)):
+        return source
+    path = Path(source)
+    try:
+        if path.suffix == ".gz":
+            import gzip
+
+            return stack.enter_context(gzip.open(path))
+        if path.suffix == ".bz2":
+            import bz2
+
+            return stack.enter_context(bz2.open(path))
+        if path.suffix == ".xz":
+            import lzma
+
+            return stack.enter_context(lzma.open(path))
+        return stack.enter_context(path.open("rb"))
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _statements(stack: ExitStack, source: Source, name: str, base_iri: str | None) -> Iterator[tuple[int, str]]:
+    opened = _opened(stack, source)
+    if name in _BY_LINES:
+        return _lines(opened)
+    return _parsed(opened, _PARSED[name], base_iri)
+
+
+def _lines(source: Any) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(source, 1):
+        if len(line) > STATEMENT_LIMIT_BYTES:
+            raise InvalidRequest(f"line {number} is longer than {STATEMENT_LIMIT_BYTES} bytes")
+        try:
+            text = line if isinstance(line, str) else line.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"line {number} is not UTF-8 (at byte {error.start})") from None
+        if is_statement(text):
+            yield number, text.strip()
+
+
+def _parsed(source: Any, format_word: str, base_iri: str | None) -> Iterator[tuple[int, str]]:
+    try:
+        import pyoxigraph
+    except ImportError:
+        raise InvalidRequest("pyoxigraph reads this format: install it, or convert the input to N-Triples") from None
+    if not hasattr(source, "read"):
+        raise InvalidRequest("this format is read from a file, not from lines")
+    try:
+        rdf_format = getattr(pyoxigraph.RdfFormat, format_word)
+        for number, quad in enumerate(pyoxigraph.parse(source, format=rdf_format, base_iri=base_iri), 1):
+            yield number, f"{quad} ."
+    except (SyntaxError, ValueError) as error:
+        raise InvalidRequest(f"the input is not {format_word}: {error}") from None
+
+
+def _prepared(line: str, number: int, prefix: str, numbers: dict[str, int] | None, graph: str) -> tuple[int, str]:
+    try:
+        labelled = relabelled(line, prefix, numbers)
+        return number, in_graph(labelled, graph) if graph else labelled
+    except BrokerhaError as error:
+        raise InvalidRequest(f"line {number}: {error}") from None

@@ -1,0 +1,165 @@
+"""Many writes at once: each call returns a future at once, as long as fewer than ``window`` writes are under way.
+
+    with db.pipeline(window=1000) as pipeline:
+        futures = [pipeline.put("t", str(n), b"0") for n in range(100_000)]
+
+One thread hands over whatever is waiting, as one list; so batches form by themselves when writes come faster than the wire
+takes them, and a lonely write goes at once. Writes are handed over in the order of the calls. Leaving the block
+waits for all of them and raises the first error, so that nothing fails unseen; each future has its own as well.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from brokerha.client.levels import parse_ack
+from brokerha.client.outcomes import Written, written
+from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.ids import TxId
+from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.requests import Reply
+
+if TYPE_CHECKING:
+    from brokerha.client.client import Client
+
+WINDOW_LIMIT = 100_000
+
+
+class Pipeline:
+    """Writes of one client that are under way together."""
+
+    def __init__(self, client: Client, window: int, ack: str, timeout_s: float) -> None:
+        if not 1 <= window <= WINDOW_LIMIT:
+            raise InvalidRequest(f"the window of a pipeline is 1 to {WINDOW_LIMIT}, not {window}")
+        self.window = window
+        self.first_error: BaseException | None = None
+        """Of the first write that failed; later calls still go on."""
+        self._client = client
+        self._level, self._copies = parse_ack(ack)
+        self._timeout_s = timeout_s
+        self.limit_s = 2 * timeout_s
+        """Every write has ended by then, if the wire is not broken."""
+        self._room = threading.Semaphore(window)
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[TxId, bytes, Future[Written]]] = deque()
+        self._under_way = 0
+        self._is_closed = False
+        self._sender = threading.Thread(target=self._send, name="brokerha pipeline", daemon=True)
+        self._sender.start()
+
+    # ---- writes
+
+    def write(self, operations: Sequence[Operation], *, key: TxId = "") -> Future[Written]:
+        """One transaction. Waits for room in the window; raises InvalidRequest at once, NotReady when no room came."""
+        txid, body = key or self._client.new_txid(), pack_operations(list(operations))
+        if not self._room.acquire(timeout=self.limit_s):
+            raise NotReady(f"{self.window} writes are under way and none was answered in {self.limit_s:g} seconds")
+        future: Future[Written] = Future()
+        with self._changed:
+            if self._is_closed:
+                self._room.release()
+                raise InvalidRequest("the pipeline is closed")
+            self._under_way += 1
+            self._waiting.append((txid, body, future))
+            if len(self._waiting) == 1:
+                self._changed.notify_all()
+        return future
+
+    def update(self, repository: str, text: str, *, key: TxId = "") -> Future[Written]:
+        """Run a SPARQL Update request."""
+        return self.write([("update", repository, text)], key=key)
+
+    def put(self, table: str, key_name: str | bytes, value: str | bytes, *, key: TxId = "") -> Future[Written]:
+        """Put a value; text is taken as UTF-8."""
+        return self.write([("put", table, _bytes(key_name), _bytes(value))], key=key)
+
+    def delete(self, table: str, key_name: str | bytes, *, key: TxId = "") -> Future[Written]:
+        """Delete a key."""
+        return self.write([("delete", table, _bytes(key_name))], key=key)
+
+    # ---- the end
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        if error is None and self.first_error is not None:
+            raise self.first_error
+
+    def flush(self) -> None:
+        """Wait until nothing is under way any more. Raises NotReady when that takes far longer than a write may."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._under_way, self.limit_s):
+                raise NotReady(f"{self._under_way} writes have no answer after {self.limit_s:g} seconds")
+
+    def close(self) -> None:
+        """Take no more writes, and wait for those under way. Idempotent."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self.flush()
+
+    # ---- the sender
+
+    def _send(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_closed)
+                if not self._waiting:
+                    return
+                batch = list(self._waiting)
+                self._waiting.clear()
+            self._submit(batch)
+
+    def _submit(self, batch: list[tuple[TxId, bytes, Future[Written]]]) -> None:
+        writes = [(txid, body) for txid, body, _ in batch]
+        timeout_ms = max(1, round(self._timeout_s * 1000))
+        try:
+            replies = self._client.wire.submit(writes, self._level, self._copies, timeout_ms)
+        except Exception as error:  # noqa: BLE001  (whatever the wire raises is the answer to all of them)
+            for *_, future in batch:
+                self._settle(future, None, error)
+            return
+        for (*_, future), reply in zip(batch, replies, strict=True):
+            reply.add_done_callback(partial(self._on_reply, future))
+
+    def _on_reply(self, future: Future[Written], reply: Future[Reply]) -> None:
+        error = reply.exception()
+        if error is not None:
+            self._settle(future, None, error)
+            return
+        try:
+            done = written(reply.result())
+        except Exception as refused:  # noqa: BLE001  (every error of a write belongs into its future)
+            self._settle(future, None, refused)
+        else:
+            self._client.note(done.lsn)
+            self._settle(future, done, None)
+
+    def _settle(self, future: Future[Written], done: Written | None, error: BaseException | None) -> None:
+        # A caller may have cancelled it; then nobody wants to know.
+        if future.set_running_or_notify_cancel():
+            if error is not None:
+                future.set_exception(error)
+            elif done is not None:
+                future.set_result(done)
+        self._room.release()
+        with self._changed:
+            if error is not None and self.first_error is None:
+                self.first_error = error
+            self._under_way -= 1
+            if not self._under_way:
+                self._changed.notify_all()
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
