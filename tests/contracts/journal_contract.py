@@ -315,7 +315,7 @@ class TrimContract:
         author = Author("m1", "m2")
         disk.journal.append([*author.whole("t1"), author.hold("m2", "t1"), author.append("m2", "t1")])
         disk.journal.append([author.accept("t2"), author.stamp("t2"), author.add(2), author.execute(1)])
-        disk.journal.trim(below=2)
+        disk.restart().trim(below=2)
         assert disk.restart().body("m2", "t1") == body_of("t1", "m2")
         disk.journal.trim(below=3)
         assert disk.journal.body("m2", "t1") is None
