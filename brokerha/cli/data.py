@@ -155,7 +155,7 @@ def query(
         names = answer["head"].get("vars", [])
         rows = [{name: term(row.get(name)) for name in names} for row in answer["results"]["bindings"]]
         output.console().print(output.table(rows, {name: name for name in names}))
-        exits.say(f"{len(rows):,} rows at LSN {result.lsn:,}")
+        exits.say(f"{output.counted(len(rows), 'row')} at LSN {result.lsn:,}")
     return exits.DONE
 
 

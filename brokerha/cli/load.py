@@ -74,9 +74,7 @@ def load(
                     )  # fmt: skip
                 except BrokerhaError:
                     if done.transactions:
-                        exits.say(
-                            f"{done.transactions:,} transactions ({done.statements:,} statements) were done before this error:"
-                        )
+                        exits.say(f"{_words(done)} were done before this error:")
                     raise
     _show(done, chosen)
     return exits.DONE
@@ -124,9 +122,13 @@ def _syntax_of(name: str) -> str:
     return STANDARD_INPUT_FORMAT if name == STANDARD_INPUT else plain_suffix(name)
 
 
+def _words(done: _Done) -> str:
+    return f"{output.counted(done.statements, 'statement')} in {output.counted(done.transactions, 'transaction')}"
+
+
 def _show(done: _Done, chosen: Format) -> None:
     answer = {"transactions": done.transactions, "statements": done.statements, "lsn": done.lsn or None}
     if chosen is Format.TABLE:
-        print(f"{done.statements:,} statements in {done.transactions:,} transactions, up to LSN {done.lsn:,}")
+        print(f"{_words(done)}, up to LSN {done.lsn:,}")
     else:
         output.write(answer, [answer], chosen, {})

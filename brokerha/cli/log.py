@@ -35,7 +35,7 @@ COLUMNS = {
     "lsn": "LSN",
     "txid": "TXID",
     "origin": "ORIGIN",
-    "timestamp": "TIMESTAMP",
+    "timestamp": "TIME",
     "kind": "KIND",
     "operations": "OPERATIONS",
     "outcome": "OUTCOME",
@@ -141,7 +141,8 @@ class _Writer:
         elif self._chosen is Format.TSV:
             output.write_tsv(lines, with_head=self._is_first)
         else:
-            output.console().print(output.table(lines, COLUMNS, with_head=self._is_first))
+            rows = [{**line, "timestamp": output.time_text(line["timestamp"])} for line in lines]
+            output.console().print(output.table(rows, COLUMNS, with_head=self._is_first))
         self._is_first = False
 
 
@@ -187,7 +188,7 @@ def _verify_journal(config: Path | None, node: str) -> int:
     finally:
         journal.close()
     exits.say(
-        f"the journal of {node} holds the log up to LSN {lsn:,}: {f'{count} problems' if count else 'no problem'}"
+        f"the journal of {node} holds the log up to LSN {lsn:,}: {output.counted(count, 'problem') if count else 'no problem'}"
     )
     return exits.FAILED if count else exits.DONE
 

@@ -16,6 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -107,6 +108,24 @@ def shown(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.3g}" if isinstance(value, float) else str(value)
+
+
+def time_text(timestamp_us: int) -> str:
+    """Microseconds since 1970 as people read them, in UTC.
+
+    >>> time_text(1_795_234_542_116_798)
+    '2026-11-21 04:15:42.116798'
+    """
+    return (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=timestamp_us)).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
+def counted(count: int, thing: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "line"), counted(1200, "line")
+    ('1 line', '1,200 lines')
+    """
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def yaml_text(data: object, indent: int = 0) -> str:

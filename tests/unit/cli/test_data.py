@@ -262,7 +262,7 @@ def test_a_load_that_fails_says_how_much_was_done(run, loading, tmp_path):
     ran = run("load", "one.nt", "two.nt", *URL)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
-        "brokerha: 3 transactions (30 statements) were done before this error:",
+        "brokerha: 30 statements in 3 transactions were done before this error:",
         "brokerha: the line is no statement; nothing was changed",
     ]
 

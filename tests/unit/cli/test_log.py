@@ -72,7 +72,7 @@ def test_show_as_table_has_one_head(run, cluster, monkeypatch):
     monkeypatch.setattr(log_module, "CHUNK", 1)
     cluster(log=log_of(2))
     words = [each.split() for each in run("log", "show", *URL).out.splitlines()]
-    assert words[0] == ["LSN", "TXID", "ORIGIN", "TIMESTAMP", "KIND", "OPERATIONS", "OUTCOME", "EFFECT"]
+    assert words[0] == ["LSN", "TXID", "ORIGIN", "TIME", "KIND", "OPERATIONS", "OUTCOME", "EFFECT"]
     assert [each[0] for each in words[1:]] == ["1", "2"]
 
 

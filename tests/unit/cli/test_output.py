@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from brokerha.cli.inputs import opened, plain_suffix, read_bytes, read_text
-from brokerha.cli.output import Format, shown, tsv_cell, write, yaml_text
+from brokerha.cli.output import Format, counted, shown, time_text, tsv_cell, write, yaml_text
 from brokerha.cli.progress import progress
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.operations import BODY_LIMIT_BYTES
@@ -79,6 +79,11 @@ def test_people_see_separated_thousands_and_no_none(value, text):
 )
 def test_yaml_quotes_whatever_could_mean_something_else(data, text):
     assert yaml_text(data) == text
+
+
+def test_numbers_have_their_noun_and_timestamps_are_readable():
+    assert [counted(1, "line"), counted(1200, "line")] == ["1 line", "1,200 lines"]
+    assert time_text(1_795_234_542_116_798) == "2026-11-21 04:15:42.116798"
 
 
 def test_tsv_cells_of_structures_are_json():
