@@ -7,6 +7,7 @@ A write that was not answered is sent again with the same idempotency key until 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ COUNT = (
     "WHERE { <urn:counter:%(name)s> <urn:value> ?old BIND(?old + 1 AS ?new) }"
 )
 GIVE_UP_S = 240.0
+AGAIN = (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable)
+"""No answer, or not now: the same write is sent again under the same key."""
 
 
 class Writer:
@@ -73,12 +76,13 @@ class Writer:
         deadline = time.monotonic() + GIVE_UP_S
         while items:
             assert time.monotonic() < deadline, f"writer {self.name} got no answer for {GIVE_UP_S} s"
-            with db.pipeline(window=20, timeout=5) as pipeline:
+            # Leaving the pipeline raises its first error; each write is looked at by itself below.
+            with contextlib.suppress(*AGAIN), db.pipeline(window=20, timeout=5) as pipeline:
                 futures = {key: pipeline.put("books", item, item * 3, key=f"{self.name}.{key}") for key, item in items.items()}
             for key, future in futures.items():
                 try:
                     future.result(30)
-                except (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable):
+                except AGAIN:
                     self.resent += 1
                 else:
                     item = items.pop(key)
@@ -90,7 +94,7 @@ class Writer:
             assert time.monotonic() < deadline, f"writer {self.name} got no answer for {GIVE_UP_S} s"
             try:
                 write(f"{self.name}.{name}")
-            except (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable):
+            except AGAIN:
                 self.resent += 1
                 time.sleep(0.05)
             else:
