@@ -219,6 +219,6 @@ def _show(verdict: Mapping[str, Any], chosen: Format) -> int:
         exits.say(f"{len(copies)} copies are equal at LSN {verdict['lsn']:,}")
         return exits.DONE
     exits.say(
-        f"copies differ at LSN {verdict['lsn']:,}: {', '.join(verdict['differ'])}; stop them and give them a new id to copy anew"
+        f"copies differ at LSN {verdict['lsn']:,}: {', '.join(verdict['differ'])}; stop each of them, empty its data directory and start it again: it gets the whole log anew"
     )
     return exits.FAILED

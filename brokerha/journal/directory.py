@@ -34,7 +34,7 @@ _PAGE_SIZE_OFFSET = 24
 
 WHAT_TO_DO = (
     "this node's copy is damaged, its peers hold the same data: stop the node, move the directory away, and either "
-    "bring back an undamaged copy of it or start the node under a new node id"
+    "keep the directory as it is; an older copy must not be put in its place (docs/operating.md)"
 )
 
 

@@ -6,7 +6,7 @@
                       {ask, arguments}
     READ_ANSWER_TYPE  {error, reason, content_type, lsn, body} or {error, reason, answer}
 
-Other content types on brokerha.writes carry one transaction each and are read by the master (interfaces, section 4). What
+Other content types on brokerha.writes carry one transaction each and are read by the master (docs/amqp.md). What
 cannot be decoded is InvalidRequest: it came from a client, not from a node.
 """
 

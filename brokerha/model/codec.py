@@ -3,7 +3,7 @@
 On the wire an envelope is the msgpack list ``[version, cluster, sender, incarnation, kind, field, field, …]``; in the
 journal a record is ``[version, kind, field, …]``. ``kind`` is the place in `MESSAGES` or `RECORDS`. Each field is
 checked against the annotation of its class before an object is made, so that nothing behind this module ever sees a
-wrong type; limits on size and nesting hold before anything is decoded (notes on msgpack bombs: a length header costs
+wrong type; limits on size and nesting hold before anything is decoded (a msgpack bomb: a length header costs
 five bytes and may promise gigabytes).
 
 Fields may be added at the end of a class with a default value; an older reader refuses a longer list, so a new field

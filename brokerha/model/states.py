@@ -28,7 +28,7 @@ ACTIONS = {
     BLOCKED: "free memory or disk space on the broker; the node goes on by itself",
     DISK_FULL: "free disk space in the data directory; the node goes on by itself",
     HALTED: "read the reason; the node needs a person, the rest of the cluster goes on",
-    LOST_STATE: "the data directory was emptied or replaced: give the node a new id, or bring the directory back",
+    LOST_STATE: "the data directory was emptied or replaced: bring back the directory itself, never an older copy of it",
     UNREACHABLE: "start the node, or look at its log",
 }
 """What a person should do about each state."""

@@ -1,4 +1,4 @@
-"""Writes, reads and questions that apps publish over AMQP (interfaces, section 4).
+"""Writes, reads and questions that apps publish over AMQP (docs/amqp.md).
 
     brokerha.writes   application/x-msgpack, application/sparql-update, application/n-quads: one transaction a message;
                       application/vnd.brokerha.writes+msgpack: many transactions in one message (the Python client)
@@ -111,7 +111,7 @@ class AmqpFront:
         if not message.reply_to:
             level, copies = ACCEPTED, 1
         receiver = functools.partial(self._on_reply if message.reply_to else self._on_silent_reply, batch)
-        return [Submit(self._tickets.open(receiver), txid, body, level, copies, timeout_ms) for txid, body in items]
+        return [Submit(self._tickets.open(txid, receiver), txid, body, level, copies, timeout_ms) for txid, body in items]
 
     def _on_reply(self, batch: _Batch, reply: Reply) -> None:
         batch.answers.append(reply)

@@ -21,7 +21,7 @@ from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
 from brokerha.model.ids import Instant, Lsn, TxId
 from brokerha.model.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
 from brokerha.model.operations import Operation
-from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, Reply, Submit
+from brokerha.model.requests import APPLIED_LEVEL, Reply, Submit
 from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_terms, checked_body
 from brokerha.nodes.loop import NodeLoop
@@ -75,7 +75,7 @@ class MasterNode:
         """Finish the turn, answer who still waits, close everything. Idempotent."""
         self.loop.stop(timeout_s)
         self.amqp.close()
-        self.tickets.close(lambda ticket: Reply(ticket, "", UNKNOWN, 0, "OutcomeUnknown", "the master is stopping"))
+        self.tickets.close("the master is stopping")
         self.transport.close(int(timeout_s * 1000))
         self.journal.close()
 
@@ -136,7 +136,7 @@ class MasterNode:
         if not self.loop.is_running:
             message = "the master is not running"
             raise NotReady(message)
-        ticket, future = self.tickets.for_future()
+        ticket, future = self.tickets.for_future(txid)
         self._inbox.append(Submit(ticket, txid, body, level, copies, timeout_ms))
         self.transport.wake()
         return future

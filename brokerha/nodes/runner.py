@@ -21,7 +21,7 @@ from typing import Protocol
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
 from brokerha.model.errors import JournalError, JournalFull, StoreError
-from brokerha.model.ids import Instant
+from brokerha.model.ids import Instant, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Envelope
 from brokerha.model.operations import Result
@@ -75,7 +75,8 @@ class MasterRunner:
         self.turns = 0
         self.on_client: ClientHandler = lambda _messages, _now: ()
         self.on_node: NodeHandler = lambda _envelope, _now: False
-        self._open: set[int] = set()
+        self._open: dict[int, TxId] = {}
+        """Tickets without a reply, and the transactions that they are for."""
         self._retry_at_ms = 0
 
     def wait_ms(self) -> int:
@@ -99,7 +100,7 @@ class MasterRunner:
                 self.core.step(item, now)
         for submit in fresh:
             if submit.ticket:
-                self._open.add(submit.ticket)
+                self._open[submit.ticket] = submit.txid
             self.core.step(submit, now)
         self.core.wake(now)
         self._carry_out(now)
@@ -134,9 +135,9 @@ class MasterRunner:
         """Forget what is not durable: answer open tickets with *unknown*, try again later."""
         self.failure = f"{kind}: {reason}"
         self._retry_at_ms = now.mono_ms + RETRY_MS
-        for ticket in sorted(self._open):
-            self.on_reply(Reply(ticket, "", UNKNOWN, 0, "OutcomeUnknown", reason))
-        self._open.clear()
+        open_tickets, self._open = self._open, {}
+        for ticket, txid in open_tickets.items():
+            self.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", reason))
 
     def _is_mended(self, now: Instant) -> bool:
         """Build the core again from the journal once the pause is over."""
@@ -153,7 +154,7 @@ class MasterRunner:
 
     def _answer(self, reply: Reply) -> None:
         invariant(reply.ticket in self._open, "each ticket gets one reply", ticket=reply.ticket)
-        self._open.discard(reply.ticket)
+        del self._open[reply.ticket]
         self.on_reply(reply)
 
     def state(self) -> tuple[str, str]:

@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from brokerha.model.requests import Reply
+from brokerha.model.ids import TxId
+from brokerha.model.requests import UNKNOWN, Reply
 
 Receiver = Callable[[Reply], None]
 
@@ -20,34 +21,34 @@ class Tickets:
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
-        self._receivers: dict[int, Receiver] = {}
+        self._receivers: dict[int, tuple[TxId, Receiver]] = {}
 
-    def open(self, receiver: Receiver) -> int:
-        """Return a new ticket whose reply goes to ``receiver``."""
+    def open(self, txid: TxId, receiver: Receiver) -> int:
+        """Return a new ticket for a transaction, whose reply goes to ``receiver``."""
         ticket = next(self._numbers)
-        self._receivers[ticket] = receiver
+        self._receivers[ticket] = (txid, receiver)
         return ticket
 
-    def for_future(self) -> tuple[int, Future[Reply]]:
-        """Return a new ticket and the future that its reply completes."""
+    def for_future(self, txid: TxId) -> tuple[int, Future[Reply]]:
+        """Return a new ticket for a transaction, and the future that its reply completes."""
         future: Future[Reply] = Future()
 
         def receive(reply: Reply) -> None:
             if future.set_running_or_notify_cancel():
                 future.set_result(reply)
 
-        return self.open(receive), future
+        return self.open(txid, receive), future
 
     def on_reply(self, reply: Reply) -> None:
         """Hand a reply to whoever waits for it."""
-        receiver = self._receivers.pop(reply.ticket, None)
+        _, receiver = self._receivers.pop(reply.ticket, ("", None))
         if receiver is not None:
             receiver(reply)
 
-    def close(self, reply_for: Callable[[int], Reply]) -> None:
-        """Answer every open ticket: the node stops."""
-        for ticket in list(self._receivers):
-            self.on_reply(reply_for(ticket))
+    def close(self, reason: str) -> None:
+        """Answer every open ticket with *unknown*: the node stops."""
+        for ticket, (txid, _) in list(self._receivers.items()):
+            self.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", reason))
 
     def __len__(self) -> int:
         return len(self._receivers)

@@ -13,6 +13,7 @@ The engine cannot be stopped while it computes; `may_go_on` is asked whenever it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -142,15 +143,30 @@ def matching(store: Store, pattern: Pattern) -> Iterator[Quad]:
     return (quad for quad in chain.from_iterable(opened) if quad.graph_name != SYSTEM_GRAPH)
 
 
+_ESCAPED = re.compile(r"\\.")
+
+
+def spelled(line: str) -> str:
+    """A line as RDF 1.1 N-Triples spells it canonically: of control characters only line feed and return are escaped.
+
+    The engine escapes tab, backspace and form feed as well, which means the same and is not what others publish.
+    """
+    return _ESCAPED.sub(_unescaped, line) if "\\" in line else line
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return {"\\t": "\t", "\\b": "\b", "\\f": "\f"}.get(escape[0], escape[0])
+
+
 def statements(
     open_quads: Callable[[], Iterator[Quad]], accept: str | None, may_go_on: Callable[[], bool], limit_bytes: int
 ) -> Answer:
     """Write quads. Raises NotAcceptable, TooLarge, TimedOut."""
     chosen = choose(QUADS, accept)
     if chosen.engine == RdfFormat.N_QUADS:
-        return chosen.media_type, stream(lambda: map(str, open_quads()), may_go_on)
+        return chosen.media_type, stream(lambda: (spelled(str(quad)) for quad in open_quads()), may_go_on)
     if chosen.engine == RdfFormat.N_TRIPLES:
-        return chosen.media_type, stream(lambda: (str(quad.triple) for quad in open_quads()), may_go_on)
+        return chosen.media_type, stream(lambda: (spelled(str(quad.triple)) for quad in open_quads()), may_go_on)
     output = _Output(limit_bytes, may_go_on)
     quads = open_quads()
     wanted: Any = quads if chosen.engine in _QUAD_FORMATS else (quad.triple for quad in quads)

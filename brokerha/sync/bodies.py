@@ -1,4 +1,4 @@
-"""Transaction exchange: bodies travel apart from the protocol (the seed's *Transaction exchange* and *Acquired only*).
+"""Transaction exchange: bodies travel apart from the protocol (the paper's *Transaction exchange* and *Acquired only*).
 
 The origin pushes each body once to each peer. A peer that was told of an entry without having its body asks for it:
 first the origin, then, ever less often, whoever says that it holds it. Until the body is here, and durable, the entry is

@@ -1,6 +1,6 @@
 """SyncCore: one master's part in agreeing on one order of transactions.
 
-The seed's round is POST, COLLECT, ADD, MERGE. Here each turn of the loop is a round: what came in since the last turn is
+The paper's round is POST, COLLECT, ADD, MERGE. Here each turn of the loop is a round: what came in since the last turn is
 collected, entries whose bodies are here are merged into the incoming queue, the longest prefix that is safe is added to
 the synchronised queue, and a post goes to every peer that has to know (PROTOCOL.md has the rules and the reasons).
 

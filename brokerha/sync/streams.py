@@ -2,7 +2,7 @@
 
 Each origin's entries form a stream, numbered from 0, in the order in which the origin stamped them, so that one count
 says what a master holds of it. All entries that are held and not yet added stand, sorted by (timestamp, transaction
-id), in the incoming queue: that is the seed's *incoming queue*, and merging into it is the seed's *MERGE*.
+id), in the incoming queue: that is the paper's *incoming queue*, and merging into it is its *MERGE*.
 
     stream of m2     0 1 2 3 4 5 6 | 7 8 9            | 10 11
                      used (added)  | held, incoming   | waiting: announced, body not here yet

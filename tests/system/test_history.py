@@ -27,7 +27,9 @@ def releases() -> list[tuple[str, list[str]]]:
     if not DATA.is_dir():
         pytest.skip("the schema.org history is not beside this checkout")
     names = sorted((path.name.removesuffix(".nt.xz") for path in DATA.glob("*.nt.xz")), key=float)
-    return [(name, lzma.decompress((DATA / f"{name}.nt.xz").read_bytes()).decode().rstrip("\n").split("\n")) for name in names]
+    texts = {name: lzma.decompress((DATA / f"{name}.nt.xz").read_bytes()).decode() for name in names}
+    # Some begin with an empty line, which is no triple.
+    return [(name, [line for line in text.split("\n") if line]) for name, text in texts.items()]
 
 
 def changes(before: set[str], after: set[str], chance: random.Random) -> Iterator[list[Operation]]:
