@@ -31,7 +31,7 @@ class QuadView:
         """Remove quads, then add quads, as SPARQL does: one in both is there afterwards."""
         own = self._own
         for line, quad in removed.items():
-            if line not in added and self.holds(line, quad):
+            if self.holds(line, quad):
                 if line in own.added:
                     own.added.remove(line)
                 else:

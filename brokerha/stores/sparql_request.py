@@ -296,7 +296,7 @@ class _Reader:
         with_graph = None
         if word == "WITH":
             with_graph = self._take_iri()
-            word = self._take_word()
+            word = self._take_word("DELETE", "INSERT")
         delete = insert = (0, 0)
         if word == "DELETE":
             delete = self._braces()
@@ -304,8 +304,6 @@ class _Reader:
                 word = self._take_word()
         if word == "INSERT":
             insert = self._braces()
-        elif word != "DELETE":
-            raise self._tokens.malformed(self._index - 1, "expected DELETE or INSERT")
         using = self._index
         while self._tokens.word_of(self._index) == "USING":
             self._index += 1
@@ -313,8 +311,7 @@ class _Reader:
                 self._index += 1
             self._take_iri()
         using_span = (using, self._index)
-        if self._take_word() != "WHERE":
-            raise self._tokens.malformed(self._index - 1, "expected WHERE")
+        self._take_word("WHERE")
         where = self._braces()
         _check_size(self._tokens, where)
         return self._done(
@@ -326,8 +323,7 @@ class _Reader:
         self._index += silent
         graphs = [self._graph()]
         if word in {"ADD", "MOVE", "COPY"}:
-            if self._take_word() != "TO":
-                raise self._tokens.malformed(self._index - 1, "expected TO")
+            self._take_word("TO")
             graphs.append(self._graph())
         return self._done(start, word, silent=silent, graphs=tuple(graphs))
 
@@ -343,10 +339,12 @@ class _Reader:
             self._index += 1
         return self._take_iri()
 
-    def _take_word(self) -> str:
+    def _take_word(self, *allowed: str) -> str:
+        """The keyword that stands here. Without `allowed` any keyword will do."""
         word = self._tokens.word_of(self._index)
-        if not word:
-            raise self._tokens.malformed(self._index, "expected a keyword; put a space after it")
+        if not word or (allowed and word not in allowed):
+            wanted = " or ".join(allowed) or "an update operation, such as INSERT DATA"
+            raise self._tokens.malformed(self._index, f"expected {wanted}")
         self._index += 1
         return word
 
