@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +21,8 @@ def missing(urls: Mapping[str, str]) -> dict[str, str]:
 
 def _reason(url: str) -> str:
     """Why a node is not ready; empty when it is."""
+    import http.client  # brings ssl and email with it
+
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_TIMEOUT_S)
     try:

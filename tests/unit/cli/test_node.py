@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -55,7 +56,7 @@ def test_a_node_is_run_by_the_program_of_its_role(run, file, monkeypatch, node_i
         asked.append((group, name))
         return [EntryPoint(name, f"{__name__}:program", group)]
 
-    monkeypatch.setattr(node_module, "entry_points", entry_points)
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     monkeypatch.setattr(EntryPoint, "load", lambda _self: program)
     started.clear()
     assert run("node", node_id, "-c", file).code == 5
