@@ -29,7 +29,15 @@ from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unr
 from brokerha.client.levels import ack_text
 from brokerha.client.outcomes import error_named
 from brokerha.model.client_wire import WRITES_TYPE, encode_writes
-from brokerha.model.errors import BrokerhaError, NotReady, OutcomeUnknown, ProtocolError, ReadOnly, Unreachable
+from brokerha.model.errors import (
+    BrokerhaError,
+    InvalidRequest,
+    NotReady,
+    OutcomeUnknown,
+    ProtocolError,
+    ReadOnly,
+    Unreachable,
+)
 from brokerha.model.ids import TxId
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
 
@@ -189,19 +197,22 @@ class HttpLane:
             self._again(url, batch, unreachable(url, error))
             return None
         except (httpx2.HTTPError, RuntimeError) as error:
-            for write in batch:
-                write.may_be_there = True
-            self._again(url, batch, unreachable(url, error))
+            self._in_doubt(url, batch, unreachable(url, error))
             return None
         problem = error_of_answer(url, response.status_code, response.headers, body)
-        self._refused(url, batch, problem or ProtocolError(f"{url} answers {response.status_code} to a batch"))
+        if problem is None:
+            problem = ProtocolError(f"{url} answers {response.status_code} to a batch")
+        if response.status_code >= 500 and "brokerha-error" not in response.headers:
+            # A gateway, or a fault of the node: nobody knows how far the batch came.
+            self._in_doubt(url, batch, problem)
+        else:
+            self._refused(url, batch, problem)
         return None
 
     def _finish(self, url: str, batch: list[_Write], response: httpx2.Response) -> None:
         """Read the replies to a batch."""
         missing: dict[TxId, list[_Write]] = {}
         for write in batch:
-            write.may_be_there = True
             missing.setdefault(write.txid, []).append(write)
         again: list[_Write] = []
         problem: BrokerhaError = Unreachable(f"{url} ended its answer early")
@@ -212,6 +223,8 @@ class HttpLane:
         finally:
             response.close()
         unanswered = [write for writes in missing.values() for write in writes]
+        for write in unanswered:
+            write.may_be_there = True
         if not unanswered and not again:
             self._nodes.on_served(url)
             return
@@ -237,10 +250,13 @@ class HttpLane:
         if reply.status == REFUSED:
             error = error_named(reply.error, reply.reason)
             if self._is_worth_again(url, write, error):
-                write.may_be_there = False
                 return False
-        elif reply.status == UNKNOWN and write.deadline_s - time.monotonic() > WORTH_AGAIN_S:
-            return False
+            self._refuse(write, error)
+            return True
+        if reply.status == UNKNOWN:
+            write.may_be_there = True
+            if write.deadline_s - time.monotonic() > WORTH_AGAIN_S:
+                return False
         self._complete(write, reply)
         return True
 
@@ -261,9 +277,14 @@ class HttpLane:
             if self._is_worth_again(url, write, error):
                 again.append(write)
             else:
-                self._complete(write, Reply(0, write.txid, REFUSED, 0, type(error).__name__, str(error)))
+                self._refuse(write, error)
         if again:
             self._again(url, again, error)
+
+    def _in_doubt(self, url: str, batch: list[_Write], problem: BrokerhaError) -> None:
+        for write in batch:
+            write.may_be_there = True
+        self._again(url, batch, problem)
 
     def _again(self, url: str, writes: list[_Write], problem: BrokerhaError) -> None:
         pause_s = self._nodes.on_failed(url)
@@ -284,14 +305,17 @@ class HttpLane:
     # ---- ends of a write
 
     def _give_up(self, write: _Write) -> None:
-        reason = write.problem or Unreachable("the connection was closed before it was sent")
-        if write.may_be_there:
-            text = f"outcome unknown of transaction {write.txid}: {reason}"
+        self._refuse(write, write.problem or Unreachable("the connection was closed before it was sent"))
+
+    def _refuse(self, write: _Write, error: BrokerhaError) -> None:
+        # What one node refuses for a while says nothing of a write that another node may have taken in before.
+        if write.may_be_there and not isinstance(error, InvalidRequest):
+            text = f"outcome unknown of transaction {write.txid}: {error}"
             self._complete(write, OutcomeUnknown(write.txid, text))
-        elif isinstance(reason, Unreachable):
-            self._complete(write, reason)
+        elif isinstance(error, Unreachable):
+            self._complete(write, error)
         else:
-            self._complete(write, Reply(0, write.txid, REFUSED, 0, type(reason).__name__, str(reason)))
+            self._complete(write, Reply(0, write.txid, REFUSED, 0, type(error).__name__, str(error)))
 
     def _complete(self, write: _Write, end: Reply | BrokerhaError) -> None:
         with self._changed:

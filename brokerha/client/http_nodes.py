@@ -75,6 +75,8 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
         return error_named(name, text, headers.get("brokerha-tx", ""), int(lsn) if lsn.isdecimal() else 0)
     if status in _GATEWAY_STATUSES:
         return NotReady(f"{url} answers {status}: the node behind it is not there")
+    if status >= 500:
+        return BrokerhaError(f"{url} answers {status}: {text[:200]}")
     return Unreachable(f"{url} answers {status}, so it is no brokerha node, or one of another version: {text[:200]}")
 
 

@@ -1,8 +1,8 @@
 """How a client program reaches a cluster over HTTP: ports.Wire, with httpx2.
 
-    submit    http_lane.py: batches to /tx/batch
-    read      a thread of a pool: the node's own paths, as everybody else uses them
-    ask       the calling thread
+    submit    http_lane.py: batches to /tx/batch, in threads
+    read      the node's own paths, as everybody else uses them, in the calling thread: the future is complete on return
+    ask       in the calling thread
 
 Several base URLs, separated by commas, stand in for each other. Reads and questions change nothing, so they are simply
 asked again elsewhere; with n nodes left to ask, each gets the n-th part of the time that is left, so that one that
@@ -15,8 +15,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import httpx2
@@ -24,14 +24,13 @@ import msgpack
 
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotReady, TimedOut, Unreachable
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
 
-READ_THREADS = 8
-READS_LIMIT = 1000
-"""Reads under way or waiting for a thread; more are refused with NotReady."""
+CONNECTIONS_LIMIT = 64
+"""Threads that ask beyond it wait for a connection, within their time."""
 CONNECT_S = 3.0
 KEEP_ALIVE_S = 60.0
 """Shorter than the server's, so that a connection is not closed just when it is used."""
@@ -41,19 +40,26 @@ PARTING_S = 5.0
 _TABLE = "application/sparql-results+json"
 
 
+class HttpAnswer(NamedTuple):
+    """An answer that is no error."""
+
+    headers: Mapping[str, str]
+    content: bytes
+
+
 class HttpWire:
     """One program's connection over HTTP; callable from any thread."""
 
     def __init__(self, urls: str | Sequence[str]) -> None:
         self._nodes = HttpNodes(urls.split(",") if isinstance(urls, str) else urls)
         self._http = httpx2.Client(
-            limits=httpx2.Limits(max_connections=64, max_keepalive_connections=32, keepalive_expiry=KEEP_ALIVE_S),
+            limits=httpx2.Limits(
+                max_connections=CONNECTIONS_LIMIT, max_keepalive_connections=32, keepalive_expiry=KEEP_ALIVE_S
+            ),
             # Loading certificates takes a while, and is of use with https only.
             verify=any(url.startswith("https") for url in self._nodes.urls),
         )
         self._lane = HttpLane(self._http, self._nodes)
-        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="brokerha http reads")
-        self._reads = threading.BoundedSemaphore(READS_LIMIT)
         self._closing = threading.Event()
 
     def submit(
@@ -65,14 +71,12 @@ class HttpWire:
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
     ) -> Future[ReadOutcome]:
-        """Ask for a read."""
-        if self._closing.is_set():
-            raise Unreachable("the connection is closed")
-        if not self._reads.acquire(blocking=False):
-            raise NotReady(f"{READS_LIMIT} reads have no answer yet: wait for some")
-        deadline_s = time.monotonic() + timeout_ms / 1000
-        future = self._threads.submit(self._read, kind, name, arguments, min_lsn, deadline_s)
-        future.add_done_callback(lambda _: self._reads.release())
+        """Ask for a read, and wait for it: a hop to another thread would cost half as much as the read itself."""
+        future: Future[ReadOutcome] = Future()
+        try:
+            future.set_result(self._read(kind, name, arguments, min_lsn, time.monotonic() + timeout_ms / 1000))
+        except BrokerhaError as error:
+            future.set_exception(error)
         return future
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
@@ -93,7 +97,6 @@ class HttpWire:
         """Wait a moment for what is under way, then disconnect. Idempotent."""
         self._lane.close(PARTING_S)
         self._closing.set()
-        self._threads.shutdown(wait=False, cancel_futures=True)
         self._http.close()
         self._lane.end()
 
@@ -112,15 +115,17 @@ class HttpWire:
 
     def _exchange(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes, deadline_s: float
-    ) -> httpx2.Response:
+    ) -> HttpAnswer:
         """Ask one node after the other until one serves, or the time is over."""
+        if self._closing.is_set():
+            raise Unreachable("the connection is closed")
         asked = 0
         while True:
             url = self._nodes.current
             remaining_s = deadline_s - time.monotonic()
             share_s = max(0.001, remaining_s) / max(1, len(self._nodes.urls) - asked)
             problem = self._attempt(url, method, path, headers, content, share_s)
-            if isinstance(problem, httpx2.Response):
+            if isinstance(problem, HttpAnswer):
                 self._nodes.on_served(url)
                 return problem
             if not isinstance(problem, Unreachable) and not may_pass(problem) and type(problem) is not TimedOut:
@@ -132,18 +137,30 @@ class HttpWire:
 
     def _attempt(
         self, url: str, method: str, path: str, headers: Mapping[str, str], content: bytes, seconds: float
-    ) -> httpx2.Response | BrokerhaError:
-        all_headers = {**headers, "Brokerha-Timeout-Ms": str(max(1, round(seconds * 1000)))}
+    ) -> HttpAnswer | BrokerhaError:
+        limit_s = time.monotonic() + seconds + MARGIN_S
         timeout = httpx2.Timeout(seconds + MARGIN_S, connect=min(seconds, CONNECT_S))
+        all_headers = {**headers, "Brokerha-Timeout-Ms": str(max(1, round(seconds * 1000)))}
         try:
-            answer = self._http.request(
+            request = self._http.build_request(
                 method, url + path, content=content or None, headers=all_headers, timeout=timeout
             )
-        except (httpx2.ReadTimeout, httpx2.WriteTimeout):
+            response = self._http.send(request, stream=True)
+            try:
+                pieces = []
+                for piece in response.iter_bytes():
+                    pieces.append(piece)
+                    # The library's time-out holds for each piece; an answer that trickles in must end as well.
+                    if time.monotonic() > limit_s:
+                        return TimedOut(f"{url} did not finish its answer in {seconds:.1f} seconds")
+            finally:
+                response.close()
+        except (httpx2.ReadTimeout, httpx2.WriteTimeout, httpx2.PoolTimeout):
             return TimedOut(f"{url} did not answer in {seconds:.1f} seconds")
         except (httpx2.HTTPError, RuntimeError) as error:
             return unreachable(url, error)
-        return error_of_answer(url, answer.status_code, answer.headers, answer.content) or answer
+        answer = HttpAnswer(response.headers, b"".join(pieces))
+        return error_of_answer(url, response.status_code, answer.headers, answer.content) or answer
 
 
 # ---- which path serves which read; each gives (method, path, headers, body)

@@ -227,7 +227,8 @@ class FakeFront:
             return "application/json", json.dumps(sorted(str(graph) for graph in store.named_graphs())).encode()
         if kind == "statements":
             media_type = _chosen(arguments["accept"], GRAPHS)
-            quads = _matching(store, arguments, arguments["context"])
+            found = _matching(store, arguments, arguments["context"])
+            quads = found if media_type == "application/n-quads" else [quad.triple for quad in found]
             return media_type, serialize(quads, format=GRAPHS[media_type]) or b""
         return _query(store, arguments)
 

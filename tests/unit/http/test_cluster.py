@@ -1,0 +1,163 @@
+"""Cluster questions, probes, metrics and the status page."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgpack
+import pytest
+
+from brokerha.http import page
+from brokerha.http.probes import exposition
+from brokerha.model import states
+from brokerha.model.errors import NotReady
+from tests.unit.http.asking import Node
+from tests.unit.http.fake_front import FakeFront
+
+
+def write(node: Node, count: int) -> None:
+    for number in range(count):
+        node.ask("PUT", "/kv/t/k", str(number).encode(), Idempotency_Key=f"t{number + 1}")
+
+
+def test_status_is_the_contract_of_the_command(node: Node) -> None:
+    write(node, 2)
+
+    status = node.get("/cluster/status").json
+
+    assert (status["cluster"], status["state"], status["epoch"]) == ("orders", "ok", 1)
+    assert status["nodes"][0]["applied_lsn"] == 2
+
+
+def test_the_log_is_lines_of_json_or_msgpack(node: Node) -> None:
+    write(node, 4)
+
+    lines = node.get("/cluster/log?from=2&to=3")
+    packed = node.get("/cluster/log?from=2&to=3", Accept="application/x-msgpack")
+
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line)["txid"] for line in lines.text.splitlines()] == ["t2", "t3"]
+    assert [entry["lsn"] for entry in msgpack.unpackb(packed.body)] == [2, 3]
+    assert len(node.get("/cluster/log").text.splitlines()) == 4
+
+
+def test_fingerprints_tell_one_copy_and_what_each_node_says(node: Node) -> None:
+    write(node, 1)
+
+    answer = node.get("/cluster/fingerprints?lsn=1").json
+
+    assert answer["lsn"] == 1
+    assert answer["copies"][0]["fingerprint"] == answer["fingerprint"]
+    assert node.get("/cluster/fingerprints?lsn=2&timeout-s=0.01").status == 503
+
+
+def test_waiting_ends_when_the_lsn_is_applied_or_the_time_is_over(node: Node) -> None:
+    write(node, 1)
+
+    assert node.get("/cluster/wait?lsn=1").json == {"lsn": 1, "workers": ["w1"]}
+    assert node.get("/cluster/wait?lsn=1&workers=all&timeout-s=2").status == 200
+    late = node.get("/cluster/wait?lsn=2&workers=2")
+    assert (late.status, late.headers["brokerha-error"]) == (503, "TimedOut")
+    assert "on 2 workers" in late.text
+
+
+# ---- probes
+
+
+def test_a_node_that_works_is_alive_ready_and_writable(node: Node) -> None:
+    assert node.get("/livez").text == "[+]loop ok\n"
+    assert node.get("/readyz").text.splitlines() == ["[+]loop", "[+]journal ok", "[+]lag"]
+    assert node.get("/writable").status == 200
+
+
+def test_a_node_whose_loop_has_ended_is_to_be_restarted(node: Node) -> None:
+    node.front.loop_is_alive = False
+
+    assert (node.get("/livez").status, node.get("/readyz").status) == (503, 503)
+
+
+def test_a_node_that_is_behind_is_alive_and_not_ready(node: Node) -> None:
+    node.front.lag_entries = 7
+
+    assert node.get("/readyz?max-lag=7").status == 200
+    behind = node.get("/readyz?max-lag=6&max-lag-s=2.5s")
+    assert (behind.status, "[-]lag" in behind.text) == (503, True)
+    assert node.get("/livez").status == 200
+
+
+def test_readiness_may_wait_for_what_is_known_now(node: Node, monkeypatch) -> None:
+    write(node, 1)
+    assert node.get("/readyz?sync&timeout=1s").status == 200
+
+    ahead = node.front.status()
+    ahead["nodes"][0]["received_lsn"] = 9
+    monkeypatch.setattr(node.front, "status", lambda timeout_ms: ahead)
+
+    late = node.get("/readyz?sync=1&timeout=0.01")
+    assert (late.status, late.text.startswith("[-]sync")) == (503, True)
+
+
+@pytest.mark.parametrize(
+    "front", [FakeFront(role="worker", node_id="w1"), FakeFront()], ids=["a worker", "a full master"]
+)
+def test_who_takes_no_writes_says_why(front) -> None:
+    front.refusal = NotReady("disk-full: free disk space")
+
+    answer = Node(front).get("/writable")
+
+    assert answer.status == 503
+    assert "send writes to master m1" in answer.text or "disk-full" in answer.text
+
+
+def test_metrics_are_prometheus_text_with_each_family_once(node: Node) -> None:
+    write(node, 2)
+    node.get("/kv/t/absent")
+
+    answer = node.get("/metrics")
+
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    assert "brokerha_applied_lsn 2" in lines
+    assert "brokerha_turns_total 2.5" in lines
+    assert 'brokerha_state_info{state="ok"} 1' in lines
+    assert 'brokerha_http_requests_total{method="PUT",status="204"} 2' in lines
+    assert 'brokerha_http_requests_total{method="GET",status="404"} 1' in lines
+    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(families) == len(set(families))
+    assert "# TYPE brokerha_turns_total counter" in lines
+    sample = re.compile(r'[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? \S+\Z')
+    assert all(sample.match(line) for line in lines if not line.startswith("#"))
+
+
+def test_numbers_that_are_none_are_written_as_prometheus_reads_them() -> None:
+    text = exposition({"a": float("nan"), "b": float("inf"), "c": 0.25, 'd{x="1"}': 1, 'd{x="2"}': 2})
+
+    assert text.splitlines() == [
+        "# TYPE brokerha_a gauge", "brokerha_a NaN", "# TYPE brokerha_b gauge", "brokerha_b +Inf",
+        "# TYPE brokerha_c gauge", "brokerha_c 0.25",
+        "# TYPE brokerha_d gauge", 'brokerha_d{x="1"} 1', 'brokerha_d{x="2"} 2',
+    ]  # fmt: skip
+
+
+# ---- the page
+
+
+def test_the_page_shows_every_node_reloads_itself_and_needs_nothing_from_outside(node: Node) -> None:
+    answer = node.get("/")
+
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert 'http-equiv="refresh"' in answer.text
+    assert "<td>m1</td>" in answer.text
+    assert "src=" not in answer.text
+    assert "href=" not in answer.text
+
+
+def test_the_page_says_what_to_do_and_takes_no_text_for_markup() -> None:
+    row = {"id": "m2", "role": "master", **states.describe("disk-full", "<b>no space</b>"), "received_lsn": None}
+
+    text = page.page({"cluster": "orders", "epoch": 1, "state": "action-needed", "nodes": [row]}, "m1")
+
+    assert "&lt;b&gt;no space&lt;/b&gt;" in text
+    assert states.ACTIONS["disk-full"] in text
+    assert "<b>" not in text

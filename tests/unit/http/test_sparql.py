@@ -1,0 +1,101 @@
+"""SPARQL over HTTP: each form of query and update, at RDF4J's path and at the SPARQL Protocol's."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+import pytest
+from pyoxigraph import NamedNode, Quad
+
+from tests.unit.http.asking import FORM, QUERY, UPDATE, Node
+
+REPO = "/repositories/main"
+INSERT = "INSERT DATA { <urn:a> <urn:b> 'é' }"
+ASK = "ASK { <urn:a> <urn:b> 'é' }"
+RESULTS_JSON = "application/sparql-results+json"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "headers"),
+    [
+        ("POST", f"{REPO}/sparql", INSERT, UPDATE),
+        ("POST", f"{REPO}/sparql", INSERT, {"Content-Type": 'Application/SPARQL-Update; charset="UTF-8"'}),
+        ("POST", f"{REPO}/sparql", urlencode({"update": INSERT}), FORM),
+        ("POST", f"{REPO}/statements", INSERT, UPDATE),
+        ("POST", f"{REPO}/statements", urlencode({"update": INSERT}), FORM),
+    ],
+)
+def test_an_update_may_be_sent_in_each_form(node: Node, method, target, body, headers) -> None:
+    answer = node.ask(method, target, body, headers)
+
+    assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["brokerha-lsn"] == "1"
+    assert node.get(f"{REPO}?query={quote(ASK)}", Accept=RESULTS_JSON).json["boolean"] is True
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "headers"),
+    [
+        ("GET", f"{REPO}?query={quote(ASK)}", "", {}),
+        ("GET", f"{REPO}/sparql?query={quote(ASK)}", "", {}),
+        ("GET", f"{REPO}/sparql?query={quote(ASK).replace('%20', '+')}", "", {}),
+        ("GET", f"{REPO}?queryLn=sparql&infer=true&query={quote(ASK)}", "", {}),
+        ("POST", REPO, urlencode({"query": ASK}), FORM),
+        ("POST", f"{REPO}/sparql", urlencode({"query": ASK}), FORM),
+        ("POST", REPO, ASK, QUERY),
+        ("POST", f"{REPO}/sparql", ASK, QUERY),
+    ],
+)
+def test_a_query_may_be_sent_in_each_form(node: Node, method, target, body, headers) -> None:
+    node.ask("POST", f"{REPO}/sparql", INSERT, UPDATE)
+
+    answer = node.ask(method, target, body, {**headers, "Accept": RESULTS_JSON})
+
+    assert (answer.status, answer.json["boolean"]) == (200, True)
+    assert answer.headers["content-type"] == RESULTS_JSON
+    assert answer.headers["brokerha-lsn"] == "1"
+    assert answer.headers["vary"] == "Accept"
+
+
+def test_the_accept_header_of_a_query_goes_to_the_store_as_it_is(node: Node) -> None:
+    node.ask("GET", f"{REPO}?query=ASK%7B%7D", headers={"Accept": "text/csv;q=0.1, application/json"})
+
+    assert node.front.reads[0][2]["accept"] == "text/csv;q=0.1, application/json"
+
+
+def test_the_dataset_of_a_query_is_chosen_by_the_protocol(node: Node) -> None:
+    for graph in ("urn:g1", "urn:g2", "urn:g3"):
+        quad = Quad(NamedNode("urn:s"), NamedNode("urn:p"), NamedNode(graph), NamedNode(graph))
+        node.front.repositories["main"].add(quad)
+    query = quote("SELECT ?o { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }")
+    dataset = "default-graph-uri=urn:g1&default-graph-uri=urn:g2&named-graph-uri=urn:g3"
+
+    in_url = node.get(f"{REPO}/sparql?query={query}&{dataset}", Accept="text/csv")
+    in_form = node.ask("POST", f"{REPO}/sparql", f"query={query}&{dataset}", FORM, Accept="text/csv")
+    direct = node.ask("POST", f"{REPO}/sparql?{dataset}", "SELECT ?o { ?s ?p ?o }", QUERY, Accept="text/csv")
+
+    assert sorted(in_url.text.split()) == ["o", "urn:g1", "urn:g2", "urn:g3"]
+    assert sorted(in_form.text.split()) == ["o", "urn:g1", "urn:g2", "urn:g3"]
+    assert sorted(direct.text.split()) == ["o", "urn:g1", "urn:g2"]
+
+
+def test_the_time_of_a_query_is_the_parameter_in_seconds_or_the_header(node: Node) -> None:
+    node.get(f"{REPO}?query=ASK%7B%7D&timeout=5")
+    node.get(f"{REPO}?query=ASK%7B%7D&timeout=0")
+    node.get(f"{REPO}?query=ASK%7B%7D", Brokerha_Timeout_Ms="700")
+
+    assert [read[4] for read in node.front.reads] == [5000, 30_000, 700]
+
+
+def test_a_read_may_ask_for_a_least_lsn(node: Node) -> None:
+    node.ask("PUT", "/kv/t/k", b"v")
+
+    assert node.get(f"{REPO}?query=ASK%7B%7D", Brokerha_Min_Lsn="1").status == 200
+    late = node.get(f"{REPO}?query=ASK%7B%7D", Brokerha_Min_Lsn="2")
+    assert (late.status, late.headers["brokerha-error"]) == (503, "TimedOut")
+
+
+def test_a_query_with_a_large_body_is_answered_too(node: Node) -> None:
+    query = "ASK { VALUES ?x { " + "1 " * 50_000 + "} }"
+
+    assert node.ask("POST", f"{REPO}/sparql", query, {**QUERY, "Accept": RESULTS_JSON}).json["boolean"] is True
