@@ -25,6 +25,7 @@ from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import UNKNOWN, Reply
 from brokerha.nodes.building import open_master, open_worker
 from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_rules import http_address
 from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.worker_node import WorkerNode
 from brokerha.ports.front import Front, ReadOutcome
@@ -172,11 +173,11 @@ def serve(config: ClusterConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     with contextlib.ExitStack() as stack, EmbeddedCluster(config) as cluster:
-        for node in [*cluster.masters.values(), *cluster.workers.values()]:
+        nodes: list[Front] = [*cluster.masters.values(), *cluster.workers.values()]
+        for node in nodes:
             address = config.node(node.node_id).http
             if address:
-                host, _, port = address.rpartition(":")
-                server = HttpServer(create_app(node), host, int(port))
+                server = HttpServer(create_app(node), *http_address(address))
                 server.start()
                 stack.callback(server.stop, 5.0)
         stopping.wait()

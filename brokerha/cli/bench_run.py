@@ -10,6 +10,7 @@ The broker's virtual host must be empty, because shared queues have fixed names;
 from __future__ import annotations
 
 import contextlib
+import functools
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,9 @@ def measure(wire: Wire, make: Callable[[int], Operation], window: int, seconds: 
     number = first
     under_way = 0
 
+    def note(sent: float, future: Future[Reply]) -> None:
+        done.put((time.perf_counter() - sent, future))
+
     def send(count: int) -> None:
         nonlocal number, under_way
         writes = [(f"bench-{n}", pack_operations([make(n)])) for n in range(number, number + count)]
@@ -74,7 +78,7 @@ def measure(wire: Wire, make: Callable[[int], Operation], window: int, seconds: 
         under_way += count
         sent = time.perf_counter()
         for future in wire.submit(writes, "applied", 1, WRITE_TIMEOUT_MS):
-            future.add_done_callback(lambda f, sent=sent: done.put((time.perf_counter() - sent, f)))
+            future.add_done_callback(functools.partial(note, sent))
 
     def take() -> None:
         nonlocal under_way

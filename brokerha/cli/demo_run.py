@@ -12,6 +12,7 @@ is back. Nothing that was acknowledged may be missing at the end: each copy is c
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 import threading
 import time
@@ -155,7 +156,7 @@ def _load_through(cluster: EmbeddedCluster, number: int, texts: list[str], tally
         room.acquire()
         txid = f"demo-{number}-{place}"
         future = wire.submit([(txid, pack_operations([operation]))], "applied", 1, 60_000)[0]
-        future.add_done_callback(lambda f, txid=txid: done(txid, f))
+        future.add_done_callback(functools.partial(done, txid))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -16,8 +17,9 @@ from brokerha.model import states
 from brokerha.model.errors import NotReady, ReadOnly
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest
+from brokerha.model.operations import Operation
 from brokerha.model.ready import Decision, StoreDone, StoreFailed
-from brokerha.model.requests import Reply
+from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.reading import ReadAnswers, ReadPool
 from brokerha.nodes.runner import IDLE_MS, WorkerRunner, carry_out
@@ -154,7 +156,14 @@ class WorkerNode:
         """Workers take no writes."""
         raise ReadOnly(self._no_writes())
 
-    def submit(self, operations: object, txid: TxId = "", **_: object) -> Future[Reply]:
+    def submit(
+        self,
+        operations: Sequence[Operation] | bytes,
+        txid: TxId = "",
+        level: str = APPLIED_LEVEL,
+        copies: int = 1,
+        timeout_ms: int = 30_000,
+    ) -> Future[Reply]:
         """Workers take no writes."""
         raise ReadOnly(self._no_writes())
 

@@ -27,5 +27,8 @@ class Journal(History, Protocol):
     def trim(self, below: Lsn) -> int:
         """Forget bodies, entries and results below an LSN; transaction ids stay known. Returns the number of LSNs dropped."""
 
+    def forget_ids(self, below: Lsn) -> bool:
+        """Forget transaction ids that were synchronised below an LSN, a bounded number; True when there are more."""
+
     def close(self) -> None:
         """Release the directory. Idempotent."""

@@ -36,14 +36,14 @@ class BodyExchange:
         self._arrived: list[Item] = []
 
     def take(self, items: Iterable[Item], members: Iterable[NodeId]) -> int:
-        """Take in bodies of other masters; return how many were of no known origin."""
+        """Take in bodies of other masters, each once; return how many were of no known origin."""
         known = set(members) - {self._config.node}
         strangers = 0
         for item in items:
             name = (item[0], item[1])
             if item[0] not in known:
                 strangers += 1
-            elif name not in self._loose:
+            elif name not in self._loose and self._history.body(*name) is None:
                 self._loose[name] = None
                 self._arrived.append(item)
         return strangers

@@ -98,9 +98,11 @@ def test_every_field_refuses_every_other_type(message: Message) -> None:
                 continue
             changed = [*values[:place], wrong, *values[place + 1 :]]
             field = dataclasses.fields(message)[place - 5].name
-            with pytest.raises(ProtocolError):
+            try:
                 decode_envelope(msgpack.packb(changed))
-                raise AssertionError(f"{field} took {wrong!r}")
+            except ProtocolError:
+                continue
+            raise AssertionError(f"{field} took {wrong!r}")
 
 
 @pytest.mark.parametrize(

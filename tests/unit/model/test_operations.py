@@ -98,9 +98,9 @@ def test_errors_carry_what_a_caller_needs() -> None:
 
 def test_a_broken_invariant_says_what_it_knew() -> None:
     invariant(True, "fine")
-    with pytest.raises(InvariantBroken, match="order: a=1, b='x'"):
+    with pytest.raises(InvariantBroken, match=r"order: a=1, b='x'"):
         invariant(False, "order", b="x", a=1)
-    with pytest.raises(InvariantBroken, match="^plain$"):
+    with pytest.raises(InvariantBroken, match=r"^plain$"):
         invariant(False, "plain")
 
 

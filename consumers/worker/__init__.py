@@ -1,0 +1,4 @@
+"""The worker: applies the agreed log to a full copy of the data, and answers reads.
+
+    main.py   the process
+"""
