@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
 from queue import Empty, Full, Queue
 from typing import Final, TypeVar
 
@@ -27,7 +26,6 @@ STALLED_S: Final = 60.0
 """Longest wait of either side for the other."""
 
 _WAITING_PIECES: Final = 2
-_LINES_AT_ONCE: Final = 1000
 
 Item = TypeVar("Item")
 _Message = bytes | Exception | None
@@ -108,15 +106,14 @@ def _produce(open_lines: Callable[[], Iterator[str]], waiting: Queue[_Message], 
 def _in_pieces(lines: Iterator[str]) -> Iterator[bytes]:
     """Lines as bytes, never a line cut in two unless it alone is larger than a piece."""
     piece = bytearray()
-    while some := list(islice(lines, _LINES_AT_ONCE)):
-        for line in some:
-            encoded = f"{line} .\n".encode()
-            if piece and len(piece) + len(encoded) > PIECE_BYTES:
-                yield bytes(piece)
-                piece.clear()
-            piece += encoded
-            while len(piece) > PIECE_BYTES:
-                yield bytes(piece[:PIECE_BYTES])
-                del piece[:PIECE_BYTES]
+    for line in lines:
+        encoded = f"{line} .\n".encode()
+        if piece and len(piece) + len(encoded) > PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+        piece += encoded
+        while len(piece) > PIECE_BYTES:
+            yield bytes(piece[:PIECE_BYTES])
+            del piece[:PIECE_BYTES]
     if piece:
         yield bytes(piece)
