@@ -25,7 +25,10 @@ PACKAGES = ("brokerha", "consumers", "producers")
 LONGER: dict[str, int] = {}
 """``path`` or ``path:function`` -> its number of lines today. To be emptied; a new entry needs a reason beside it."""
 
-UNREACHED: dict[str, str] = {}
+UNREACHED: dict[str, str] = {
+    "brokerha.cli.page": "writes docs/reference/commands.md, by hand and in its test",
+    "brokerha.nodes.config_page": "writes docs/reference/configuration.md, by hand and in its test",
+}
 """Module that no program imports -> why it stays."""
 
 PROTOCOL_PAGES = ("brokerha/sync/PROTOCOL.md", "brokerha/replication/PROTOCOL.md")
