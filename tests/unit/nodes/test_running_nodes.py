@@ -1,0 +1,230 @@
+"""Masters and workers with their loops, threads and an in-process wire, but without disks: what a front door can rely on."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.master.core import MasterConfig
+from brokerha.model import errors, states
+from brokerha.model.requests import Reply
+from brokerha.nodes.clock import SystemClock
+from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.worker_node import WorkerNode
+from brokerha.replication.feed import FeedConfig
+from brokerha.replication.worker import WorkerConfig
+from brokerha.stores.memory import MemoryStore
+from brokerha.sync.config import SyncConfig
+from brokerha.transports.kombu_transport import KombuTransport
+
+WAIT_S = 15.0
+_numbers = itertools.count()
+
+
+class Site:
+    """Two masters with one worker each; the second master may be left out."""
+
+    def __init__(self, name: str, masters: tuple[str, ...] = ("m1", "m2")) -> None:
+        self.url = f"embedded://{name}"
+        self.names = masters
+        self.journals = {m: MemoryJournal(m, f"journal-of-{m}") for m in masters}
+        self.masters: dict[str, MasterNode] = {}
+        self.workers: dict[str, WorkerNode] = {}
+        for master in masters:
+            self.start_worker(f"w{master[1:]}")
+            self.start_master(master)
+
+    def start_master(self, name: str) -> MasterNode:
+        config = MasterConfig(SyncConfig(name, self.names), FeedConfig((f"w{name[1:]}",)))
+        # A journal that was closed is read from its disk again, as by a new process.
+        self.journals[name] = MemoryJournal.from_image(self.journals[name].image())
+        wire = KombuTransport(self.url, "nodes", name, 1, "master")
+        node = MasterNode(config, "nodes", self.journals[name], wire, SystemClock())
+        self.masters[name] = node
+        node.start()
+        return node
+
+    def start_worker(self, name: str) -> WorkerNode:
+        wire = KombuTransport(self.url, "nodes", name, 1, "worker")
+        config = WorkerConfig(name, f"m{name[1:]}")
+        node = WorkerNode(config, "nodes", f"copy-of-{name}", MemoryStore(), wire, SystemClock(), self.names)
+        self.workers[name] = node
+        node.start()
+        return node
+
+    def put(self, master: str, key: bytes, value: bytes = b"v", **terms: Any) -> Future[Reply]:
+        return self.masters[master].submit([("put", "t", key, value)], **terms)
+
+    def stop(self) -> None:
+        for node in [*self.masters.values(), *self.workers.values()]:
+            node.stop(5)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    running = Site(f"nodes-{next(_numbers)}")
+    yield running
+    running.stop()
+
+
+def test_a_write_is_applied_and_read_through_any_master(site: Site) -> None:
+    reply = site.put("m1", b"k", b"hello").result(WAIT_S)
+    assert (reply.status, reply.lsn) == ("applied", 1)
+    for master in site.masters.values():
+        outcome = master.read("get", "t", {"key": b"k"}, min_lsn=1, timeout_ms=5000).result(WAIT_S)
+        assert outcome.body == b"hello"
+        assert outcome.lsn >= 1
+
+
+def test_errors_of_a_read_come_back_as_what_they_are(site: Site) -> None:
+    site.put("m1", b"k").result(WAIT_S)
+    with pytest.raises(errors.NotFound):
+        site.masters["m1"].read("get", "t", {"key": b"missing"}).result(WAIT_S)
+    with pytest.raises(errors.TimedOut):
+        site.masters["m1"].read("get", "t", {"key": b"k"}, min_lsn=99, timeout_ms=50).result(WAIT_S)
+
+
+def test_bad_writes_are_refused_at_once_and_nothing_is_taken_in(site: Site) -> None:
+    master = site.masters["m1"]
+    for operations, terms in (
+        ([], {}),
+        ([("put", "t", b"", b"v")], {}),
+        (b"\xc1", {}),
+        ([("update", "main", "INSERT DATA {")], {}),
+        ([("add", "main", "no quads")], {}),
+        ([("put", "t", b"k", b"v")], {"txid": "with space"}),
+        ([("put", "t", b"k", b"v")], {"level": "perhaps"}),
+        ([("put", "t", b"k", b"v")], {"timeout_ms": 0}),
+    ):
+        with pytest.raises(errors.InvalidRequest):
+            master.submit(operations, **terms)  # type: ignore[arg-type]
+    assert master.runner.core.sync.backlog() == 0
+
+
+def test_ids_are_never_given_twice(site: Site) -> None:
+    ids = {site.masters[m].new_txid() for m in site.names for _ in range(100)}
+    assert len(ids) == 200
+
+
+def test_status_shows_every_node_and_a_silent_master_as_unreachable(site: Site) -> None:
+    site.put("m1", b"k").result(WAIT_S)
+    until(lambda: {row["applied_lsn"] for row in site.masters["m1"].status()["nodes"]} == {1})
+    status = site.masters["m1"].status()
+    assert [row["id"] for row in status["nodes"]] == ["m1", "w1", "m2", "w2"]
+    assert {row["state"] for row in status["nodes"]} == {states.OK}
+    assert len({row["fingerprint"] for row in status["nodes"]}) == 1
+    assert site.workers["w1"].status()["state"] == states.OK
+    site.masters.pop("m2").stop(5)
+    rows = {row["id"]: row for row in site.masters["m1"].status(timeout_ms=200)["nodes"]}
+    assert rows["m2"]["state"] == states.UNREACHABLE
+    assert rows["m2"]["action"]
+
+
+def test_log_lines_say_what_happened(site: Site) -> None:
+    site.put("m1", b"k", txid="first").result(WAIT_S)
+    until(lambda: site.masters["m1"].log(1, 9)[0]["outcome"] == "applied")
+    line = site.masters["m1"].log(1, 9)[0]
+    assert (line["lsn"], line["txid"], line["origin"], line["kind"], line["operations"]) == (1, "first", "m1", "put", 1)
+    assert len(line["effect_digest"]) == 32
+    assert site.masters["m1"].log(5, 4) == []
+
+
+def test_outcomes_are_known_by_id(site: Site) -> None:
+    site.put("m1", b"k", txid="known").result(WAIT_S)
+    known = site.masters["m1"].outcome("known")
+    assert known is not None
+    assert (known["state"], known["lsn"], known["outcome"]) == ("applied", 1, "applied")
+    assert site.masters["m1"].outcome("unknown") is None
+
+
+def test_waiting_for_copies(site: Site) -> None:
+    site.put("m1", b"k").result(WAIT_S)
+    assert site.masters["m1"].wait_for(1, "all", 5000).result(WAIT_S)["workers"] == ["w1"]
+    assert site.workers["w1"].wait_for(1, 1, 5000).result(WAIT_S)["lsn"] >= 1
+    with pytest.raises(errors.TimedOut):
+        site.masters["m1"].wait_for(99, 1, 50).result(WAIT_S)
+    with pytest.raises(errors.InvalidRequest):
+        site.masters["m1"].wait_for(1, 7, 50)
+
+
+def test_probes_say_what_is_wrong(site: Site) -> None:
+    site.put("m1", b"k").result(WAIT_S)
+    assert site.masters["m1"].writable() == (True, "")
+    until(lambda: site.masters["m1"].ready(max_lag_entries=0, max_lag_s=1)[0])
+    assert site.workers["w1"].ready(max_lag_entries=0)[0]
+    site.workers.pop("w1").stop(5)
+    site.masters["m1"].runner.core.feed.workers["w1"].heard_ms = -(10**12)
+    is_ready, lines = site.masters["m1"].ready()
+    assert not is_ready
+    assert "[-]worker bad" in lines
+    with pytest.raises(errors.NotReady):
+        site.masters["m1"].read("get", "t", {"key": b"k"}).result(WAIT_S)
+
+
+def test_workers_take_no_writes_and_say_who_does(site: Site) -> None:
+    worker = site.workers["w1"]
+    assert worker.writable()[0] is False
+    with pytest.raises(errors.ReadOnly, match="send writes to master m1"):
+        worker.submit([("put", "t", b"k", b"v")])
+    with pytest.raises(errors.ReadOnly):
+        worker.new_txid()
+    with pytest.raises(errors.NotReady):
+        worker.log(1, 2)
+    with pytest.raises(errors.NotReady):
+        worker.outcome("x")
+
+
+def test_metrics_are_numbers(site: Site) -> None:
+    site.put("m1", b"k").result(WAIT_S)
+    for node in (site.masters["m1"], site.workers["w1"]):
+        assert all(isinstance(value, (int, float)) for value in node.metrics().values())
+    assert site.masters["m1"].metrics()["synchronised_lsn"] == 1
+    assert site.workers["w1"].metrics()["applied_lsn"] == 1
+
+
+def test_a_full_disk_refuses_writes_with_the_reason_and_goes_on_when_there_is_space(site: Site) -> None:
+    site.put("m1", b"before").result(WAIT_S)
+    site.journals["m1"].is_full = True
+    reply = site.put("m1", b"during", txid="during").result(WAIT_S)
+    assert (reply.status, reply.txid) == ("unknown", "during")
+    until(lambda: site.masters["m1"].view.state()[0] == states.DISK_FULL)
+    reply = site.put("m1", b"refused", txid="refused").result(WAIT_S)
+    assert (reply.status, reply.error) == ("refused", "ReadOnly")
+    assert not site.masters["m1"].writable()[0]
+    site.journals["m1"].is_full = False
+    until(lambda: site.masters["m1"].writable()[0])
+    again = site.put("m1", b"during", txid="during").result(WAIT_S)
+    assert again.status == "applied"
+    assert site.masters["m1"].outcome("refused") is None
+
+
+def test_a_stopping_master_answers_whoever_waits(site: Site) -> None:
+    site.masters.pop("m2").stop(5)
+    waiting = site.put("m1", b"k", txid="waits")
+    until(lambda: site.masters["m1"].runner.core.sync.backlog() == 1)
+    site.masters.pop("m1").stop(5)
+    reply = waiting.result(WAIT_S)
+    assert (reply.status, reply.txid) == ("unknown", "waits")
+
+
+def test_a_master_comes_back_and_finishes_what_it_accepted(site: Site) -> None:
+    site.put("m1", b"a").result(WAIT_S)
+    site.masters.pop("m2").stop(5)
+    assert site.put("m1", b"b", txid="b", level="accepted").result(WAIT_S).status == "accepted"
+    site.masters.pop("m1").stop(5)
+    site.start_master("m1")
+    site.start_master("m2")
+    assert site.put("m2", b"b", txid="b").result(WAIT_S).lsn == 2
