@@ -30,7 +30,7 @@ from brokerha.client.levels import parse_ack
 from brokerha.client.outcomes import Written, written
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
 from brokerha.model.errors import InvalidRequest, NotFound, OutcomeUnknown, TimedOut
-from brokerha.model.ids import Lsn, TxId
+from brokerha.model.ids import Lsn, TxId, is_tx_id
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
@@ -80,7 +80,7 @@ class Client:
         self, operations: Sequence[Operation], *, ack: str | None = None, timeout: float | None = None, key: TxId = ""
     ) -> Written:
         """One transaction of any operations (model/operations.py): all of it or nothing."""
-        txid, body = key or self.new_txid(), pack_operations(list(operations))
+        txid, body = self.txid(key), pack_operations(list(operations))
         level, copies = parse_ack(ack or self.ack)
         seconds = self.seconds(timeout)
         future = self.wire.submit([(txid, body)], level, copies, _milliseconds(seconds))[0]
@@ -270,6 +270,12 @@ class Client:
     def new_txid(self) -> TxId:
         """A transaction id that nobody else makes."""
         return f"{self._prefix}-{next(self._numbers)}"
+
+    def txid(self, key: TxId) -> TxId:
+        """The id of a write: the caller's key if there is one. Raises InvalidRequest when it cannot be one."""
+        if key and not is_tx_id(key):
+            raise InvalidRequest("an idempotency key has 1 to 128 visible ASCII characters and no space")
+        return key or self.new_txid()
 
     def seconds(self, timeout: float | None) -> float:
         """The time of a call. Raises InvalidRequest when it is not above 0."""

@@ -57,7 +57,7 @@ class Pipeline:
 
     def write(self, operations: Sequence[Operation], *, key: TxId = "") -> Future[Written]:
         """One transaction. Waits for room in the window; raises InvalidRequest at once, NotReady when no room came."""
-        txid, body = key or self._client.new_txid(), pack_operations(list(operations))
+        txid, body = self._client.txid(key), pack_operations(list(operations))
         if not self._room.acquire(timeout=self.limit_s):
             raise NotReady(f"{self.window} writes are under way and none was answered in {self.limit_s:g} seconds")
         future: Future[Written] = Future()

@@ -1,0 +1,251 @@
+"""The client over HTTP, against a real server: each call does what it says, each refusal is the error that it stands for."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from brokerha.client import Client, Session
+from brokerha.client import client as client_module
+from brokerha.client.results import XSD, BlankNode, Iri, Literal, Solutions, Triples
+from brokerha.model import errors
+from brokerha.model.requests import Reply
+from brokerha.ports.front import ReadOutcome
+from tests.unit.client.fake_wire import FakeWire
+from tests.unit.client.serving import Served
+
+INSERT = "INSERT DATA { <urn:a> <urn:b> 1 ; <urn:c> 'é'@fr, _:x . GRAPH <urn:g> { <urn:a> <urn:b> 2 } }"
+
+
+def test_an_update_is_written_and_a_query_reads_it(db: Session) -> None:
+    done = db.update("main", INSERT)
+
+    assert (done.lsn, done.level) == (1, "applied")
+    rows = db.select("main", "SELECT ?o { <urn:a> ?p ?o FILTER(!isBlank(?o)) } ORDER BY STR(?o)")
+    assert [row["o"] for row in rows] == [Literal("1", XSD + "integer"), Literal("é", "", "fr")]
+    assert (rows.variables, rows.lsn) == (("o",), 1)
+    assert rows.raw.content_type == "application/sparql-results+json"
+
+
+def test_each_form_of_query_has_its_own_kind_of_result(db: Session) -> None:
+    db.update("main", "INSERT DATA { <urn:a> <urn:b> <urn:c> }")
+
+    assert isinstance(db.query("main", "SELECT * { ?s ?p ?o }"), Solutions)
+    assert db.query("main", "ASK { <urn:a> ?p ?o }") is True
+    assert db.is_true("main", "ASK { <urn:z> ?p ?o }") is False
+    lines = db.construct("main", "CONSTRUCT WHERE { ?s ?p ?o }")
+    assert (list(lines), isinstance(lines, Triples)) == (["<urn:a> <urn:b> <urn:c> ."], True)
+    with pytest.raises(errors.InvalidRequest, match="no SELECT query"):
+        db.select("main", "ASK {}")
+
+
+def test_another_format_is_given_as_it_came(db: Session) -> None:
+    answer = db.query("main", "SELECT ?x { VALUES ?x { 1 } }", accept="text/csv")
+
+    assert isinstance(answer, ReadOutcome)
+    assert (answer.content_type, answer.body.split()) == ("text/csv", [b"x", b"1"])
+
+
+def test_the_dataset_of_a_query_can_be_chosen(db: Session) -> None:
+    db.update("main", INSERT)
+
+    rows = db.query("main", "SELECT ?o { <urn:a> <urn:b> ?o }", default_graphs=["urn:g"])
+
+    assert isinstance(rows, Solutions)
+    assert rows[0]["o"] == Literal("2", XSD + "integer")
+
+
+def test_keys_and_values_are_bytes_and_text_is_utf_8(db: Session) -> None:
+    db.put("t", "ä", "ö")
+    db.put("t", b"\x00\xff/..", b"\x00")
+
+    assert db.get("t", "ä".encode()) == "ö".encode()
+    assert db.get("t", b"\x00\xff/..") == b"\x00"
+    assert db.get("t", "absent") is None
+    db.delete("t", "ä")
+    assert db.get("t", "ä") is None
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "a b", "%41", "?", "#", "ä", ";", "+"])
+def test_every_name_is_a_name_of_a_table_and_of_a_key(db: Session, served: Served, name) -> None:
+    db.put(name, name, "v")
+
+    assert list(served.front.keys) == [(name, name.encode())]
+    assert db.get(name, name) == b"v"
+    assert db.range(name) == [(name.encode(), b"v")]
+
+
+def test_a_range_has_bounds(db: Session) -> None:
+    for key in (b"a1", b"a2", b"b1", b"\xff"):
+        db.put("t", key, key)
+
+    assert [key for key, _ in db.range("t")] == [b"a1", b"a2", b"b1", b"\xff"]
+    assert [key for key, _ in db.range("t", prefix="a")] == [b"a1", b"a2"]
+    assert [key for key, _ in db.range("t", start="a2", end=b"\xff")] == [b"a2", b"b1"]
+    assert [key for key, _ in db.range("t", limit=1, reverse=True)] == [b"\xff"]
+
+
+def test_several_operations_are_one_transaction(db: Session, served: Served) -> None:
+    db.write([("put", "t", b"k", b"v"), ("update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }")])
+
+    assert len(served.front.results) == 1
+    assert (db.get("t", "k"), db.size("main")) == (b"v", 1)
+
+
+def test_repositories_are_created_listed_and_removed(db: Session) -> None:
+    db.create_repository("new")
+
+    assert db.repositories() == ["main", "new"]
+    db.remove_repository("new")
+    with pytest.raises(errors.Rejected, match="does not exist"):
+        db.remove_repository("new")
+
+
+def test_questions_about_the_cluster_are_answered(db: Session) -> None:
+    done = db.put("t", "k", "v", key="order-4711")
+
+    assert db.outcome("order-4711") == {
+        "txid": "order-4711",
+        "state": "applied",
+        "lsn": 1,
+        "outcome": "applied",
+        "reason": "",
+    }
+    assert db.outcome("never seen"[:5]) is None
+    assert db.status()["cluster"] == "orders"
+    assert [entry["txid"] for entry in db.log(1, 9)] == ["order-4711"]
+    assert db.wait(done.lsn, "all")["lsn"] == 1
+    with pytest.raises(errors.TimedOut):
+        db.wait(99, timeout=0.2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda db: db.update("main", "INSERT"), errors.InvalidRequest, "MALFORMED QUERY"),
+        (lambda db: db.query("main", "SELECT"), errors.InvalidRequest, "MALFORMED QUERY"),
+        (lambda db: db.query("nowhere", "ASK {}"), errors.UnknownRepository, "nowhere"),
+        (lambda db: db.update("nowhere", "CLEAR ALL"), errors.Rejected, "nowhere"),
+        (lambda db: db.query("main", "ASK {}", accept="image/png"), errors.NotAcceptable, "can be had as"),
+        (lambda db: db.put("t", b"k" * 401, b""), errors.InvalidRequest, "400 bytes"),
+        (lambda db: db.put("t", b"k", b"v" * 9_000_000), errors.TooLarge, "split it"),
+        (lambda db: db.put("t", "k", "v", ack="maybe"), errors.InvalidRequest, "applied=N"),
+        (lambda db: db.put("t", "k", "v", timeout=0), errors.InvalidRequest, "timeout"),
+        (lambda db: db.put("t", "k", "v", key="no key"), errors.InvalidRequest, "ASCII"),
+        (lambda db: db.query("main", "ASK {}", min_lsn=99, timeout=0.2), errors.TimedOut, "LSN 99"),
+    ],
+)
+def test_what_is_refused_is_the_error_that_it_stands_for(db: Session, call, error, words) -> None:
+    with pytest.raises(error, match=words) as raised:
+        call(db)
+
+    assert type(raised.value) is error
+
+
+def test_a_rejection_names_its_transaction(db: Session) -> None:
+    with pytest.raises(errors.Rejected) as raised:
+        db.update("nowhere", "CLEAR ALL", key="mine")
+
+    assert (raised.value.txid, raised.value.lsn) == ("mine", 1)
+
+
+def test_the_same_key_is_written_once_and_another_write_under_it_is_refused(db: Session, served: Served) -> None:
+    first = db.put("t", "k", "v", key="mine")
+
+    assert db.put("t", "k", "v", key="mine") == first
+    with pytest.raises(errors.KeyReused):
+        db.put("t", "k", "w", key="mine")
+    assert len(served.front.results) == 1
+
+
+def test_level_copies_and_time_travel_with_each_write(db: Session, served: Served) -> None:
+    assert db.put("t", "k", "v", ack="applied=2", timeout=3).level == "applied"
+    assert db.put("t", "k", "w", ack="accepted").lsn == 0
+
+    (_, level, copies, timeout_ms), accepted = served.front.submitted
+    assert (level, copies, accepted[1]) == ("applied", 2, "accepted")
+    assert 2000 < timeout_ms <= 3000
+
+
+# ---- sessions
+
+
+def test_a_session_reads_at_least_what_it_wrote() -> None:
+    wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 7))
+    wire.read_answer = ReadOutcome("application/octet-stream", 7, b"v")
+    session = Session(wire)
+
+    session.get("t", "k")
+    session.put("t", "k", "v")
+    session.get("t", "k")
+    session.get("t", "k", min_lsn=3)
+
+    assert [read[3] for read in wire.reads] == [0, 7, 3]
+
+
+def test_two_sessions_on_one_wire_know_nothing_of_each_other() -> None:
+    wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 7))
+    session = Session(wire)
+    session.put("t", "k", "v")
+
+    assert (session.least_lsn(), session.session().least_lsn(), Client(wire).least_lsn()) == (7, 0, 0)
+
+
+def test_an_earlier_lsn_does_not_take_a_session_back() -> None:
+    session = Session(FakeWire())
+
+    session.note(9)
+    session.note(0)
+
+    assert session.least_lsn() == 9
+
+
+def test_a_wire_that_never_answers_ends_as_unknown_or_timed_out(monkeypatch) -> None:
+    monkeypatch.setattr(client_module, "GRACE_S", 0.01)
+    client = Client(FakeWire(), timeout=0.01)
+
+    with pytest.raises(errors.OutcomeUnknown) as raised:
+        client.put("t", "k", "v", key="mine")
+    assert raised.value.txid == "mine"
+    with pytest.raises(errors.TimedOut):
+        client.get("t", "k")
+
+
+def test_transaction_ids_of_two_clients_never_meet() -> None:
+    one, other = Client(FakeWire()), Client(FakeWire())
+
+    ids = [client.new_txid() for client in (one, other) for _ in range(3)]
+
+    assert len(set(ids)) == 6
+
+
+# ---- terms
+
+
+@pytest.mark.parametrize(
+    ("term", "value"),
+    [
+        (Literal("07", XSD + "integer"), 7),
+        (Literal("7", XSD + "unsignedByte"), 7),
+        (Literal("1.50", XSD + "decimal"), Decimal("1.50")),
+        (Literal("1e3", XSD + "double"), 1000.0),
+        (Literal("true", XSD + "boolean"), True),
+        (Literal("0", XSD + "boolean"), False),
+        (Literal("text"), "text"),
+        (Literal("2020-01-01", XSD + "date"), "2020-01-01"),
+    ],
+)
+def test_literals_become_python_values_on_demand(term, value) -> None:
+    native = term.native()
+
+    assert native == value
+    assert type(native) is type(value)
+
+
+def test_terms_are_text_that_knows_its_kind(db: Session) -> None:
+    db.update("main", "INSERT DATA { <urn:a> <urn:b> _:x }")
+
+    row = db.select("main", "SELECT * { ?s ?p ?o }")[0]
+
+    assert (row["s"], type(row["s"]), type(row["o"])) == ("urn:a", Iri, BlankNode)

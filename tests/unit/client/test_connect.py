@@ -1,0 +1,113 @@
+"""`brokerha.connect` and the names of the package: the right wire for each address, and nothing heavy before it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import brokerha
+from brokerha.client import Client, Session
+from brokerha.client.http_wire import HttpWire
+from brokerha.model import errors
+
+CLUSTER = """
+[cluster]
+name = "orders"
+broker = "{broker}"
+[[master]]
+id = "m1"
+http = "127.0.0.1:7201"
+[[worker]]
+id = "w1"
+master = "m1"
+http = "0.0.0.0:7301"
+"""
+HEAVY = {
+    "httpx2",
+    "pika",
+    "kombu",
+    "amqp",
+    "pyoxigraph",
+    "starlette",
+    "uvicorn",
+    "lmdb",
+    "msgpack",
+    "asyncio",
+    "rich",
+    "typer",
+}
+
+
+def test_importing_brokerha_loads_nothing_heavy() -> None:
+    code = "import sys, brokerha; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert not HEAVY & set(loaded)
+    assert "brokerha.client" not in loaded
+
+
+def test_the_public_names_are_there() -> None:
+    assert brokerha.errors is errors
+    assert (brokerha.Client, brokerha.Session) == (Client, Session)
+    assert brokerha.__version__.count(".") == 2
+    with pytest.raises(AttributeError, match="no_such_name"):
+        brokerha.no_such_name  # noqa: B018
+
+
+def test_http_addresses_lead_to_the_http_wire() -> None:
+    with brokerha.connect("http://127.0.0.1:1,http://127.0.0.1:2", timeout=3, ack="synchronised") as db:
+        assert isinstance(db, Session)
+        assert isinstance(db.wire, HttpWire)
+        assert (db.timeout, db.ack) == (3, "synchronised")
+
+
+def test_an_embedded_cluster_of_a_file_is_reached_over_http(tmp_path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(CLUSTER.format(broker="embedded://"))
+
+    with brokerha.connect(str(file)) as db:
+        assert isinstance(db.wire, HttpWire)
+        assert db.wire._nodes.urls == ("http://127.0.0.1:7201", "http://127.0.0.1:7301")
+
+
+def test_a_file_with_a_broker_leads_to_that_broker(tmp_path, monkeypatch) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(CLUSTER.format(broker="amqp://guest:guest@127.0.0.1:1/orders"))
+    addresses = []
+
+    class Recorder:
+        def __init__(self, address: str) -> None:
+            addresses.append(address)
+
+    from brokerha.transports import pika_wire
+
+    monkeypatch.setattr(pika_wire, "AmqpWire", Recorder)
+
+    brokerha.connect(str(file))
+    brokerha.connect("amqp://guest:guest@127.0.0.1:2/orders")
+
+    assert addresses == ["amqp://guest:guest@127.0.0.1:1/orders", "amqp://guest:guest@127.0.0.1:2/orders"]
+
+
+def test_an_embedded_cluster_without_http_says_what_to_write(tmp_path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("\n".join(line for line in CLUSTER.format(broker="embedded://").splitlines() if "http" not in line))
+
+    with pytest.raises(errors.ConfigurationError, match="give a master a line"):
+        brokerha.connect(str(file))
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "ampq://guest:secret@host/orders", "cluster.yaml"])
+def test_other_addresses_are_refused_without_repeating_a_password(address) -> None:
+    with pytest.raises(errors.ConfigurationError, match="write http://host:port") as raised:
+        brokerha.connect(address)
+
+    assert "secret" not in str(raised.value)
+
+
+def test_a_level_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(errors.InvalidRequest, match="applied=N"):
+        brokerha.connect("http://127.0.0.1:1", ack="committed")

@@ -1,0 +1,286 @@
+"""Faults between a client and its nodes: keys are kept, other nodes stand in, deadlines end in the right error."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+import brokerha
+from brokerha.client import http_lane
+from brokerha.client.http_nodes import HttpNodes, error_of_answer
+from brokerha.client.http_wire import HttpWire
+from brokerha.model import errors
+from brokerha.model.operations import pack_operations
+from tests.unit.client.serving import CUT, CUT_BEFORE, GATEWAY, HANG, Served, serving, wait_until
+from tests.unit.http.fake_front import FakeFront
+
+PUT = pack_operations([("put", "t", b"k", b"v")])
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address that refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("fault", [CUT, CUT_BEFORE, GATEWAY])
+def test_a_write_without_an_answer_is_sent_again_with_its_key_and_applied_once(served: Served, fault) -> None:
+    served.network.faults = [fault, fault]
+
+    with brokerha.connect(served.url, timeout=10) as db:
+        done = db.put("t", "k", "v", key="mine")
+
+    assert (done.txid, done.lsn) == ("mine", 1)
+    assert served.network.batches == 3
+    assert {entry[0] for entry in served.front.submitted} == {"mine"}
+    assert [entry[0] for entry in served.front.results] == ["mine"]
+
+
+def test_a_batch_whose_answer_is_cut_is_sent_again_in_its_order(served: Served) -> None:
+    served.network.faults = [CUT]
+    wire = HttpWire(served.url)
+
+    futures = wire.submit([(f"t{number}", PUT) for number in range(50)], "applied", 1, 10_000)
+
+    assert [future.result(10).lsn for future in futures] == list(range(1, 51))
+    wire.close()
+
+
+def test_a_read_is_asked_again_after_a_fault(served: Served) -> None:
+    served.front.keys["t", b"k"] = b"v"
+    served.network.faults = [CUT, GATEWAY]
+
+    with brokerha.connect(served.url, timeout=10) as db:
+        assert db.get("t", "k") == b"v"
+
+
+def test_another_node_stands_in_for_one_that_is_gone(served: Served, nobody: str) -> None:
+    with brokerha.connect(f"{nobody}, {served.url}/", timeout=10) as db:
+        assert db.put("t", "k", "v").lsn == 1
+        assert db.get("t", "k") == b"v"
+        assert db.status()["state"] == "ok"
+
+
+def test_a_node_that_stops_between_two_writes_is_replaced_by_the_next() -> None:
+    with serving(FakeFront(threaded=True), FakeFront(node_id="m2", threaded=True)) as [first, second]:
+        with brokerha.connect(f"{first.url},{second.url}", timeout=10) as db:
+            db.put("t", "k", "v")
+            first.stop()
+            db.put("t", "k", "w")
+            assert db.get("t", "k") == b"w"
+        assert len(first.front.results) == len(second.front.results) == 1
+
+
+def test_a_worker_in_the_list_passes_writes_on_to_a_master_and_reads_itself() -> None:
+    with serving(FakeFront("worker", "w1", threaded=True), FakeFront(threaded=True)) as [worker, master]:
+        with brokerha.connect(f"{worker.url},{master.url}", timeout=10) as db:
+            assert db.put("t", "k", "v").lsn == 1
+        assert len(master.front.results) == 1
+
+
+def test_workers_alone_refuse_a_write_at_once_and_name_the_master() -> None:
+    with serving(FakeFront("worker", "w1"), FakeFront("worker", "w2")) as [one, other]:
+        db = brokerha.connect(f"{one.url},{other.url}", timeout=60)
+        with pytest.raises(errors.ReadOnly, match="send writes to master m1"):
+            db.put("t", "k", "v")
+        db.close()
+
+
+def test_a_node_that_is_full_is_asked_again_until_it_has_room(served: Served) -> None:
+    served.front.refusal = errors.NotReady("1000 transactions wait already: try again")
+    wire = HttpWire(served.url)
+    [future] = wire.submit([("mine", PUT)], "applied", 1, 10_000)
+    wait_until(lambda: len(served.front.submitted) > 1)
+
+    served.front.refusal = None
+
+    assert future.result(10).status == "applied"
+    wire.close()
+
+
+def test_a_node_that_stays_full_is_the_answer_when_the_time_is_over(served: Served) -> None:
+    served.front.refusal = errors.NotReady("1000 transactions wait already: try again")
+
+    with brokerha.connect(served.url) as db, pytest.raises(errors.NotReady, match="1000 transactions"):
+        db.put("t", "k", "v", timeout=0.4)
+
+
+# ---- deadlines
+
+
+def test_a_deadline_that_passes_at_the_node_is_an_unknown_outcome_with_its_id(served: Served) -> None:
+    served.front.is_silent = True
+
+    with (
+        brokerha.connect(served.url) as db,
+        pytest.raises(errors.OutcomeUnknown, match="unknown of transaction mine") as raised,
+    ):
+        db.put("t", "k", "v", key="mine", timeout=0.05)
+
+    assert raised.value.txid == "mine"
+
+
+def test_an_outcome_that_a_node_does_not_know_in_time_is_asked_for_again_while_there_is_time(served: Served) -> None:
+    served.front.is_silent = True
+    wire = HttpWire(served.url)
+    [future] = wire.submit([("mine", PUT)], "applied", 1, 10_000)
+    wait_until(lambda: len(served.front.submitted) > 1)
+
+    served.front.is_silent = False
+
+    assert future.result(10).lsn == 1
+    wire.close()
+
+
+def test_nobody_there_is_unreachable_and_never_unknown(nobody: str) -> None:
+    with brokerha.connect(nobody, timeout=0.3) as db:
+        with pytest.raises(errors.Unreachable, match="refused"):
+            db.put("t", "k", "v")
+        with pytest.raises(errors.Unreachable, match="refused"):
+            db.get("t", "k")
+        with pytest.raises(errors.Unreachable, match="refused"):
+            db.status()
+
+
+def test_a_write_that_may_have_arrived_is_never_unreachable(served: Served) -> None:
+    served.network.faults = [CUT]
+    served.front.refusal = errors.NotReady("busy: try again")
+    wire = HttpWire(served.url)
+    [future] = wire.submit([("mine", PUT)], "applied", 1, 1500)
+    wait_until(lambda: not served.network.faults)
+
+    served.stop()
+
+    with pytest.raises(errors.OutcomeUnknown, match="mine"):
+        future.result(10)
+    wire.close()
+
+
+def test_a_node_that_hangs_does_not_use_up_the_time_of_the_others(served: Served) -> None:
+    with serving(FakeFront(threaded=True)) as [hanging]:
+        hanging.network.faults = [HANG] * 3
+        served.front.keys["t", b"k"] = b"v"
+        with brokerha.connect(f"{hanging.url},{served.url}", timeout=3) as db:
+            assert db.get("t", "k") == b"v"
+
+
+def test_a_silent_node_is_taken_for_dead_by_its_silence(served: Served, monkeypatch) -> None:
+    monkeypatch.setattr(http_lane, "SILENCE_S", 0.2)
+    served.network.faults = [HANG]
+
+    with brokerha.connect(served.url, timeout=10) as db:
+        assert db.put("t", "k", "v").lsn == 1
+
+
+# ---- batches and order
+
+
+def test_what_waits_travels_together_and_in_order(served: Served) -> None:
+    wire = HttpWire(served.url)
+    futures = []
+
+    for number in range(2000):
+        futures += wire.submit([(f"t{number}", PUT)], "applied", 1, 10_000)
+
+    assert [future.result(10).lsn for future in futures] == list(range(1, 2001))
+    assert served.network.batches < 1000
+    wire.close()
+
+
+def test_nobody_waits_behind_a_slow_reply(served: Served, monkeypatch) -> None:
+    monkeypatch.setattr("brokerha.client.http_wire.PARTING_S", 0.05)
+    served.front.is_dead = True
+    wire = HttpWire(served.url)
+    [slow] = wire.submit([("slow", PUT)], "applied", 1, 30_000)
+    wait_until(lambda: served.front.submitted)
+    served.front.is_dead = False
+
+    [quick] = wire.submit([("quick", PUT)], "applied", 1, 30_000)
+
+    assert quick.result(5).status == "applied"
+    assert not slow.done()
+    threading.Thread(target=served.stop).start()
+    wire.close()
+    assert isinstance(slow.exception(5), errors.OutcomeUnknown)
+
+
+def test_writes_with_other_terms_do_not_share_a_batch(served: Served) -> None:
+    wire = HttpWire(served.url)
+    for number, level in enumerate(["accepted", "applied", "accepted"]):
+        wire.submit([(f"t{number}", PUT)], level, 1, 10_000)
+
+    wait_until(lambda: len(served.front.submitted) == 3)
+
+    assert [entry[1] for entry in served.front.submitted] == ["accepted", "applied", "accepted"]
+    wire.close()
+
+
+def test_too_much_in_flight_is_refused_and_not_kept(nobody: str, monkeypatch) -> None:
+    monkeypatch.setattr(http_lane, "OPEN_LIMIT", 10)
+    wire = HttpWire(nobody)
+    wire.submit([(f"t{number}", PUT) for number in range(10)], "applied", 1, 200)
+
+    with pytest.raises(errors.NotReady, match="10 writes"):
+        wire.submit([("one more", PUT)], "applied", 1, 200)
+    wire.close()
+
+
+def test_closing_ends_everything_and_nothing_begins_after_it(nobody: str, monkeypatch) -> None:
+    monkeypatch.setattr("brokerha.client.http_wire.PARTING_S", 0.05)
+    wire = HttpWire(nobody)
+    [future] = wire.submit([("t1", PUT)], "applied", 1, 60_000)
+    started = time.monotonic()
+
+    wire.close()
+    wire.close()
+
+    assert isinstance(future.exception(5), errors.Unreachable)
+    assert time.monotonic() - started < 30
+    with pytest.raises(errors.Unreachable, match="closed"):
+        wire.submit([("t2", PUT)], "applied", 1, 1000)
+    with pytest.raises(errors.Unreachable, match="closed"):
+        wire.read("get", "t", {"key": b"k"}, 0, 1000).result()
+
+
+# ---- nodes
+
+
+def test_nodes_are_asked_in_turn_and_pauses_grow_only_from_round_to_round() -> None:
+    nodes = HttpNodes(["http://a", "http://b"], draw=lambda: 1.0)
+
+    pauses = [(nodes.current, nodes.on_failed(nodes.current)) for _ in range(6)]
+
+    assert [url for url, _ in pauses] == ["http://a", "http://b"] * 3
+    assert [round(pause, 3) for _, pause in pauses] == [0, 0.1, 0, 0.2, 0, 0.4]
+    nodes.on_served(nodes.current)
+    assert nodes.on_failed(nodes.current) == 0
+
+
+def test_a_failure_that_others_have_seen_already_moves_nobody_on() -> None:
+    nodes = HttpNodes(["http://a", "http://b"])
+
+    nodes.on_failed("http://a")
+    nodes.on_failed("http://a")
+
+    assert nodes.current == "http://b"
+
+
+@pytest.mark.parametrize("urls", [[], [""], ["localhost:7201"], ["http://a", "ftp://b"]])
+def test_addresses_that_are_none_are_refused(urls) -> None:
+    with pytest.raises(errors.ConfigurationError, match="write http://host:port"):
+        HttpNodes(urls)
+
+
+def test_an_answer_of_something_else_is_told_from_one_of_brokerha() -> None:
+    assert isinstance(error_of_answer("http://x", 404, {}, b"<html>"), errors.Unreachable)
+    assert isinstance(error_of_answer("http://x", 503, {}, b""), errors.NotReady)
+    fault = error_of_answer("http://x", 500, {}, b"a fault")
+    assert type(fault) is errors.BrokerhaError
+    assert error_of_answer("http://x", 204, {}, b"") is None
+    newer = error_of_answer("http://x", 499, {"brokerha-error": "ErrorOfTheFuture"}, b"text")
+    assert isinstance(newer, errors.NotReady)
