@@ -80,10 +80,10 @@ class MasterNode:
         self.journal.close()
 
     def _turn(self) -> None:
-        wait = 0 if self._inbox or self.loop.has_calls else self.runner.wait_ms()
+        wait = 0 if self._inbox or self.loop.has_calls else self._wait_ms()
         submits = [self._inbox.popleft() for _ in range(len(self._inbox))]
         submits += self.amqp.retry(self.clock.now())
-        self.runner.turn(submits, min(wait, IDLE_MS))
+        self.runner.turn(submits, wait)
         self.amqp.after_turn()
         self.loop.serve_calls()
         now = self.clock.now()
@@ -91,6 +91,16 @@ class MasterNode:
             self._reads.expire(now.mono_ms)
         if self._waits:
             self._serve_waits(now)
+
+    def _wait_ms(self) -> int:
+        """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
+        due = [wait[2] for wait in self._waits]
+        read_due = self._reads.due_ms()
+        if read_due is not None:
+            due.append(read_due)
+        if not due:
+            return min(self.runner.wait_ms(), IDLE_MS)
+        return max(0, min(self.runner.wait_ms(), IDLE_MS, min(due) - self.clock.now().mono_ms))
 
     def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
         message = envelope.message

@@ -95,6 +95,10 @@ class Reads:
     def __len__(self) -> int:
         return len(self._asked)
 
+    def due_ms(self) -> int | None:
+        """When the next read's time is over; None when none is under way."""
+        return min((asked.deadline_ms for asked in self._asked.values()), default=None)
+
 
 def error_of(name: str, text: str) -> BrokerhaError:
     """The error that a class name and a text stand for."""
@@ -155,6 +159,12 @@ class ReadPool:
             start()
         for min_lsn, *_, future in late:
             future.set_exception(TimedOut(f"LSN {min_lsn} was not applied in time; this copy is at {lsn}"))
+
+    def wait_ms(self, most_ms: int) -> int:
+        """How long one may sleep before a waiting read's time is over, at most ``most_ms``."""
+        with self._lock:
+            due = min((entry[2] for entry in self._waiting), default=None)
+        return most_ms if due is None else max(0, min(most_ms, int((due - time.monotonic()) * 1000) + 1))
 
     def _answer(
         self, kind: str, name: str, arguments: dict[str, Any], deadline: float, future: Future[ReadOutcome]

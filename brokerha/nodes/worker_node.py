@@ -117,7 +117,7 @@ class WorkerNode:
 
     def _turn(self) -> None:
         wait = 0 if self.loop.has_calls else self.runner.wait_ms()
-        self.runner.turn(min(wait, IDLE_MS))
+        self.runner.turn(self.reads.wait_ms(min(wait, IDLE_MS)))
         self.loop.serve_calls()
         self.runner.core.running_reads = self.reads.under_way
         self.reads.on_applied(self.runner.core.applied)

@@ -79,6 +79,7 @@ class Feed:
         self.ignored = 0
         """Reports of what was never synchronised here (a worker with the state of another cluster), or of a lost copy."""
         self._executor: NodeId | None = None
+        self._to_greet = list(self.workers)
 
     # ---- inputs
 
@@ -142,7 +143,9 @@ class Feed:
     def messages(self, mono_ms: int) -> list[Outgoing]:
         """What every live worker has to be sent now."""
         self._choose_executor(mono_ms)
-        outgoing: list[Outgoing] = []
+        # An empty Apply asks a worker where it stands, so that a master that has just started need not wait for heartbeats.
+        outgoing = [Outgoing(worker, Apply(self.executed + 1, ())) for worker in self._to_greet]
+        self._to_greet = []
         for worker in self.workers.values():
             if self.is_alive(worker.node, mono_ms):
                 outgoing.extend(self._messages_for(worker, mono_ms))

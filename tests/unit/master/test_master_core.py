@@ -83,6 +83,7 @@ def test_synchronised_is_said_with_its_lsn() -> None:
 
 def test_applied_waits_for_the_worker_and_is_said_before_the_results_are_written() -> None:
     bench = Bench()
+    bench.run()
     bench.submit("t1")
     bench.worker_up()
     assert bench.run() == []

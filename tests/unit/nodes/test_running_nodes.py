@@ -76,6 +76,7 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture
 def site() -> Iterator[Site]:
     running = Site(f"nodes-{next(_numbers)}")
+    until(lambda: all(master.ready()[0] for master in running.masters.values()))
     yield running
     running.stop()
 

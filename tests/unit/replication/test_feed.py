@@ -19,6 +19,7 @@ class Bench:
         self.ms = 1000
         self.lsn = 0
         self.feed = Feed(FeedConfig(workers, **settings), self.journal, 0, 0, "", 0)
+        self.greetings = self.feed.messages(self.ms)
         self.synchronise(lsn)
 
     def synchronise(self, count: int) -> None:
@@ -59,6 +60,10 @@ def lsns(messages: list[Message]) -> list[tuple[str, int, int]]:
 
 def test_nobody_is_fed_before_it_was_heard() -> None:
     assert Bench().sent() == {}
+
+
+def test_a_start_asks_every_worker_where_it_stands() -> None:
+    assert [(out.to, out.message) for out in Bench().greetings] == [("w1", Apply(1, ())), ("w2", Apply(1, ()))]
 
 
 def test_the_first_live_worker_executes_and_the_other_waits_for_effects() -> None:

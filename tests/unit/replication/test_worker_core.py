@@ -132,6 +132,13 @@ def test_the_backlog_is_bounded() -> None:
     assert ready.decisions == (ExecuteBatch(2, transactions(2, 3).items),)
 
 
+def test_it_tells_where_it_stands_when_its_master_asks() -> None:
+    bench = Bench(applied=4)
+    bench.take()
+    for first in (1, 5):
+        assert isinstance(told(bench.take(Apply(first, ())))[0], Progress)
+
+
 def test_only_the_own_master_is_obeyed() -> None:
     bench = Bench()
     assert bench.take(transactions(1, 1), sender="m2").decisions == ()
