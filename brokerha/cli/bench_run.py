@@ -174,6 +174,19 @@ def cluster(broker: str, masters: int) -> Iterator[Wire]:
         yield wire
 
 
+def idle_share(seconds: float = 5.0) -> float:
+    """Share of one core that an idle embedded cluster of three masters with two workers each takes."""
+    from brokerha.cli.demo_run import demo_config
+    from brokerha.embedded import EmbeddedCluster
+
+    with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as name:
+        with EmbeddedCluster(demo_config("embedded://idle", Path(name))):
+            time.sleep(2.0)
+            before = time.process_time()
+            time.sleep(seconds)
+            return (time.process_time() - before) / seconds
+
+
 def run(broker: str, windows: tuple[int, ...], seconds: float, masters: int, report: Report) -> dict[str, Any]:
     """Measure everything; returns plain data."""
     from brokerha.cli import bench_core
@@ -202,6 +215,8 @@ def run(broker: str, windows: tuple[int, ...], seconds: float, masters: int, rep
                     f"{what}, window {figure.window}: {figure.writes_per_s:,.0f} writes/s, "
                     f"p50 {figure.p50_ms:.2f} ms, p99 {figure.p99_ms:.2f} ms"
                 )
+    answer["idle_share"] = idle_share()
+    report(f"an idle embedded cluster of 9 nodes takes {answer['idle_share']:.1%} of a core")
     costs = [bench_core.log_length(), *bench_core.backlog()]
     answer["cost_us"] = [{"what": c.what, "small": c.small, "large": c.large, "ratio": c.ratio} for c in costs]
     for cost in costs:
