@@ -179,12 +179,13 @@ def idle_share(seconds: float = 5.0) -> float:
     from brokerha.cli.demo_run import demo_config
     from brokerha.embedded import EmbeddedCluster
 
-    with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as name:
-        with EmbeddedCluster(demo_config("embedded://idle", Path(name))):
-            time.sleep(2.0)
-            before = time.process_time()
-            time.sleep(seconds)
-            return (time.process_time() - before) / seconds
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="brokerha-bench-"))
+        stack.enter_context(EmbeddedCluster(demo_config("embedded://idle", Path(folder))))
+        time.sleep(2.0)
+        before = time.process_time()
+        time.sleep(seconds)
+        return (time.process_time() - before) / seconds
 
 
 def run(broker: str, windows: tuple[int, ...], seconds: float, masters: int, report: Report) -> dict[str, Any]:
