@@ -91,7 +91,7 @@ def read_nquads(text: str) -> dict[str, Quad]:
     if "<<(" in text and max(line.count("<<(") for line in text.splitlines()) > DEPTH_LIMIT:
         raise InvalidRequest(f"MALFORMED DATA: triple terms are nested more than {DEPTH_LIMIT} deep")
     try:
-        quads = list(parse(text, format=RdfFormat.N_QUADS))
+        quads = list(parse(text.encode(), format=RdfFormat.N_QUADS))
     except (SyntaxError, ValueError) as error:
         raise InvalidRequest(f"MALFORMED DATA: {_first_line(error)}"[:MESSAGE_LIMIT]) from None
     lines = canonical(quads)

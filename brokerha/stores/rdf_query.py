@@ -37,7 +37,7 @@ from pyoxigraph import (
 from brokerha.model.errors import InvalidRequest, StoreError, TimedOut, TooLarge
 from brokerha.stores.rdf_formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, ResultFormat, choose
 from brokerha.stores.rdf_stream import PIECE_BYTES, stream
-from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph
+from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph, is_damage
 from brokerha.stores.sparql_request import QueryFacts, read_query, syntax_error
 from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
 
@@ -125,9 +125,9 @@ def query(
         _write(store.query(text, **arguments), chosen, output)
     except SyntaxError as error:
         raise syntax_error(error, text, text) from None
-    except OSError as error:
-        raise StoreError(f"the repository cannot be read: {error}") from error
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
+        if is_damage(error):
+            raise StoreError(f"the repository cannot be read: {error}") from error
         raise InvalidRequest(f"the query cannot be evaluated: {error}"[:MESSAGE_LIMIT]) from None
     return chosen.media_type, output.pieces()
 
@@ -220,8 +220,8 @@ def _term(text: str | None, name: str) -> Any:
     if text is None:
         return None
     try:
-        found = list(parse(f"<urn:s> <urn:p> {text} .", format=RdfFormat.N_TRIPLES))
-    except SyntaxError as error:
+        found = list(parse(f"<urn:s> <urn:p> {text} .".encode(), format=RdfFormat.N_TRIPLES))
+    except (SyntaxError, UnicodeError) as error:
         problem = str(error).partition("\n")[0]
         raise InvalidRequest(f"{name} is no term in N-Triples syntax: {text}: {problem}"[:MESSAGE_LIMIT]) from None
     if len(found) != 1:

@@ -63,7 +63,7 @@ class FreshFunctions:
         self.makes_blanks = False
         """Whether there is a BNODE call, so that solutions may hold placeholders."""
         self._seed = seed
-        self._now = now_literal(timestamp)
+        self._timestamp = timestamp
         self._space = f"{RESERVED}fresh:{seed.hex()}:"
         self._placeholder = f"p{seed.hex()}x"
         self._made = 0
@@ -107,8 +107,9 @@ class FreshFunctions:
 
         if name == "BNODE":
             self.makes_blanks = True
+        now = now_literal(self._timestamp) if name == "NOW" else None
         functions: dict[str, Function] = {
-            "NOW": lambda: self._now,
+            "NOW": lambda: now,
             "RAND": rand,
             "UUID": uuid,
             "STRUUID": struuid,

@@ -73,9 +73,9 @@ def read_plain_data(text: str) -> PlainData | None:
     prologue, verb, graph, triples = found.groups()
     data = f"{graph}{{{triples}}}" if graph else f"{triples} ."
     try:
-        quads = parse(f"{prologue}\n{data}", format=RdfFormat.TRIG)
+        quads = parse(f"{prologue}\n{data}".encode(), format=RdfFormat.TRIG)
         return PlainData(verb[0] in "Ii", canonical(quads))
-    except SyntaxError:
+    except (SyntaxError, UnicodeError):
         return None  # The long way finds the same fault and says where it is.
 
 

@@ -146,6 +146,7 @@ def malformed(text: str, place: int, problem: str) -> InvalidRequest:
 
 def tokenize(text: str) -> Tokens:
     """Cut a text into tokens. Raises InvalidRequest where that is impossible or not clear without a doubt."""
+    _check_encodable(text)
     tokens = Tokens(text)
     kinds, starts, ends = tokens.kinds, tokens.starts, tokens.ends
     depth = parentheses = 0
@@ -170,6 +171,14 @@ def tokenize(text: str) -> Tokens:
         starts.append(start)
         ends.append(end)
     return tokens
+
+
+def _check_encodable(text: str) -> None:
+    """Raise InvalidRequest for half of a surrogate pair, which Python can hold and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise malformed(text, error.start, "not a character") from None
 
 
 def _may_be_comparison(tokens: Tokens, body: str) -> bool:

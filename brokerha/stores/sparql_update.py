@@ -34,7 +34,7 @@ from brokerha.stores.rdf_change import (
     check_not_reserved,
     read_nquads,
 )
-from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function, Graph
+from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function, Graph, is_damage
 from brokerha.stores.rdf_view import QuadView, emptied_graphs
 from brokerha.stores.sparql_functions import FreshFunctions, label_of, seed_of
 from brokerha.stores.sparql_modify import EFFECT_LIMIT_QUADS, Modify
@@ -146,13 +146,11 @@ class UpdateRun:
     def _run(self, text: str, functions: dict[NamedNode, Function]) -> None:
         try:
             self._engine.update(text, custom_functions=functions)
-        except SyntaxError as error:
-            raise Rejected(f"the engine does not read the update: {error}") from None
-        except OSError as error:
-            raise StoreError(f"the repository cannot be read: {error}") from error
-        except RuntimeError as error:
+        except (SyntaxError, OSError, RuntimeError) as error:
+            if is_damage(error):
+                raise StoreError(f"the repository cannot be read: {error}") from error
             if str(error) != f"The graph {SYSTEM_GRAPH} already exists":
-                raise Rejected(str(error)) from None
+                raise Rejected(f"the update cannot be evaluated: {error}") from None
 
     def _graph_operation(self, request: Request, part: Part) -> None:
         graphs = [g if isinstance(g, str) else read_iri(request, part, g) for g in part.graphs]

@@ -188,6 +188,7 @@ def test_statements_match_their_pattern(repository: RdfRepository) -> None:
         {"subj": '"x"'},
         {"pred": "_:b"},
         {"obj": "<a"},
+        {"obj": '"\ud800"'},
         {"obj": "<urn:a> . <urn:b>"},
         {"contexts": ["x"]},
         {"contexts": ['"x"']},

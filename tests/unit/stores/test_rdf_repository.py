@@ -15,7 +15,7 @@ from brokerha.model.errors import StoreError
 from brokerha.model.invariants import InvariantBroken
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.rdf_change import PendingQuads, QuadChange, canonical, change_text, parse_lines
-from brokerha.stores.rdf_terms import SYSTEM_GRAPH
+from brokerha.stores.rdf_terms import SYSTEM_GRAPH, is_damage
 from tests.unit.stores.rdf_site import Site
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -115,6 +115,12 @@ def test_a_commit_removes_and_adds_every_kind_of_quad() -> None:
     site.repository.commit(everything, [], 5)
     assert site.lines() == []
     assert site.repository.contexts() == []
+
+
+def test_damage_of_the_files_is_told_from_a_fault_of_the_request() -> None:
+    assert is_damage(OSError("no space left"))
+    assert is_damage(RuntimeError("Corruption: block checksum mismatch"))
+    assert not is_damage(RuntimeError("The custom function <urn:f> is not supported"))
 
 
 def test_no_text_is_needed_for_no_change() -> None:

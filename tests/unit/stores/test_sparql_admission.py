@@ -36,6 +36,10 @@ MALFORMED_UPDATES = [
     ("INSERTDATA { <urn:a> <urn:b> 1 }", "expected an update operation"),
     ("SELECT * { ?s ?p ?o }", "expected an update operation"),
     ("INSERT DATA { <urn:a> <urn:b> 1 } garbage", "expected ;"),
+    ("INSERT DATA { <urn:a> <urn:b> '\ud800' }", "line 1, column 32: not a character"),
+    ('INSERT DATA { <urn:a> <urn:b> "\ud800" }', "line 1, column 32: not a character"),
+    ("\ufeffINSERT DATA { <urn:a> <urn:b> [] }", "line 1, column 1"),
+    ("INSERT DATA { <urn:a> <urn:b> '\\uD800' }", "line 1, column"),
 ]
 
 
@@ -180,7 +184,10 @@ def test_long_lists_of_constants_and_long_data_are_no_matter() -> None:
         check_query(f"SELECT * {{ FILTER(?y IN (1{', 1+1' * 3000})) }}")
 
 
-@pytest.mark.parametrize("text", ["<urn:a> <urn:b>", "<a> <urn:b> 1 .", '<urn:a> <urn:b> "x .', "<urn:a> _:b 'x' ."])
+@pytest.mark.parametrize(
+    "text",
+    ["<urn:a> <urn:b>", "<a> <urn:b> 1 .", '<urn:a> <urn:b> "x .', "<urn:a> _:b 'x' .", '<urn:a> <urn:b> "\ud800" .'],
+)
 def test_malformed_nquads_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^MALFORMED DATA"):
         check_nquads(text)
