@@ -199,7 +199,10 @@ def _verdict(copies: list[Copy], tally: Tally, expected: int, rate: float, *, is
     for copy in copies:
         table.add_row(copy.node, f"{copy.lsn:,}", f"{copy.statements:,}", copy.fingerprint)
     Console().print(table)
-    report(f"{tally.acknowledged:,} of {tally.total:,} transactions acknowledged as applied, {rate:,.0f} per second")
+    report(
+        f"{tally.acknowledged:,} of {tally.total:,} transactions acknowledged as applied, "
+        f"{rate:,.0f} transactions ({rate * demo_data.LINES:,.0f} statements) per second"
+    )
     problems = tally.failures[:5]
     for name in ("lsn", "statements", "fingerprint"):
         values = {getattr(copy, name) for copy in copies}

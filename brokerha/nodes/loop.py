@@ -15,9 +15,17 @@ from typing import Any, TypeVar
 import structlog
 
 from brokerha.model.errors import NotReady
+from brokerha.ports.transport import Transport
 
 log = structlog.get_logger()
+AWAY_MS = 200
 Answer = TypeVar("Answer")
+
+
+def parting_ms(transport: Transport, timeout_s: float) -> int:
+    """How long a stopping node lets its transport send what waits: hardly at all when there is no broker to send it to."""
+    is_connected = transport.status().state == "connected"
+    return int(timeout_s * 1000) if is_connected else AWAY_MS
 
 
 class NodeLoop:

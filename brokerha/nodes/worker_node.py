@@ -20,7 +20,7 @@ from brokerha.model.messages import Envelope, Outgoing, Read, StatusReport, Stat
 from brokerha.model.operations import Operation
 from brokerha.model.ready import Decision, StoreDone, StoreFailed
 from brokerha.model.requests import APPLIED_LEVEL, Reply
-from brokerha.nodes.loop import NodeLoop
+from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.reading import ReadAnswers, ReadPool
 from brokerha.nodes.runner import IDLE_MS, WorkerRunner, carry_out
 from brokerha.nodes.status import StatusGathering, summary
@@ -112,7 +112,7 @@ class WorkerNode:
         self.loop.stop(timeout_s)
         self._store_thread.close(timeout_s)
         self.reads.close()
-        self.transport.close(int(timeout_s * 1000))
+        self.transport.close(parting_ms(self.transport, timeout_s))
         self.store.close()
 
     def _turn(self) -> None:
