@@ -109,14 +109,14 @@ def check_operations(operations: list[Operation]) -> None:
             raise InvalidRequest(message)
 
 
-def _problem(operation: Operation) -> str:
+def _problem(operation: Any) -> str:
     if not operation or not isinstance(operation, (tuple, list)) or not isinstance(operation[0], str):
         return "not a list that starts with the name of an operation"
     name, arguments = operation[0], operation[1:]
     shape = _SHAPES.get(name)
     if shape is None:
         return f"unknown operation {name!r}; known are {', '.join(sorted(_SHAPES))}"
-    if len(arguments) != len(shape) or not all(type(a) is t for a, t in zip(arguments, shape, strict=False)):
+    if tuple(map(type, arguments)) != shape:
         wanted = ", ".join(t.__name__ for t in shape)
         return f"{name} takes ({wanted})"
     if name in _OF_A_REPOSITORY:
