@@ -8,12 +8,15 @@ from __future__ import annotations
 import time
 
 from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.nodes.change_log import ChangeLog
 from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.worker_node import WorkerNode
 from brokerha.stores.worker_store import WorkerStore
+from brokerha.transports.addresses import is_embedded
 from brokerha.transports.kombu_transport import KombuTransport
+from brokerha.transports.log_stream import LogStream
 
 
 def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
@@ -21,7 +24,12 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     journal = LmdbJournal(config.data_directory(node_id), config.name, node_id)
     incarnation = journal.state().incarnation + 1
     transport = KombuTransport(config.broker_of(node_id), config.name, node_id, incarnation, "master")
-    return MasterNode(config.master_config(node_id), config.name, journal, transport, SystemClock())
+    followers = None
+    broker = config.broker_of(node_id)
+    if config.log_stream and not is_embedded(broker):
+        committed = ChangeLog(journal, with_changes=config.publishes_changes(node_id))
+        followers = LogStream(broker, config.name, node_id, committed)
+    return MasterNode(config.master_config(node_id), config.name, journal, transport, SystemClock(), followers)
 
 
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:

@@ -233,6 +233,16 @@ class ClusterConfig:
             high=10_000_000,
         ),
     ] = _MASTER["accept_limit"]
+    log_stream: Annotated[
+        bool, Key("Whether each master publishes its log to the stream brokerha.NODE.log. Not with embedded://.")
+    ] = True
+    publish_changes: Annotated[
+        bool,
+        Key(
+            "Whether the changes of applied transactions are published to the exchange brokerha.changes, by the first master of each "
+            "broker. Needs log-stream. Not with embedded://."
+        ),
+    ] = False
     path: Path = Path("cluster.toml")
     """The file itself."""
     masters: tuple[MasterEntry, ...] = ()
@@ -289,6 +299,12 @@ class ClusterConfig:
         return {node.id: _url(node.http) for node in self.nodes if node.http}
 
     # ---- settings of the parts
+
+    def publishes_changes(self, master_id: NodeId) -> bool:
+        """Whether a master publishes changes: the first of those that share its broker does."""
+        broker = self.broker_of(master_id)
+        first = next(master.id for master in self.masters if self.broker_of(master.id) == broker)
+        return self.publish_changes and self.log_stream and master_id == first
 
     def sync_config(self, master_id: NodeId) -> SyncConfig:
         """How a master takes part in the sync protocol."""

@@ -96,7 +96,9 @@ def _setting(name: str, text: str, row: KeyRow, *, from_file: bool) -> Any:
     if from_file:
         text, where = _secret(Path(text), where), f"{text} (named by {where})"
     value: object = text
-    if row.type in {int, float}:
+    if row.type is bool:
+        value = {"true": True, "false": False}.get(text.lower(), text)
+    elif row.type in {int, float}:
         try:
             value = int(text)
         except ValueError:

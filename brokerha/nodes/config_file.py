@@ -201,6 +201,10 @@ def check_required(document: Document, sections: Sections) -> None:
 def checked(row: KeyRow, value: Any, where: str) -> Setting:
     """The value of a key in its type, within its bounds."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if row.type is bool:
+        if not isinstance(value, bool):
+            fail(where, f"{row.name} is {in_file(value)}, and must be {_wanted(row)}", f"write {row.proposal}")
+        return Setting(value, where)
     if row.type in {str, Path}:
         if not isinstance(value, str) or not value.strip():
             problem = "is empty" if isinstance(value, str) else f"is {value!r}, and must be a text"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-WORDS = {str: "text", Path: "path", int: "whole number", float: "number"}
+WORDS = {str: "text", Path: "path", bool: "true or false", int: "whole number", float: "number"}
 """How types are called towards the user."""
 
 

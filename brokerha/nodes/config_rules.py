@@ -28,6 +28,7 @@ def check_rules(document: Document, defaults: dict[str, float]) -> None:
     _check_http(document)
     _check_times(document.cluster, defaults)
     _check_guarantees(document)
+    _check_followers(document.cluster)
 
 
 def _check_names(document: Document) -> None:
@@ -206,3 +207,9 @@ def _check_guarantees(document: Document) -> None:
             'acknowledge = "present" can lose transactions with split-recovery = "simple"',
             'write acknowledge = "all", or split-recovery = "quorum"',
         )
+
+
+def _check_followers(cluster: Table) -> None:
+    """Where changes go on after a restart stands in the stream of the log."""
+    if cluster.get("publish-changes", False) and not cluster.get("log-stream", True):
+        fail(cluster.where("publish-changes"), "publish-changes needs log-stream", "write log-stream = true, or leave both out")

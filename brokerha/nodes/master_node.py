@@ -24,7 +24,7 @@ from brokerha.model.operations import Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply, Submit
 from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_terms, checked_body
-from brokerha.nodes.loop import NodeLoop
+from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master_view import MasterView
 from brokerha.nodes.reading import Reads
 from brokerha.nodes.runner import IDLE_MS, MasterRunner
@@ -33,6 +33,7 @@ from brokerha.nodes.tickets import Tickets
 from brokerha.ports.clock import Clock
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.journal import Journal
+from brokerha.ports.log_stream import LogPublisher
 from brokerha.ports.transport import Transport
 
 
@@ -46,12 +47,15 @@ class MasterNode:
         journal: Journal,
         transport: Transport,
         clock: Clock,
+        followers: LogPublisher | None = None,
     ) -> None:
+        """``followers`` publishes what is committed to whoever follows from outside; None for nobody."""
         self.config = config
         self.cluster = cluster
         self.journal = journal
         self.transport = transport
         self.clock = clock
+        self.followers = followers
         self.tickets = Tickets()
         self.runner = MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
         self.view = MasterView(cluster, self.runner, transport)
@@ -70,13 +74,17 @@ class MasterNode:
     def start(self) -> None:
         """Begin to work."""
         self.loop.start()
+        if self.followers is not None:
+            self.followers.start()
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish the turn, answer who still waits, close everything. Idempotent."""
         self.loop.stop(timeout_s)
         self.amqp.close()
         self.tickets.close("the master is stopping")
-        self.transport.close(int(timeout_s * 1000))
+        if self.followers is not None:
+            self.followers.close(min(2.0, timeout_s))
+        self.transport.close(parting_ms(self.transport, timeout_s))
         self.journal.close()
 
     def _turn(self) -> None:
@@ -85,6 +93,8 @@ class MasterNode:
         submits += self.amqp.retry(self.clock.now())
         self.runner.turn(submits, wait)
         self.amqp.after_turn()
+        if self.followers is not None:
+            self.followers.note(self.runner.core.feed.executed)
         self.loop.serve_calls()
         now = self.clock.now()
         if self._reads:
@@ -229,4 +239,7 @@ class MasterNode:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
-        return {**self.view.metrics(self.clock.now()), "open_tickets": len(self.tickets)}
+        numbers = {**self.view.metrics(self.clock.now()), "open_tickets": len(self.tickets)}
+        if self.followers is not None:
+            numbers["log_stream_lsn"] = self.followers.published_lsn()
+        return numbers

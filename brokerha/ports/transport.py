@@ -47,14 +47,6 @@ class ClientReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Committed effects for followers outside: one message to the log stream, and one for each change to the topic exchange."""
-
-    first_lsn: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class TransportStatus:
     """What status, metrics and the page show about the wire."""
 

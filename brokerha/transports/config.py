@@ -56,7 +56,7 @@ class TransportConfig:
     outbox_data: LaneLimit = LaneLimit(10_000, 128 * MEBIBYTE)
     outbox_replies: LaneLimit = LaneLimit(20_000, 128 * MEBIBYTE)
     outbox_firm: LaneLimit = LaneLimit(10_000, 64 * MEBIBYTE)
-    """Rejected messages and changes: repeated until they are confirmed."""
+    """Rejected messages: repeated until they are confirmed."""
 
     window_messages: int = 1_000
     window_bytes: int = 8 * MEBIBYTE

@@ -160,7 +160,7 @@ def log_stream(node: NodeId) -> str:
 
 
 def connection_name(node: NodeId, role: str, direction: str) -> str:
-    """Name of a connection in the dashboard; ``direction`` is ``in`` or ``out``."""
+    """Name of a connection in the dashboard; ``direction`` is ``in``, ``out`` or ``log``."""
     return f"{node} {role} {direction}"
 
 
@@ -193,7 +193,7 @@ def topology_of(node: NodeId, role: str) -> Topology:
 
 
 def log_stream_row(node: NodeId) -> QueueRow:
-    """The stream of a master, declared by it when it first publishes changes."""
+    """The stream of a master, declared by it alone, when its log_stream connects."""
     arguments = {
         "x-queue-type": "stream",
         "x-max-length-bytes": LOG_STREAM_BYTES,

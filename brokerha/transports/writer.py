@@ -2,7 +2,7 @@
 
     outbox ── take(room) ──> basic.publish, mandatory ──> broker ──> ack, nack, return
 
-| the broker says | message of the protocol | answer to an app | firm: rejected message, change |
+| the broker says | message of the protocol | answer to an app | firm: rejected message |
 |---|---|---|---|
 | ack | done | done | done; what it settles is settled |
 | nack | counted | counted | published again a second later |
