@@ -41,8 +41,9 @@ def test_a_write_without_an_answer_is_sent_again_with_its_key_and_applied_once(s
     assert [entry[0] for entry in served.front.results] == ["mine"]
 
 
-def test_a_batch_whose_answer_is_cut_is_sent_again_in_its_order(served: Served) -> None:
-    served.network.faults = [CUT]
+@pytest.mark.parametrize("fault", [CUT, CUT_BEFORE])
+def test_a_batch_without_an_answer_is_sent_again_in_its_order(served: Served, fault) -> None:
+    served.network.faults = [fault]
     wire = HttpWire(served.url)
 
     futures = wire.submit([(f"t{number}", PUT) for number in range(50)], "applied", 1, 10_000)

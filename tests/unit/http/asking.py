@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from brokerha.http import HttpLimits, create_app
 from tests.unit.http.fake_front import FakeFront
@@ -72,7 +73,7 @@ class Node:
         if announce and any(data) and "Content-Length" not in headers:
             raw.append((b"content-length", str(sum(map(len, data))).encode()))
         scope = {
-            "type": "http", "method": method, "path": path, "raw_path": path.encode("latin-1"), "root_path": "",
+            "type": "http", "method": method, "path": unquote(path), "raw_path": path.encode("latin-1"), "root_path": "",
             "query_string": query.encode("latin-1"), "headers": raw, "state": {},
         }  # fmt: skip
         answer = Asked()
