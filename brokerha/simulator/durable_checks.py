@@ -61,7 +61,7 @@ class DurableChecks:
                 continue
             truth.bodies[node, txid] = body
             if txid not in truth.lsn_of:
-                truth.waiting_accepted.add((node, txid))
+                truth.waiting.setdefault(txid, []).append(node)
 
     def _held(self, node: NodeId, mirror: Mirror, record: BodiesHeld) -> None:
         for origin, txid, body in record.items:
@@ -120,7 +120,7 @@ class DurableChecks:
         check(held >= needed, "S6", "durable where it has to be", node=node, entry=entry, held=held, needed=needed)
         truth.canon.append(entry)
         truth.lsn_of[txid] = truth.lsn
-        truth.waiting_accepted.discard((origin, txid))
+        truth.waiting.pop(txid, None)
         body = truth.bodies[origin, txid]
         truth.model.fold(body)
         is_live = truth.world.clients.is_live(txid, body)

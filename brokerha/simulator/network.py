@@ -98,12 +98,16 @@ class Network:
 
     def _mend(self, healed: int, directions: Sequence[Direction]) -> None:
         if healed == self._healed:
-            self._cuts.subtract(directions)
-            self._world.trace.note(self._world.now_us, "world", "mends", _names(directions))
+            self.mend(directions)
 
     def cut_for_ever(self, directions: Sequence[Direction]) -> None:
-        """Lose everything in these directions from now on, until `heal`."""
+        """Lose everything in these directions from now on, until `mend` or `heal`."""
         self._cuts.update(directions)
+
+    def mend(self, directions: Sequence[Direction]) -> None:
+        """End one cut of each of these directions."""
+        self._cuts.subtract(directions)
+        self._world.trace.note(self._world.now_us, "world", "mends", _names(directions))
 
     def clog(self, direction: Direction, for_us: int) -> None:
         """Hold back everything that is sent in this direction for a while."""

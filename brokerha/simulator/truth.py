@@ -64,8 +64,8 @@ class Truth:
         """Number of an entry in its stream, by origin and timestamp."""
         self.bodies: dict[tuple[NodeId, TxId], bytes] = {}
         """Bodies that an origin accepted."""
-        self.waiting_accepted: set[tuple[NodeId, TxId]] = set()
-        """Accepted somewhere and not in the canon."""
+        self.waiting: dict[TxId, list[NodeId]] = {}
+        """Accepted and not in the canon, with the masters that accepted it."""
         self.rows: dict[tuple[NodeId, str, int, int], Row] = {}
         """What each master said, by node, journal, incarnation and number."""
         self.applied: dict[NodeId, Lsn] = {worker.node: 0 for worker in world.workers}
@@ -101,7 +101,7 @@ class Truth:
 
     def missing_accepted(self, lost: set[NodeId]) -> list[TxId]:
         """Accepted transactions that no master added, those of lost disks left out."""
-        return sorted(txid for node, txid in self.waiting_accepted if node not in lost and txid not in self.lsn_of)
+        return [txid for txid, nodes in self.waiting.items() if set(nodes) - lost]
 
     def memory_bound(self, used: int, count: int) -> int:
         """Most entries of a stream that may be kept in memory."""

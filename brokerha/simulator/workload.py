@@ -57,6 +57,8 @@ class Clients:
     tickets: dict[int, Ticket] = field(default_factory=dict)
     """Open ones."""
     acknowledged: int = 0
+    undone: int = 0
+    """Writes without a definite answer."""
     refused: Counter[str] = field(default_factory=Counter)
     _next_ticket: int = 1
     _bodies: dict[TxId, list[bytes]] = field(default_factory=dict)
@@ -89,9 +91,12 @@ class Clients:
         rng = self.world.rng
         most = max(self.world.options.workers)
         level = rng.choice((ACCEPTED, SYNCHRONISED, APPLIED_LEVEL, APPLIED_LEVEL))
-        write = Write(txid, self._body(number), level, rng.randint(1, max(1, most)))
+        return self._kept(Write(txid, self._body(number), level, rng.randint(1, max(1, most))))
+
+    def _kept(self, write: Write) -> Write:
         self.writes.append(write)
-        self._bodies.setdefault(txid, []).append(write.body)
+        self.undone += 1
+        self._bodies.setdefault(write.txid, []).append(write.body)
         return write
 
     def _body(self, number: int) -> bytes:
@@ -112,10 +117,7 @@ class Clients:
 
     def new_write(self, txid: TxId, operations: list[Operation], level: str = APPLIED_LEVEL, copies: int = 1) -> Write:
         """A write of a scenario; hand it in with `hand_in`."""
-        write = Write(txid, pack_operations(operations), level, copies)
-        self.writes.append(write)
-        self._bodies.setdefault(txid, []).append(write.body)
-        return write
+        return self._kept(Write(txid, pack_operations(operations), level, copies))
 
     def hand_in(self, write: Write, node: NodeId | None) -> None:
         """Hand a write to a master that is up, to any if none is named; try later when there is none."""
@@ -162,6 +164,7 @@ class Clients:
         if reply.status != REFUSED and not write.acknowledged:
             self.acknowledged += 1
             write.acknowledged = reply.status
+        self.undone -= not write.is_done
         write.is_done = True
 
     def on_death(self, node: NodeId) -> None:
@@ -188,7 +191,3 @@ class Clients:
     def open_tickets(self, lost: set[NodeId]) -> list[int]:
         """Tickets without an answer, those at masters that lost their disk left out."""
         return [number for number, ticket in self.tickets.items() if ticket.node not in lost]
-
-    def are_done(self) -> bool:
-        """Whether every write got a definite answer."""
-        return all(write.is_done for write in self.writes)

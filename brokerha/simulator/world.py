@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from random import Random
 from typing import Any, TextIO
 
@@ -194,16 +195,16 @@ class World:
 
     def what_is_missing(self) -> str:
         """What still keeps the cluster from being of one mind; empty when nothing does."""
-        lsn = self.checkers.truth.lsn
-        if not self.clients.are_done() or self.clients.tickets:
-            undone = [write.txid for write in self.clients.writes if not write.is_done]
-            return f"answers for {undone[:5]} and {len(self.clients.tickets)} tickets"
-        if self.checkers.truth.missing_accepted(set()):
-            return f"accepted and not added: {self.checkers.truth.missing_accepted(set())[:5]}"
-        for node, mirror in self.checkers.truth.mirrors.items():
+        truth, clients = self.checkers.truth, self.clients
+        lsn = truth.lsn
+        if clients.undone or clients.tickets:
+            return f"answers for {clients.undone} writes and {len(clients.tickets)} tickets"
+        if truth.waiting:
+            return f"accepted and not added: {', '.join(islice(truth.waiting, 5))}"
+        for node, mirror in truth.mirrors.items():
             if mirror.lsn < lsn:
                 return f"{node} is at LSN {mirror.lsn} of {lsn}"
-        for node, applied in self.checkers.truth.applied.items():
+        for node, applied in truth.applied.items():
             if applied < lsn:
                 return f"{node} has applied {applied} of {lsn}"
         for master in self.masters:

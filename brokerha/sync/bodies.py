@@ -1,13 +1,15 @@
 """Transaction exchange: bodies travel apart from the protocol (the paper's *Transaction exchange* and *Acquired only*).
 
-The origin pushes each body once to each peer. A peer that was told of an entry without having its body asks for it:
-first the origin, then, ever less often, whoever says that it holds it. Until the body is here, and durable, the entry is
+The origin pushes each body once to each peer. A peer that was told of an entry without having its body after a while asks for
+it: first the origin, then, ever less often, whoever says that it holds it. A whole backlog is asked for part by part, the
+next as soon as one has come. Until the body is here, and durable, the entry is
 neither held nor posted, so nobody can be asked to execute what it does not have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.messages import Bodies, Fetch, Outgoing
@@ -68,28 +70,62 @@ class BodyExchange:
         return count
 
     def fetches(self, stream: Stream, peers: PeerTable, mono_ms: int) -> Outgoing | None:
-        """Return the request for what a stream waits for, when it is due."""
+        """Return the request for what a stream waits for, when it is due.
+
+        Asked for is what was announced a while ago; when all of that has come, the next part at once; when nothing of it
+        comes, the same again, ever less often, of another holder.
+        """
+        asking = stream.asking
         if not stream.waiting:
-            stream.ask_at_ms, stream.asked = None, 0
+            asking.forget()
             return None
-        is_origin_heard = peers.is_heard(stream.origin, mono_ms)
-        if stream.ask_at_ms is None:
-            # From an origin that is not heard no push will come.
-            stream.ask_at_ms = mono_ms + (self._config.fetch_after_ms if is_origin_heard else 0)
-        if mono_ms < stream.ask_at_ms:
+        # From an origin that is not heard no push will come.
+        patience_ms = self._config.fetch_after_ms if peers.is_heard(stream.origin, mono_ms) else 0
+        while asking.announced and asking.announced[0][1] + patience_ms <= mono_ms:
+            asking.overdue = asking.announced.popleft()[0]
+        if asking.end <= stream.count:
+            asking.tries, asking.again_at_ms = 0, None
+        elif asking.count < stream.count:
+            # As long as something comes, patience: asking twice for what is under way would make a slow link slower.
+            asking.tries, asking.again_at_ms = 0, mono_ms + self._config.retransmit_ms
+        asking.count = stream.count
+        if asking.overdue <= stream.count or (asking.again_at_ms is not None and mono_ms < asking.again_at_ms):
             return None
-        missing = [(stream.origin, txid) for _, txid in stream.waiting if (stream.origin, txid) not in self._loose]
+        missing = self._missing(stream)
+        holder = self._holder(stream, peers, mono_ms)
+        asking.tries += 1
+        asking.again_at_ms = mono_ms + self._config.retransmit_ms * min(8, asking.tries)
+        return Outgoing(holder, Fetch(missing)) if missing else None
+
+    def _missing(self, stream: Stream) -> tuple[tuple[NodeId, TxId], ...]:
+        """Names of overdue bodies that are not here, from the head of what waits, as many as one request may have."""
+        missing: list[tuple[NodeId, TxId]] = []
+        for number, (_, txid) in enumerate(islice(stream.waiting, stream.asking.overdue - stream.count), stream.count):
+            if len(missing) == FETCH_LIMIT:
+                break
+            stream.asking.end = number + 1
+            if (stream.origin, txid) not in self._loose:
+                missing.append((stream.origin, txid))
+        return tuple(missing)
+
+    @staticmethod
+    def _holder(stream: Stream, peers: PeerTable, mono_ms: int) -> NodeId:
+        """Whom to ask: the origin while it is heard, then in turn whoever says that it holds the next entry."""
         holders = [
             node
             for node, peer in peers.peers.items()
             if node != stream.origin and peer.confirmed(stream.origin) > stream.count
         ]
         holders.sort(key=lambda node: not peers.is_heard(node, mono_ms))
-        holders.insert(0 if is_origin_heard else len(holders), stream.origin)
-        holder = holders[stream.asked % len(holders)]
-        stream.asked += 1
-        stream.ask_at_ms = mono_ms + self._config.retransmit_ms * min(8, stream.asked)
-        return Outgoing(holder, Fetch(tuple(missing[:FETCH_LIMIT]))) if missing else None
+        holders.insert(0 if peers.is_heard(stream.origin, mono_ms) else len(holders), stream.origin)
+        return holders[stream.asking.tries % len(holders)]
+
+    def due_ms(self, stream: Stream) -> int | None:
+        """When to look again what a stream waits for; None when it waits for nothing."""
+        asking = stream.asking
+        if asking.again_at_ms is not None:
+            return asking.again_at_ms
+        return asking.announced[0][1] + self._config.fetch_after_ms if asking.announced else None
 
     def answer(self, wanted: Iterable[tuple[NodeId, TxId]]) -> list[Bodies]:
         """Return the bodies asked for that are held here, within the limit of one answer."""

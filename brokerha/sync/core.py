@@ -103,7 +103,7 @@ class SyncCore:
             if stream is None or origin == self.node:
                 self.peers.ignored["unknown_origin"] += stream is None
             else:
-                stream.announce(start, entries, 4 * self.config.post_window)
+                stream.announce(start, entries, 4 * self.config.post_window, now.mono_ms)
 
     def on_bodies(self, sender: NodeId, bodies: Bodies) -> None:
         """Take in bodies that a peer pushed or that were asked for."""
@@ -292,8 +292,9 @@ class SyncCore:
             return None
         due = self.posting.due_ms(self)
         for stream in self.streams.values():
-            if stream.ask_at_ms is not None:
-                due = min(due, stream.ask_at_ms)
+            ask_ms = self.bodies.due_ms(stream)
+            if ask_ms is not None:
+                due = min(due, ask_ms)
         return due
 
     def culprits(self, mono_ms: int) -> list[NodeId]:

@@ -15,6 +15,7 @@ confirmed them, at most a few windows beyond; older ones are read from the journ
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from sortedcontainers import SortedList
@@ -27,6 +28,29 @@ Incoming = tuple[Timestamp, TxId, NodeId, int]
 
 FORGET_STEP = 512
 """Entries are dropped from memory in steps, because cutting a list's head costs its length."""
+
+
+class Asking:
+    """What was asked for of the bodies that a stream waits for; bodies.py reads and writes it."""
+
+    def __init__(self) -> None:
+        self.announced: deque[tuple[int, int]] = deque()
+        """(number after the last entry, when) of each post that announced some, oldest first."""
+        self.overdue = 0
+        """Entries below this number were announced so long ago that their bodies should be here."""
+        self.end = 0
+        """Entries below this number were asked for."""
+        self.count = 0
+        """How many entries were held when it was looked at last."""
+        self.tries = 0
+        """How often the same was asked for in vain."""
+        self.again_at_ms: int | None = None
+        """When to ask again for what was asked for; None when nothing was."""
+
+    def forget(self) -> None:
+        """Nothing is missing."""
+        self.announced.clear()
+        self.tries, self.again_at_ms = 0, None
 
 
 class Stream:
@@ -42,16 +66,14 @@ class Stream:
         self.waiting: list[Entry] = []
         """Announced entries from number `count` on whose bodies are not all here."""
         self.last: Timestamp = entries[-1][0] if entries else 0
-        self.ask_at_ms: int | None = None
-        """When to ask for missing bodies (again); None while nothing waits."""
-        self.asked = 0
+        self.asking = Asking()
 
     @property
     def announced(self) -> int:
         """How many entries are known to exist, held or waiting."""
         return self.count + len(self.waiting)
 
-    def announce(self, start: int, entries: Sequence[Entry], limit: int) -> None:
+    def announce(self, start: int, entries: Sequence[Entry], limit: int, mono_ms: int) -> None:
         """Take in what a post lists from number ``start`` on; what is known, leaves a gap or is over ``limit`` is left out."""
         skip = self.announced - start
         if skip < 0 or skip >= len(entries):
@@ -63,9 +85,10 @@ class Stream:
         last = self.waiting[-1][0] if self.waiting else self.last
         for entry in fresh:
             if entry[0] <= last:
-                return
+                break
             last = entry[0]
             self.waiting.append(entry)
+        self.asking.announced.append((self.announced, mono_ms))
 
     def hold(self, entries: Sequence[Entry]) -> int:
         """Append entries whose bodies are here; return the number of the first."""

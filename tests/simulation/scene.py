@@ -1,0 +1,160 @@
+"""A scripted world for scenarios: no luck, short words, the checkers of the simulator after every step.
+
+    scene = Scene()                    three masters m1 m2 m3 with one worker each (m1w1 ...)
+    scene.cut("m1", "m3")              nothing passes between them
+    write = scene.write("m1", "t1")
+    scene.until(lambda: write.is_done, within_ms=1000)
+    scene.agree()                      everything accepted is everywhere, and all checks hold in full
+
+One way takes 1 ms, writing 0.1 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.messages import Envelope, Message
+from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.simulator.network import CLUSTER, both_ways
+from brokerha.simulator.options import Disk, Load, Options, Wire
+from brokerha.simulator.processes import Process, SimMaster, SimWorker
+from brokerha.simulator.truth import Truth
+from brokerha.simulator.workload import Write
+from brokerha.simulator.world import World
+
+LINK_US = 1_000
+
+
+class Scene:
+    """One world under the hand of a test."""
+
+    def __init__(self, workers: tuple[int, ...] = (1, 1, 1), *, starts: bool = True, **settings: Any) -> None:
+        """``settings`` are those of `SyncConfig`."""
+        options = Options(
+            seed=1,
+            workers=workers,
+            sync=settings,
+            wire=Wire(delay_us=(LINK_US, LINK_US)),
+            disk=Disk(write_us=(100, 100), slow_us=(300_000, 300_000)),
+            load=Load(writes=0, timeout_ms=(30_000, 30_000)),
+        )
+        self.world = World(options)
+        if starts:
+            self.world.start_all()
+            self.run(3_000)
+
+    @property
+    def truth(self) -> Truth:
+        """What is known from outside."""
+        return self.world.checkers.truth
+
+    def __getitem__(self, node: NodeId) -> Process:
+        return self.world.processes[node]
+
+    def master(self, node: NodeId) -> SimMaster:
+        """One master."""
+        process = self.world.processes[node]
+        assert isinstance(process, SimMaster)
+        return process
+
+    def worker(self, node: NodeId) -> SimWorker:
+        """One worker."""
+        process = self.world.processes[node]
+        assert isinstance(process, SimWorker)
+        return process
+
+    # ---- time
+
+    def run(self, for_ms: int) -> None:
+        """Let time pass."""
+        self.world.run_until(self.world.now_us + for_ms * 1000)
+
+    def until(self, condition: Callable[[], bool], within_ms: int = 5_000) -> float:
+        """Let time pass until something holds; return how many milliseconds that took."""
+        begin_us = self.world.now_us
+        came = self.world.run_while(lambda: not condition(), within_ms * 1000, every_us=500)
+        assert came, f"not within {within_ms} ms; missing: {self.world.what_is_missing()}"
+        return (self.world.now_us - begin_us) / 1000
+
+    def agree(self, within_ms: int = 20_000) -> float:
+        """Wait until everything accepted is everywhere, then check everything in full."""
+        elapsed_ms = self.until(lambda: not self.world.what_is_missing(), within_ms)
+        self.world.checkers.at_the_end()
+        return elapsed_ms
+
+    # ---- clients
+
+    def write(
+        self, node: NodeId, txid: TxId, value: bytes = b"v", level: str = APPLIED_LEVEL, copies: int = 1
+    ) -> Write:
+        """A client hands a write in at one master."""
+        write = self.world.clients.new_write(txid, [("put", "table", txid.encode(), value)], level, copies)
+        self.world.clients.submit(self.master(node), write)
+        return write
+
+    def write_many(self, node: NodeId, prefix: str, count: int, level: str = "accepted") -> list[Write]:
+        """Many writes at one master, at once."""
+        return [self.write(node, f"{prefix}{number}", level=level) for number in range(count)]
+
+    def again(self, node: NodeId, write: Write) -> None:
+        """The client hands the same write in at another master."""
+        self.world.clients.submit(self.master(node), write)
+
+    # ---- bad luck
+
+    def cut(self, one: NodeId, other: NodeId) -> None:
+        """Nothing passes between two masters."""
+        self.world.network.cut_for_ever(both_ways([(one, other)]))
+
+    def cut_one_way(self, sender: NodeId, receiver: NodeId) -> None:
+        """Nothing passes from one master to another; the other direction works."""
+        self.world.network.cut_for_ever([(sender, receiver)])
+
+    def isolate(self, node: NodeId) -> None:
+        """A master hears nobody, and nobody hears it."""
+        for master in self.world.masters:
+            if master.node != node:
+                self.cut(node, master.node)
+
+    def heal(self) -> None:
+        """All links work again."""
+        self.world.network.heal()
+
+    def lose(self, kind: type, sender: NodeId) -> None:
+        """All messages of a kind that a node sends are lost, until `lose_nothing`."""
+        self.world.network.sieve = lambda node, outgoing: node == sender and isinstance(outgoing.message, kind)
+
+    def lose_nothing(self) -> None:
+        """Messages pass again."""
+        self.world.network.sieve = lambda _sender, _outgoing: False
+
+    def kill(self, *nodes: NodeId) -> None:
+        """Processes die."""
+        for node in nodes:
+            self.world.processes[node].die()
+
+    def start(self, *nodes: NodeId) -> None:
+        """Processes begin (again)."""
+        for node in nodes:
+            self.world.processes[node].start()
+
+    def inject(self, to: NodeId, sender: NodeId, message: Message, incarnation: int = 1) -> None:
+        """A message appears from nowhere."""
+        self.world.processes[to].deliver(Envelope(CLUSTER, sender, incarnation, message))
+
+    # ---- what is to be seen
+
+    def order(self, node: NodeId) -> list[TxId]:
+        """Transaction ids of the synchronised queue of a master."""
+        journal = self.master(node).journal
+        return [txid for _, txid, _ in journal.ordered(journal.first_lsn(), 10**9)]
+
+    def state(self, node: NodeId) -> tuple[str, str]:
+        """State word and reason of a master."""
+        return self.master(node).runner.state()
+
+    def posts(self) -> int:
+        """Posts sent so far by all masters together."""
+        return sum(self.world.checkers.posts.values())
