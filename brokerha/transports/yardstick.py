@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import amqp
 
+from brokerha.model.errors import Unreachable
 from brokerha.transports.addresses import Address, parse_addresses
 
 QUEUE_LIMIT = 20_000
@@ -37,7 +38,11 @@ def _connect(address: Address) -> amqp.Connection:
         virtual_host=address.vhost,
         connect_timeout=10,
     )
-    connection.connect()
+    try:
+        connection.connect()
+    except (OSError, amqp.AMQPError) as error:
+        message = f"no broker answers at {address}: {error}"
+        raise Unreachable(message) from None
     return connection
 
 
