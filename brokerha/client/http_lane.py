@@ -27,7 +27,6 @@ import msgpack
 
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
 from brokerha.client.levels import ack_text
-from brokerha.client.outcomes import error_named
 from brokerha.model.client_wire import WRITES_TYPE, encode_writes
 from brokerha.model.errors import (
     BrokerhaError,
@@ -37,6 +36,7 @@ from brokerha.model.errors import (
     ProtocolError,
     ReadOnly,
     Unreachable,
+    error_named,
 )
 from brokerha.model.ids import TxId
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply

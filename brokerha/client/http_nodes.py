@@ -11,7 +11,6 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from brokerha.client.outcomes import error_named
 from brokerha.model.errors import (
     BrokerhaError,
     ConfigurationError,
@@ -19,6 +18,7 @@ from brokerha.model.errors import (
     NotReady,
     StoreError,
     Unreachable,
+    error_named,
 )
 
 PAUSE_FIRST_S = 0.05

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from brokerha.model import errors
-from brokerha.model.errors import BrokerhaError, NotReady, OutcomeUnknown, Rejected
+from brokerha.model.errors import BrokerhaError, OutcomeUnknown, Rejected, error_named
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.requests import REFUSED, REJECTED_STATUS, UNKNOWN, Reply
 
@@ -37,14 +36,3 @@ def error_of_reply(reply: Reply) -> BrokerhaError | None:
         return error_named(reply.error, reply.reason)
     return None
 
-
-def error_named(name: str, text: str, txid: TxId = "", lsn: Lsn = 0) -> BrokerhaError:
-    """The error with this class name; `NotReady` for a name that this version does not know."""
-    kind = getattr(errors, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, BrokerhaError)):
-        return NotReady(f"{name}: {text}")
-    if issubclass(kind, Rejected):
-        return kind(text, txid, lsn)
-    if issubclass(kind, OutcomeUnknown):
-        return kind(txid, text)
-    return kind(text)

@@ -17,8 +17,7 @@ from typing import Any
 
 import msgpack
 
-from brokerha.model import errors
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, OutcomeUnknown, Rejected, TooLarge
+from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.requests import APPLIED_LEVEL
 
@@ -161,17 +160,6 @@ def decode_answer(data: bytes) -> dict[str, Any]:
         raise InvalidRequest(message)
     return answer
 
-
-def error_named(name: str, text: str, txid: TxId = "", lsn: Lsn = 0) -> BrokerhaError:
-    """The error with this class name in errors.py; `NotReady` for a name that this version does not know."""
-    kind = getattr(errors, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, BrokerhaError)):
-        return NotReady(f"{name}: {text}")
-    if issubclass(kind, Rejected):
-        return kind(text, txid, lsn)
-    if issubclass(kind, OutcomeUnknown):
-        return kind(txid, text)
-    return kind(text)
 
 
 def _unpack(data: bytes, *, use_list: bool = False, limit_bytes: int = MESSAGE_LIMIT_BYTES) -> Any:

@@ -137,3 +137,15 @@ class StoreError(BrokerhaError):
 
 class ProtocolError(BrokerhaError):
     """Bytes that no brokerha node of this version would send; the message is counted and dropped."""
+
+
+def error_named(name: str, text: str, txid: str = "", lsn: int = 0) -> BrokerhaError:
+    """The error whose class has this name: how an error crosses a wire. `NotReady` for a name that this version does not know."""
+    kind = globals().get(name)
+    if not (isinstance(kind, type) and issubclass(kind, BrokerhaError)):
+        return NotReady(f"{name}: {text}")
+    if issubclass(kind, Rejected):
+        return kind(text, txid, lsn)
+    if issubclass(kind, OutcomeUnknown):
+        return kind(txid, text)
+    return kind(text)

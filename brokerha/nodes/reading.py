@@ -20,8 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerha.model import errors
-from brokerha.model.errors import BrokerhaError, NotReady, TimedOut, TooLarge
+from brokerha.model.errors import BrokerhaError, NotReady, TimedOut, TooLarge, error_named
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.messages import Outgoing, Read, ReadResult
 from brokerha.ports.front import ReadOutcome
@@ -74,7 +73,7 @@ class Reads:
             return
         if result.error:
             del self._asked[result.request]
-            asked.future.set_exception(error_of(result.error, result.body.decode("utf-8", "replace")))
+            asked.future.set_exception(error_named(result.error, result.body.decode("utf-8", "replace")))
             return
         asked.parts[result.part] = result
         if not result.more:
@@ -98,14 +97,6 @@ class Reads:
     def due_ms(self) -> int | None:
         """When the next read's time is over; None when none is under way."""
         return min((asked.deadline_ms for asked in self._asked.values()), default=None)
-
-
-def error_of(name: str, text: str) -> BrokerhaError:
-    """The error that a class name and a text stand for."""
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, BrokerhaError):
-        return kind(text)
-    return NotReady(text)
 
 
 class ReadPool:

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from brokerha.model import client_wire
-from brokerha.model.errors import BrokerhaError, OutcomeUnknown, TimedOut, Unreachable
+from brokerha.model.errors import BrokerhaError, OutcomeUnknown, TimedOut, Unreachable, error_named
 from brokerha.model.ids import TxId
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
@@ -151,7 +151,7 @@ def plain_answer(answer: Mapping[str, Any]) -> Any:
 
 def _raise_error_of(answer: Mapping[str, Any]) -> None:
     if answer["error"]:
-        raise client_wire.error_named(answer["error"], str(answer.get("reason", "")))
+        raise error_named(answer["error"], str(answer.get("reason", "")))
 
 
 def _left_ms(deadline_s: float, now_s: float) -> int:
