@@ -35,4 +35,3 @@ def error_of_reply(reply: Reply) -> BrokerhaError | None:
     if reply.status == REFUSED:
         return error_named(reply.error, reply.reason)
     return None
-

@@ -26,7 +26,17 @@ _UTF8 = frozenset({"", "utf-8", "utf8", "us-ascii"})
 class Call:
     """One request."""
 
-    __slots__ = ("_headers", "_parameters", "_receive", "door", "front", "held_bytes", "method", "scope")
+    __slots__ = (
+        "_headers",
+        "_parameters",
+        "_receive",
+        "door",
+        "error_headers",
+        "front",
+        "held_bytes",
+        "method",
+        "scope",
+    )
 
     def __init__(self, door: Door, scope: dict[str, Any], receive: Any) -> None:
         self.door = door
@@ -35,6 +45,8 @@ class Call:
         self.method: str = scope["method"]
         self.held_bytes = 0
         """How much of the door's limit of all bodies this request holds."""
+        self.error_headers: dict[str, str | int] = {}
+        """Facts that go with an error, if one is answered."""
         self._receive = receive
         self._headers: dict[bytes, bytes] | None = None
         self._parameters: Parameters | None = None

@@ -58,7 +58,9 @@ class Endpoint:
         try:
             return await handler(call)
         except BrokerhaError as error:
-            return answers.of_error(error, wants_json=call.wants_json())
+            answer = answers.of_error(error, wants_json=call.wants_json())
+            answer.headers = {**answer.headers, **call.error_headers}
+            return answer
         except Exception:
             log.exception("a request failed by a fault of brokerha", method=call.method, path=call.scope["path"])
             return answers.text("a fault in brokerha: the log of this node has the details", 500)

@@ -51,12 +51,11 @@ async def get_range(call: Call) -> Answer:
     if media_type is None:
         raise NotAcceptable(f"a range can be had as {JSON} or {MSGPACK}")
     parameters = call.parameters()
-    limit = parameters.number("limit", 0)
     arguments = {
         "prefix": parameters.raw("prefix"),
         "from": parameters.raw("from"),
         "to": parameters.raw("to"),
-        "limit": limit or None,
+        "limit": None if parameters.one("limit") is None else parameters.number("limit", 0),
         "reverse": parameters.flag("reverse"),
     }
     outcome = await read(call, "range", call.path_text("table"), arguments)

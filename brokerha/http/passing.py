@@ -61,11 +61,10 @@ async def write_to_repository(
     try:
         return await write(call, operations, txid, timeout_ms)
     except Rejected as rejected:
-        if repository not in await repository_names(call, rejected.lsn):
-            raise UnknownRepository(
-                f"repository {repository!r} does not exist: create it with PUT /repositories/ID"
-            ) from None
-        raise
+        if repository in await repository_names(call, rejected.lsn):
+            raise
+        call.error_headers = {"Brokerha-Tx": rejected.txid, "Brokerha-Lsn": rejected.lsn}
+        raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one") from None
 
 
 async def repository_names(call: Call, min_lsn: Lsn) -> list[str]:

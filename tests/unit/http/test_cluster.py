@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import msgpack
 import pytest
@@ -28,6 +29,21 @@ def test_status_is_the_contract_of_the_command(node: Node) -> None:
 
     assert (status["cluster"], status["state"], status["epoch"]) == ("orders", "ok", 1)
     assert status["nodes"][0]["applied_lsn"] == 2
+
+
+def test_status_does_not_wait_for_silent_masters_as_long_as_its_caller_would(node: Node, monkeypatch) -> None:
+    asked = []
+
+    def status(timeout_ms: int) -> dict[str, Any]:
+        asked.append(timeout_ms)
+        return FakeFront.status(node.front)
+
+    monkeypatch.setattr(node.front, "status", status)
+
+    node.get("/cluster/status", Brokerha_Timeout_Ms="30000")
+    node.get("/cluster/status", Brokerha_Timeout_Ms="1000")
+
+    assert asked == [2000, 500]
 
 
 def test_the_log_is_lines_of_json_or_msgpack(node: Node) -> None:

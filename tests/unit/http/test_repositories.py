@@ -26,6 +26,13 @@ def test_a_rejected_write_names_its_transaction_and_lsn(node: Node) -> None:
     assert (answer.headers["brokerha-tx"], answer.headers["brokerha-lsn"]) == ("mine", "1")
 
 
+def test_a_write_to_no_repository_names_its_transaction_and_lsn_too(node: Node) -> None:
+    answer = node.ask("DELETE", "/repositories/nowhere", Idempotency_Key="mine")
+
+    assert (answer.status, answer.headers["brokerha-error"]) == (404, "UnknownRepository")
+    assert (answer.headers["brokerha-tx"], answer.headers["brokerha-lsn"]) == ("mine", "1")
+
+
 def test_a_configuration_may_come_along(node: Node) -> None:
     config = "@prefix rep: <http://www.openrdf.org/config/repository#> . [] rep:repositoryID 'new' ."
 
