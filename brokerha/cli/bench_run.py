@@ -218,7 +218,7 @@ def run(broker: str, windows: tuple[int, ...], seconds: float, masters: int, rep
                 )
     answer["idle_share"] = idle_share()
     report(f"an idle embedded cluster of 9 nodes takes {answer['idle_share']:.1%} of a core")
-    costs = [bench_core.log_length(), *bench_core.backlog()]
+    costs = [*bench_core.log_length(), *bench_core.backlog()]
     answer["cost_us"] = [{"what": c.what, "small": c.small, "large": c.large, "ratio": c.ratio} for c in costs]
     for cost in costs:
         report(f"{cost.what}: {cost.small:.1f} and {cost.large:.1f} us, ratio {cost.ratio:.2f}")
