@@ -6,7 +6,6 @@
     rdf_lines.py    N-Triples and N-Quads line by line: blank node labels, a graph for triples
     results.py      results of queries as Python values
     outcomes.py     what a reply means: written, or which error
-    levels.py       acknowledgement levels as text
     http_wire.py    Wire over HTTP: reads and questions
     http_lane.py    its writes: ordered batches, sent again until they are answered or their time is over
     http_nodes.py   which of several nodes is asked, and what its answers mean

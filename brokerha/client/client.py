@@ -26,11 +26,11 @@ from concurrent.futures import TimeoutError as WaitTimeout
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from brokerha.client.levels import parse_ack
 from brokerha.client.outcomes import Written, written
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
 from brokerha.model.errors import InvalidRequest, NotFound, OutcomeUnknown, TimedOut
 from brokerha.model.ids import Lsn, TxId, is_tx_id
+from brokerha.model.levels import parse_ack
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome

@@ -26,7 +26,6 @@ import httpx2
 import msgpack
 
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
-from brokerha.client.levels import ack_text
 from brokerha.model.client_wire import WRITES_TYPE, encode_writes
 from brokerha.model.errors import (
     BrokerhaError,
@@ -39,6 +38,7 @@ from brokerha.model.errors import (
     error_named,
 )
 from brokerha.model.ids import TxId
+from brokerha.model.levels import ack_text
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
 
 CONNECTIONS = 4

@@ -18,10 +18,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from brokerha.client.levels import parse_ack
 from brokerha.client.outcomes import Written, written
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import TxId
+from brokerha.model.levels import parse_ack
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.requests import Reply
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from brokerha.client.levels import parse_ack
 from brokerha.http.accept import wants_json
 from brokerha.http.door import Door
 from brokerha.model.errors import InvalidRequest, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
+from brokerha.model.levels import parse_ack
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.ports.front import Front
 

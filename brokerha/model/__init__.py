@@ -5,6 +5,7 @@
     messages.py     every message between nodes, one frozen class each
     records.py      what a journal holds
     requests.py     what clients hand to a node, and what they get back
+    levels.py       levels of acknowledgement as people write them
     ready.py        Ready: what a core asks of the world, in the order in which it must happen
     codec.py        bytes <-> messages and records; limits before decoding
     states.py       the state words of nodes, with reason and action

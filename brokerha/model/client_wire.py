@@ -19,6 +19,7 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Lsn, TxId
+from brokerha.model.levels import parse_ack
 from brokerha.model.requests import APPLIED_LEVEL
 
 WRITES_TYPE = "application/vnd.brokerha.writes+msgpack"
@@ -38,12 +39,12 @@ ReplyRow = tuple[TxId, str, Lsn, str, str]
 
 def terms(headers: Mapping[str, Any]) -> tuple[str, int, int]:
     """Level, copies and time-out in milliseconds that headers ask for. ``ack`` may say ``applied=2``. Raises InvalidRequest."""
-    level, _, count = str(headers.get("ack", APPLIED_LEVEL)).partition("=")
+    level, copies = parse_ack(str(headers.get("ack", APPLIED_LEVEL)))
     try:
-        copies = int(count or headers.get("copies", 1))
+        copies = max(copies, int(headers.get("copies", 1)))
         timeout_ms = int(headers.get("timeout_ms", DEFAULT_TIMEOUT_MS))
     except (TypeError, ValueError):
-        message = "headers copies and timeout_ms, and N in ack=applied=N, are whole numbers"
+        message = "the headers copies and timeout_ms are whole numbers"
         raise InvalidRequest(message) from None
     return level, copies, timeout_ms
 
