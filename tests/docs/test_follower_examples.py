@@ -1,0 +1,60 @@
+"""The two followers of docs/amqp.md are run as they stand; only the address is replaced.
+
+Given a cluster that publishes its log and its changes, when something is written, then both followers print it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pika
+
+from brokerha.embedded import EmbeddedCluster
+from brokerha.nodes.config import ClusterConfig, MasterEntry, WorkerEntry
+from tests.docs.pages import output_of, the_block
+
+WAIT_S = 30.0
+URL = "amqp://guest:guest@127.0.0.1:5672/orders"
+
+
+def example(words: str, url: str) -> str:
+    code = the_block("docs/amqp.md", "python", words)
+    assert URL in code
+    return code.replace(URL, url)
+
+
+def test_the_followers_print_what_was_committed(vhost_url: str, tmp_path: Path):
+    config = ClusterConfig(
+        name="followed",
+        broker=vhost_url,
+        data=tmp_path / "data",
+        masters=(MasterEntry(id="m1"),),
+        workers=(WorkerEntry(id="w1", master="m1"),),
+        publish_changes=True,
+    )
+    # The queue of the second follower is made here, as if it had been started before.
+    connection = pika.BlockingConnection(pika.URLParameters(vhost_url))
+    channel = connection.channel()
+    channel.exchange_declare("brokerha.changes", "topic", durable=True)
+    channel.queue_declare("prices-follower", durable=True, arguments={"x-max-length-bytes": 64 * 1024 * 1024})
+    channel.queue_bind("prices-follower", "brokerha.changes", "table.prices.*")
+    connection.close()
+    with EmbeddedCluster(config) as cluster:
+        written = cluster.client("m1").put("prices", b"sku-1", b"9.90", timeout=WAIT_S)
+        followers = cluster.masters["m1"].followers
+        assert followers is not None
+        deadline = time.monotonic() + WAIT_S
+        while followers.published_lsn() < written.lsn:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        printed = [
+            output_of([sys.executable, "-c", example(words, vhost_url)], tmp_path, dict(os.environ)).split(" ", 2)
+            for words in ("brokerha.m1.log", "prices-follower")
+        ]
+    log, change = printed
+    assert log[:2] == change[:2] == [str(written.lsn), written.txid]
+    assert log[2].strip() == "applied [['put', 'prices', b'sku-1', b'9.90']]"
+    assert change[2].strip() == "table.prices.put ['put', 'prices', b'sku-1', b'9.90']"
