@@ -12,6 +12,7 @@
     worker_node.py   a worker: core, store, transport, reads
     reading.py       reads through a bounded pool of threads
     amqp_front.py    writes, reads and questions that apps publish
+    change_log.py    what is told to followers outside, made from the journal
     config.py        the cluster file
     clock.py         the only real clock
 """
