@@ -27,6 +27,8 @@ from brokerha.replication.feed import Feed, FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 
+NOTHING = Ready()
+
 
 @dataclass(frozen=True, slots=True)
 class MasterConfig:
@@ -58,6 +60,8 @@ class MasterCore:
         self._outcomes: list[Outcomes] = []
         """Results that are durable at a worker and not yet in the journal here."""
         self._outcomes_due_ms: int | None = None
+        self._settled_at: Instant | None = None
+        """When a round left nothing to do: asking again in the same instant, with nothing new, need not run another."""
         self._bodies: dict[str, bytes] = {}
         """Bodies accepted in this turn, which the journal does not hold yet."""
         self._handlers = {
@@ -72,6 +76,7 @@ class MasterCore:
 
     def step(self, item: Envelope | Submit, now: Instant) -> None:
         """Take in one message of another node, or one write of a client."""
+        self._settled_at = None
         if isinstance(item, Submit):
             self._on_submit(item, now)
             return
@@ -142,6 +147,7 @@ class MasterCore:
 
     def wake(self, now: Instant) -> None:
         """Serve what is due."""
+        self._settled_at = None
         self.waiters.expire(now.mono_ms)
 
     def deadline_ms(self, now: Instant) -> int | None:
@@ -162,6 +168,8 @@ class MasterCore:
         What a worker has applied is answered first: it is durable there, and its place in the order is durable here. Then
         come records with what they allow to be said. What may only be sent after them comes with the next batch.
         """
+        if self._settled_at == now:
+            return NOTHING
         self.feed.lsn = self._durable_lsn
         (first_lsn, added), self._added = self._added, (0, ())
         if added:
@@ -180,6 +188,8 @@ class MasterCore:
         messages = round_.messages
         if not records:
             messages = [*messages, *self.feed.messages(now.mono_ms)]
+        if not records and not self.sync.has_more():
+            self._settled_at = now
         replies, self.waiters.replies = tuple(self.waiters.replies), []
         return Ready(records, tuple(messages), (), replies)
 

@@ -82,10 +82,12 @@ class Options:
     faults: dict[str, int] = field(default_factory=dict)
     """Kinds that happen by themselves, with the mean time between two of them in microseconds."""
     safety_us: int = 10 * SECOND_US
-    safety_steps: int = 1_500
+    safety_steps: int = 1_000
     liveness_us: int = 60 * SECOND_US
     broken_link: bool = False
     """Whether one link of the masters stays cut for ever, liveness phase included: the others have to pass things on."""
+    looks_on: bool = False
+    """Whether the run goes on for a few idle rounds at the end, to see that idle masters are quiet."""
     wipes: bool = False
     """Whether a data directory is lost; then nothing is demanded of that node but that it does no harm."""
 
@@ -102,7 +104,7 @@ class Options:
                 for key in type(ours).__dataclass_fields__
                 if getattr(ours, key) != getattr(theirs, key)
             ]
-        for name in ("accept_limit", "skew_us", "drift", "broken_link", "wipes"):
+        for name in ("accept_limit", "skew_us", "drift", "broken_link", "looks_on", "wipes"):
             if getattr(self, name) != getattr(usual, name):
                 parts.append(f"{name}={getattr(self, name)}")
         return " ".join(parts) + " faults=" + ",".join(sorted(self.faults))
@@ -149,8 +151,9 @@ def draw(seed: int) -> Options:
         skew_us=rng.choice((0, 1_000, SECOND_US, HOUR_US)),
         drift=rng.choice((0.0, 0.0, 0.001, 0.1)),
         faults=_faults(rng),
-        safety_us=rng.randint(3, 12) * SECOND_US,
+        safety_us=rng.randint(2, 8) * SECOND_US,
         broken_link=masters >= 3 and rng.random() < 0.1,
+        looks_on=rng.random() < 0.2,
     )
     if masters > 1 and rng.random() < 0.06:
         options = replace(options, wipes=True, faults={**options.faults, "wipe": 3 * SECOND_US})
@@ -211,7 +214,7 @@ def _wire(rng: Random) -> Wire:
 def _load(rng: Random) -> Load:
     burst = rng.choice((1, 1, 3, 12))
     return Load(
-        writes=rng.choice((10, 30, 60)),
+        writes=rng.choice((8, 20, 40)),
         burst=burst,
         gap_us=burst * rng.choice((5_000, 50_000, 200_000)),
         twice=rng.choice((0.0, 0.1, 0.5)),

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 RETRY_US = (20_000, 300_000)
 """Pause before a write is handed in again."""
 
+PATIENCE_MS = 2_000
+"""Least time that clients wait once everything is healed: then there is no need to ask again and again."""
+
 
 @dataclass(slots=True)
 class Write:
@@ -142,6 +145,8 @@ class Clients:
         self.tickets[ticket] = Ticket(master.node, write.txid, write.body, copies, write)
         self._live[write.txid, write.body] += 1
         timeout_ms = rng.randint(*options.load.timeout_ms)
+        if self.world.is_calm:
+            timeout_ms = max(timeout_ms, PATIENCE_MS)
         master.submit(Submit(ticket, write.txid, write.body, level, copies, timeout_ms))
         return ticket
 

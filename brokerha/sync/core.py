@@ -66,6 +66,8 @@ class SyncCore:
                 if number >= stream.used
             )
         self.own = self.streams[self.node]
+        self.counts = {origin: stream.count for origin, stream in self.streams.items()}
+        """How many entries of each stream are held, for comparing with what peers hold at one stroke."""
         self.lsn = state.lsn
         self.parked: deque[TxId] = deque(state.parked)
         self.pending: set[TxId] = {*state.parked, *(e[1] for e in self.own.between(self.own.used, 2**62))}
@@ -177,6 +179,7 @@ class SyncCore:
 
     def _hold(self, stream: Stream, entries: Sequence[Entry], result: RoundResult) -> None:
         first = stream.hold(entries)
+        self.counts[stream.origin] = stream.count
         self.peers.tell_all()
         result.records.append(Appended(stream.origin, first, tuple(entries)))
         self.incoming.merge((*entry, stream.origin, number) for number, entry in enumerate(entries, first))
@@ -269,7 +272,7 @@ class SyncCore:
             epoch=self.peers.epoch,
             promised=self.peers.epoch,
             promise=self.clock.promise(now.wall_us),
-            have={origin: stream.count for origin, stream in self.streams.items()},
+            have=dict(self.counts),
             recovered=0,
             lsn=self.lsn,
             heard=self.peers.heard(now.mono_ms),
@@ -281,6 +284,10 @@ class SyncCore:
         return bool(
             self.incoming or self.parked or self._accepted or any(stream.waiting for stream in self.streams.values())
         )
+
+    def has_more(self) -> bool:
+        """Whether another round in the same instant may have something to send: a post was filled to its window."""
+        return any(peer.has_more for peer in self.peers.peers.values())
 
     def backlog(self) -> int:
         """Accepted and announced transactions that are not yet synchronised."""

@@ -166,16 +166,20 @@ class PeerTable:
 
     def held_by_required(self, streams: dict[NodeId, Stream], mono_ms: int) -> dict[NodeId, int]:
         """How many entries of each origin are durable at every member where they have to be (R6)."""
-        required = list(self.peers.values())
-        if self.config.acknowledge == "present":
+        config = self.config
+        required = [] if config.acknowledge == "majority" else list(self.peers.values())
+        if config.acknowledge == "present":
             required = [peer for peer in required if self.is_heard(peer.node, mono_ms)]
+        # What all members hold is held by a majority as well.
+        is_majority_asked = config.acknowledge == "majority" or (
+            config.acknowledge == "present" and config.split_recovery == "quorum"
+        )
         counts = {}
         for origin, stream in streams.items():
             held = stream.count
-            if self.config.acknowledge != "majority":
-                for peer in required:
-                    held = min(held, peer.confirmed(origin))
-            if self.config.acknowledge == "majority" or self.config.split_recovery == "quorum":
+            for peer in required:
+                held = min(held, peer.confirmed(origin))
+            if is_majority_asked:
                 held = min(held, self._held_by_majority(origin, stream.count))
             counts[origin] = held
         return counts

@@ -83,8 +83,11 @@ class Posting:
         """What this peer has not confirmed, as far as it is due."""
         if peer.row is None:
             return []
-        listings = []
+        listings: list[Listing] = []
         have = peer.row.have
+        if have == core.counts:
+            peer.stuck.clear()
+            return listings
         for origin, stream in core.streams.items():
             confirmed = have.get(origin, 0)
             if confirmed >= stream.count or origin == peer.node:

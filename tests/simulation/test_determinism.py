@@ -42,14 +42,15 @@ def test_telling_the_story_does_not_change_it():
 
 
 def test_a_violation_comes_with_what_is_needed_to_see_it_again():
-    # Given a mistake that breaks the order at once
-    report = simulate(0, mistake="no counter check")
+    # Given a mistake that breaks the order in the first seeds already
+    reports = (simulate(seed, mistake="no counter check") for seed in range(25))
+    report = next(report for report in reports if report.violation is not None)
 
     # Then the report names the invariant, the seed, the command and the last events
     assert report.violation is not None
     assert report.violation.startswith("S")
     words = report.words()
-    assert "again: brokerha simulate --seed 0 --trace" in words
+    assert f"again: brokerha simulate --seed {report.seed} --trace" in words
     assert report.violation in words
     assert len(report.story) == KEPT
 
