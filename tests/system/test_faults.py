@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgpack
@@ -22,17 +23,29 @@ EQUAL_WITHIN_S = 30.0
 VHOST = "faults"
 
 
+def kill_and_await(cluster: ProcessCluster, node: str) -> None:
+    """SIGKILL a node and wait until it is ready again."""
+    cluster.kill(node)
+    cluster.await_ready([node])
+
+
+def kill_broker_and_restart(broker: PrivateBroker) -> None:
+    """SIGKILL the broker; it comes back a second later with its data."""
+    broker.kill()
+    time.sleep(1)
+    broker.restart()
+
+
 def faults(cluster: ProcessCluster, broker: PrivateBroker) -> list[tuple[str, Callable[[], object]]]:
     """Every fault, in order."""
-    found: list[tuple[str, Callable[[], object]]] = [
-        (f"kill -9 {node}", lambda node=node: (cluster.kill(node), cluster.await_ready([node])))
-        for node in [*cluster.masters, *cluster.workers]
+    nodes = [*cluster.masters, *cluster.workers]
+    return [
+        *((f"kill -9 {node}", partial(kill_and_await, cluster, node)) for node in nodes),
+        ("kill -9 the broker and restart it", partial(kill_broker_and_restart, broker)),
+        ("purge every queue", partial(broker.purge_queues, VHOST)),
+        ("delete every queue", partial(broker.delete_queues, VHOST)),
+        ("close every connection", broker.close_all_connections),
     ]
-    found.append(("kill -9 the broker and restart it", lambda: (broker.kill(), time.sleep(1), broker.restart())))
-    found.append(("purge every queue", lambda: broker.purge_queues(VHOST)))
-    found.append(("delete every queue", lambda: broker.delete_queues(VHOST)))
-    found.append(("close every connection", broker.close_all_connections))
-    return found
 
 
 def progress(writers: list[Writer]) -> int:

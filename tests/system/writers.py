@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import brokerha
@@ -64,11 +65,14 @@ class Writer:
                     elif self._is_pipeline:
                         self._write_many(db, number)
                     else:
-                        item = f"{self.name}-{number}".encode()
-                        self._insist(lambda key, item=item: db.put("books", item, item * 3, key=key, timeout=5), f"put-{number}")
-                        self.acknowledged[item] = item * 3
+                        self._put(db, number)
         except BaseException as fault:  # noqa: BLE001  (told by finish)
             self.fault = fault
+
+    def _put(self, db: Any, number: int) -> None:
+        item = f"{self.name}-{number}".encode()
+        self._insist(lambda key: db.put("books", item, item * 3, key=key, timeout=5), f"put-{number}")
+        self.acknowledged[item] = item * 3
 
     def _write_many(self, db: Any, number: int) -> None:
         """Twenty writes at once; those without an answer are sent again, each under its key."""
@@ -103,7 +107,7 @@ class Writer:
 
 def doors(broker: str, urls: list[str]) -> list[Writer]:
     """One writer for each door, and one that may use every master."""
-    writers = [Writer(f"http{n}", lambda url=url: brokerha.connect(url)) for n, url in enumerate(urls, 1)]
+    writers = [Writer(f"http{n}", partial(brokerha.connect, url)) for n, url in enumerate(urls, 1)]
     writers.append(Writer("amqp", lambda: brokerha.connect(broker)))
     writers.append(Writer("pipe", lambda: brokerha.connect(broker), is_pipeline=True))
     writers.append(Writer("anymaster", lambda: brokerha.connect(",".join(urls))))

@@ -62,8 +62,10 @@ class Site:
         return self.masters[master].submit([("put", "t", key, value)], **terms)
 
     def stop(self) -> None:
-        for node in [*self.masters.values(), *self.workers.values()]:
-            node.stop(5)
+        for master in self.masters.values():
+            master.stop(5)
+        for worker in self.workers.values():
+            worker.stop(5)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -111,7 +113,7 @@ def test_bad_writes_are_refused_at_once_and_nothing_is_taken_in(site: Site) -> N
         ([("put", "t", b"k", b"v")], {"timeout_ms": 0}),
     ):
         with pytest.raises(errors.InvalidRequest):
-            master.submit(operations, **terms)  # type: ignore[arg-type]
+            master.submit(operations, **terms)
     assert master.runner.core.sync.backlog() == 0
 
 
