@@ -117,6 +117,12 @@ class Checkers:
         check(own <= config.sync.queue_window, "S9", "stamped ahead of what is added", node=master.node, ahead=own)
         check(len(core.waiters) <= self._world.clients.open_count, "S9", "tickets", node=master.node)
 
+    def in_full(self) -> None:
+        """S1, S3 and S8 in full: every journal against the canon."""
+        for master in self._world.masters:
+            if not master.is_wiped:
+                self._durable.compare(master.node, master.journal)
+
     # ---- the end
 
     def at_the_end(self) -> None:

@@ -54,6 +54,7 @@ class Faults:
             "full disk": self._full_disk,
             "store failure": self._store_failure,
             "empty worker": self._empty_worker,
+            "trim": self._trim,
             "wipe": self._wipe,
         }
 
@@ -128,6 +129,18 @@ class Faults:
             process.die()
             process.empty()
             self._world.plan_restart(process)
+
+    def _trim(self) -> None:
+        """A master forgets the oldest part of its log, as far as nobody needs it any more."""
+        truth = self._world.checkers.truth
+        master = self._one(self._world.masters)
+        feeding = [m.node for m in self._world.masters if m.config.feed.workers]
+        executed = [truth.mirrors[node].executed for node in feeding]
+        done = min([mirror.lsn for mirror in truth.mirrors.values()] + executed + list(truth.applied.values()))
+        if isinstance(master, SimMaster) and done:
+            below = self._world.rng.randint(1, done + 1)
+            if master.journal.trim(below):
+                self._note("log trimmed", f"{master.node} below {below}")
 
     def _wipe(self) -> None:
         """One data directory is lost, of a master that somebody has heard of; only once in a run."""

@@ -126,6 +126,7 @@ FAULTS = {
     "full disk": 4 * SECOND_US,
     "store failure": 3 * SECOND_US,
     "empty worker": 5 * SECOND_US,
+    "trim": 2 * SECOND_US,
 }
 """Faults that happen at a moment, with the usual mean time between two of a kind."""
 
@@ -162,7 +163,7 @@ def draw(seed: int) -> Options:
 
 def _sync(rng: Random) -> dict[str, Any]:
     return {
-        "acknowledge": rng.choice(("all", "all", "majority")),
+        "acknowledge": rng.choice(("all", "all", "majority", "present")),
         "round_timeout_ms": rng.choice((100, 500)),
         "idle_round_ms": rng.choice((300, 1_000)),
         "post_gap_ms": rng.choice((0, 0, 0, 5, 30)),
@@ -227,4 +228,8 @@ def _load(rng: Random) -> Load:
 def _faults(rng: Random) -> dict[str, int]:
     part = rng.choice((0.1, 0.3, 0.6))
     strength = rng.choice((0.3, 1.0, 3.0))
-    return {kind: int(mean_us * strength) for kind, mean_us in FAULTS.items() if rng.random() < part}
+    faults = {kind: int(mean_us * strength) for kind, mean_us in FAULTS.items() if rng.random() < part}
+    if "empty worker" in faults:
+        # An empty worker is brought along from the first LSN, which has to be there.
+        faults.pop("trim", None)
+    return faults

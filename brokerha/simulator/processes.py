@@ -94,6 +94,7 @@ class Process:
         self.spent_us = TURN_US
         self.world.steps += 1
         self.guarded(self._run)
+        self.world.look_in_full()
 
     def _run(self) -> None:
         wait_ms = self._take_turn()

@@ -43,6 +43,8 @@ QUIET_POSTS = 5
 """Most posts from one idle master to another within three idle rounds."""
 WIPED_US = 5_000_000
 """Time after healing in which a master that lost its disk has to find out."""
+FULL_STEPS = 250
+"""Everything is checked in full after so many steps."""
 LIVENESS_STEPS = 20_000
 """Steps after which a cluster that has not come together is called stuck, whatever the virtual clock says."""
 
@@ -61,6 +63,7 @@ class World:
         """Whether faults are over."""
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._event = 0
+        self._full_at = FULL_STEPS
         self.masters: list[SimMaster] = []
         self.workers: list[SimWorker] = []
         self._build()
@@ -97,6 +100,10 @@ class World:
         links = [(one, other) for one in names for other in names if one != other]
         return links + both_ways((worker.node, worker.config.master) for worker in self.workers)
 
+    def master(self, node: NodeId) -> SimMaster:
+        """One master by its name."""
+        return next(master for master in self.masters if master.node == node)
+
     # ---- events
 
     def at(self, when_us: int, action: Callable[..., None], *arguments: Any) -> None:
@@ -125,6 +132,12 @@ class World:
                 return False
             self.run_until(self.now_us + every_us, LIVENESS_STEPS)
         return True
+
+    def look_in_full(self) -> None:
+        """Check everything in full now and then, the more seldom the more there is."""
+        if self.steps >= self._full_at:
+            self.checkers.in_full()
+            self._full_at = self.steps + max(FULL_STEPS, self.checkers.truth.lsn)
 
     def plan_restart(self, process: Process) -> None:
         """Let a dead process come back after a while."""

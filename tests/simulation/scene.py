@@ -55,9 +55,7 @@ class Scene:
 
     def master(self, node: NodeId) -> SimMaster:
         """One master."""
-        process = self.world.processes[node]
-        assert isinstance(process, SimMaster)
-        return process
+        return self.world.master(node)
 
     def worker(self, node: NodeId) -> SimWorker:
         """One worker."""

@@ -44,9 +44,9 @@ def test_the_seeds_draw_every_kind_of_cluster_and_fault():
     drawn = [draw(seed) for seed in range(300)]
 
     assert {len(options.workers) for options in drawn} == {1, 2, 3, 5}
-    assert {options.sync["acknowledge"] for options in drawn} == {"all", "majority"}
+    assert {options.sync["acknowledge"] for options in drawn} == {"all", "majority", "present"}
     assert any(options.wipes for options in drawn)
     assert any(options.broken_link for options in drawn)
     assert any(options.wire.is_encoded for options in drawn)
     assert any(options.sync["post_window"] == 1 for options in drawn)
-    assert len({kind for options in drawn for kind in options.faults}) == 16
+    assert len({kind for options in drawn for kind in options.faults}) == 17
