@@ -25,6 +25,9 @@ ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
 LOOSE_LIMIT = 100_000
 """Bodies without an entry whose names are remembered in memory; older ones are still found in the journal."""
 
+ARRIVED_LIMIT = 256
+"""Bodies that may wait in memory for their entries; nobody was told of them, so a crash costs a fetch and nothing else."""
+
 Item = tuple[NodeId, TxId, bytes]
 
 
@@ -36,6 +39,7 @@ class BodyExchange:
         self._history = history
         self._loose: dict[tuple[NodeId, TxId], None] = {}
         self._arrived: list[Item] = []
+        self._arrived_bytes = 0
 
     def take(self, items: Iterable[Item], members: Iterable[NodeId]) -> int:
         """Take in bodies of other masters, each once; return how many were of no known origin."""
@@ -48,11 +52,16 @@ class BodyExchange:
             elif name not in self._loose and self._history.body(*name) is None:
                 self._loose[name] = None
                 self._arrived.append(item)
+                self._arrived_bytes += len(item[2])
         return strangers
+
+    def is_full(self) -> bool:
+        """Whether so much has arrived that it has to be journalled although no entry asks for it yet."""
+        return len(self._arrived) >= ARRIVED_LIMIT or self._arrived_bytes >= self._config.body_message_bytes
 
     def arrived(self) -> tuple[Item, ...]:
         """Bodies that came since the last call; they are to be journalled before anything that tells of them."""
-        items, self._arrived = tuple(self._arrived), []
+        items, self._arrived, self._arrived_bytes = tuple(self._arrived), [], 0
         while len(self._loose) > LOOSE_LIMIT:
             del self._loose[next(iter(self._loose))]
         return items

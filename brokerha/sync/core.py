@@ -166,12 +166,15 @@ class SyncCore:
 
     def _merge(self, result: RoundResult) -> None:
         """MERGE: foreign entries whose bodies are here take their sorting places."""
-        arrived = self.bodies.arrived()
-        if arrived:
-            result.records.append(BodiesHeld(arrived))
-        for stream in self.streams.values():
-            count = self.bodies.acquire(stream) if stream.waiting else 0
+        counts = {stream.origin: self.bodies.acquire(stream) for stream in self.streams.values() if stream.waiting}
+        # Bodies without entries wait for them, or for something else to write: the entry is about to come, and one fsync is saved.
+        if any(counts.values()) or result.records or self.bodies.is_full():
+            arrived = self.bodies.arrived()
+            if arrived:
+                result.records.append(BodiesHeld(arrived))
+        for origin, count in counts.items():
             if count:
+                stream = self.streams[origin]
                 entries = stream.waiting[:count]
                 del stream.waiting[:count]
                 self._hold(stream, entries, result)
