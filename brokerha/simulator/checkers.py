@@ -9,10 +9,12 @@ records alone a **mirror** of each master's durable state is kept, and of all ma
 so that each check costs what changed, never the length of anything. ``check`` raises `Violation`, which names the invariant of
 brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
 
-    checkers.py          routing, replies, memory, the end
+    truth.py             the canon, the streams, the mirrors; model.py folds the canon into content
+    checkers.py          routing, memory (S9), the end (S4, S10)
     durable_checks.py    records: S1, S2, S3, S5, S6, S8, S11
     message_checks.py    messages: S7 (what workers are told), S8, S9, S11
     worker_checks.py     decisions and stores: S7, equal results, content
+    reply_checks.py      answers: at most one, and true
 """
 
 from __future__ import annotations
