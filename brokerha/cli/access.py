@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from brokerha.cli import logs
 from brokerha.cli.options import DEFAULT_CONFIG
 from brokerha.model.errors import ConfigurationError
 
@@ -61,4 +62,6 @@ def connected(config: Path | None, url: str | None) -> Client:
     chosen = ",".join(addresses(config, url).values())
     import brokerha
 
+    if chosen.startswith("amqp"):
+        logs.to_stderr(logs.COMMAND)
     return brokerha.connect(chosen)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from brokerha.cli import exits
+from brokerha.cli import exits, logs
 from brokerha.cli.options import FormatOption
 from brokerha.cli.output import Format, write
 
@@ -69,6 +69,7 @@ def run_bench(options: BenchOptions, report: Callable[[str], None]) -> int:
     """Measure and print; returns the exit code."""
     from brokerha.cli import bench_run
 
+    logs.to_stderr(logs.COMMAND)
     answer = bench_run.run(options.broker, options.windows, options.seconds, options.masters, report)
     write(answer, answer["writes"], options.format, COLUMNS)
     return exits.DONE

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from brokerha.cli import exits
+from brokerha.cli import exits, logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +43,5 @@ def run_demo(options: DemoOptions, report: Callable[[str], None]) -> int:
     """Carry the demonstration out; returns the exit code."""
     from brokerha.cli import demo_run
 
+    logs.to_stderr(logs.COMMAND)
     return demo_run.run(options.input, options.broker, report)

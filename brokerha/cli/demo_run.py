@@ -28,6 +28,7 @@ from brokerha.model.errors import BrokerhaError, TimedOut
 from brokerha.model.operations import pack_operations
 from brokerha.model.requests import Reply
 from brokerha.nodes.config import ClusterConfig, MasterEntry, WorkerEntry
+from brokerha.transports.addresses import is_embedded, parse_addresses
 
 MASTERS = ("m1", "m2", "m3")
 WINDOW = 64
@@ -67,6 +68,11 @@ class Tally:
                 raise TimedOut(message)
 
 
+def _shown(broker: str) -> str:
+    """The address of a broker without its password."""
+    return broker if is_embedded(broker) else ", ".join(str(address) for address in parse_addresses(broker))
+
+
 def demo_config(broker: str, folder: Path) -> ClusterConfig:
     """Three masters with two workers each."""
     return ClusterConfig(
@@ -92,7 +98,7 @@ def run(input_file: Path | None, broker: str, report: Report) -> int:
         config = demo_config(broker, Path(folder))
         started = time.monotonic()
         with EmbeddedCluster(config) as cluster:
-            report(f"3 masters and 6 workers are up in {time.monotonic() - started:.1f} s, broker {broker}")
+            report(f"3 masters and 6 workers are up in {time.monotonic() - started:.1f} s, broker {_shown(broker)}")
             rate, tally = _load(cluster, texts, report)
             copies = _settled(cluster, report)
             expected = len(set(lines)) + 2 * len(MASTERS)

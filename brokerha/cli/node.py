@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from brokerha.cli import logs
 from brokerha.cli.options import DEFAULT_CONFIG, ClusterFileOption
 from brokerha.model.errors import ConfigurationError, NotReady
 
@@ -49,6 +50,7 @@ def run_node(path: Path, node_id: str) -> int:
     if config.is_embedded:
         message = f"{path}: embedded:// is one process for the whole cluster: start it with brokerha up -c {path}"
         raise ConfigurationError(message)
+    logs.to_stderr(logs.NODE)
     return program_of(entry.role)(config, node_id)
 
 

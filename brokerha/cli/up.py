@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokerha.cli import exits
+from brokerha.cli import exits, logs
 from brokerha.cli.children import Children, Ended, Event, Ready, Stop
 from brokerha.cli.options import DEFAULT_CONFIG, ClusterFileOption
 from brokerha.cli.readiness import wait_until_ready
@@ -72,6 +72,7 @@ def node_command(path: Path, node_id: str) -> list[str]:
 def _serve_embedded(cluster: ClusterConfig) -> int:
     from brokerha.embedded import serve
 
+    logs.to_stderr(logs.NODE)
     stopped = threading.Event()
     waiting = threading.Thread(
         target=wait_until_ready,

@@ -1,0 +1,24 @@
+"""Where log lines of a command go: to standard error, because standard output belongs to what was asked for.
+
+A node tells what happens to it; a command that only has nodes or a connection inside tells warnings and worse.
+"""
+
+from __future__ import annotations
+
+import sys
+
+NODE = 20
+"""Everything from information on, for a process that is a node."""
+COMMAND = 30
+"""Warnings and worse, for a command that is not."""
+
+
+def to_stderr(level: int) -> None:
+    """Send log lines of this level (a number of the logging module) and above to standard error."""
+    # Imported here: it takes as long as the rest of a small command.
+    import structlog
+
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
