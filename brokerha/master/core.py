@@ -225,7 +225,9 @@ class MasterCore:
             return states.LOST_STATE, self.sync.lost
         silent = [n for n in self.sync.peers.peers if not self.sync.peers.is_heard(n, now.mono_ms)]
         if silent:
-            return states.WAITING_FOR_PEERS, f"not heard: {', '.join(silent)}"
+            impostors = self.sync.peers.impostors
+            named = [f"{node} (its data directory is not the one it had)" if node in impostors else node for node in silent]
+            return states.WAITING_FOR_PEERS, f"not heard: {', '.join(named)}"
         if self.config.feed.workers and not self.feed.alive(now.mono_ms):
             return states.NO_WORKER, f"none of {', '.join(self.config.feed.workers)} is heard"
         behind = self.sync.lsn - self.feed.applied_by(1)

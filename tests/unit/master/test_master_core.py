@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brokerha.journal.memory_journal import MemoryJournal
@@ -235,6 +237,17 @@ def test_state_words_say_what_is_missing() -> None:
     bench.worker_up()
     bench.run()
     assert bench.core.state(bench.now()) == (states.OK, "")
+
+
+def test_a_peer_that_came_back_with_another_journal_is_named() -> None:
+    bench = Bench(members=("m1", "m2"))
+    row = Row("m2", "journal-of-m2", 1, 1, 1, 1, 0, {"m1": 0, "m2": 0}, 0, 0, ())
+    bench.hear("m2", Post(row, (), ()))
+    bench.run()
+    bench.ms += 60_000
+    bench.hear("m2", Post(replace(row, journal="another", incarnation=2), (), ()))
+    bench.run()
+    assert bench.core.state(bench.now()) == (states.WAITING_FOR_PEERS, "not heard: m2 (its data directory is not the one it had)")
 
 
 def test_an_emptied_disk_is_noticed_and_takes_no_writes() -> None:
