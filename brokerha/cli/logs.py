@@ -20,5 +20,6 @@ def to_stderr(level: int) -> None:
 
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        # The stream is looked up for each line: a program that calls commands may have put another one in its place.
+        logger_factory=lambda *_names: structlog.PrintLogger(file=sys.stderr),
     )
