@@ -24,6 +24,8 @@ The tree is split by what the caller can do about it:
         JournalForeign    ... because it belongs to another cluster or node
         JournalInUse      ... because another process holds it
       StoreError          a store cannot be opened, read or written
+        StoreDamaged      ... because what was read is not what was written: the copy has to be replaced
+        StoreDiffers      ... because a line of the log led to another content than it says
       ProtocolError       bytes from the wire that no brokerha node would send
 
 Everything else that escapes is a fault of brokerha.
@@ -133,6 +135,22 @@ class JournalInUse(JournalError):
 
 class StoreError(BrokerhaError):
     """A store cannot be opened, read or written."""
+
+
+class StoreDamaged(StoreError):
+    """What was read is not what was written: this copy has to be replaced by a good one."""
+
+
+class StoreDiffers(StoreDamaged):
+    """Applying a line of the log led to another content than the log says; nothing of it was kept.
+
+    `lsn` is that of the line, `fingerprint` what this copy would have come to.
+    """
+
+    def __init__(self, text: str, lsn: int = 0, fingerprint: bytes = b"") -> None:
+        super().__init__(text)
+        self.lsn = lsn
+        self.fingerprint = fingerprint
 
 
 class ProtocolError(BrokerhaError):

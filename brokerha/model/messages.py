@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from brokerha.model.ids import Entry, Lsn, NodeId, Timestamp, TxId
+from brokerha.model.operations import LoggedRow, ResultRow
 
 SYNC = "sync"
 DATA = "data"
@@ -83,6 +84,7 @@ class Execute:
     first_lsn: Lsn
     items: tuple[tuple[TxId, Timestamp, bytes], ...]
     """(transaction id, timestamp, body)"""
+    view: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,7 @@ class Executed:
 
     CHANNEL: ClassVar[str] = DATA
     first_lsn: Lsn
-    results: tuple[tuple[str, str, bytes], ...]
-    """(outcome, reason, effect)"""
+    results: tuple[ResultRow, ...]
     applied_lsn: Lsn
     fingerprint: str
     """Of the whole content at ``applied_lsn``."""
@@ -104,11 +105,15 @@ class Executed:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Master to every other worker: effects in LSN order, the first at ``first_lsn``."""
+    """Master to every other worker: lines of the log in LSN order, the first at ``first_lsn``.
+
+    Also the answer to a `Request`, from whoever has the range.
+    """
 
     CHANNEL: ClassVar[str] = DATA
     first_lsn: Lsn
-    results: tuple[tuple[str, str, bytes], ...]
+    items: tuple[LoggedRow, ...]
+    view: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +128,21 @@ class Progress:
     state: str
     reason: str = ""
     running_reads: int = 0
-    gap_from: Lsn = 0
-    """First LSN that it lacks although later ones arrived; 0 when there is no gap."""
+    follows: str = "idle"
+    """State of its follower machine: ``idle``, ``basic``, ``request`` or ``load``."""
+    view: int = 0
+    """Of the primary that it obeys; 0 when it obeys none."""
+    trouble: str = ""
+    """Why this copy must not be trusted any more (damage, another content at the same LSN); empty when it may be."""
+    load_lsn: Lsn = 0
+    """LSN of the snapshot that it is loading; 0 when it loads none."""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    """Of the snapshot that it is loading."""
+    free_bytes: int = 0
+    """Free disk space where its data is; 0 when that is not known."""
+    wanted_lsn: Lsn = 0
+    """Highest LSN that it knows of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +192,146 @@ class StatusReport:
     nodes: tuple[dict[str, str | int | float | bool | None], ...] = field(default=())
 
 
-Message = Post | Bodies | Fetch | Execute | Executed | Apply | Progress | Read | ReadResult | StatusRequest | StatusReport
+@dataclass(frozen=True, slots=True)
+class Coin:
+    """Master to worker: obey this primary from now on, and follow its log (replication 2)."""
+
+    CHANNEL: ClassVar[str] = DATA
+    view: int
+    sources: tuple[NodeId, ...] = ()
+    """Nodes that may have older parts of the log than the master."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Master to worker: stop following, serve nothing; by command, or because nothing better is left."""
+
+    CHANNEL: ClassVar[str] = DATA
+    view: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFrom:
+    """Master to worker: replace your copy by a snapshot of the first of these nodes that gives one."""
+
+    CHANNEL: ClassVar[str] = DATA
+    view: int
+    sources: tuple[NodeId, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Follower to any node that may have it: send me exactly this range of the log, both ends included."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    first_lsn: Lsn
+    last_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class RangeMissing:
+    """Answer to a `Request`: not all of that range is held here any more."""
+
+    CHANNEL: ClassVar[str] = DATA
+    first_lsn: Lsn
+    last_lsn: Lsn
+    kept_from: Lsn
+    """Lowest LSN that is held; 0 when none is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotWanted:
+    """Follower in LOAD to a source: make a snapshot of your copy, or tell me again of the one that you made for me."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOffered:
+    """Source to follower: this is the snapshot; an empty name is a refusal with its reason."""
+
+    CHANNEL: ClassVar[str] = DATA
+    request: str
+    snapshot: str
+    """Name of the snapshot at its source."""
+    lsn: Lsn
+    fingerprint: str
+    items: int
+    chunk_bytes: int
+    files: tuple[tuple[str, int, bytes], ...]
+    """(path, size in bytes, SHA-256 of each chunk one after the other)"""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksWanted:
+    """Follower to source: send me these chunks, by their number over all files in order."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    snapshot: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Source to follower: one chunk; ``is_gone`` says that the source has no such snapshot any more."""
+
+    CHANNEL: ClassVar[str] = DATA
+    snapshot: str
+    number: int
+    data: bytes
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDone:
+    """Follower to source: nobody needs this snapshot any more."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Master to worker: long work on its copy (``backup``, ``scrub``), by its request id; sent again until answered."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    request: str
+    kind: str
+    arguments: dict[str, str | int | bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """Worker to master: how far a `Task` is."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    request: str
+    state: str
+    """``running``, ``done`` or ``failed``."""
+    done: int
+    total: int
+    """In bytes for a backup, in items for a scrub."""
+    reason: str
+    """What went wrong; empty unless ``failed``."""
+    answer: dict[str, str | int | bool | None]
+    """What came out, when it is ``done``."""
+
+
+Message = (
+    Post | Bodies | Fetch | Execute | Executed | Apply | Progress | Read | ReadResult | StatusRequest | StatusReport
+    | Coin | Idle | LoadFrom | Request | RangeMissing | SnapshotWanted | SnapshotOffered | ChunksWanted | Chunk
+    | SnapshotDone | Task | TaskReport
+)  # fmt: skip
 
 MESSAGES: tuple[type, ...] = (
     Post, Bodies, Fetch, Execute, Executed, Apply, Progress, Read, ReadResult, StatusRequest, StatusReport,
-)
+    Coin, Idle, LoadFrom, Request, RangeMissing, SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk,
+    SnapshotDone, Task, TaskReport,
+)  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
 
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.ids import is_repository_id
+from brokerha.model.ids import Timestamp, TxId, is_repository_id
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
@@ -64,6 +64,25 @@ class Result(NamedTuple):
     """Why it was rejected; empty otherwise."""
     effect: bytes
     """Packed list of changes; empty bytes when nothing changed."""
+    fingerprint: bytes
+    """Of the whole content after it (fingerprints.py)."""
+
+
+class Logged(NamedTuple):
+    """One line of the log that workers follow and keep: a result with the transaction it belongs to."""
+
+    txid: TxId
+    timestamp: Timestamp
+    outcome: str
+    reason: str
+    effect: bytes
+    fingerprint: bytes
+
+
+ResultRow = tuple[str, str, bytes, bytes]
+"""A `Result` on the wire and on disk."""
+LoggedRow = tuple[TxId, Timestamp, str, str, bytes, bytes]
+"""A `Logged` on the wire and on disk."""
 
 
 def pack_operations(operations: list[Operation]) -> bytes:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.model.messages import Outgoing
+from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId
+from brokerha.model.messages import Outgoing, SnapshotOffered
+from brokerha.model.operations import LoggedRow, ResultRow
 from brokerha.model.records import Record
 from brokerha.model.requests import Reply
 
@@ -29,10 +30,10 @@ class ExecuteBatch:
 
 @dataclass(frozen=True, slots=True)
 class ApplyBatch:
-    """Decision: apply these effects in order."""
+    """Decision: apply these lines of the log in order."""
 
     first_lsn: Lsn
-    results: tuple[tuple[str, str, bytes], ...]
+    items: tuple[LoggedRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,68 @@ class ResendResults:
     last_lsn: Lsn
 
 
-Decision = ExecuteBatch | ApplyBatch | ResendResults
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """Decision: read this range of the log from the store and send it to a node that asked."""
+
+    to: NodeId
+    first_lsn: Lsn
+    last_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSnapshot:
+    """Decision: make a snapshot of the copy under this name, while writing goes on."""
+
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChunks:
+    """Decision: read these chunks of a snapshot for a node that asked."""
+
+    to: NodeId
+    snapshot: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropSnapshot:
+    """Decision: delete a snapshot; nothing is answered."""
+
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginLoad:
+    """Decision: make room for a snapshot beside the present copy, or go on with the one that was begun before."""
+
+    offer: SnapshotOffered
+
+
+@dataclass(frozen=True, slots=True)
+class KeepChunk:
+    """Decision: check a chunk against its SHA-256 and write it to its place."""
+
+    number: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoad:
+    """Decision: all chunks are there: make them durable, open them as the copy, then delete the old files."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonLoad:
+    """Decision: delete what was loaded so far; the present copy stays. Nothing is answered."""
+
+
+StoreDecision = ExecuteBatch | ApplyBatch | ResendResults
+"""Work of the one thread that writes the store; one at a time."""
+CopyDecision = ReadRange | MakeSnapshot | ReadChunks | DropSnapshot | BeginLoad | KeepChunk | OpenLoad | AbandonLoad
+"""Work beside the store; in the order in which it was decided."""
+Decision = StoreDecision | CopyDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +114,7 @@ class StoreDone:
 
     first_lsn: Lsn
     applied_lsn: Lsn
-    results: tuple[tuple[str, str, bytes], ...]
+    results: tuple[ResultRow, ...]
     """Of an `ExecuteBatch` or `ResendResults`; empty for an `ApplyBatch`."""
     fingerprint: str
     items: int
@@ -63,6 +125,89 @@ class StoreFailed:
     """Input to a worker's core: a decision could not be carried out; nothing of it was kept."""
 
     reason: str
+    is_damage: bool = False
+    """Whether the copy itself is to blame and has to be replaced."""
+    lsn: Lsn = 0
+    """Of the line of the log that led to another content than it says; 0 unless that was the reason."""
+    fingerprint: bytes = b""
+    """What this copy would have come to there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """Input to a worker's core: what the store has of a range; fewer lines than asked for, or none."""
+
+    to: NodeId
+    first_lsn: Lsn
+    last_lsn: Lsn
+    items: tuple[LoggedRow, ...]
+    kept_from: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMade:
+    """Input to a worker's core: a snapshot is there; an empty list of files with a reason is a failure."""
+
+    snapshot: str
+    lsn: Lsn
+    fingerprint: str
+    items: int
+    chunk_bytes: int
+    files: tuple[tuple[str, int, bytes], ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksRead:
+    """Input to a worker's core: chunks for a node that asked; None where the snapshot is gone."""
+
+    to: NodeId
+    snapshot: str
+    chunks: tuple[tuple[int, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBegun:
+    """Input to a worker's core: there is room; these chunks are there already and are right."""
+
+    snapshot: str
+    held: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKept:
+    """Input to a worker's core: a chunk is written, or was not what its SHA-256 says."""
+
+    number: int
+    is_good: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOpened:
+    """Input to a worker's core: the snapshot is the copy now."""
+
+    journal: str
+    applied_lsn: Lsn
+    fingerprint: str
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """Input to a worker's core: no room, or what was loaded cannot be opened; the copy from before is open again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """Input to a worker's core: somebody (scrub, a read) found that the copy is not what it should be."""
+
+    reason: str
+
+
+CopyAnswer = RangeRead | SnapshotMade | ChunksRead | LoadBegun | ChunkKept | LoadOpened | LoadFailed
+StoreAnswer = StoreDone | StoreFailed | CopyAnswer | Damaged
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from brokerha.model.fingerprints import EMPTY
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
-from brokerha.model.operations import Result
+from brokerha.model.operations import Result, ResultRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +76,38 @@ class Outcomes:
     """Results of execution from ``first_lsn`` on, as the site's executing worker reported them."""
 
     first_lsn: Lsn
-    results: tuple[tuple[str, str, bytes], ...]
-    fingerprint: str
-    """Of the whole content after the last of them; empty when that is not known."""
+    results: tuple[ResultRow, ...]
     items: int
+    """Quads and keys after the last of them; 0 when that is not known."""
 
 
-Record = Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes
+@dataclass(frozen=True, slots=True)
+class WorkersChanged:
+    """The workers of this master from now on, whatever the cluster file says: (id, takes reads, is switched on)."""
 
-RECORDS: tuple[type, ...] = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes)
+    workers: tuple[tuple[NodeId, bool, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebased:
+    """The site's content at ``lsn`` is what a trusted copy holds there; results known so far are void.
+
+    After the choice of an operator, or when a site took its content from another one.
+    """
+
+    lsn: Lsn
+    fingerprint: bytes
+    items: int
+    reason: str
+
+
+Record = (
+    Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes | WorkersChanged | Rebased
+)  # fmt: skip
+
+RECORDS: tuple[type, ...] = (
+    Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes, WorkersChanged, Rebased,
+)  # fmt: skip
 """All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
 
 
@@ -114,8 +138,11 @@ class MasterState:
     last: Ordered | None = None
     """Last entry of the synchronised queue."""
     executed_lsn: Lsn = 0
-    fingerprint: str = ""
+    fingerprint: bytes = EMPTY
+    """Of the content at ``executed_lsn``."""
     items: int = 0
+    workers: tuple[tuple[NodeId, bool, bool], ...] | None = None
+    """Of the last `WorkersChanged`; None as long as the cluster file counts."""
 
 
 class History(Protocol):
@@ -142,3 +169,9 @@ class History(Protocol):
 
     def first_lsn(self) -> Lsn:
         """Lowest LSN whose body is still held; one more than the last when the log is empty."""
+
+    def results_from(self) -> Lsn:
+        """Lowest LSN whose result is held; one more than the last executed one when none is."""
+
+    def fingerprint_at(self, lsn: Lsn) -> bytes:
+        """Fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""

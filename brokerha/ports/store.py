@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.model.operations import Result
+from brokerha.model.operations import Logged, LoggedRow, Result
 
 
 class Applied(NamedTuple):
@@ -43,11 +43,18 @@ class Store(Protocol):
         beginning, may be kept; the same batch may be given again.
         """
 
-    def apply(self, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]) -> None:
-        """Apply effects in order; those at or below the applied LSN are skipped; a gap is a fault. Durable on return."""
+    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
+        """Apply lines of the log in order; those at or below the applied LSN are skipped; a gap is a fault.
 
-    def results(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Result]:
-        """Results kept in the store's own effects log, for sending them again. Shorter where they were trimmed."""
+        Durable on return. The fingerprint after each line is compared with the one in it, unless that is unknown (empty).
+        Raises StoreDiffers at the first that is another: nothing from that line on is kept then.
+        """
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines of the log that the store keeps, for sending them again. Shorter where it ends, none where it was trimmed."""
+
+    def logged_from(self) -> Lsn:
+        """Lowest LSN that `logged` has; one more than the applied one when it has none."""
 
     def applied(self) -> Applied:
         """Where the store stands. Any thread."""
@@ -57,8 +64,12 @@ class Store(Protocol):
     ) -> ReadAnswer:
         """Answer a read of messages.Read. Raises InvalidRequest, UnknownRepository, NotAcceptable, TimedOut."""
 
-    def recompute(self) -> Applied:
-        """Fingerprint and count computed from the data itself, not from what was added up. Any thread; slow."""
+    def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
+        """Fingerprint and count computed from the data itself, not from what was added up. Any thread; slow.
+
+        ``paced`` is called now and then with the number of items looked at so far; it may wait, or raise to end it.
+        Raises StoreDamaged when something cannot be read.
+        """
 
     def close(self) -> None:
         """Release files. Idempotent."""

@@ -1,0 +1,78 @@
+"""A worker's copy as a whole: giving it away as a snapshot, and replacing it by one.
+
+Source and follower are two workers (or a worker and a directory of a backup). A snapshot is a set of files that, opened
+together, are a store at one LSN. It is cut into chunks of `chunk_bytes`, numbered over all files in their order: a file of
+2.5 chunks takes three numbers, the last chunk of a file may be short, an empty file takes none.
+
+    source      make_snapshot -> read_chunk ... read_chunk -> drop_snapshot
+    follower    begin_load -> keep_chunk ... keep_chunk -> open_load
+
+The present copy stays untouched, open and readable until `open_load` has opened the new one; a kill at any moment leaves
+either the old or the new one, whole. What was loaded before a kill is found again by the next `begin_load` of the same
+snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from brokerha.model.ids import Lsn
+from brokerha.ports.store import Store
+
+CHUNK_BYTES = 1024 * 1024
+"""Default size of a chunk."""
+
+
+class Snapshot(NamedTuple):
+    """What a snapshot is made of."""
+
+    lsn: Lsn
+    fingerprint: str
+    items: int
+    chunk_bytes: int
+    files: tuple[tuple[str, int, bytes], ...]
+    """(path relative to the snapshot, with ``/``; size in bytes; SHA-256 of each chunk, 32 bytes each, one after the other)"""
+
+
+class WorkerCopy(Store, Protocol):
+    """The store of one worker with the place where it lives. `Store` is always that of the present copy."""
+
+    @property
+    def journal(self) -> str:
+        """Random name of the present copy; a loaded one has another."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the copy found at the start could not be used (it was moved aside, the present one is empty); else empty."""
+
+    def make_snapshot(self, name: str) -> Snapshot:
+        """Make a snapshot at the LSN applied now; writers wait for a moment only. Any thread. Raises StoreError.
+
+        The same name again answers the same snapshot. Snapshots do not survive the process.
+        """
+
+    def read_chunk(self, name: str, number: int) -> bytes | None:
+        """One chunk; None when there is no such snapshot (any more) or number. Any thread. Raises StoreError."""
+
+    def drop_snapshot(self, name: str) -> None:
+        """Delete a snapshot. Idempotent."""
+
+    def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
+        """Make room beside the present copy; returns numbers of chunks that are there already and are right.
+
+        Another load that was begun before is deleted. Raises StoreError (no space for all of it, paths that lead
+        out of the directory).
+        """
+
+    def keep_chunk(self, number: int, data: bytes) -> bool:
+        """Write a chunk to its place; False when it is not what its SHA-256 says. Raises StoreError."""
+
+    def open_load(self) -> None:
+        """Check that everything is there, make it durable, open it as the present copy, delete the old one.
+
+        The new copy belongs to this node and has a journal name of its own. Raises StoreError: then the old copy is open
+        as before. No other thread may write meanwhile; reads go on, on the copy that they began with.
+        """
+
+    def abandon_load(self) -> None:
+        """Delete what was loaded so far. Idempotent."""
