@@ -1,0 +1,243 @@
+"""Loading: the follower's half of LOAD, from the first source that is asked to the copy that is open (replication, 2).
+
+    ask a source -> offer -> make room -> chunks, a window of them in flight, in any order -> open
+         |                                   |
+         +-- silent or refuses: next source  +-- lost: asked again; silent: next source; gone: this source once more
+
+A chunk is asked for again after `chunk_wait_ms`, never the whole snapshot; one that is not what its SHA-256 says counts
+as lost. What is on disk from before a crash is found by the name of the snapshot, which is remembered over restarts, so
+that the load goes on where it was as long as the source still has it.
+
+Invariants: never more than `window` chunks are in flight or waiting for the disk; a chunk is written once; `open` is decided
+once everything is written. The old copy is not touched by anything here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.messages import Chunk, ChunksWanted, Outgoing, SnapshotDone, SnapshotOffered, SnapshotWanted
+from brokerha.model.ready import AbandonLoad, BeginLoad, ChunkKept, CopyDecision, KeepChunk, LoadBegun, OpenLoad
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig:
+    """Windows and waits of a load."""
+
+    window: int = 16
+    """Chunks in flight or waiting for the disk."""
+    ask_ms: int = 2000
+    """A source that has not answered is asked again."""
+    chunk_wait_ms: int = 5000
+    """A chunk that has not come is asked for again."""
+    patience_ms: int = 20_000
+    """A source that said nothing for so long is given up."""
+    bad_chunks: int = 20
+    """Wrong chunks after which a source is given up."""
+
+
+class Phase(StrEnum):
+    """How far a load is."""
+
+    ASKING = "asking"
+    MAKING_ROOM = "making room"
+    FETCHING = "fetching"
+    OPENING = "opening"
+    FAILED = "failed"
+
+
+class Loading:
+    """One load. `sources` are tried in order; `request` names the snapshot."""
+
+    def __init__(self, config: LoadConfig, sources: tuple[NodeId, ...], request: str, now: Instant) -> None:
+        self.config = config
+        self.sources = sources
+        self.request = request
+        self.phase = Phase.ASKING if sources else Phase.FAILED
+        self.failures: list[str] = []
+        """What each source that was given up said, or did."""
+        self.offer: SnapshotOffered | None = None
+        self.done_bytes = 0
+        self.total_bytes = 0
+        self._place = 0
+        self._heard_ms = now.mono_ms
+        self._ask_at_ms: int | None = now.mono_ms
+        self._sizes: list[int] = []
+        self._todo: deque[int] = deque()
+        self._in_flight: dict[int, int] = {}
+        """Chunk number: when it was asked for; oldest first."""
+        self._at_disk: set[int] = set()
+        self._kept: set[int] = set()
+        self._bad = 0
+        self._messages: list[Outgoing] = []
+        self._decisions: list[CopyDecision] = []
+
+    @property
+    def source(self) -> NodeId:
+        """Who is asked now."""
+        return self.sources[self._place] if self._place < len(self.sources) else ""
+
+    @property
+    def lsn(self) -> Lsn:
+        """LSN of the snapshot; 0 before there is an offer."""
+        return self.offer.lsn if self.offer is not None else 0
+
+    # ---- inputs
+
+    def on_offered(self, sender: NodeId, offer: SnapshotOffered, now: Instant) -> None:
+        """A source made the snapshot, is still making it, or refuses."""
+        if self.phase is not Phase.ASKING or sender != self.source or offer.request != self.request:
+            return
+        self._heard_ms = now.mono_ms
+        if offer.reason:
+            self._give_up(offer.reason, now)
+        elif offer.snapshot:
+            self.offer = offer
+            self.phase = Phase.MAKING_ROOM
+            self._ask_at_ms = None
+            self._sizes = list(chunk_sizes(offer))
+            self.total_bytes = sum(self._sizes)
+            self._decisions.append(BeginLoad(offer))
+
+    def on_begun(self, begun: LoadBegun, now: Instant) -> None:
+        """There is room."""
+        if self.phase is not Phase.MAKING_ROOM or self.offer is None or begun.snapshot != self.offer.snapshot:
+            return
+        self.phase = Phase.FETCHING
+        self._heard_ms = now.mono_ms
+        self._kept = {number for number in begun.held if number < len(self._sizes)}
+        self.done_bytes = sum(self._sizes[number] for number in self._kept)
+        self._todo = deque(number for number in range(len(self._sizes)) if number not in self._kept)
+        self._open_when_whole()
+
+    def on_chunk(self, sender: NodeId, chunk: Chunk, now: Instant) -> None:
+        """A chunk came, or the source has the snapshot no more."""
+        if self.phase is not Phase.FETCHING or self.offer is None or chunk.snapshot != self.offer.snapshot:
+            return
+        if sender != self.source:
+            return
+        self._heard_ms = now.mono_ms
+        if chunk.is_gone:
+            self._begin_anew(now)
+        elif chunk.number < len(self._sizes) and self._is_missing(chunk.number):
+            self._in_flight.pop(chunk.number, None)
+            self._at_disk.add(chunk.number)
+            self._decisions.append(KeepChunk(chunk.number, chunk.data))
+
+    def on_kept(self, kept: ChunkKept, now: Instant) -> None:
+        """A chunk is on disk, or was wrong."""
+        if self.phase is not Phase.FETCHING or kept.number not in self._at_disk:
+            return
+        self._at_disk.discard(kept.number)
+        if kept.is_good:
+            self._kept.add(kept.number)
+            self.done_bytes += self._sizes[kept.number]
+            self._open_when_whole()
+            return
+        self._bad += 1
+        self._todo.appendleft(kept.number)
+        if self._bad >= self.config.bad_chunks:
+            self._give_up(f"{self._bad} chunks were not what their SHA-256 says", now)
+
+    def on_failed(self, reason: str, now: Instant) -> None:
+        """There is no room, or what was loaded could not be opened."""
+        self._give_up(reason, now)
+
+    def _is_missing(self, number: int) -> bool:
+        return number not in self._kept and number not in self._at_disk
+
+    def _open_when_whole(self) -> None:
+        if len(self._kept) == len(self._sizes):
+            self.phase = Phase.OPENING
+            self._decisions.append(OpenLoad())
+
+    def _give_up(self, reason: str, now: Instant) -> None:
+        """Leave this source and ask the next one."""
+        self.failures.append(f"{self.source}: {reason}")
+        self._place += 1
+        if self._place >= len(self.sources):
+            self.phase = Phase.FAILED
+            self._ask_at_ms = None
+            self._decisions.append(AbandonLoad())
+        else:
+            self._begin_anew(now)
+
+    def _begin_anew(self, now: Instant) -> None:
+        """Ask for a new snapshot; the moment makes its name one that was never used."""
+        self.request = new_request(self.request.rpartition("-")[0], now)
+        self.phase = Phase.ASKING
+        self.offer = None
+        self.done_bytes = self.total_bytes = self._bad = 0
+        self._heard_ms = now.mono_ms
+        self._ask_at_ms = now.mono_ms
+        self._todo.clear()
+        self._in_flight.clear()
+        self._at_disk.clear()
+        self._kept = set()
+        self._sizes = []
+
+    # ---- output
+
+    def finish(self) -> None:
+        """The copy is open: the source may delete its snapshot."""
+        if self.offer is not None:
+            self._messages.append(Outgoing(self.source, SnapshotDone(self.offer.snapshot)))
+
+    def take(self, now: Instant) -> tuple[list[Outgoing], list[CopyDecision]]:
+        """What is to be sent and done now."""
+        if self.phase in (Phase.ASKING, Phase.FETCHING) and now.mono_ms - self._heard_ms >= self.config.patience_ms:
+            self._give_up(f"silent for {self.config.patience_ms / 1000:.0f} s", now)
+        if self.phase is Phase.ASKING and self._ask_at_ms is not None and now.mono_ms >= self._ask_at_ms:
+            self._ask_at_ms = now.mono_ms + self.config.ask_ms
+            self._messages.append(Outgoing(self.source, SnapshotWanted(self.request)))
+        if self.phase is Phase.FETCHING:
+            self._fetch(now)
+        messages, self._messages = self._messages, []
+        decisions, self._decisions = self._decisions, []
+        return messages, decisions
+
+    def _fetch(self, now: Instant) -> None:
+        """Fill the window, what was lost first."""
+        for number, asked_ms in list(self._in_flight.items()):
+            if now.mono_ms - asked_ms < self.config.chunk_wait_ms:
+                break
+            del self._in_flight[number]
+            self._todo.appendleft(number)
+        room = self.config.window - len(self._in_flight) - len(self._at_disk)
+        # Half a window at a time: a message for each chunk would cost the source as much as the chunk.
+        if not self._todo or (room < self.config.window // 2 and len(self._todo) > room):
+            return
+        wanted: list[int] = []
+        while self._todo and len(wanted) < room:
+            number = self._todo.popleft()
+            if self._is_missing(number) and number not in self._in_flight:
+                self._in_flight[number] = now.mono_ms
+                wanted.append(number)
+        if wanted and self.offer is not None:
+            self._messages.append(Outgoing(self.source, ChunksWanted(self.offer.snapshot, tuple(wanted))))
+
+    def deadline_ms(self) -> int | None:
+        """When something has to be asked again."""
+        if self.phase is Phase.ASKING:
+            return min(self._ask_at_ms or self._heard_ms, self._heard_ms + self.config.patience_ms)
+        if self.phase is Phase.FETCHING:
+            oldest = next(iter(self._in_flight.values()), self._heard_ms)
+            return min(oldest + self.config.chunk_wait_ms, self._heard_ms + self.config.patience_ms)
+        return None
+
+
+def new_request(follower: NodeId, now: Instant) -> str:
+    """A name for a snapshot that this follower asks for."""
+    return f"{follower}-{now.wall_us}"
+
+
+def chunk_sizes(offer: SnapshotOffered) -> list[int]:
+    """Size in bytes of each chunk of a snapshot, by its number."""
+    sizes: list[int] = []
+    for _, size, _ in offer.files:
+        whole, rest = divmod(size, offer.chunk_bytes)
+        sizes += [offer.chunk_bytes] * whole + ([rest] if rest else [])
+    return sizes

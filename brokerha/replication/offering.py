@@ -1,0 +1,133 @@
+"""Offering: the source's half of LOAD: snapshots that others asked for, and the chunks that they want of them.
+
+    SnapshotWanted -> MakeSnapshot ... SnapshotMade -> SnapshotOffered
+    ChunksWanted   -> ReadChunks   ... ChunksRead   -> Chunk, Chunk, ...
+    SnapshotDone, or nobody asked for long -> DropSnapshot
+
+The source keeps writing and answering reads meanwhile. Invariants: at most `snapshots` at once, at most `reading` chunks
+wait for the disk; what is over that is refused or dropped, and asked for again by the follower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from brokerha.model.ids import Instant, NodeId
+from brokerha.model.messages import Chunk, ChunksWanted, Outgoing, SnapshotOffered, SnapshotWanted
+from brokerha.model.ready import ChunksRead, CopyDecision, DropSnapshot, MakeSnapshot, ReadChunks, SnapshotMade
+
+
+@dataclass(frozen=True, slots=True)
+class OfferConfig:
+    """Limits of a source."""
+
+    snapshots: int = 2
+    reading: int = 64
+    """Chunks that may wait for the disk."""
+    keep_ms: int = 60_000
+    """A snapshot that nobody asked about for so long is deleted."""
+
+
+@dataclass(slots=True)
+class _Offer:
+    follower: NodeId
+    touched_ms: int
+    made: SnapshotMade | None = field(default=None)
+
+
+class Offering:
+    """The snapshots of one copy."""
+
+    def __init__(self, config: OfferConfig) -> None:
+        self.config = config
+        self._offers: dict[str, _Offer] = {}
+        self._reading = 0
+        self._messages: list[Outgoing] = []
+        self._decisions: list[CopyDecision] = []
+
+    @property
+    def followers(self) -> list[NodeId]:
+        """Who is loading from here."""
+        return [offer.follower for offer in self._offers.values()]
+
+    def on_wanted(self, sender: NodeId, wanted: SnapshotWanted, refusal: str, now: Instant) -> None:
+        """Somebody wants a snapshot; ``refusal`` says why this copy gives none, or is empty."""
+        offer = self._offers.get(wanted.request)
+        if offer is not None:
+            offer.touched_ms = now.mono_ms
+            self._answer(wanted.request, offer)
+            return
+        if not refusal and len(self._offers) >= self.config.snapshots:
+            refusal = f"{len(self._offers)} snapshots are being given already"
+        if refusal:
+            self._messages.append(Outgoing(sender, SnapshotOffered(wanted.request, "", 0, "", 0, 0, (), refusal)))
+            return
+        self._offers[wanted.request] = offer = _Offer(sender, now.mono_ms)
+        self._decisions.append(MakeSnapshot(wanted.request))
+        self._answer(wanted.request, offer)
+
+    def on_made(self, made: SnapshotMade, now: Instant) -> None:
+        """The snapshot is there, or could not be made."""
+        offer = self._offers.get(made.snapshot)
+        if offer is None:
+            self._decisions.append(DropSnapshot(made.snapshot))
+            return
+        offer.made, offer.touched_ms = made, now.mono_ms
+        self._answer(made.snapshot, offer)
+        if made.reason:
+            del self._offers[made.snapshot]
+
+    def _answer(self, request: str, offer: _Offer) -> None:
+        made = offer.made
+        if made is None:
+            # No name and no reason: it is being made.
+            answer = SnapshotOffered(request, "", 0, "", 0, 0, ())
+        else:
+            name = "" if made.reason else made.snapshot
+            answer = SnapshotOffered(
+                request, name, made.lsn, made.fingerprint, made.items, made.chunk_bytes, made.files, made.reason
+            )
+        self._messages.append(Outgoing(offer.follower, answer))
+
+    def on_chunks_wanted(self, sender: NodeId, wanted: ChunksWanted, now: Instant) -> None:
+        """A follower wants chunks."""
+        offer = self._offers.get(wanted.snapshot)
+        if offer is None or offer.made is None:
+            number = wanted.numbers[0] if wanted.numbers else 0
+            self._messages.append(Outgoing(sender, Chunk(wanted.snapshot, number, b"", is_gone=True)))
+            return
+        offer.touched_ms = now.mono_ms
+        numbers = wanted.numbers[: max(0, self.config.reading - self._reading)]
+        if numbers:
+            self._reading += len(numbers)
+            self._decisions.append(ReadChunks(sender, wanted.snapshot, numbers))
+
+    def on_read(self, read: ChunksRead) -> None:
+        """Chunks came from the disk."""
+        self._reading -= len(read.chunks)
+        for number, data in read.chunks:
+            chunk = Chunk(read.snapshot, number, data or b"", is_gone=data is None)
+            self._messages.append(Outgoing(read.to, chunk))
+
+    def on_done(self, snapshot: str) -> None:
+        """A follower needs its snapshot no more."""
+        if self._offers.pop(snapshot, None) is not None:
+            self._decisions.append(DropSnapshot(snapshot))
+
+    def forget_all(self) -> None:
+        """The copy is not to be trusted any more: nobody gets it."""
+        for snapshot in list(self._offers):
+            self.on_done(snapshot)
+
+    def take(self, now: Instant) -> tuple[list[Outgoing], list[CopyDecision]]:
+        """What is to be sent and done now."""
+        for snapshot, offer in list(self._offers.items()):
+            if now.mono_ms - offer.touched_ms >= self.config.keep_ms:
+                self.on_done(snapshot)
+        messages, self._messages = self._messages, []
+        decisions, self._decisions = self._decisions, []
+        return messages, decisions
+
+    def deadline_ms(self) -> int | None:
+        """When the next snapshot is to be deleted."""
+        return min((offer.touched_ms + self.config.keep_ms for offer in self._offers.values()), default=None)
