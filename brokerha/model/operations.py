@@ -10,12 +10,15 @@ workers look inside. Each operation is a list whose first item names it:
     ["delete", table, key]
     ["create-repository", repository]
     ["remove-repository", repository]
+    ["control-add", name, kind, target, text, expected]    a check of the control suite (control.py), all text
+    ["control-remove", name]
 
 An **effect** is what executing it changed, at the smallest grain, so that applying it needs no evaluation:
 
     ["quads", repository, removed, added]    lists of N-Quads lines without the final dot, each sorted
     ["put", table, key, value] ["delete", table, key]
     ["create-repository", repository] ["remove-repository", repository]
+    ["control-add", name, kind, target, text, expected] ["control-remove", name]
 
 Applying an effect twice is the same as applying it once. A transaction that changes nothing has an empty effect.
 A rejected transaction has none.
@@ -27,15 +30,16 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from brokerha.model import control
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Timestamp, TxId, is_repository_id
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
 OPERATIONS_LIMIT = 100_000
-KEY_LIMIT_BYTES = 400
+KEY_LIMIT_BYTES = control.KEY_LIMIT_BYTES
 """Largest key of a key-value table; LMDB allows 511 bytes for table name and key together."""
-TABLE_LIMIT_BYTES = 64
+TABLE_LIMIT_BYTES = control.TABLE_LIMIT_BYTES
 
 APPLIED = "applied"
 REJECTED = "rejected"
@@ -48,6 +52,8 @@ _SHAPES: dict[str, tuple[type, ...]] = {
     "delete": (str, bytes),
     "create-repository": (str,),
     "remove-repository": (str,),
+    "control-add": (str, str, str, str, str),
+    "control-remove": (str,),
 }
 _OF_A_REPOSITORY = frozenset({"update", "add", "remove", "create-repository", "remove-repository"})
 
@@ -140,6 +146,10 @@ def _problem(operation: Any) -> str:
         return f"{name} takes ({wanted})"
     if name in _OF_A_REPOSITORY:
         return "" if is_repository_id(arguments[0]) else f"{arguments[0]!r} is no repository id ([A-Za-z0-9_-]{{1,64}})"
+    if name == "control-add":
+        return control.problem_of(tuple(arguments))
+    if name == "control-remove":
+        return "" if control.is_check_name(arguments[0]) else f"{arguments[0]!r} is no name of a check"
     table, key = arguments[0], arguments[1]
     if not table or "\0" in table or len(table.encode()) > TABLE_LIMIT_BYTES:
         return f"a table name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"

@@ -1,0 +1,160 @@
+"""The control suite as values: checks that must hold after every transaction, and their shapes.
+
+A **check** is a name, a kind, what it is about, what is asked, and what must be found:
+
+| kind     | target     | text         | expected                                                                     |
+|----------|------------|--------------|------------------------------------------------------------------------------|
+| `ask`    | repository | ASK query    | `true` or `false`                                                            |
+| `select` | repository | SELECT query | JSON list of rows, each a list of N-Triples terms or null                    |
+| `key`    | table      | key (UTF-8)  | `present`, `absent`, `= VALUE`, `!= VALUE`, `>= NUMBER` or `<= NUMBER`       |
+
+The suite is a part of the replicated content. A transaction after which a check that it touches does not hold is rejected,
+so all checks hold at every LSN. Here is only what can be seen without any store; SPARQL is read in stores/control_sparql.py.
+
+>>> problem_of(("stock", "key", "items", "sku-1", ">= 0"))
+''
+>>> problem_of(("stock", "key", "items", "sku-1", "> 0"))[:40]
+"'> 0' is no condition: write present, ab"
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+from brokerha.model.ids import is_repository_id
+
+ASK: Final = "ask"
+SELECT: Final = "select"
+KEY: Final = "key"
+KINDS: Final = (ASK, SELECT, KEY)
+CHECKS_LIMIT: Final = 100
+"""Checks of one cluster."""
+TEXT_LIMIT_BYTES: Final = 16 * 1024
+EXPECTED_LIMIT_BYTES: Final = 64 * 1024
+ROWS_LIMIT: Final = 1000
+"""Rows that a `select` check may expect."""
+KEY_LIMIT_BYTES: Final = 400
+TABLE_LIMIT_BYTES: Final = 64
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}(?:\.[0-9]{1,40})?\Z")
+
+
+class Check(NamedTuple):
+    """One check."""
+
+    name: str
+    kind: str
+    target: str
+    """Repository of `ask` and `select`, table of `key`."""
+    text: str
+    """The query, or the key as text."""
+    expected: str
+
+    def about(self) -> str:
+        """What it looks at, for messages."""
+        if self.kind == KEY:
+            return f"key {shortened(self.text)!r} of table {self.target!r}"
+        return f"{self.kind.upper()} in repository {self.target!r}"
+
+
+class Condition(NamedTuple):
+    """What a `key` check asks of a value."""
+
+    sign: str
+    """``present``, ``absent``, ``=``, ``!=``, ``>=`` or ``<=``."""
+    value: str
+    """What stands behind the sign."""
+
+
+def is_check_name(text: str) -> bool:
+    """Whether a check may be called so."""
+    return _NAME.match(text) is not None
+
+
+def problem_of(fields: tuple[Any, ...]) -> str:
+    """What is wrong with the shape of a check (name, kind, target, text, expected), or empty."""
+    check = Check(*fields)
+    if not is_check_name(check.name):
+        return f"{check.name[:80]!r} is no name of a check ([A-Za-z0-9_.-]{{1,64}})"
+    if check.kind not in KINDS:
+        return f"unknown kind of check {check.kind[:80]!r}; known are {', '.join(KINDS)}"
+    for what, text, limit_bytes in (
+        ("text", check.text, TEXT_LIMIT_BYTES),
+        ("expectation", check.expected, EXPECTED_LIMIT_BYTES),
+    ):
+        size_bytes = _size_bytes(text)
+        if not 0 <= size_bytes <= limit_bytes:
+            return f"the {what} of a check is UTF-8 text of at most {limit_bytes} bytes"
+    if check.kind == KEY:
+        return _problem_of_key(check)
+    if not is_repository_id(check.target):
+        return f"{check.target[:80]!r} is no repository id ([A-Za-z0-9_-]{{1,64}})"
+    return _problem_of_answer(check)
+
+
+def condition_of(expected: str) -> Condition | None:
+    """The condition that a text means; None when it is none."""
+    if expected in {"present", "absent"}:
+        return Condition(expected, "")
+    sign, space, value = expected.partition(" ")
+    if not space or sign not in {"=", "!=", ">=", "<="}:
+        return None
+    if sign in {">=", "<="} and number_of(value) is None:
+        return None
+    return Condition(sign, value)
+
+
+def number_of(text: str) -> Decimal | None:
+    """The number that a text means in plain decimal notation; None when it is none."""
+    return Decimal(text) if _NUMBER.match(text) else None
+
+
+def rows_of(expected: str) -> list[list[str | None]] | None:
+    """The rows that a `select` check expects; None when the text is not a JSON list of them."""
+    try:
+        rows = json.loads(expected)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        return None
+    cells = (cell for row in rows for cell in row)
+    return rows if all(cell is None or isinstance(cell, str) for cell in cells) else None
+
+
+def shortened(text: str, limit: int = 80) -> str:
+    """A text for messages."""
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def _problem_of_key(check: Check) -> str:
+    if not check.target or "\0" in check.target or not 0 <= _size_bytes(check.target) <= TABLE_LIMIT_BYTES:
+        return f"a table name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"
+    if not 1 <= _size_bytes(check.text) <= KEY_LIMIT_BYTES:
+        return f"a key has 1 to {KEY_LIMIT_BYTES} bytes, this one has {_size_bytes(check.text)}"
+    if condition_of(check.expected) is None:
+        signs = "present, absent, = VALUE, != VALUE, >= NUMBER or <= NUMBER"
+        return f"{shortened(check.expected)!r} is no condition: write {signs}"
+    return ""
+
+
+def _problem_of_answer(check: Check) -> str:
+    if check.kind == ASK:
+        return "" if check.expected in {"true", "false"} else "an ask check expects true or false"
+    rows = rows_of(check.expected)
+    if rows is None:
+        return "a select check expects a JSON list of rows, each a list of N-Triples terms or null"
+    if len(rows) > ROWS_LIMIT:
+        return f"a select check expects at most {ROWS_LIMIT} rows, not {len(rows)}"
+    return ""
+
+
+def _size_bytes(text: str) -> int:
+    """Size as UTF-8; -1 for half of a surrogate pair, which Python can hold and UTF-8 cannot."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return -1
