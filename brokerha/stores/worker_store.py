@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -29,13 +29,14 @@ from threading import Lock
 from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.operations import Result
+from brokerha.model.operations import Logged, LoggedRow, Result
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.batch import Batch
 from brokerha.stores.effects_log import EffectsLog
 from brokerha.stores.environment import MAP_SIZE_BYTES, open_environment, store_errors
 from brokerha.stores.fingerprint import quads_digest, repository_digest, text_of
-from brokerha.stores.key_value import recomputed
+from brokerha.stores.frozen import Frozen, backed_up
+from brokerha.stores.key_value import PACE_ITEMS, recomputed
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.reading import Reader, Reading, View
 from brokerha.stores.recovery import bring_up
@@ -78,7 +79,7 @@ class WorkerStore:
         clock: Callable[[], float] = time.monotonic,
         crash_point: Callable[[str], None] = _no_crash,
     ) -> None:
-        """Open or make it. Raises StoreError: in use, foreign, damaged, incomplete, no space."""
+        """Open or make it. Raises StoreDamaged, also when parts are missing; StoreError: in use, foreign, no space."""
         self._options = options or StoreOptions()
         self._clock = clock
         self._crash_point = crash_point
@@ -121,20 +122,32 @@ class WorkerStore:
             self._flush_when_due(batch)
         return results
 
-    def apply(self, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]) -> None:
-        """Apply effects in order, leaving out those at or below the applied LSN; durable on return. Raises StoreError."""
+    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
+        """Apply lines of the log in order, leaving out those at or below the applied LSN; durable on return.
+
+        Raises StoreError, and StoreDiffers at the first line that leads to another content than it says. Then nothing from
+        that line on is kept, and of what is before it in the batch only parts that were committed for their size: the
+        applied LSN tells, and the same batch may be given again.
+        """
         with self._exclusively("cannot apply"):
             skipped = self._skipped(first_lsn)
             batch = self._batch()
-            for result in results[skipped:]:
-                batch.apply(result)
+            for line in items[skipped:]:
+                batch.apply(line)
             batch.commit()
             self._flush_when_due(batch)
 
-    def results(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Result]:
-        """Results from the effects log; fewer where it ends, none when ``first_lsn`` was trimmed. Any thread."""
-        with self._reading.one(), store_errors("cannot read results"), self._environment.lmdb.begin() as transaction:
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines from the effects log; fewer where it ends, none when ``first_lsn`` was trimmed. Any thread."""
+        with self._reading.one(), store_errors("cannot read the log"), self._environment.lmdb.begin() as transaction:
             return self._log.read(transaction, first_lsn, min(last_lsn, self._view.lsn))
+
+    def logged_from(self) -> Lsn:
+        """Lowest LSN in the effects log; one more than the applied one when it is empty. Any thread."""
+        next_lsn = self._view.lsn + 1
+        with self._reading.one(), store_errors("cannot read the log"), self._environment.lmdb.begin() as transaction:
+            first_lsn = self._log.first_lsn(transaction)
+        return next_lsn if first_lsn is None else min(first_lsn, next_lsn)
 
     def applied(self) -> Applied:
         """Where the store stands. Any thread."""
@@ -148,20 +161,41 @@ class WorkerStore:
         self._reading.check()
         return self._reader.read(self._view, kind, name, arguments, may_go_on)
 
-    def recompute(self) -> Applied:
-        """Fingerprint and count from the data itself. Any thread; holds writers up while it takes its snapshots."""
+    def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
+        """Fingerprint and count from the data itself. Any thread; holds writers up while it takes its snapshots.
+
+        ``paced`` is called with the number of items so far, about every thousand; what it raises ends this. Raises
+        StoreDamaged when an item cannot be read or is not what was written.
+        """
         with self._reading.one(), store_errors("cannot recompute the fingerprint"):
             with self._writing:
                 view = self._view
                 transaction = self._environment.lmdb.begin()
                 quads = [(name, _begun(one.engine.lines())) for name, one in view.repositories.items()]
             with transaction:
-                fingerprint, items = recomputed(transaction, self._environment.keys)
+                fingerprint, items = recomputed(transaction, self._environment.keys, paced)
             for name, lines in quads:
-                counted = _Counted(lines)
+                counted = _Counted(lines, items, paced)
                 fingerprint ^= repository_digest(name) ^ quads_digest(name, counted)
                 items += counted.count
         return Applied(view.lsn, text_of(fingerprint), items)
+
+    @contextmanager
+    def frozen(self, repositories: Path) -> Iterator[Frozen]:
+        """The whole content at the LSN applied now: backups of the engines below a directory, and the tables to be read.
+
+        Writers wait only while it begins. To be left in the thread that entered it. Raises StoreError.
+        """
+        with self._reading.one(), store_errors("cannot make a snapshot"):
+            for repository in self._view.repositories.values():
+                # Only to make the wait short: what is wrong with an engine, or one removed just now, is seen below.
+                with suppress(StoreError):
+                    repository.engine.flush()
+            with self._exclusively("cannot make a snapshot"):
+                state = backed_up(self._state, self._repositories, repositories)
+                transaction = self._environment.lmdb.begin()
+            with transaction:
+                yield Frozen(state, transaction, self._environment)
 
     def close(self) -> None:
         """Release the directory, after the reads that run. Idempotent."""
@@ -242,7 +276,7 @@ class WorkerStore:
             found = self._log.read(transaction, first_lsn, first_lsn + wanted - 1)
         if len(found) != wanted:
             raise StoreError(f"LSN {first_lsn} was executed long ago; its result is not kept any more")
-        return found
+        return [Result(line.outcome, line.reason, line.effect, line.fingerprint) for line in found]
 
     def _flush_when_due(self, batch: Batch) -> None:
         """Flush the engines now and then, and trim what all of them have durably."""
@@ -268,14 +302,18 @@ class WorkerStore:
 
 
 class _Counted:
-    """Counts what is taken from an iterator."""
+    """Counts what is taken from an iterator, after so many other items, and says so now and then."""
 
-    def __init__(self, lines: Iterator[str]) -> None:
+    def __init__(self, lines: Iterator[str], before: int, paced: Callable[[int], None]) -> None:
         self.count = 0
         self._lines = lines
+        self._before = before
+        self._paced = paced
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
+            if self.count % PACE_ITEMS == 0:
+                self._paced(self._before + self.count)
             self.count += 1
             yield line
 

@@ -1,0 +1,85 @@
+"""The content of a store at one LSN, and how it becomes files of their own while the store goes on.
+
+    writers wait     backups of the engines (hard links)   +   one LMDB read transaction
+    writers go on    keys and records are written into a fresh LMDB file, batch by batch
+
+The files hold everything but the effects log: whoever opens them needs no line before their LSN. To make sure that opening
+never asks for one, the state row says of each repository that everything up to the LSN is durable in it, which is so, because
+a backup flushes first. Every value is checked on its way, so that a source that is damaged says so instead of giving it on.
+Memory is bounded by a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lmdb
+
+from brokerha.stores.environment import Environment, store_errors
+from brokerha.stores.key_value import checked_value
+from brokerha.stores.repositories import Repositories
+from brokerha.stores.state import RepositoryState, StoreState, write_state
+
+BATCH_LIMIT_BYTES = 16 * 1024 * 1024
+BATCH_ROWS_LIMIT = 50_000
+
+
+class Frozen(NamedTuple):
+    """What of a store is to be written out."""
+
+    state: StoreState
+    """As the copy has it."""
+    transaction: Any
+    """LMDB read transaction; of the thread that began it."""
+    environment: Environment
+
+
+def backed_up(state: StoreState, repositories: Repositories, directory: Path) -> StoreState:
+    """Back up all engines below a directory; returns the state for the copy. Raises StoreError."""
+    directory.mkdir(parents=True)
+    states = {}
+    for name, repository in repositories.listed.items():
+        repository.engine.backup(directory / repository.directory)
+        position = repository.engine.position
+        states[name] = RepositoryState(repository.directory, position, state.lsn, state.repositories[name].items)
+    return state._replace(repositories=states)
+
+
+def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None]) -> None:
+    """Write records and keys into an LMDB file in ``directory``, which is made. Raises StoreError; what `may_go_on` raises."""
+    source = frozen.environment
+    with store_errors("cannot write the tables of a snapshot"):
+        directory.mkdir()
+        map_size_bytes = source.lmdb.info()["map_size"]
+        target = lmdb.Environment(str(directory), map_size=map_size_bytes, max_dbs=8, sync=False, lock=False)
+        with target:
+            meta, keys = target.open_db(b"meta"), target.open_db(b"kv")
+            with target.begin(write=True, db=meta) as writing:
+                with frozen.transaction.cursor(source.meta) as cursor:
+                    for key, row in cursor:
+                        writing.put(key, row)
+                write_state(writing, meta, frozen.state)
+            with frozen.transaction.cursor(source.keys) as cursor:
+                for batch in _batches(cursor):
+                    may_go_on()
+                    with target.begin(write=True, db=keys) as writing, writing.cursor() as place:
+                        place.putmulti(batch, append=True)
+            target.sync(force=True)
+
+
+def _batches(cursor: Any) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Rows in lists of bounded size. Raises StoreError at the first that is not what was written."""
+    batch: list[tuple[bytes, bytes]] = []
+    size_bytes = 0
+    for row_key, row in cursor:
+        checked_value(row_key, row)
+        batch.append((row_key, row))
+        size_bytes += len(row_key) + len(row)
+        if size_bytes >= BATCH_LIMIT_BYTES or len(batch) >= BATCH_ROWS_LIMIT:
+            yield batch
+            batch = []
+            size_bytes = 0
+    if batch:
+        yield batch
