@@ -7,6 +7,21 @@
 from __future__ import annotations
 
 OK = "ok"
+READ_ONLY = "read-only"
+NEEDS_ATTENTION = "needs-attention"
+DIFFERS = "differs"
+
+ON = "on"
+OFF = "off"
+UNINITIALISED = "uninitialised"
+OUT_OF_SYNC = "out-of-sync"
+WAITING_WRITE = "waiting-write"
+WRITING = "writing"
+WRITING_COPY = "writing-copy"
+REPLICATION_SERVER = "replication-server"
+REPLICATION_CLIENT = "replication-client"
+UNKNOWN = "unknown"
+
 STARTING = "starting"
 CATCHING_UP = "catching-up"
 WAITING_FOR_BROKER = "waiting-for-broker"
@@ -20,6 +35,19 @@ UNREACHABLE = "unreachable"
 
 ACTIONS = {
     OK: "",
+    READ_ONLY: "wait until the workers that the reason names are in sync again, or switch one on; reads go on",
+    NEEDS_ATTENTION: "choose the worker whose copy is right: brokerha worker trust ID; the others are healed from it",
+    DIFFERS: "find the right content with brokerha verify --deep, then brokerha worker repair MASTER --from WORKER",
+    ON: "",
+    OFF: "brokerha worker on ID brings it back",
+    UNINITIALISED: "wait; if it lasts, look whether its master runs",
+    OUT_OF_SYNC: "wait; it is brought back by itself as soon as there is a good copy",
+    WAITING_WRITE: "",
+    WRITING: "",
+    WRITING_COPY: "",
+    REPLICATION_SERVER: "",
+    REPLICATION_CLIENT: "wait; it takes the content of another worker and goes on by itself",
+    UNKNOWN: "start the worker, or look at its log",
     STARTING: "wait; if it lasts, look at the log of the node",
     CATCHING_UP: "wait; the lag shrinks by itself",
     WAITING_FOR_BROKER: "start the broker, or correct the broker address; the node goes on by itself",
@@ -33,8 +61,13 @@ ACTIONS = {
 }
 """What a person should do about each state."""
 
-HEALTHY = frozenset({OK})
-DEGRADED = frozenset({STARTING, CATCHING_UP, WAITING_FOR_BROKER, WAITING_FOR_PEERS, BLOCKED, NO_WORKER})
+SERVING = frozenset({ON, WAITING_WRITE, WRITING, WRITING_COPY, REPLICATION_SERVER})
+"""Words of a worker that is in sync."""
+HEALTHY = frozenset({OK, *SERVING})
+DEGRADED = frozenset({
+    STARTING, CATCHING_UP, WAITING_FOR_BROKER, WAITING_FOR_PEERS, BLOCKED, NO_WORKER, READ_ONLY, OFF, UNINITIALISED,
+    OUT_OF_SYNC, REPLICATION_CLIENT,
+})  # fmt: skip
 """States that pass by themselves once their cause is gone; all others need a person."""
 
 

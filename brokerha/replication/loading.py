@@ -181,10 +181,9 @@ class Loading:
 
     # ---- output
 
-    def finish(self) -> None:
+    def farewell(self) -> list[Outgoing]:
         """The copy is open: the source may delete its snapshot."""
-        if self.offer is not None:
-            self._messages.append(Outgoing(self.source, SnapshotDone(self.offer.snapshot)))
+        return [Outgoing(self.source, SnapshotDone(self.offer.snapshot))] if self.offer is not None else []
 
     def take(self, now: Instant) -> tuple[list[Outgoing], list[CopyDecision]]:
         """What is to be sent and done now."""

@@ -1,28 +1,70 @@
-"""WorkerCore: takes transactions and effects in LSN order and hands them to the store, one decision at a time.
+"""WorkerCore: follows the log of its site, hands it to the store one decision at a time, and gives and takes snapshots.
 
-    Execute, Apply ---> backlog (contiguous, bounded) ---> decision ---> store ---> StoreDone ---> Executed, Progress
+    Execute, Apply --> backlog --> decision --> store --> StoreDone --> Executed, Progress
+    Coin, Idle, LoadFrom --> follower's machine (follower.py) --> Request, or a load (loading.py)
+    SnapshotWanted, ChunksWanted --> offering.py
 
 While a decision is with the store, what comes in meanwhile gathers in the backlog and becomes the next decision: batches
 grow with the load by themselves. What the store did is durable before it is reported.
 
-Invariants: decisions are contiguous from the store's applied LSN on; never two at once; nothing is handed over twice; what
-was confirmed never moves backwards. A gap is reported at once and the master sends again; what was executed before is
-answered from the store's effects log, never executed again.
+Invariants: decisions are contiguous from the store's applied LSN on; never two of the store at once, none while a load is under
+way; nothing is handed over twice; what was confirmed never moves backwards within a copy; records of an older view, of an
+unknown sender, or that come in IDLE or LOAD change nothing; a copy that is in trouble is neither read nor given away.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from brokerha.model import states
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.invariants import invariant
-from brokerha.model.messages import Apply, Envelope, Execute, Executed, Message, Outgoing, Progress
-from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, Ready, ResendResults, StoreDone, StoreFailed
-
-RESULT_MESSAGE_BYTES = 1024 * 1024
+from brokerha.model.messages import (
+    Apply,
+    Chunk,
+    ChunksWanted,
+    Coin,
+    Envelope,
+    Execute,
+    Executed,
+    Idle,
+    LoadFrom,
+    Message,
+    Outgoing,
+    Progress,
+    RangeMissing,
+    Request,
+    SnapshotDone,
+    SnapshotOffered,
+    SnapshotWanted,
+)
+from brokerha.model.ready import (
+    ApplyBatch,
+    ChunkKept,
+    ChunksRead,
+    Damaged,
+    Decision,
+    ExecuteBatch,
+    LoadBegun,
+    LoadFailed,
+    LoadOpened,
+    OpenLoad,
+    RangeRead,
+    ReadRange,
+    Ready,
+    ResendResults,
+    SnapshotMade,
+    StoreAnswer,
+    StoreDecision,
+    StoreDone,
+    StoreFailed,
+)
+from brokerha.replication.asking import AskConfig, Asking
+from brokerha.replication.backlog import Backlog, Items
+from brokerha.replication.cutting import cut, result_bytes
+from brokerha.replication.follower import FOLLOWING, Event, State, after
+from brokerha.replication.loading import LoadConfig, Loading, Phase, new_request
+from brokerha.replication.offering import OfferConfig, Offering
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,78 +78,183 @@ class WorkerConfig:
     """Transactions that may wait for the store; what comes beyond is dropped and asked for again."""
     decision_items: int = 1000
     decision_bytes: int = 4 * 1024 * 1024
-    gap_ms: int = 100
-    """A gap is reported at most this often."""
     retry_ms: int = 2000
     """After a failure of the store the decision is tried again after this long."""
+    ask: AskConfig = field(default_factory=AskConfig)
+    load: LoadConfig = field(default_factory=LoadConfig)
+    offer: OfferConfig = field(default_factory=OfferConfig)
 
 
-Piece = tuple[bool, Lsn, tuple[Any, ...]]
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """What a worker finds when it starts."""
+
+    journal: str
+    applied: Lsn
+    fingerprint: str
+    items: int
+    note: str = ""
+    """What happened to the copy that was here before; empty when this is it."""
+    pending_load: str = ""
+    """Name of a snapshot whose load was begun before the process started; empty when there is none."""
 
 
 class WorkerCore:
     """The part of a worker that decides; the store does the work."""
 
-    def __init__(self, config: WorkerConfig, journal: str, applied: Lsn, fingerprint: str, items: int) -> None:
+    def __init__(self, config: WorkerConfig, copy: CopyState) -> None:
         self.config = config
-        self.journal = journal
-        self.applied = applied
-        self.fingerprint = fingerprint
-        self.items = items
+        self.journal = copy.journal
+        self.applied = copy.applied
+        self.fingerprint = copy.fingerprint
+        self.items = copy.items
+        self.trouble = ""
+        """Why this copy must not be trusted; empty when it may be."""
+        self.state = State.IDLE
+        self.view = 0
+        self.idle_reason = ""
         self.failure = ""
         self.ignored = 0
-        self.master_lsn = applied
-        """Highest LSN that the master is known to have sent."""
-        self._queued = applied
-        self._pieces: deque[Piece] = deque()
-        self._resend: tuple[Lsn, Lsn] | None = None
-        self._at_store: Decision | None = None
-        self._retry_at_ms: int | None = None
-        self._messages: list[Message] = []
-        self._heartbeat_at_ms: int | None = None
-        self._gap_from: Lsn = 0
-        self._gap_at_ms = -(10**12)
-        self._tell = True
+        self.master_lsn = copy.applied
+        """Highest LSN that the master is known to have."""
         self.running_reads = 0
+        self.free_bytes = 0
+        self.offering = Offering(config.offer)
+        self.loading: Loading | None = None
+        self.last_load = copy.note
+        """What became of the last load, or of the copy that was here before; for the status."""
+        self._pending_load = copy.pending_load
+        self._is_opening = False
+        self._asking = Asking(config.ask)
+        self._backlog = Backlog(copy.applied, config.backlog)
+        self._resend: tuple[Lsn, Lsn] | None = None
+        self._at_store: StoreDecision | None = None
+        self._retry_at_ms: int | None = None
+        self._sources: tuple[NodeId, ...] = ()
+        self._outgoing: list[Outgoing] = []
+        self._decisions: list[Decision] = []
+        self._heartbeat_at_ms: int | None = None
+        self._told_load_ms: int | None = None
+        self._tell = True
 
     # ---- inputs
 
-    def step(self, item: Envelope | StoreDone | StoreFailed, now: Instant) -> None:
+    def step(self, item: Envelope | StoreAnswer, now: Instant) -> None:
         """Take in a message from the wire or an answer of the store."""
-        if isinstance(item, StoreDone):
-            self._on_done(item)
-        elif isinstance(item, StoreFailed):
-            self._on_failed(item, now)
-        elif item.sender != self.config.master:
-            self.ignored += 1
-        elif isinstance(item.message, Execute):
-            self._on_items(True, item.message.first_lsn, item.message.items, now)
-        elif isinstance(item.message, Apply):
-            self._on_items(False, item.message.first_lsn, item.message.results, now)
-        else:
-            self.ignored += 1
+        match item:
+            case Envelope():
+                self._on_message(item.sender, item.message, now)
+            case StoreDone():
+                self._on_done(item)
+            case StoreFailed():
+                self._on_failed(item, now)
+            case Damaged():
+                self._on_damaged(item.reason)
+            case RangeRead():
+                self._on_range_read(item)
+            case SnapshotMade():
+                self.offering.on_made(item, now)
+            case ChunksRead():
+                self.offering.on_read(item)
+            case LoadBegun() | ChunkKept() | LoadOpened() | LoadFailed():
+                self._on_load_answer(item, now)
 
-    def _on_items(self, is_execute: bool, first: Lsn, items: tuple[Any, ...], now: Instant) -> None:
+    def _on_message(self, sender: NodeId, message: Message, now: Instant) -> None:
+        if sender == self.config.master and self._on_order(message, now):
+            return
+        match message:
+            case Apply() if self._may_send(sender, message.first_lsn):
+                self._on_items(False, message.first_lsn, message.items, message.view, now)
+            case Execute() if sender == self.config.master:
+                self._on_items(True, message.first_lsn, message.items, message.view, now)
+            case RangeMissing():
+                self._on_range_missing(sender, message, now)
+            case Request():
+                self._on_request(sender, message)
+            case SnapshotWanted():
+                self.offering.on_wanted(sender, message, self._refusal(), now)
+            case ChunksWanted():
+                self.offering.on_chunks_wanted(sender, message, now)
+            case SnapshotDone():
+                self.offering.on_done(message.snapshot)
+            case SnapshotOffered() if self.loading is not None:
+                self.loading.on_offered(sender, message, now)
+            case Chunk() if self.loading is not None:
+                self.loading.on_chunk(sender, message, now)
+            case _:
+                self.ignored += 1
+
+    def _on_order(self, message: Message, now: Instant) -> bool:
+        """Orders of the primary; those of an older view are ignored. Returns whether it was one."""
+        if not isinstance(message, Coin | Idle | LoadFrom):
+            return False
+        if message.view < self.view:
+            self.ignored += 1
+            return True
+        is_new = message.view > self.view
+        self.view = message.view
+        self._tell = True
+        match message:
+            case Coin():
+                self._sources = message.sources
+                if (is_new or self.state is State.IDLE) and not self.trouble:
+                    self._change(Event.COINED)
+            case Idle():
+                self.idle_reason = message.reason
+                self._change(Event.PAUSED)
+            case LoadFrom():
+                self._on_load_from(message, now)
+        return True
+
+    def _change(self, event: Event) -> None:
+        """Let the machine take an event; whatever belonged to the state that it leaves is dropped."""
+        before, self.state = self.state, after(self.state, event)
+        if self.state is before:
+            return
+        self._tell = True
+        self._asking.stop()
+        if self.state in FOLLOWING:
+            self.idle_reason = ""
+        if self.state not in FOLLOWING or event is Event.COINED:
+            self._backlog.restart(self.applied if self._at_store is None else self._backlog_end())
+            self._resend = None
+        if before is State.LOAD:
+            self.loading = None
+        if self.state not in FOLLOWING:
+            self.offering.forget_all()
+
+    def _backlog_end(self) -> Lsn:
+        """Where the store will stand after what it is doing."""
+        decision = self._at_store
+        if isinstance(decision, ExecuteBatch | ApplyBatch):
+            return decision.first_lsn + len(decision.items) - 1
+        return self.applied
+
+    def _may_send(self, sender: NodeId, first: Lsn) -> bool:
+        return sender == self.config.master or self._asking.is_asked(sender, first)
+
+    def _on_items(self, is_execute: bool, first: Lsn, items: Items, view: int, now: Instant) -> None:
+        if self.state not in FOLLOWING or view < self.view:
+            # Refused; the heartbeat says why nothing is confirmed.
+            self.ignored += 1
+            return
         last = first + len(items) - 1
         self.master_lsn = max(self.master_lsn, last)
         if is_execute and first <= self.applied:
             self._report_again(first, min(last, self.applied))
-        if last <= self._queued:
+        if last <= self._backlog.queued:
             self._tell = self._tell or last <= self.applied
             return
-        if first > self._queued + 1:
-            self._gap_from = self._queued + 1
-            if now.mono_ms - self._gap_at_ms >= self.config.gap_ms:
-                self._gap_at_ms = now.mono_ms
-                self._tell = True
-            return
-        fresh = items[self._queued + 1 - first :]
-        if self._queued - self.applied + len(fresh) > self.config.backlog:
-            fresh = fresh[: self.config.backlog - (self._queued - self.applied)]
-        if fresh:
-            self._pieces.append((is_execute, self._queued + 1, fresh))
-            self._queued += len(fresh)
-            self._gap_from = 0
+        self._backlog.add(is_execute, first, items)
+        self._look_for_gap(now)
+
+    def _look_for_gap(self, now: Instant) -> None:
+        gap = self._backlog.gap()
+        if gap is None:
+            self._change(Event.FILLED)
+        else:
+            self._change(Event.GAP)
+            self._asking.want(gap, (self.config.master, *self._sources), now)
 
     def _report_again(self, first: Lsn, last: Lsn) -> None:
         """Results that the master asks for again, from the lowest on: it takes them in without a gap only."""
@@ -115,110 +262,230 @@ class WorkerCore:
             first, last = min(first, self._resend[0]), max(last, self._resend[1])
         self._resend = (first, last)
 
+    def _on_range_missing(self, sender: NodeId, answer: RangeMissing, now: Instant) -> None:
+        if self.state is not State.REQUEST:
+            return
+        if self._asking.on_missing(sender, answer, now):
+            self._fall("the log lacks LSN " + self._asking.range_text() + " everywhere", Event.MISSING)
+
+    def _on_request(self, sender: NodeId, request: Request) -> None:
+        """Another follower asks for a part of the log that this copy may still have."""
+        if self.state not in FOLLOWING or request.first_lsn > request.last_lsn:
+            self._send(sender, RangeMissing(request.first_lsn, request.last_lsn, 0))
+            return
+        last = min(request.last_lsn, request.first_lsn + self.config.decision_items - 1)
+        self._decisions.append(ReadRange(sender, request.first_lsn, last))
+
+    def _on_range_read(self, read: RangeRead) -> None:
+        if not read.items:
+            self._send(read.to, RangeMissing(read.first_lsn, read.last_lsn, read.kept_from))
+        first = read.first_lsn
+        for part in cut(read.items, result_bytes):
+            self._send(read.to, Apply(first, part, self.view))
+            first += len(part)
+
+    # ---- the store
+
     def _on_done(self, done: StoreDone) -> None:
         decision, self._at_store = self._at_store, None
         invariant(decision is not None, "the store answers what it was asked")
         invariant(done.applied_lsn >= self.applied, "what was applied never moves backwards", lsn=done.applied_lsn)
         self.failure = ""
         self.applied, self.fingerprint, self.items = done.applied_lsn, done.fingerprint, done.items
-        self._queued = max(self._queued, self.applied)
+        self._backlog.on_applied(self.applied)
         if isinstance(decision, ApplyBatch):
             self._tell = True
             return
         first = done.first_lsn
-        for part in _cut(done.results):
-            self._messages.append(Executed(first, part, self.applied, self.fingerprint, self.items, self.journal))
+        for part in cut(done.results, result_bytes):
+            report = Executed(first, part, self.applied, self.fingerprint, self.items, self.journal)
+            self._send(self.config.master, report)
             first += len(part)
 
     def _on_failed(self, failed: StoreFailed, now: Instant) -> None:
         self._at_store = None
-        self._pieces.clear()
-        self._queued = self.applied
+        self._backlog.restart(self.applied)
+        self._tell = True
+        if failed.is_damage:
+            self._on_damaged(failed.reason)
+            return
         self.failure = failed.reason
         self._retry_at_ms = now.mono_ms + self.config.retry_ms
+
+    def _on_damaged(self, reason: str) -> None:
+        if self.trouble:
+            return
+        self._fall(reason, Event.DAMAGED)
+
+    def _fall(self, reason: str, event: Event) -> None:
+        """This copy is of no use any more; the master will name a source."""
+        self.trouble = reason
         self._tell = True
+        self.offering.forget_all()
+        self._change(event)
+
+    # ---- loading
+
+    def _on_load_from(self, order: LoadFrom, now: Instant) -> None:
+        if self.loading is not None and self.loading.phase is not Phase.FAILED:
+            return
+        self._change(Event.TOLD)
+        request = self._pending_load or new_request(self.config.node, now)
+        self.loading = Loading(self.config.load, order.sources, request, now)
+        self._tell = True
+
+    def _on_load_answer(self, answer: LoadBegun | ChunkKept | LoadOpened | LoadFailed, now: Instant) -> None:
+        if isinstance(answer, LoadFailed):
+            self._is_opening = False
+        if isinstance(answer, LoadOpened):
+            self._on_opened(answer)
+        elif self.loading is None:
+            return
+        elif isinstance(answer, LoadBegun):
+            self.loading.on_begun(answer, now)
+        elif isinstance(answer, ChunkKept):
+            self.loading.on_kept(answer, now)
+        else:
+            self.loading.on_failed(answer.reason, now)
+
+    def _on_opened(self, opened: LoadOpened) -> None:
+        """The snapshot is the copy, whatever was decided meanwhile."""
+        self._is_opening = False
+        if self.loading is not None:
+            self._outgoing += self.loading.farewell()
+        self.journal, self.applied = opened.journal, opened.applied_lsn
+        self.fingerprint, self.items = opened.fingerprint, opened.items
+        self.trouble = self.failure = self._pending_load = ""
+        self.last_load = f"loaded LSN {opened.applied_lsn}"
+        self.master_lsn = max(self.master_lsn, self.applied)
+        self._change(Event.LOADED)
+        self._backlog.restart(self.applied)
+        self._tell = True
+
+    def _refusal(self) -> str:
+        """Why nobody gets a snapshot of this copy; empty when they may."""
+        if self.trouble or self.failure:
+            return f"its own copy is in trouble: {self.trouble or self.failure}"
+        return "" if self.state in FOLLOWING else f"it is {self.state.value}"
+
+    # ---- time
 
     def wake(self, now: Instant) -> None:
         """Serve what is due."""
         if self._retry_at_ms is not None and now.mono_ms >= self._retry_at_ms:
             self._retry_at_ms = None
-            self._gap_from = self._queued + 1
             self._tell = True
 
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken; None before the first turn."""
-        due = [at for at in (self._heartbeat_at_ms, self._retry_at_ms) if at is not None]
-        return min(due, default=None)
+        # A load begins when the store has finished what it is doing.
+        loading = self.loading.deadline_ms() if self.loading is not None and self._at_store is None else None
+        waits = (self._heartbeat_at_ms, self._retry_at_ms, loading, self._asking.deadline_ms(), self.offering.deadline_ms())
+        return min((at for at in waits if at is not None), default=None)
 
     # ---- output
 
     def take_ready(self, now: Instant) -> Ready:
-        """What to send and what to hand to the store."""
-        decisions: tuple[Decision, ...] = ()
+        """What to send and what to have done."""
         if self._at_store is None and self._retry_at_ms is None:
             self._at_store = self._next_decision()
-            decisions = (self._at_store,) if self._at_store is not None else ()
+            if self._at_store is not None:
+                self._decisions.append(self._at_store)
+        for target, request in self._asking.take(now):
+            self._send(target, request)
+        self._take_from(self.offering, now)
+        if self.loading is not None and self._at_store is None:
+            self._take_from(self.loading, now)
+            self._end_failed_load()
         if self._heartbeat_at_ms is None or now.mono_ms >= self._heartbeat_at_ms:
             self._tell = True
         if self._tell:
             self._tell = False
             self._heartbeat_at_ms = now.mono_ms + self.config.heartbeat_ms
-            self._messages.append(self._progress())
-        messages, self._messages = self._messages, []
-        return Ready(messages=tuple(Outgoing(self.config.master, m) for m in messages), decisions=decisions)
+            self._send(self.config.master, self._progress())
+        outgoing, self._outgoing = self._outgoing, []
+        decisions, self._decisions = self._decisions, []
+        return Ready(messages=tuple(outgoing), decisions=tuple(decisions))
 
-    def _next_decision(self) -> Decision | None:
+    def _take_from(self, part: Loading | Offering, now: Instant) -> None:
+        messages, decisions = part.take(now)
+        self._outgoing += messages
+        self._decisions += decisions
+        self._is_opening = self._is_opening or OpenLoad() in decisions
+
+    def _end_failed_load(self) -> None:
+        """No source is left: back to IDLE, the old files as they were."""
+        if self.loading is not None and self.loading.phase is Phase.FAILED:
+            self.last_load = "; ".join(self.loading.failures)
+            self.idle_reason = f"no source gave a snapshot ({self.last_load})"
+            self._pending_load = ""
+            self._change(Event.FAILED)
+
+    def _next_decision(self) -> StoreDecision | None:
+        if self.state not in FOLLOWING or self._is_opening:
+            return None
         if self._resend is not None:
             first, last = self._resend
             end = min(last, first + self.config.decision_items - 1)
             self._resend = (end + 1, last) if end < last else None
             return ResendResults(first, end)
-        if not self._pieces:
+        if not self._backlog.has_pieces:
             return None
-        is_execute, first, _ = self._pieces[0]
-        items: list[Any] = []
-        size = 0
-        while self._pieces and self._pieces[0][0] == is_execute and len(items) < self.config.decision_items:
-            piece = self._pieces.popleft()[2]
-            items.extend(piece)
-            size += sum(len(item[2]) for item in piece)
-            if size >= self.config.decision_bytes:
-                break
-        if is_execute:
-            return ExecuteBatch(first, tuple(items))
-        return ApplyBatch(first, tuple(items))
+        is_execute, first, items = self._backlog.take(self.config.decision_items, self.config.decision_bytes)
+        return ExecuteBatch(first, items) if is_execute else ApplyBatch(first, items)
+
+    def _send(self, to: NodeId, message: Message) -> None:
+        self._outgoing.append(Outgoing(to, message))
 
     def _progress(self) -> Progress:
-        state, reason = self.state()
+        word, reason = self.word()
+        loading = self.loading
         return Progress(
             journal=self.journal,
             applied_lsn=self.applied,
             fingerprint=self.fingerprint,
             items=self.items,
-            state=state,
+            state=word,
             reason=reason,
             running_reads=self.running_reads,
-            gap_from=self._gap_from,
+            follows=self.state.value,
+            view=self.view,
+            trouble=self.trouble,
+            load_lsn=loading.lsn if loading is not None else 0,
+            done_bytes=loading.done_bytes if loading is not None else 0,
+            total_bytes=loading.total_bytes if loading is not None else 0,
+            free_bytes=self.free_bytes,
+            wanted_lsn=self.master_lsn,
         )
 
-    def state(self) -> tuple[str, str]:
+    # ---- questions
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the store is changing the copy."""
+        return self._at_store is not None
+
+    @property
+    def may_be_read(self) -> bool:
+        """Whether this copy may answer reads."""
+        return self.state in FOLLOWING and not self.trouble
+
+    def word(self) -> tuple[str, str]:
         """State word and reason."""
+        if self.state is State.LOAD:
+            done = ""
+            if self.loading is not None and self.loading.total_bytes:
+                done = f" from {self.loading.source}: {100 * self.loading.done_bytes // self.loading.total_bytes} %"
+            return states.REPLICATION_CLIENT, (f"{self.trouble}; " if self.trouble else "") + f"loading{done}"
+        if self.trouble:
+            return states.OUT_OF_SYNC, self.trouble
         if self.failure:
             return states.HALTED, self.failure
+        if self.state is State.IDLE:
+            return (states.OFF, self.idle_reason) if self.idle_reason else (states.UNINITIALISED, "waits for its master")
+        if self.offering.followers:
+            word = states.WRITING_COPY if self.is_writing else states.REPLICATION_SERVER
+            return word, f"gives its copy to {', '.join(self.offering.followers)}"
         if self.master_lsn > self.applied:
-            return states.CATCHING_UP, f"{self.master_lsn - self.applied} transactions to apply"
-        return states.OK, ""
-
-
-def _cut(results: tuple[tuple[str, str, bytes], ...]) -> list[tuple[tuple[str, str, bytes], ...]]:
-    """Cut results into messages of bounded size; one empty message when there are none."""
-    parts: list[tuple[tuple[str, str, bytes], ...]] = []
-    start, size = 0, 0
-    for place, result in enumerate(results):
-        size += len(result[2])
-        if size >= RESULT_MESSAGE_BYTES:
-            parts.append(results[start : place + 1])
-            start, size = place + 1, 0
-    if start < len(results):
-        parts.append(results[start:])
-    return parts
+            return (states.WRITING if self.is_writing else states.WAITING_WRITE), f"{self.master_lsn - self.applied} to apply"
+        return states.ON, ""
