@@ -5,7 +5,10 @@ of the core that made it: `invariant()` stops the node before the fault is writt
 
 Invariants, with ``used[o] <= counts[o]`` for each origin o:
 
-    first_lsn - 1 <= lsn        executed_lsn <= lsn        trimmed[o] <= used[o] <= counts[o]
+    first_lsn - 1 <= lsn        results_from - 1 <= executed_lsn <= lsn        trimmed[o] <= used[o] <= counts[o]
+
+Results below `first_lsn` are not held, so `results_from` follows it as far as there are results. The fingerprint one below
+`results_from` stays known (`base`): any copy at that LSN or later can be compared with the log.
 
 It holds nothing that grows with the log; what is not synchronised yet is in tail.py.
 """
@@ -17,9 +20,21 @@ from typing import Any
 
 import msgpack
 
+from brokerha.model.fingerprints import EMPTY
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp
 from brokerha.model.invariants import invariant
-from brokerha.model.records import Added, Appended, ClockReserved, MasterState, Outcomes, PeerJournal, Record, Started
+from brokerha.model.records import (
+    Added,
+    Appended,
+    ClockReserved,
+    MasterState,
+    Outcomes,
+    PeerJournal,
+    Rebased,
+    Record,
+    Started,
+    WorkersChanged,
+)
 
 
 @dataclass(slots=True)
@@ -39,8 +54,12 @@ class Current:
     first_lsn: Lsn = 1
     last: Ordered | None = None
     executed_lsn: Lsn = 0
-    fingerprint: str = ""
+    fingerprint: bytes = EMPTY
     items: int = 0
+    results_from: Lsn = 1
+    base: bytes = EMPTY
+    """Fingerprint of the content at ``results_from - 1``."""
+    workers: tuple[tuple[NodeId, bool, bool], ...] | None = None
 
     def advance(self, record: Record) -> None:
         """Take over what one record says; InvariantBroken when it does not follow on the ones before."""
@@ -51,6 +70,10 @@ class Current:
                 self._added(record)
             case Outcomes():
                 self._outcomes(record)
+            case Rebased():
+                self._rebased(record)
+            case WorkersChanged(workers):
+                self.workers = workers
             case Started(incarnation):
                 invariant(
                     incarnation > self.incarnation, "an incarnation grows", new=incarnation, last=self.incarnation
@@ -90,8 +113,23 @@ class Current:
         invariant(record.first_lsn == first, "results have no gap", first_lsn=record.first_lsn, expected=first)
         executed = self.executed_lsn + len(record.results)
         invariant(executed <= self.lsn, "only what is synchronised is executed", executed=executed, lsn=self.lsn)
+        if not record.results:
+            return
         self.executed_lsn = executed
-        self.fingerprint, self.items = record.fingerprint, record.items
+        self.fingerprint, self.items = record.results[-1][3], record.items
+        if self.results_from < self.first_lsn:
+            self.results_from = min(self.first_lsn, executed + 1)
+            self.base = record.results[self.results_from - 1 - first][3]
+
+    def _rebased(self, record: Rebased) -> None:
+        lsn = record.lsn
+        invariant(0 <= lsn <= self.lsn, "a copy holds only what is synchronised", rebased=lsn, lsn=self.lsn)
+        self.executed_lsn, self.fingerprint, self.items = lsn, record.fingerprint, record.items
+        self.results_from, self.base = lsn + 1, record.fingerprint
+
+    def results_after_trim(self, first_lsn: Lsn) -> Lsn:
+        """What `results_from` becomes when everything below ``first_lsn`` is trimmed."""
+        return max(self.results_from, min(first_lsn, self.executed_lsn + 1))
 
     def master_state(self, journal: str) -> MasterState:
         """Return it as a `MasterState` without the tail: no parked transactions, no streams."""
@@ -107,6 +145,7 @@ class Current:
             executed_lsn=self.executed_lsn,
             fingerprint=self.fingerprint,
             items=self.items,
+            workers=self.workers,
         )
 
     def copy(self) -> Current:

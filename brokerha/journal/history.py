@@ -41,8 +41,9 @@ from brokerha.journal.rows import (
 )
 from brokerha.journal.tail import Tail
 from brokerha.model.errors import JournalDamaged
+from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, TxId
-from brokerha.model.operations import Result
+from brokerha.model.operations import Result, ResultRow
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
 
 Item = TypeVar("Item")
@@ -104,7 +105,7 @@ class LmdbHistory:
     def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
         """Up to ``limit`` results of execution from ``first_lsn`` on; fewer where they are not known yet."""
         with self._lock:
-            if first_lsn < self._current.first_lsn:
+            if first_lsn < self._current.results_from:
                 return []
             try:
                 found = _gather(self._results_at, first_lsn, self._current.executed_lsn + 1, limit)
@@ -115,6 +116,18 @@ class LmdbHistory:
     def first_lsn(self) -> Lsn:
         """Lowest LSN whose body is still held; one more than the last when the log is empty."""
         return self._current.first_lsn
+
+    def results_from(self) -> Lsn:
+        """Lowest LSN whose result is held; one more than the last executed one when none is."""
+        return self._current.results_from
+
+    def fingerprint_at(self, lsn: Lsn) -> bytes:
+        """Fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""
+        with self._lock:
+            try:
+                return self._read_fingerprint(lsn)
+            except BadRow as error:
+                raise self._bad_row(error, f"the result of LSN {lsn}") from error
 
     # ---------------------------------------------------------------- behind the lock
 
@@ -132,6 +145,19 @@ class LmdbHistory:
         if first_lsn < self._current.first_lsn:
             return []
         return _gather(self._ordered_at, first_lsn, self._current.lsn + 1, limit)
+
+    def _read_fingerprint(self, lsn: Lsn) -> bytes:
+        current = self._current
+        if lsn == current.executed_lsn:
+            return current.fingerprint
+        if lsn == current.results_from - 1:
+            return current.base
+        if not current.results_from <= lsn < current.executed_lsn:
+            return UNKNOWN
+        first, results = self._results_at(lsn)
+        if lsn - first >= len(results):
+            raise damaged(self._database.path, f"the result of LSN {lsn} is in no record")
+        return results[lsn - first][3]
 
     def _forget_row(self) -> None:
         self._row = (0, 0, _NO_ROW)
@@ -197,7 +223,7 @@ class LmdbHistory:
             raise damaged(self._database.path, f"record {number} does not add LSN {first}")
         return first, record.entries
 
-    def _results_at(self, lsn: Lsn) -> tuple[Lsn, tuple[tuple[str, str, bytes], ...]]:
+    def _results_at(self, lsn: Lsn) -> tuple[Lsn, tuple[ResultRow, ...]]:
         found = self._database.floor(number_key(lsn), self._database.tables.outcomes)
         number = self._number_in(found, f"the result of LSN {lsn}")
         record = self._record(number)

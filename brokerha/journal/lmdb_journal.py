@@ -217,6 +217,7 @@ class LmdbJournal(LmdbHistory):
             try:
                 cut = trimming.plan(txn, tables, min(below, self._ids.first_waiting))
                 if cut.rows:
+                    self._move_base(cut.first_lsn)
                     self._spill_before(cut.rows[-1][1])
                     self._tail.write(txn, tables.waiting)
                     self._swept_to = trimming.carry_out(txn, tables, self._current, cut, self._swept_to)
@@ -227,6 +228,12 @@ class LmdbJournal(LmdbHistory):
             self._recent.forget_below(cut.rows[-1][1])
             self._unpacked.clear()
             self._forget_row()
+
+    def _move_base(self, first_lsn: Lsn) -> None:
+        """Keep the fingerprint before the first result that stays, while its record is still there."""
+        results_from = self._current.results_after_trim(first_lsn)
+        self._current.base = self._read_fingerprint(results_from - 1)
+        self._current.results_from = results_from
 
     def forget_ids(self, below: Lsn) -> bool:
         """Forget which transactions had an LSN below ``below``, as far as they are trimmed.

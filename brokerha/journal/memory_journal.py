@@ -22,9 +22,20 @@ from dataclasses import dataclass, field
 from brokerha.journal.current import Current
 from brokerha.journal.limits import TRIM_LSNS, TRIM_RECORDS
 from brokerha.model.errors import JournalError, JournalFull
+from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import Result
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, MasterState, Outcomes, Record, StreamState
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    MasterState,
+    Outcomes,
+    Rebased,
+    Record,
+    StreamState,
+)
 
 Body = tuple[NodeId, TxId]
 
@@ -116,7 +127,9 @@ class MemoryJournal:
                 elif isinstance(record, Appended):
                     self._appended(record)
                 elif isinstance(record, Outcomes):
-                    content.results.extend([Result(*result) for result in record.results])
+                    self._executed(record)
+                elif isinstance(record, Rebased):
+                    self._rebased(record)
             content.records[content.next_number] = record
             content.next_number += 1
 
@@ -151,6 +164,25 @@ class MemoryJournal:
             for _, txid in self.stream(origin, before[origin], used - before[origin]):
                 content.settled.setdefault((origin, txid), current.lsn)
 
+    def _executed(self, record: Outcomes) -> None:
+        content = self._content
+        content.results.extend([Result(*result) for result in record.results])
+        self._forget_results()
+
+    def _rebased(self, record: Rebased) -> None:
+        content = self._content
+        content.results.clear()
+        content.first_result = record.lsn + 1
+        void = [n for n, r in content.records.items() if isinstance(r, Outcomes) and r.results]
+        for number in void:
+            del content.records[number]
+
+    def _forget_results(self) -> None:
+        content = self._content
+        outdated = content.current.results_from - content.first_result
+        del content.results[:outdated]
+        content.first_result += outdated
+
     def state(self) -> MasterState:
         """What a restart begins from."""
         content = self._content
@@ -182,14 +214,24 @@ class MemoryJournal:
 
     def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
         """Up to ``limit`` results of execution from ``first_lsn`` on."""
-        if first_lsn < self._content.current.first_lsn:
-            return []
         first = first_lsn - self._content.first_result
-        return self._content.results[first : first + limit]
+        return self._content.results[first : first + limit] if first >= 0 else []
 
     def first_lsn(self) -> Lsn:
         """Lowest LSN whose body is still held; one more than the last when the log is empty."""
         return self._content.current.first_lsn
+
+    def results_from(self) -> Lsn:
+        """Lowest LSN whose result is held; one more than the last executed one when none is."""
+        return self._content.current.results_from
+
+    def fingerprint_at(self, lsn: Lsn) -> bytes:
+        """Fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""
+        content = self._content
+        if lsn == content.current.results_from - 1:
+            return content.current.base
+        place = lsn - content.first_result
+        return content.results[place].fingerprint if 0 <= place < len(content.results) else UNKNOWN
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Record]]:
         """All held records with their numbers, from number ``start`` on."""
@@ -217,9 +259,10 @@ class MemoryJournal:
         content, current = self._content, self._content.current
         del content.ordered[: first - current.first_lsn]
         current.first_lsn = first
-        outdated = min(len(content.results), first - content.first_result)
-        del content.results[:outdated]
-        content.first_result += outdated
+        results_from = current.results_after_trim(first)
+        current.base = self.fingerprint_at(results_from - 1)
+        current.results_from = results_from
+        self._forget_results()
         for origin, count in current.trimmed.items():
             del content.streams.get(origin, [])[: count - old_trimmed.get(origin, 0)]
         for body in [body for body, lsn in content.settled.items() if lsn < first]:

@@ -1,6 +1,6 @@
 """Bytes of the journal's rows: how a record and its index rows lie on the disk (FORMAT.md, sections 2 and 3).
 
-Everything here is a pure function of its arguments; format version 1 is pinned by golden files in the tests.
+Everything here is a pure function of its arguments; format version 2 is pinned by golden files in the tests.
 
     log     number                    -> checksum, version, live, record
     added   first LSN, number         -> places of the bodies, dropped duplicates
@@ -23,7 +23,7 @@ import msgpack
 
 from brokerha.model.ids import Lsn, NodeId, TxId
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout as a whole; kept in `meta` and in every record."""
 ITEM_BITS = 20
 ITEMS_LIMIT = 1 << ITEM_BITS

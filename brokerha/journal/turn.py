@@ -28,7 +28,7 @@ from brokerha.journal.rows import (
 )
 from brokerha.journal.tail import Tail
 from brokerha.model.codec import encode_record
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
 
 Row = tuple[bytes, bytes]
 
@@ -53,6 +53,8 @@ class Turn:
         self._outcomes: list[Row] = []
         self._stream: list[Row] = []
         self._dropped: list[Row] = []
+        self._are_results_void = False
+        """Whether all results written before this turn go."""
 
     def take(self, record: Record) -> None:
         """Take one more record. Raises InvariantBroken when it does not follow on the ones before."""
@@ -72,6 +74,8 @@ class Turn:
                 live = len(record.results)
                 if live:
                     self._outcomes.append((number_key(record.first_lsn), counted_row(number, live)))
+            elif isinstance(record, Rebased):
+                self._forget_results()
         row = seal(self._seed, number, live, encode_record(record))
         self._log.append((number_key(number), row))
         self.held.append((number, record, len(row)))
@@ -89,8 +93,21 @@ class Turn:
         self.lsns += len(places)
         return len(places)
 
+    def _forget_results(self) -> None:
+        """Take back the results of this turn, and note that those of all turns before go with it."""
+        void = {row[:8] for _, row in self._outcomes}
+        self._log = [row for row in self._log if row[0] not in void]
+        self._outcomes = []
+        self._are_results_void = True
+
     def write(self, txn: lmdb.Transaction, tables: Tables) -> None:
         """Write all rows but those of ids and of the current state."""
+        if self._are_results_void:
+            with txn.cursor(tables.outcomes) as cursor:
+                numbers = [row[:8] for row in cursor.iternext(keys=False)]
+            for number in numbers:
+                txn.delete(number, db=tables.log)
+            txn.drop(tables.outcomes, delete=False)
         for table, rows in ((tables.log, self._log), (tables.added, self._added), (tables.outcomes, self._outcomes)):
             if rows:
                 with txn.cursor(table) as cursor:

