@@ -1,0 +1,129 @@
+r"""A file with lines of the log: what an incremental backup adds (BACKUP.md, section 3).
+
+    "brokerha lines 1\n"
+    block   u64 first LSN | u32 count | u32 size | u32 CRC-32 of these three and of the body | body
+    block   ...                                               body: msgpack list of [txid, timestamp, outcome, reason, effect, fingerprint]
+
+Blocks follow each other without gap or overlap, and numbers are big-endian. A block holds at most 1,000 lines and closes with the
+line that reaches 1 MiB, so neither side ever holds more than that and one line. A reader checks every block before it gives
+anything of it, and knows the size of the file and its SHA-256 from the manifest: a file that was cut between two blocks is no
+shorter log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import msgpack
+
+from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import LoggedRow
+
+HEAD = b"brokerha lines 1\n"
+BLOCK_LINES = 1_000
+BLOCK_BYTES = 1024 * 1024
+BODY_LIMIT_BYTES = 1024 * 1024 * 1024
+"""No block is larger; a longer one is damage, and must not be read into memory."""
+
+_RANGE = Struct(">QII")
+_SUM = Struct(">I")
+
+Lines = Iterable[tuple[Lsn, LoggedRow]]
+"""Lines of the log with their LSNs, in order."""
+
+
+class Written(NamedTuple):
+    """What was written."""
+
+    last_lsn: Lsn
+    last: LoggedRow
+    size_bytes: int
+    sha256: str
+
+
+def write_lines(file: Any, lines: Lines, note: Callable[[int], None] = lambda _bytes: None) -> Written:
+    """Write all lines, at least one, into an open file. ``note`` is called with the size of each block."""
+    digest = hashlib.sha256(HEAD)
+    file.write(HEAD)
+    size_bytes = len(HEAD)
+    last: tuple[Lsn, LoggedRow] | None = None
+    for first_lsn, rows in _blocks(lines):
+        body: bytes = b"".join((msgpack.Packer().pack_array_header(len(rows)), *rows))
+        head = _RANGE.pack(first_lsn, len(rows), len(body))
+        block = head + _SUM.pack(crc32(body, crc32(head))) + body
+        file.write(block)
+        digest.update(block)
+        size_bytes += len(block)
+        last = (first_lsn + len(rows) - 1, _row(msgpack.unpackb(rows[-1])))
+        note(len(block))
+    if last is None:
+        raise StoreError("there are no lines to write")
+    return Written(*last, size_bytes, digest.hexdigest())
+
+
+def _blocks(lines: Lines) -> Iterator[tuple[Lsn, list[bytes]]]:
+    """Packed lines in groups, each with the LSN of its first."""
+    rows: list[bytes] = []
+    first_lsn = size_bytes = 0
+    for lsn, row in lines:
+        if not rows:
+            first_lsn = lsn
+        packed: bytes = msgpack.packb(tuple(row))
+        rows.append(packed)
+        size_bytes += len(packed)
+        if len(rows) >= BLOCK_LINES or size_bytes >= BLOCK_BYTES:
+            yield first_lsn, rows
+            rows, size_bytes = [], 0
+    if rows:
+        yield first_lsn, rows
+
+
+def read_lines(
+    path: Path,
+    first_lsn: Lsn,
+    last_lsn: Lsn,
+    note: Callable[[bytes], None] = lambda _data: None,
+) -> Iterator[tuple[Lsn, LoggedRow]]:
+    """All lines of a file that holds exactly these. ``note`` gets every byte that was read. Raises StoreDamaged."""
+    following = first_lsn
+    with path.open("rb") as file:
+        head = file.read(len(HEAD))
+        note(head)
+        if head != HEAD:
+            raise StoreDamaged(f"{path.name} does not begin as lines of the log do")
+        while head := file.read(_RANGE.size + _SUM.size):
+            note(head)
+            rows = _read_block(file, head, following, path.name, note)
+            for row in rows:
+                yield following, row
+                following += 1
+    if following != last_lsn + 1:
+        raise StoreDamaged(f"{path.name} ends with LSN {following - 1}, not with {last_lsn}")
+
+
+def _read_block(file: Any, head: bytes, following: Lsn, name: str, note: Callable[[bytes], None]) -> list[LoggedRow]:
+    where = f"{name} is damaged at LSN {following}"
+    if len(head) < _RANGE.size + _SUM.size:
+        raise StoreDamaged(f"{where}: it ends inside of a block")
+    first_lsn, count, size_bytes = _RANGE.unpack_from(head)
+    if first_lsn != following or size_bytes > BODY_LIMIT_BYTES:
+        raise StoreDamaged(f"{where}: the head of a block is not what was written")
+    body = file.read(size_bytes)
+    note(body)
+    if _SUM.unpack_from(head, _RANGE.size)[0] != crc32(body, crc32(head[: _RANGE.size])):
+        raise StoreDamaged(f"{where}: a checksum differs")
+    rows = [_row(row) for row in msgpack.unpackb(body)]
+    if len(rows) != count:
+        raise StoreDamaged(f"{where}: {len(rows)} lines instead of {count}")
+    return rows
+
+
+def _row(values: list[Any]) -> LoggedRow:
+    txid, timestamp, outcome, reason, effect, fingerprint = values
+    return txid, timestamp, outcome, reason, effect, fingerprint

@@ -1,0 +1,223 @@
+"""The manifest of a backup: what it holds, as one JSON file whose last field is the checksum of the others (BACKUP.md).
+
+    Manifest
+      lsn, txid, timestamp, fingerprint, items    where the copy stands
+      files                                       what the copy is made of, each with its size and SHA-256
+      segments                                    lines of the log: those before the copy, if the worker had all of them,
+                                                  and those after it, one file for each incremental backup
+
+Everything that may be wrong with a manifest becomes one StoreDamaged or StoreError here, so that whoever has a `Manifest` has a
+right one. Must never touch any other file, and never give a path that leads out of the directory of its backup.
+
+>>> Manifest(name="monday", cluster="orders", node="w1", lsn=7).last_lsn
+7
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Any
+
+from brokerha.model.errors import InvalidRequest, StoreDamaged, StoreError
+from brokerha.model.fingerprints import from_text
+from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId
+from brokerha.ports.copies import CHUNK_BYTES
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+COPY = "copy"
+LOG = "log"
+RESERVED_NAMES = frozenset({"list", "make", "verify"})
+"""Names that are commands."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}\Z")
+
+
+def check_name(name: str) -> str:
+    """Return a name that a backup may have. Raises InvalidRequest."""
+    if not _NAME.match(name) or name in RESERVED_NAMES:
+        reserved = ", ".join(sorted(RESERVED_NAMES))
+        message = (
+            f"{name!r} is no name for a backup: 1 to 64 of A-Z a-z 0-9 _ - . without a dot first, and not {reserved}"
+        )
+        raise InvalidRequest(message)
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFile:
+    """One file of the copy."""
+
+    path: str
+    """Relative to the folder of the copy, with ``/``."""
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file with lines of the log: all those before the copy, or what one incremental backup added."""
+
+    first_lsn: Lsn
+    last_lsn: Lsn
+    txid: TxId
+    """Of the last line, as the next two."""
+    timestamp: Timestamp
+    fingerprint: str
+    size_bytes: int
+    sha256: str
+    node: NodeId
+    """Worker whose log it is from."""
+    made_us: int
+    """Microseconds since 1970."""
+    request: str = ""
+    """Of the task that made it: the same task again finds its work done."""
+
+    @property
+    def path(self) -> str:
+        """Relative to the directory of the backup."""
+        return f"{LOG}/{self.first_lsn}-{self.last_lsn}.lines"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a backup holds."""
+
+    name: str
+    cluster: str
+    node: NodeId
+    """Worker whose copy it is."""
+    lsn: Lsn
+    """Of the copy."""
+    txid: TxId = ""
+    """Of the transaction at that LSN, as the next; empty and 0 where the worker's log did not have it any more."""
+    timestamp: Timestamp = 0
+    fingerprint: str = ""
+    """Of the content of the copy, with the version of its algorithm first."""
+    items: int = 0
+    masters: tuple[NodeId, ...] = ()
+    control_suite: tuple[Any, ...] = ()
+    files: tuple[CopyFile, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    chunk_bytes: int = CHUNK_BYTES
+    made_us: int = 0
+    """Microseconds since 1970."""
+    request: str = ""
+    format: int = FORMAT
+
+    @property
+    def log_first_lsn(self) -> Lsn:
+        """First line of the log that it holds; one more than the last LSN when it holds none."""
+        return self.segments[0].first_lsn if self.segments else self.lsn + 1
+
+    @property
+    def least_lsn(self) -> Lsn:
+        """The earliest state that can be restored: that of the copy, or the empty one when all lines are there."""
+        return 0 if self.log_first_lsn == 1 else self.lsn
+
+    @property
+    def last_lsn(self) -> Lsn:
+        """Up to where the backup reaches."""
+        return self.segments[-1].last_lsn if self.segments else self.lsn
+
+    @property
+    def last_txid(self) -> TxId:
+        """Transaction at its end."""
+        return self.segments[-1].txid if self.segments else self.txid
+
+    @property
+    def last_timestamp(self) -> Timestamp:
+        """Timestamp of that transaction."""
+        return self.segments[-1].timestamp if self.segments else self.timestamp
+
+    @property
+    def last_fingerprint(self) -> str:
+        """Of the content at its end."""
+        return self.segments[-1].fingerprint if self.segments else self.fingerprint
+
+    @property
+    def copy_bytes(self) -> int:
+        """Size of the copy."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the copy and of all segments."""
+        return self.copy_bytes + sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def checksum(self) -> str:
+        """What tells this backup in this state from every other one."""
+        return _checksum(_plain(self))
+
+    def with_segment(self, segment: Segment) -> Manifest:
+        """The same, one segment longer."""
+        return dataclasses.replace(self, segments=(*self.segments, segment))
+
+
+def pack_manifest(manifest: Manifest) -> bytes:
+    """The file of a manifest; also for people to read."""
+    fields = _plain(manifest)
+    made = datetime.fromtimestamp(manifest.made_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return json.dumps({**fields, "made": made, "checksum": _checksum(fields)}, indent=1).encode() + b"\n"
+
+
+def read_manifest(data: bytes, where: str) -> Manifest:
+    """The manifest in a file. Raises StoreDamaged, and StoreError for a format of a later version."""
+    try:
+        fields = json.loads(data)
+        written = fields.pop("checksum")
+        fields.pop("made")
+        if fields["format"] != FORMAT:
+            raise StoreError(
+                f"{where} has format {fields['format']}, this program knows {FORMAT}: use a later brokerha"
+            )
+        if written != _checksum(fields):
+            raise StoreDamaged(f"{where} is damaged or was edited: its checksum differs; use another backup")
+        manifest = _of_fields(fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreDamaged(f"{where} is no manifest of a backup ({error}); use another backup") from None
+    _check(manifest, where)
+    return manifest
+
+
+def _of_fields(fields: dict[str, Any]) -> Manifest:
+    return Manifest(
+        **{
+            **fields,
+            "masters": tuple(fields["masters"]),
+            "control_suite": tuple(fields["control_suite"]),
+            "files": tuple(CopyFile(**each) for each in fields["files"]),
+            "segments": tuple(Segment(**each) for each in fields["segments"]),
+        }
+    )
+
+
+def _check(manifest: Manifest, where: str) -> None:
+    """What the rest of the program relies on."""
+    for file in manifest.files:
+        path = PurePosixPath(file.path)
+        if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in file.path:
+            raise StoreDamaged(f"{where} names a file outside of the backup: {file.path!r}")
+    lsn = manifest.least_lsn
+    for segment in manifest.segments:
+        is_in_order = segment.first_lsn == lsn + 1 and segment.last_lsn >= segment.first_lsn
+        if not is_in_order or segment.first_lsn <= manifest.lsn < segment.last_lsn:
+            raise StoreDamaged(f"{where} has a gap: after LSN {lsn} comes {segment.path}")
+        lsn = segment.last_lsn
+    if not from_text(manifest.last_fingerprint):
+        raise StoreDamaged(f"{where} has no fingerprint at LSN {manifest.last_lsn}")
+
+
+def _plain(manifest: Manifest) -> dict[str, Any]:
+    return dataclasses.asdict(manifest)
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
