@@ -1,6 +1,7 @@
 """Makes messages for followers from a master's journal: batches of its log, and the changes in them with their keys.
 
-    journal: results + ordered ──> [[lsn, txid, origin, timestamp, outcome, reason, effect], …]   one message of the stream
+    journal: results + ordered ──> [[lsn, txid, origin, timestamp, outcome, reason, effect,
+                                │                       fingerprint], …]                          one message of the stream
                                 └─> table.prices.put, graph.main.changed, …                       one message per change
 
 Invariants: a batch has consecutive LSNs, and begins where it was asked to; nothing is in it that is not durable with its
@@ -60,8 +61,8 @@ class ChangeLog:
         return self._name
 
     def first_lsn(self) -> Lsn:
-        """Lowest LSN that is held."""
-        return self._journal.first_lsn()
+        """Lowest LSN that is held with its result."""
+        return max(self._journal.first_lsn(), self._journal.results_from())
 
     def batch(self, first_lsn: Lsn) -> LogBatch | None:
         """What follows from ``first_lsn`` on; None when there is nothing yet, or no more. Raises JournalError."""
@@ -94,7 +95,7 @@ class ChangeLog:
         ordered = self._journal.ordered(first_lsn, len(results)) if results else []
         # The two differ in length when the journal is trimmed in between; then the publisher asks from elsewhere.
         return [
-            (lsn, txid, origin, timestamp, result.outcome, result.reason, result.effect)
+            (lsn, txid, origin, timestamp, *result)
             for lsn, ((timestamp, txid, origin), result) in enumerate(zip(ordered, results, strict=False), first_lsn)
         ]
 

@@ -15,17 +15,17 @@ disk stops a node, never loses or invents anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
-from brokerha.model.errors import JournalError, JournalFull, StoreError
+from brokerha.model.errors import JournalError, JournalFull, StoreDamaged, StoreDiffers, StoreError
 from brokerha.model.ids import Instant, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Envelope
-from brokerha.model.operations import Result
-from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, Ready, StoreDone, StoreFailed
+from brokerha.model.operations import ResultRow
+from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, Ready, StoreDecision, StoreDone, StoreFailed
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
 from brokerha.ports.clock import Clock
 from brokerha.ports.journal import Journal
@@ -211,17 +211,19 @@ class WorkerRunner:
         return len(items) + len(answers)
 
 
-def carry_out(store: Store, decision: Decision) -> StoreDone | StoreFailed:
+def carry_out(store: Store, decision: StoreDecision) -> StoreDone | StoreFailed:
     """Do what a decision says, in whichever thread writes the store; the answer tells what is durable now."""
+    results: Sequence[ResultRow] = ()
     try:
-        results: list[Result] = []
         if isinstance(decision, ExecuteBatch):
             results = store.execute(decision.first_lsn, decision.items)
         elif isinstance(decision, ApplyBatch):
-            store.apply(decision.first_lsn, decision.results)
+            store.apply(decision.first_lsn, decision.items)
         else:
-            results = store.results(decision.first_lsn, decision.last_lsn)
+            results = [line[2:] for line in store.logged(decision.first_lsn, decision.last_lsn)]
+    except StoreDiffers as error:
+        return StoreFailed(str(error), is_damage=True, lsn=error.lsn, fingerprint=error.fingerprint)
     except StoreError as error:
-        return StoreFailed(str(error))
+        return StoreFailed(str(error), is_damage=isinstance(error, StoreDamaged))
     applied = store.applied()
-    return StoreDone(decision.first_lsn, applied.lsn, tuple((r.outcome, r.reason, r.effect) for r in results), applied.fingerprint, applied.items)
+    return StoreDone(decision.first_lsn, applied.lsn, tuple(results), applied.fingerprint, applied.items)

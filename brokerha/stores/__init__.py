@@ -22,6 +22,7 @@ rdf_stream.py      long results, handed over from the one thread that may read t
 rdf_change.py      net changes of quads: QuadChange, PendingQuads, N-Quads text in and out
 rdf_view.py        the quads as a transaction sees them: engine, pending, its own changes
 rdf_terms.py       short names for terms
+rdf_errors.py      which errors of the engine are damage of its files
 sparql_text.py     admission: may this update or query go on?
 sparql_tokens.py   SPARQL cut into tokens; limits of nesting
 sparql_refusals.py LOAD, SERVICE, reserved names

@@ -4,20 +4,24 @@
                                                 |  results, keys, state row: one LMDB commit, one fsync
                                                 |  then `committed`: the repositories follow, readers are told
 
-Fingerprint and count are carried along change by change. A batch that raised is abandoned by its owner: nothing of it since
-the last commit remains. Must never hand anything to a repository before the LMDB commit that records it.
+Fingerprint and count are carried along change by change, and each line of the log says what they came to: executing writes it
+there, applying compares. A batch that raised is abandoned by its owner: nothing of it since the last commit remains.
+Must never hand anything to a repository before the LMDB commit that records it, and never commit a line that differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model.errors import InvalidRequest, Rejected, StoreError
+from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
+from brokerha.model.fingerprints import UNKNOWN, differs, packed
+from brokerha.model.fingerprints import text_of as shown
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import (
     APPLIED,
     REJECTED,
     Change,
+    LoggedRow,
     Operation,
     Result,
     pack_effect,
@@ -61,14 +65,20 @@ class Batch:
         self._fingerprint = state.fingerprint
         self._items = state.items
         self._transaction: WriteTransaction | None = None
-        self._results: list[tuple[str, str, bytes]] = []
+        self._lines: list[LoggedRow] = []
         self._size_bytes = 0
         self.logged_bytes = 0
         """Bytes of effects committed by this batch."""
 
     def execute(self, txid: TxId, timestamp: Timestamp, body: bytes) -> Result:
         """Execute the transaction at the next LSN. Raises StoreError."""
-        lsn = self._lsn + 1
+        outcome, reason, effect = self._outcome(txid, timestamp, body)
+        fingerprint = packed(self._fingerprint)
+        self._advance((txid, timestamp, outcome, reason, effect, fingerprint))
+        return Result(outcome, reason, effect, fingerprint)
+
+    def _outcome(self, txid: TxId, timestamp: Timestamp, body: bytes) -> tuple[str, str, bytes]:
+        """Put what a transaction changes into the batch; returns its outcome, reason and effect."""
         # Most transactions are about keys only and need no evaluation.
         evaluation: Evaluation | None = None
         try:
@@ -79,29 +89,26 @@ class Batch:
                     keys[row_key_of(operation[1], operation[2])] = operation
                 else:
                     if evaluation is None:
-                        evaluation = Evaluation(self._repositories, lsn, txid, timestamp, self.commit)
+                        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit)
                     evaluation.add(number, operation)
             if evaluation is not None:
                 evaluation.finish()
         except (InvalidRequest, Rejected) as error:
             if evaluation is not None:
                 evaluation.discard()
-            result = Result(REJECTED, reason_of(error), b"")
-        else:
-            changes = self._keep_keys(keys)
-            if evaluation is not None:
-                changes += self._keep_repositories(evaluation)
-            if len(changes) > 1:
-                # Kind, name and key are enough: no two changes of one effect share them.
-                changes.sort(key=lambda change: change[:3] if change[0] in _ON_KEYS else change[:2])
-            result = Result(APPLIED, "", pack_effect(changes))
-        self._advance(lsn, result)
-        return result
+            return REJECTED, reason_of(error), b""
+        changes = self._keep_keys(keys)
+        if evaluation is not None:
+            changes += self._keep_repositories(evaluation)
+        if len(changes) > 1:
+            # Kind, name and key are enough: no two changes of one effect share them.
+            changes.sort(key=lambda change: change[:3] if change[0] in _ON_KEYS else change[:2])
+        return APPLIED, "", pack_effect(changes)
 
-    def apply(self, result: tuple[str, str, bytes]) -> None:
-        """Apply the effect of the transaction at the next LSN. Raises StoreError."""
+    def apply(self, line: LoggedRow) -> None:
+        """Apply the line of the log at the next LSN. Raises StoreError, StoreDiffers."""
         lsn = self._lsn + 1
-        for change in unpack_effect(result[2]):
+        for change in unpack_effect(line[4]):
             kind, name = change[0], change[1]
             if kind == "put":
                 self._count(put_row(self._begun(), self._keys, row_key_of(name, change[2]), change[3]))
@@ -113,19 +120,27 @@ class Batch:
                 self._list(self._repositories.make(name, lsn))
             else:
                 self._retire(self._known(name, lsn).name)
-        self._advance(lsn, result)
+        own = packed(self._fingerprint)
+        if differs(own, line[5]):
+            raise StoreDiffers(
+                f"LSN {lsn} leads to fingerprint {shown(own)} here, the log says {shown(line[5])}: "
+                "this copy is not like the others",
+                lsn,
+                own,
+            )
+        self._advance(line)
 
     def commit(self) -> None:
         """Make everything so far durable and hand it on. Raises StoreError."""
-        if not self._results:
+        if not self._lines:
             return
         state = StoreState(self._lsn, self._fingerprint, self._items, self._repositories.states())
         transaction = self._begun()
-        self._log.append(transaction, self._lsn - len(self._results) + 1, self._results)
+        self._log.append(transaction, self._lsn - len(self._lines) + 1, self._lines)
         write_state(transaction, self._environment.meta, state)
         transaction.commit()
         self._transaction = None
-        self._results = []
+        self._lines = []
         self.logged_bytes += self._size_bytes
         self._size_bytes = 0
         self._committed(state)
@@ -141,10 +156,10 @@ class Batch:
             self._transaction = self._environment.lmdb.begin(write=True)
         return self._transaction
 
-    def _advance(self, lsn: Lsn, result: tuple[str, str, bytes]) -> None:
-        self._lsn = lsn
-        self._results.append(result)
-        self._size_bytes += len(result[2])
+    def _advance(self, line: LoggedRow) -> None:
+        self._lsn += 1
+        self._lines.append(line)
+        self._size_bytes += len(line[4])
         if self._size_bytes > COMMIT_LIMIT_BYTES:
             self.commit()
 
@@ -184,8 +199,10 @@ class Batch:
     def _known(self, name: str, lsn: Lsn) -> Repository:
         repository = self._repositories.listed.get(name)
         if repository is None:
-            raise StoreError(
-                f"LSN {lsn} changes repository {name!r}, which is not here: this copy is not like the others"
+            raise StoreDiffers(
+                f"LSN {lsn} changes repository {name!r}, which is not here: this copy is not like the others",
+                lsn,
+                UNKNOWN,
             )
         return repository
 

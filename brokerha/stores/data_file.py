@@ -21,7 +21,7 @@ from pathlib import Path
 from struct import Struct, error
 from typing import NamedTuple
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged
 
 _MAGIC = 0xBEEFC0DE
 _HEADER_BYTES = 16
@@ -49,7 +49,7 @@ class _Damaged(Exception):
 
 
 def check_data_file(path: Path) -> None:
-    """Raise StoreError when the LMDB file at ``path`` is shorter than what it says it holds. A missing file is fine."""
+    """Raise StoreDamaged when the LMDB file at ``path`` is shorter than what it says it holds. A missing file is fine."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("rb") as file:
@@ -57,7 +57,7 @@ def check_data_file(path: Path) -> None:
         try:
             _check(file.fileno(), size)
         except (_Damaged, error) as problem:
-            raise StoreError(
+            raise StoreDamaged(
                 f"{path.name} ({size} bytes) is damaged or cut off: {problem}; take the content from another worker"
             ) from None
 

@@ -1,12 +1,13 @@
-"""The effects log: the results of the last transactions, kept by the store itself.
+"""The effects log: the last lines of the log, kept by the store itself, whether it executed or applied them.
 
-It serves twice. After a power loss a repository may be behind what was committed here, and is brought up by applying its
-effects again; and results that were lost on their way to the master are sent again without executing anything.
+It serves three times. After a power loss a repository may be behind what was committed here, and is brought up by applying
+its effects again; results that were lost on their way to the master are sent again without executing anything; and
+another copy that lacks lines can have them from here.
 
-One row holds the results of consecutive LSNs, usually of one batch:
+One row holds the lines of consecutive LSNs, usually of one batch:
 
     key    LSN of the first, 8 bytes big-endian
-    value  CRC-32 of key and body, 4 bytes | body: msgpack list of [outcome, reason, effect]
+    value  CRC-32 of key and body, 4 bytes | body: msgpack list of [txid, timestamp, outcome, reason, effect, fingerprint]
 
 Rows follow each other without gap or overlap, and are dropped whole, oldest first. Every read checks the sum, so that a damaged
 disk becomes an error instead of a wrong copy. Never decides what may be dropped; who calls `trim` does.
@@ -20,15 +21,15 @@ from zlib import crc32
 
 import msgpack
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
 from brokerha.model.invariants import invariant
-from brokerha.model.operations import Result
+from brokerha.model.operations import Logged, LoggedRow
 from brokerha.stores.environment import WriteTransaction
 
-ROW_RESULTS_LIMIT = 512
+ROW_LINES_LIMIT = 512
 ROW_LIMIT_BYTES = 1024 * 1024
-"""A row is not split below one result, so that one with a larger effect has a larger row of its own."""
+"""A row is not split below one line, so that one with a larger effect has a larger row of its own."""
 
 
 class EffectsLog:
@@ -37,45 +38,50 @@ class EffectsLog:
     def __init__(self, table: Any) -> None:
         self._table = table
 
-    def append(self, transaction: WriteTransaction, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]) -> None:
-        """Add results at the end, the first at ``first_lsn``."""
-        if len(results) > ROW_RESULTS_LIMIT:
-            self._append_halves(transaction, first_lsn, results)
+    def append(self, transaction: WriteTransaction, first_lsn: Lsn, lines: Sequence[LoggedRow]) -> None:
+        """Add lines at the end, the first at ``first_lsn``."""
+        if len(lines) > ROW_LINES_LIMIT:
+            self._append_halves(transaction, first_lsn, lines)
             return
-        body = msgpack.packb(results)
-        if len(body) > ROW_LIMIT_BYTES and len(results) > 1:
-            self._append_halves(transaction, first_lsn, results)
+        body = msgpack.packb(lines)
+        if len(body) > ROW_LIMIT_BYTES and len(lines) > 1:
+            self._append_halves(transaction, first_lsn, lines)
             return
         key = first_lsn.to_bytes(8, "big")
         row = crc32(body, crc32(key)).to_bytes(4, "big") + body
         is_last = transaction.put(key, row, append=True, overwrite=False, db=self._table)
         invariant(is_last, "the effects log only grows at its end", first_lsn=first_lsn)
 
-    def _append_halves(
-        self, transaction: WriteTransaction, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]
-    ) -> None:
-        middle = len(results) // 2
-        self.append(transaction, first_lsn, results[:middle])
-        self.append(transaction, first_lsn + middle, results[middle:])
+    def _append_halves(self, transaction: WriteTransaction, first_lsn: Lsn, lines: Sequence[LoggedRow]) -> None:
+        middle = len(lines) // 2
+        self.append(transaction, first_lsn, lines[:middle])
+        self.append(transaction, first_lsn + middle, lines[middle:])
 
-    def rows(self, transaction: Any, first_lsn: Lsn) -> Iterator[tuple[Lsn, list[Result]]]:
-        """Rows from the one that holds ``first_lsn`` on, each with the LSN of its first result.
+    def rows(self, transaction: Any, first_lsn: Lsn) -> Iterator[tuple[Lsn, list[Logged]]]:
+        """Rows from the one that holds ``first_lsn`` on, each with the LSN of its first line.
 
-        Nothing when ``first_lsn`` is not held any more. Raises StoreError for a row that is not what was written.
+        Nothing when ``first_lsn`` is not held any more. Raises StoreDamaged for a row that is not what was written, or is missing.
         """
         with transaction.cursor(self._table) as cursor:
             if not self._seek(cursor, first_lsn):
                 return
+            next_lsn = 0
             for key, row in cursor:
-                yield int.from_bytes(key, "big"), _checked(key, row)
+                row_lsn, lines = int.from_bytes(key, "big"), _checked(key, row)
+                if next_lsn not in {0, row_lsn}:
+                    raise StoreDamaged(
+                        f"the effects log lacks LSN {next_lsn} to {row_lsn - 1}; take the content from another worker"
+                    )
+                yield row_lsn, lines
+                next_lsn = row_lsn + len(lines)
 
-    def read(self, transaction: Any, first_lsn: Lsn, last_lsn: Lsn) -> list[Result]:
-        """Results of these LSNs; fewer where the log ends, none when ``first_lsn`` is not held any more."""
-        found: list[Result] = []
-        for row_lsn, results in self.rows(transaction, first_lsn):
-            found += results[max(first_lsn - row_lsn, 0) : last_lsn - row_lsn + 1]
+    def read(self, transaction: Any, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines of these LSNs; fewer where the log ends, none when ``first_lsn`` is not held any more."""
+        found: list[Logged] = []
+        for row_lsn, lines in self.rows(transaction, first_lsn):
+            found += lines[max(first_lsn - row_lsn, 0) : last_lsn - row_lsn + 1]
             # Asked before the next row is read and checked, which may be large or damaged.
-            if row_lsn + len(results) > last_lsn:
+            if row_lsn + len(lines) > last_lsn:
                 break
         return found
 
@@ -109,11 +115,11 @@ class EffectsLog:
         return int.from_bytes(cursor.key(), "big") <= first_lsn
 
 
-def _checked(key: bytes, row: bytes) -> list[Result]:
+def _checked(key: bytes, row: bytes) -> list[Logged]:
     body = row[4:]
     if crc32(body, crc32(key)) != int.from_bytes(row[:4], "big"):
         message = (
             f"the effects log is damaged at LSN {int.from_bytes(key, 'big')}; take the content from another worker"
         )
-        raise StoreError(message)
-    return [Result(*result) for result in msgpack.unpackb(body)]
+        raise StoreDamaged(message)
+    return [Logged(*line) for line in msgpack.unpackb(body)]

@@ -21,19 +21,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+from zlib import crc32
 
 import lmdb
 import msgpack
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.stores.data_file import check_data_file
 
-FORMAT = b"1"
+FORMAT = b"2"
 MAP_SIZE_BYTES = 64 * 1024**3
 """Address space for LMDB, and so the largest size of its file; the file itself grows with its content."""
 READERS_LIMIT = 1024
 
 _FORMAT_KEY, _IDENTITY_KEY = b"format", b"identity"
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.VersionMismatchError,
+)
+"""What LMDB says only about pages that it did not write like that."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 WriteTransaction = Any
@@ -70,12 +81,14 @@ class Environment:
 
 @contextmanager
 def store_errors(doing: str) -> Iterator[None]:
-    """Turn errors of LMDB and of the disk into StoreError, with what was being done."""
+    """Turn errors of LMDB and of the disk into StoreError or StoreDamaged, with what was being done."""
     try:
         yield
     except lmdb.MapFullError as error:
         message = f"{doing}: the store has reached its largest size; start the worker with a larger map size"
         raise StoreError(message) from error
+    except _DAMAGE as error:
+        raise StoreDamaged(f"{doing}: the store is damaged: {error}; take the content from another worker") from error
     except (lmdb.Error, OSError) as error:
         code = getattr(error, "code", 0) or getattr(error, "errno", 0) or 0
         what = "the disk is full" if code in _NO_SPACE else str(error)
@@ -86,10 +99,10 @@ def store_errors(doing: str) -> Iterator[None]:
 
 
 def open_environment(directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES) -> Environment:
-    """Open or make the directory. Raises StoreError: in use, damaged, of another format, cluster or node, no space."""
+    """Open or make the directory. Raises StoreDamaged, StoreError: in use, of another format, cluster or node, no space."""
     with store_errors(f"cannot open the store in {directory.name}"):
         directory.mkdir(parents=True, exist_ok=True)
-        lock = _locked(directory)
+        lock = locked(directory)
         try:
             return _open(directory, cluster, node, map_size_bytes, lock)
         except BaseException:
@@ -97,7 +110,8 @@ def open_environment(directory: Path, cluster: str, node: str, map_size_bytes: i
             raise
 
 
-def _locked(directory: Path) -> IO[str]:
+def locked(directory: Path) -> IO[str]:
+    """Lock a directory for this process until the file is closed. Raises StoreError naming the process that has it, OSError."""
     lock = (directory / "lock").open("a+", encoding="ascii")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,7 +133,7 @@ def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, lock: I
     file = data / "data.mdb"
     is_empty = not file.exists() or file.stat().st_size == 0
     if is_empty and repositories.exists() and any(repositories.iterdir()):
-        raise StoreError(
+        raise StoreDamaged(
             f"{directory.name} has repositories but no record of them: move it away, the node starts from a copy"
         )
     check_data_file(file)
@@ -145,21 +159,53 @@ def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Ide
     with environment.begin(db=meta, write=True) as transaction:
         found = transaction.get(_FORMAT_KEY)
         if found is None:
+            if transaction.stat(meta)["entries"]:
+                raise StoreDamaged("the store does not say what format it has; take the content from another worker")
             identity = Identity(cluster, node, secrets.token_hex(8))
             transaction.put(_FORMAT_KEY, FORMAT)
-            transaction.put(_IDENTITY_KEY, msgpack.packb([identity.cluster, identity.node, identity.journal]))
+            transaction.put(_IDENTITY_KEY, _packed(identity))
             return identity, True
         if found != FORMAT:
             raise StoreError(
                 f"the store has format {found.decode(errors='replace')}, this program knows {FORMAT.decode()}"
             )
-        identity = Identity(*msgpack.unpackb(transaction.get(_IDENTITY_KEY)))
+        identity = _unpacked(transaction.get(_IDENTITY_KEY, b""))
     if (identity.cluster, identity.node) != (cluster, node):
         raise StoreError(
             f"the store belongs to node {identity.node} of cluster {identity.cluster}, not to {node} of {cluster}: "
             "wrong directory, or a wrong name in the cluster file"
         )
     return identity, False
+
+
+def adopt(directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES) -> None:
+    """Make a copy that came from another node this node's own, with a new journal name. Nobody has it open.
+
+    Raises StoreDamaged, StoreError: another format, another cluster, no space.
+    """
+    data = directory / "data"
+    with store_errors(f"cannot take over the copy in {directory.name}"):
+        check_data_file(data / "data.mdb")
+        with lmdb.Environment(str(data), map_size=map_size_bytes, max_dbs=8) as environment:
+            meta = environment.open_db(b"meta")
+            with environment.begin(db=meta, write=True) as transaction:
+                if transaction.get(_FORMAT_KEY) != FORMAT:
+                    raise StoreError("the copy that was loaded has another format than this program knows")
+                origin = _unpacked(transaction.get(_IDENTITY_KEY, b""))
+                if origin.cluster != cluster:
+                    raise StoreError(f"the copy that was loaded belongs to cluster {origin.cluster}, not to {cluster}")
+                transaction.put(_IDENTITY_KEY, _packed(Identity(cluster, node, secrets.token_hex(8))))
+
+
+def _packed(identity: Identity) -> bytes:
+    body: bytes = msgpack.packb([identity.cluster, identity.node, identity.journal])
+    return crc32(body).to_bytes(4, "big") + body
+
+
+def _unpacked(row: bytes) -> Identity:
+    if len(row) < 4 or crc32(row[4:]) != int.from_bytes(row[:4], "big"):
+        raise StoreDamaged("the store does not say whose it is; take the content from another worker")
+    return Identity(*msgpack.unpackb(row[4:]))
 
 
 def _fsync_directories(*directories: Path) -> None:

@@ -9,9 +9,9 @@ Items are every quad ``(repository, line)``, every key ``(table, key, value)`` a
 empty repository counts too. What is hashed says its kind first and the length of whatever could run into its neighbour:
 
     "q" repository NUL line        "k" length-of-row-key row-key value        "r" repository
+    "c" and each field of a check of the control suite after its length, 4 bytes
 
-The text carries the version of this algorithm, ``1:<32 hexadecimal digits>``; texts of different versions say nothing about
-each other. XOR finds accidents (a lost quad, a bit of damage), it is no protection against somebody who builds content
+How values travel and are shown, and the version of this algorithm, is model/fingerprints.py. XOR finds accidents (a lost quad, a bit of damage), it is no protection against somebody who builds content
 in order to deceive.
 
 >>> text_of(repository_digest("main"))
@@ -24,8 +24,9 @@ import json
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
-VERSION = 1
-DIGEST_BYTES = 16
+from brokerha.model import fingerprints
+from brokerha.model.control import Check
+from brokerha.model.fingerprints import DIGEST_BYTES
 
 
 def key_digest(row_key: bytes, value: bytes) -> bytes:
@@ -51,9 +52,16 @@ def repository_digest(repository: str) -> int:
     return int.from_bytes(blake2b(b"r" + repository.encode(), digest_size=DIGEST_BYTES).digest(), "big")
 
 
+def control_digest(check: Check) -> int:
+    """Digest of one check of the control suite."""
+    fields = (field.encode() for field in check)
+    framed = b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+    return int.from_bytes(blake2b(b"c" + framed, digest_size=DIGEST_BYTES).digest(), "big")
+
+
 def text_of(fingerprint: int) -> str:
-    """The fingerprint as it is shown, sent and compared."""
-    return f"{VERSION}:{fingerprint:032x}"
+    """The fingerprint as it is shown."""
+    return fingerprints.text_of(fingerprints.packed(fingerprint))
 
 
 def report(lsn: int, fingerprint: int, items: int, counts: Mapping[str, int]) -> bytes:

@@ -15,19 +15,22 @@ from typing import Any
 
 import msgpack
 
-from brokerha.model.errors import NotFound, StoreError, TimedOut
+from brokerha.model.errors import NotFound, StoreDamaged, TimedOut
+from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.stores.environment import WriteTransaction
-from brokerha.stores.fingerprint import DIGEST_BYTES, key_digest
+from brokerha.stores.fingerprint import key_digest
 from brokerha.stores.key_range import PIECE_LIMIT_BYTES, KeyRange, in_pieces
 
 _ROWS_BETWEEN_QUESTIONS = 256
+PACE_ITEMS = 1000
+"""Items between two calls of `paced`."""
 
 
 def checked_value(row_key: bytes, row: bytes) -> bytes:
-    """The value in a row. Raises StoreError when it is not what was written."""
+    """The value in a row. Raises StoreDamaged when it is not what was written."""
     value = row[DIGEST_BYTES:]
     if key_digest(row_key, value) != row[:DIGEST_BYTES]:
-        raise StoreError(f"the value of key {row_key!r} is damaged; take the content from another worker")
+        raise StoreDamaged(f"the value of key {row_key!r} is damaged; take the content from another worker")
     return value
 
 
@@ -52,25 +55,31 @@ def delete_row(transaction: WriteTransaction, keys: Any, row_key: bytes) -> tupl
 
 
 def get_value(transaction: Any, keys: Any, row_key: bytes) -> bytes:
-    """The value of a key. Raises NotFound, StoreError."""
+    """The value of a key. Raises NotFound, StoreDamaged."""
     row = transaction.get(row_key, db=keys)
     if row is None:
         raise NotFound("there is no such key")
     return checked_value(row_key, row)
 
 
-def recomputed(transaction: Any, keys: Any) -> tuple[int, int]:
-    """(fingerprint, number of keys) from the values themselves; digests in the rows are not trusted."""
+def recomputed(transaction: Any, keys: Any, paced: Callable[[int], None]) -> tuple[int, int]:
+    """(fingerprint, number of keys) from the values themselves. Raises StoreDamaged at the first that is not what was written.
+
+    ``paced`` is called with the number of keys so far, before the first and after each `PACE_ITEMS`.
+    """
     fingerprint = count = 0
     with transaction.cursor(keys) as cursor:
         for row_key, row in cursor:
-            fingerprint ^= int.from_bytes(key_digest(row_key, row[DIGEST_BYTES:]), "big")
+            if count % PACE_ITEMS == 0:
+                paced(count)
+            checked_value(row_key, row)
+            fingerprint ^= int.from_bytes(row[:DIGEST_BYTES], "big")
             count += 1
     return fingerprint, count
 
 
 def range_pieces(transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
-    """A range as a msgpack list of (key, value), in pieces, all of one snapshot. Raises TimedOut, StoreError."""
+    """A range as a msgpack list of (key, value), in pieces, all of one snapshot. Raises TimedOut, StoreDamaged."""
     packer = msgpack.Packer()
     with transaction.cursor(keys) as cursor:
         # A msgpack list begins with its length, so that the keys are counted before the values are read.

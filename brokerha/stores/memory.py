@@ -13,17 +13,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import xor
 from typing import cast
 
 import msgpack
 
-from brokerha.model.errors import InvalidRequest, NotFound, Rejected, UnknownRepository
+from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers, UnknownRepository
+from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import (
     APPLIED,
     REJECTED,
     Change,
+    Logged,
+    LoggedRow,
     Operation,
     Result,
     pack_effect,
@@ -36,6 +41,7 @@ from brokerha.stores.key_range import KeyRange, in_pieces, row_key_of, wanted_ro
 from brokerha.stores.presence import Presence, reason_of
 
 _ON_KEYS = frozenset({"put", "delete"})
+_PACE_ITEMS = 1000
 NO_SPARQL = "this store holds quads but does not evaluate SPARQL"
 
 
@@ -50,8 +56,8 @@ class _Image:
     items: int = 0
     lsn: Lsn = 0
     first_kept: Lsn = 1
-    """LSN of the first of `results`."""
-    results: list[Result] = field(default_factory=list)
+    """LSN of the first of `lines`."""
+    lines: list[Logged] = field(default_factory=list)
     executed: list[tuple[TxId, Lsn]] = field(default_factory=list)
 
     def copy(self) -> _Image:
@@ -61,7 +67,7 @@ class _Image:
             self,
             keys=dict(self.keys),
             repositories=repositories,
-            results=list(self.results),
+            lines=list(self.lines),
             executed=list(self.executed),
         )
 
@@ -116,29 +122,42 @@ class MemoryStore:
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; those applied already are answered again."""
         skipped = min(self._skipped(first_lsn), len(items))
-        results = self.results(first_lsn, first_lsn + skipped - 1) if skipped else []
-        invariant(len(results) == skipped, "results of what is executed again are kept", first_lsn=first_lsn)
+        known = self.logged(first_lsn, first_lsn + skipped - 1) if skipped else []
+        invariant(len(known) == skipped, "results of what is executed again are kept", first_lsn=first_lsn)
+        results = [Result(line.outcome, line.reason, line.effect, line.fingerprint) for line in known]
         image = self._image
-        for txid, _, body in items[skipped:]:
-            result = self._execute(body)
-            self._advance(result)
+        for txid, timestamp, body in items[skipped:]:
+            outcome, reason, effect = self._execute(body)
+            result = Result(outcome, reason, effect, packed(image.fingerprint))
+            self._advance(Logged(txid, timestamp, *result))
             image.executed.append((txid, image.lsn))
             results.append(result)
         return results
 
-    def apply(self, first_lsn: Lsn, results: Sequence[tuple[str, str, bytes]]) -> None:
-        """Apply effects in order, leaving out those at or below the applied LSN."""
-        for result in results[self._skipped(first_lsn) :]:
-            for change in unpack_effect(result[2]):
-                self._apply(change)
-            self._advance(Result(*result))
+    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
+        """Apply lines of the log in order, leaving out those at or below the applied LSN.
 
-    def results(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Result]:
-        """Results that are kept; none when ``first_lsn`` was trimmed."""
+        Raises StoreDiffers at the first line that leads to another content than it says: all before it is kept, nothing
+        from it on.
+        """
+        for row in items[self._skipped(first_lsn) :]:
+            line = Logged(*row)
+            changes = unpack_effect(line.effect)
+            self._check(changes, line.fingerprint)
+            for change in changes:
+                self._apply(change)
+            self._advance(line)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines that are kept; none when ``first_lsn`` was trimmed."""
         image = self._image
         if first_lsn < image.first_kept:
             return []
-        return image.results[first_lsn - image.first_kept : last_lsn - image.first_kept + 1]
+        return image.lines[first_lsn - image.first_kept : last_lsn - image.first_kept + 1]
+
+    def logged_from(self) -> Lsn:
+        """Lowest LSN whose line is kept."""
+        return self._image.first_kept
 
     def applied(self) -> Applied:
         """Where the store stands."""
@@ -169,15 +188,19 @@ class MemoryStore:
             raise InvalidRequest(NO_SPARQL)
         return ReadAnswer(content_type, image.lsn, in_pieces(body))
 
-    def recompute(self) -> Applied:
-        """Fingerprint and count from the data itself."""
+    def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
+        """Fingerprint and count from the data itself; ``paced`` hears how many items were looked at."""
         image = self._image
-        fingerprint = 0
+        fingerprint = items = 0
         for row_key, value in image.keys.items():
+            if items % _PACE_ITEMS == 0:
+                paced(items)
             fingerprint ^= int.from_bytes(key_digest(row_key, value), "big")
+            items += 1
         for name, lines in image.repositories.items():
+            paced(items)
             fingerprint ^= repository_digest(name) ^ quads_digest(name, lines)
-        items = len(image.keys) + sum(len(lines) for lines in image.repositories.values())
+            items += len(lines)
         return Applied(image.lsn, text_of(fingerprint), items)
 
     def close(self) -> None:
@@ -188,23 +211,35 @@ class MemoryStore:
         invariant(1 <= first_lsn <= next_lsn, "batches follow each other without a gap", first=first_lsn, next=next_lsn)
         return next_lsn - first_lsn
 
-    def _advance(self, result: Result) -> None:
+    def _advance(self, line: Logged) -> None:
         image = self._image
         image.lsn += 1
-        image.results.append(result)
+        image.lines.append(line)
         # Dropping many at once keeps the price of dropping small.
-        if len(image.results) >= 2 * self._keep_results:
-            del image.results[: -self._keep_results]
+        if len(image.lines) >= 2 * self._keep_results:
+            del image.lines[: -self._keep_results]
             image.first_kept = image.lsn - self._keep_results + 1
 
-    def _execute(self, body: bytes) -> Result:
+    def _check(self, changes: list[Change], wanted: bytes) -> None:
+        """Raise StoreDiffers when these changes do not fit, or lead to another fingerprint; nothing is changed yet."""
+        image = self._image
+        lsn, fingerprint = image.lsn + 1, image.fingerprint
+        made = {change[1] for change in changes if change[0] == "create-repository"}
+        for change in changes:
+            if change[0] in {"quads", "remove-repository"} and change[1] not in made | image.repositories.keys():
+                raise StoreDiffers(f"LSN {lsn} changes repository {change[1]!r}, which is not here", lsn, UNKNOWN)
+            fingerprint ^= self._difference(change)
+        if differs(packed(fingerprint), wanted):
+            raise StoreDiffers(f"LSN {lsn} leads to another content here than the log says", lsn, packed(fingerprint))
+
+    def _execute(self, body: bytes) -> tuple[str, str, bytes]:
         try:
             changes = self._changes(unpack_operations(body))
         except (InvalidRequest, Rejected) as error:
-            return Result(REJECTED, reason_of(error), b"")
+            return REJECTED, reason_of(error), b""
         for change in changes:
             self._apply(change)
-        return Result(APPLIED, "", pack_effect(changes))
+        return APPLIED, "", pack_effect(changes)
 
     def _changes(self, operations: list[Operation]) -> list[Change]:
         """What the operations would change, minimal and sorted by kind, name and key; nothing is changed yet."""
@@ -251,38 +286,39 @@ class MemoryStore:
                 changes.append(("quads", name, sorted(overlay.removed), sorted(overlay.added)))
         return changes
 
+    def _difference(self, change: Change) -> int:
+        """What a change would do to the fingerprint."""
+        kind, name = change[0], change[1]
+        if kind in _ON_KEYS:
+            row_key = row_key_of(name, change[2])
+            digests = [key_digest(row_key, change[3])] if kind == "put" else []
+            old = self._image.keys.get(row_key)
+            if old is not None:
+                digests.append(key_digest(row_key, old))
+            return reduce(xor, (int.from_bytes(digest, "big") for digest in digests), 0)
+        if kind == "quads":
+            return quads_digest(name, change[2]) ^ quads_digest(name, change[3])
+        return repository_digest(name)
+
     def _apply(self, change: Change) -> None:
         image = self._image
+        image.fingerprint ^= self._difference(change)
         kind, name = change[0], change[1]
         if kind == "put":
-            self._put(row_key_of(name, change[2]), change[3])
-        elif kind == "delete":
             row_key = row_key_of(name, change[2])
-            old = image.keys.pop(row_key)
-            image.fingerprint ^= int.from_bytes(key_digest(row_key, old), "big")
-            image.items -= 1
+            image.items += row_key not in image.keys
+            image.keys[row_key] = change[3]
+        elif kind == "delete":
+            image.items -= image.keys.pop(row_key_of(name, change[2]), None) is not None
         elif kind == "quads":
             lines = image.repositories[name]
             lines -= set(change[2])
             lines |= set(change[3])
-            image.fingerprint ^= quads_digest(name, change[2]) ^ quads_digest(name, change[3])
             image.items += len(change[3]) - len(change[2])
+        elif kind == "create-repository":
+            image.repositories[name] = set()
         else:
-            image.fingerprint ^= repository_digest(name)
-            if kind == "create-repository":
-                image.repositories[name] = set()
-            else:
-                del image.repositories[name]
-
-    def _put(self, row_key: bytes, value: bytes) -> None:
-        image = self._image
-        old = image.keys.get(row_key)
-        if old is None:
-            image.items += 1
-        else:
-            image.fingerprint ^= int.from_bytes(key_digest(row_key, old), "big")
-        image.fingerprint ^= int.from_bytes(key_digest(row_key, value), "big")
-        image.keys[row_key] = value
+            del image.repositories[name]
 
     def _get(self, row_key: bytes) -> bytes:
         value = self._image.keys.get(row_key)

@@ -32,10 +32,12 @@ from typing import Final
 
 from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad, Store
 
+from brokerha.model.control import Check
 from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Operation
 from brokerha.stores import rdf_query
+from brokerha.stores.control_run import must_commit_first, problems
 from brokerha.stores.rdf_change import (
     AS_BLANK_FUNCTIONS,
     PendingQuads,
@@ -43,7 +45,8 @@ from brokerha.stores.rdf_change import (
     change_text,
     parse_lines,
 )
-from brokerha.stores.rdf_query import RESULT_LIMIT_BYTES, Answer
+from brokerha.stores.rdf_errors import engine_errors, store_error
+from brokerha.stores.rdf_query import CANNOT_READ, RESULT_LIMIT_BYTES, Answer, readable
 from brokerha.stores.rdf_stream import in_one_thread
 from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph
 from brokerha.stores.rdf_view import QuadView
@@ -59,7 +62,7 @@ _SIZE_TRIES: Final = 5
 
 
 class RdfRepository:
-    """One repository. One thread writes; any thread reads. Raises StoreError when the directory cannot be opened."""
+    """One repository. One thread writes; any thread reads. Raises StoreDamaged, StoreError when the directory cannot be opened."""
 
     def __init__(
         self,
@@ -76,8 +79,9 @@ class RdfRepository:
         # while a query is evaluated: that may take long.
         self._gate = threading.Lock()
         self._commits_begun = self._commits_ended = 0
-        self._positions = self._read_positions()
-        self._graphs = dict.fromkeys(self._read_graphs())
+        with engine_errors(f"the repository in {directory} cannot be read"):
+            self._positions = self._read_positions()
+            self._graphs = dict.fromkeys(self._read_graphs())
 
     @property
     def position(self) -> Lsn:
@@ -97,12 +101,10 @@ class RdfRepository:
         going, coming = parse_lines(removed), parse_lines(added)
         # Before the write: a query that sees the quads must know the graph. One known too early has nothing to show.
         self._graphs.update(dict.fromkeys(_named_graphs(coming)))
-        with self._gate:
+        with self._gate, engine_errors(f"the repository in {self._directory} cannot be written"):
             self._commits_begun += 1
             try:
                 self._write(store, going, coming, lsn)
-            except OSError as error:
-                raise StoreError(f"the repository in {self._directory} cannot be written: {error}") from error
             finally:
                 self._commits_ended += 1
             for graph in _named_graphs(going):
@@ -139,10 +141,25 @@ class RdfRepository:
         store = self._engine()
         view = QuadView(store, pending)
         run = UpdateRun(store, view)
-        for number, operation in operations:
-            run.add(operation, txid, timestamp, number)
-        run.finish()
+        # An update that fails for its words has become Rejected inside.
+        with engine_errors(CANNOT_READ):
+            for number, operation in operations:
+                run.add(operation, txid, timestamp, number)
+            run.finish()
         return view.change()
+
+    def problems(self, checks: Sequence[Check], state: PendingQuads) -> dict[str, str]:
+        """Which checks do not hold on the engine with `state` on top, by name, and why; leaves no trace.
+
+        Raises Rejected when one cannot be evaluated, StoreError.
+        """
+        with engine_errors(CANNOT_READ):
+            return problems(self._engine(), checks, state)
+
+    def must_commit_first(self, checks: Sequence[Check], pending: PendingQuads) -> bool:
+        """Whether these checks cannot be evaluated as long as `pending` is not committed."""
+        with engine_errors(CANNOT_READ):
+            return must_commit_first(self._engine(), checks, pending)
 
     def query(
         self,
@@ -194,13 +211,14 @@ class RdfRepository:
                 quads = rdf_query.matching(store, pattern)
             return sum(1 for _ in quads)
         # Counting takes long in a large store, so it does not lock commits out, unless they never leave it in peace.
-        for _ in range(_SIZE_TRIES):
-            begun, positions = self._commits_begun, self._positions
-            held = len(store)
-            if begun == self._commits_begun == self._commits_ended:
-                return held - len(positions)
-        with self._gate:
-            return len(store) - len(self._positions)
+        with engine_errors(CANNOT_READ):
+            for _ in range(_SIZE_TRIES):
+                begun, positions = self._commits_begun, self._positions
+                held = len(store)
+                if begun == self._commits_begun == self._commits_ended:
+                    return held - len(positions)
+            with self._gate:
+                return len(store) - len(self._positions)
 
     def contexts(self) -> list[str]:
         """Names of the graphs that hold quads, as N-Triples terms, sorted; without the default graph."""
@@ -209,19 +227,26 @@ class RdfRepository:
     def lines(self) -> Iterator[str]:
         """All quads as canonical lines without the final dot, in no particular order, of one commit.
 
-        To be taken in the thread that called.
+        To be taken in the thread that called. Raises StoreDamaged, also while they are taken.
         """
-        quads = self._engine().quads_for_pattern(None, None, None, None)
+        with engine_errors(CANNOT_READ):
+            quads = self._engine().quads_for_pattern(None, None, None, None)
         own = str(SYSTEM_GRAPH)
         # No data has a subject of brokerha's own.
-        return in_one_thread(line for line in map(str, quads) if not line.startswith(own))
+        return in_one_thread(readable(line for line in map(str, quads) if not line.startswith(own)))
 
     def flush(self) -> None:
         """Make all commits so far durable (fsync)."""
-        try:
+        with engine_errors(f"the repository in {self._directory} cannot be written"):
             self._engine().flush()
-        except OSError as error:
-            raise StoreError(f"the repository in {self._directory} cannot be written: {error}") from error
+
+    def backup(self, directory: Path) -> None:
+        """Put a copy of all commits so far into a directory that does not exist yet: hard links, and durable in its content.
+
+        What is not flushed yet is flushed first, so that a `flush` shortly before makes it short. Raises StoreError.
+        """
+        with engine_errors(f"the repository in {self._directory} cannot be copied"):
+            self._engine().backup(str(directory))
 
     def close(self) -> None:
         """Release the files; later calls raise StoreError. Idempotent."""
@@ -264,9 +289,8 @@ def _open(directory: Path | None) -> Store:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         return Store(str(directory))
-    except OSError as error:
-        problem = f"the repository in {directory} cannot be opened; is it open in another process? {error}"
-        raise StoreError(problem) from error
+    except (OSError, RuntimeError) as error:
+        raise store_error(error, f"the repository in {directory} cannot be opened") from error
 
 
 def _position_quad(lsn: Lsn) -> Quad:

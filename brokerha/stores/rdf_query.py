@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyoxigraph import (
     BlankNode,
@@ -34,10 +34,11 @@ from pyoxigraph import (
     serialize,
 )
 
-from brokerha.model.errors import InvalidRequest, StoreError, TimedOut, TooLarge
+from brokerha.model.errors import InvalidRequest, TimedOut, TooLarge
+from brokerha.stores.rdf_errors import engine_errors, is_of_files, store_error
 from brokerha.stores.rdf_formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, ResultFormat, choose
 from brokerha.stores.rdf_stream import PIECE_BYTES, stream
-from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph, is_damage
+from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph
 from brokerha.stores.sparql_request import QueryFacts, read_query, syntax_error
 from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
 
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 RESULT_LIMIT_BYTES: Final = 64 * 1024 * 1024
+CANNOT_READ: Final = "the repository cannot be read"
 
+Item = TypeVar("Item")
 Answer = tuple[str, Iterator[bytes]]
 """Content type, and pieces of at most `PIECE_BYTES`."""
 
@@ -126,21 +129,28 @@ def query(
     except SyntaxError as error:
         raise syntax_error(error, text, text) from None
     except (OSError, RuntimeError, ValueError) as error:
-        if is_damage(error):
-            raise StoreError(f"the repository cannot be read: {error}") from error
+        if is_of_files(error):
+            raise store_error(error, CANNOT_READ) from error
         raise InvalidRequest(f"the query cannot be evaluated: {error}"[:MESSAGE_LIMIT]) from None
     return chosen.media_type, output.pieces()
 
 
 def matching(store: Store, pattern: Pattern) -> Iterator[Quad]:
-    """The quads that match. The iterators are opened here, so what the caller locks against is locked out."""
+    """The quads that match. The iterators are opened here, so what the caller locks against is locked out. Raises StoreError."""
     asked: tuple[Graph | None, ...] = pattern.graphs or (None,)
-    opened = [
-        store.quads_for_pattern(pattern.subject, pattern.predicate, pattern.value, graph)
-        for graph in asked
-        if graph != SYSTEM_GRAPH
-    ]
-    return (quad for quad in chain.from_iterable(opened) if quad.graph_name != SYSTEM_GRAPH)
+    with engine_errors(CANNOT_READ):
+        opened = [
+            store.quads_for_pattern(pattern.subject, pattern.predicate, pattern.value, graph)
+            for graph in asked
+            if graph != SYSTEM_GRAPH
+        ]
+    return readable(quad for quad in chain.from_iterable(opened) if quad.graph_name != SYSTEM_GRAPH)
+
+
+def readable(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items of the engine. Raises StoreDamaged, StoreError where it cannot read one."""
+    with engine_errors(CANNOT_READ):
+        yield from items
 
 
 _ESCAPED = re.compile(r"\\.")
@@ -161,7 +171,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 def statements(
     open_quads: Callable[[], Iterator[Quad]], accept: str | None, may_go_on: Callable[[], bool], limit_bytes: int
 ) -> Answer:
-    """Write quads. Raises NotAcceptable, TooLarge, TimedOut."""
+    """Write quads. Raises NotAcceptable, TooLarge, TimedOut, StoreError; these also while pieces are taken."""
     chosen = choose(QUADS, accept)
     if chosen.engine == RdfFormat.N_QUADS:
         return chosen.media_type, stream(lambda: (spelled(str(quad)) for quad in open_quads()), may_go_on)

@@ -15,11 +15,3 @@ Function = Callable[..., Term | None]
 """A function that SPARQL text can call; None, or an exception, is an unbound value to the engine."""
 
 SYSTEM_GRAPH: Final = NamedNode(f"{RESERVED}system")
-
-
-def is_damage(error: Exception) -> bool:
-    """Whether an error of the engine tells of its files, not of the request.
-
-    A request must fail in the same way on every site; a damaged disk is the matter of one site alone.
-    """
-    return isinstance(error, OSError) or "corrupt" in str(error).lower()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import unpack_effect
 from brokerha.stores.effects_log import EffectsLog
@@ -27,7 +27,7 @@ WAITING_LINES_LIMIT = 50_000
 
 
 def bring_up(repositories: Repositories, log: EffectsLog, transaction: Any, lsn: Lsn) -> None:
-    """Give every repository the effects up to ``lsn`` that it lacks. Raises StoreError when the log does not reach back."""
+    """Give every repository the effects up to ``lsn`` that it lacks. Raises StoreDamaged when the log does not reach back."""
     behind = {
         name: max(repository.engine.position, repository.base_lsn)
         for name, repository in repositories.listed.items()
@@ -36,15 +36,15 @@ def bring_up(repositories: Repositories, log: EffectsLog, transaction: Any, lsn:
     if not behind:
         return
     next_lsn = min(behind.values()) + 1
-    for row_lsn, results in log.rows(transaction, next_lsn):
-        for result in results[next_lsn - row_lsn :]:
-            _give(repositories, behind, next_lsn, result.effect)
+    for row_lsn, lines in log.rows(transaction, next_lsn):
+        for line in lines[next_lsn - row_lsn :]:
+            _give(repositories, behind, next_lsn, line.effect)
             next_lsn += 1
         if _waiting_lines(repositories) > WAITING_LINES_LIMIT:
             repositories.commit(next_lsn - 1)
     if next_lsn != lsn + 1:
         name = min(behind, key=lambda name: behind[name])
-        raise StoreError(
+        raise StoreDamaged(
             f"repository {name} is at LSN {behind[name]} of {lsn}, and the effects log lacks LSN {next_lsn}: "
             "take the content from another worker"
         )

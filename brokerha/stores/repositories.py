@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.rdf_change import PendingQuads
@@ -84,7 +84,7 @@ class Repositories:
         self._next_number = 1 + max((_number_of(path) for path in home.iterdir()), default=-1)
 
     def open(self, states: dict[str, RepositoryState]) -> None:
-        """Delete what there is no record of, open the rest. Raises StoreError."""
+        """Delete what there is no record of, open the rest. Raises StoreDamaged when one is behind what it was, StoreError."""
         recorded = {state.directory for state in states.values()}
         for path in self._home.iterdir():
             if path.name not in recorded:
@@ -96,7 +96,7 @@ class Repositories:
             # What an earlier process committed may still wait for the disk.
             repository.is_dirty = position > state.flushed_position
             if position < state.flushed_position:
-                raise StoreError(
+                raise StoreDamaged(
                     f"repository {name} is at LSN {position} and has been at {state.flushed_position} before: files are "
                     "missing or older than the rest; take the content from another worker"
                 )

@@ -24,7 +24,7 @@ from typing import Final
 
 from pyoxigraph import DefaultGraph, NamedNode, Quad, Store
 
-from brokerha.model.errors import InvalidRequest, Rejected, StoreError
+from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.model.ids import Timestamp, TxId
 from brokerha.model.operations import Operation
 from brokerha.stores.rdf_change import (
@@ -34,15 +34,16 @@ from brokerha.stores.rdf_change import (
     check_not_reserved,
     read_nquads,
 )
-from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function, Graph, is_damage
+from brokerha.stores.rdf_errors import is_of_files, store_error
+from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function, Graph
 from brokerha.stores.rdf_view import QuadView, emptied_graphs
 from brokerha.stores.sparql_functions import FreshFunctions, label_of, seed_of
 from brokerha.stores.sparql_modify import EFFECT_LIMIT_QUADS, Modify
 from brokerha.stores.sparql_request import Part, Request, read_update
 from brokerha.stores.sparql_template import read_iri, read_plain_data, read_templates
 
-_END: Final = f"CREATE SILENT GRAPH {SYSTEM_GRAPH};\nCREATE GRAPH {SYSTEM_GRAPH}"
-_HIDE: Final = f"DROP SILENT GRAPH {SYSTEM_GRAPH};\n"
+END: Final = f"CREATE SILENT GRAPH {SYSTEM_GRAPH};\nCREATE GRAPH {SYSTEM_GRAPH}"
+HIDE: Final = f"DROP SILENT GRAPH {SYSTEM_GRAPH};\n"
 
 
 @dataclass(slots=True)
@@ -129,7 +130,7 @@ class UpdateRun:
         modifies = [step for step in steps if isinstance(step, Modify)]
         if any(modify.names_graphs for modify in modifies):
             empty = emptied_graphs(self._engine, removed, added)
-            pieces += [_HIDE, *(f"DROP SILENT GRAPH {name};\n" for name in empty)]
+            pieces += [HIDE, *(f"DROP SILENT GRAPH {name};\n" for name in empty)]
         for step in steps:
             if isinstance(step, Modify):
                 pieces.append(step.text(with_templates=step is not modifies[-1]))
@@ -138,7 +139,7 @@ class UpdateRun:
                     break
             else:
                 pieces.append(change_text(step.removed.values(), step.added.values()))
-        pieces.append(_END)
+        pieces.append(END)
         self._run("".join(pieces), functions)
         for modify in modifies:
             modify.check()
@@ -147,8 +148,8 @@ class UpdateRun:
         try:
             self._engine.update(text, custom_functions=functions)
         except (SyntaxError, OSError, RuntimeError) as error:
-            if is_damage(error):
-                raise StoreError(f"the repository cannot be read: {error}") from error
+            if is_of_files(error):
+                raise store_error(error, "the repository cannot be read") from error
             if str(error) != f"The graph {SYSTEM_GRAPH} already exists":
                 raise Rejected(f"the update cannot be evaluated: {error}") from None
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgpack
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
 from brokerha.stores.environment import WriteTransaction
 
@@ -51,12 +51,12 @@ def write_state(transaction: WriteTransaction, meta: Any, state: StoreState) -> 
 
 
 def read_state(transaction: Any, meta: Any) -> StoreState | None:
-    """The state of the last commit; None in a store that has just been made. Raises StoreError when it is damaged."""
+    """The state of the last commit; None in a store that has just been made. Raises StoreDamaged when it is not what was written."""
     row = transaction.get(_KEY, db=meta)
     if row is None:
         return None
     if crc32(row[4:]) != int.from_bytes(row[:4], "big"):
-        raise StoreError("the state row of the store is damaged; take the content from another worker")
+        raise StoreDamaged("the state row of the store is damaged; take the content from another worker")
     lsn, fingerprint, items, repositories = msgpack.unpackb(row[4:])
     held = {name: RepositoryState(*fields) for name, fields in repositories.items()}
     return StoreState(lsn, int.from_bytes(fingerprint, "big"), items, held)

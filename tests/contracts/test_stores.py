@@ -13,10 +13,11 @@ from brokerha.model.operations import Operation
 from brokerha.ports.store import Store
 from brokerha.stores.memory import MemoryStore
 from brokerha.stores.worker_store import WorkerStore
-from tests.contracts.store_contract import StoreContract, lines, quads, rows, run
+from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
+from tests.contracts.store_log_contract import StoreLogContract
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(StoreContract, StoreLogContract):
     """The model."""
 
     @pytest.fixture
@@ -32,7 +33,7 @@ class TestMemoryStore(StoreContract):
         return lambda store: MemoryStore.from_image(store.image())
 
 
-class TestWorkerStore(StoreContract):
+class TestWorkerStore(StoreContract, StoreLogContract):
     """The store in files."""
 
     @pytest.fixture
@@ -96,9 +97,10 @@ def test_files_and_model_agree_on_any_history(
             results = run(model, *batch)
             assert run(executing, *batch) == results
             for store in (applying, applied_model):
-                store.apply(first, results)
+                store.apply(first, logged(results))
             for store in (executing, applying, applied_model):
                 assert store.applied() == store.recompute() == model.applied()
+                assert store.logged(first, first + 9) == model.logged(first, first + 9) == logged(results)
         for store in (executing, applying, applied_model):
             for table in ("t", "u"):
                 assert rows(store, table) == rows(model, table)

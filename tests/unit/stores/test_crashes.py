@@ -45,8 +45,8 @@ def check(directory: Path, seed: int, said: int) -> int:
         for table in ("t", "u"):
             assert rows(store, table) == rows(model, table)
         assert lines(store) == lines(model)
-        kept = store.results(max(applied.lsn - 5, 1), applied.lsn)
-        assert kept == model.results(max(applied.lsn - 5, 1), applied.lsn)
+        kept = store.logged(max(applied.lsn - 5, 1), applied.lsn)
+        assert kept == model.logged(max(applied.lsn - 5, 1), applied.lsn)
         assert kept or not applied.lsn
         return applied.lsn
     finally:

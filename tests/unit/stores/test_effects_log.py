@@ -1,4 +1,4 @@
-"""The effects log by itself: rows of any size hold the same results, and each place in them can be found."""
+"""The effects log by itself: rows of any size hold the same lines, and each place in them can be found."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import lmdb
 import pytest
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged
 from brokerha.model.invariants import InvariantBroken
-from brokerha.model.operations import APPLIED, Result
-from brokerha.stores.effects_log import ROW_LIMIT_BYTES, ROW_RESULTS_LIMIT, EffectsLog
+from brokerha.model.operations import APPLIED, Logged
+from brokerha.stores.effects_log import ROW_LIMIT_BYTES, ROW_LINES_LIMIT, EffectsLog
 
 NO_LIMIT = 10**12
 
@@ -39,16 +39,19 @@ def writing(environment: Any, table: Any) -> Iterator[Any]:
         yield transaction
 
 
-def results(first: int, count: int, size: int = 10) -> list[Result]:
-    return [Result(APPLIED, "", b"%d" % lsn + bytes(size)) for lsn in range(first, first + count)]
+def lines(first: int, count: int, size: int = 10) -> list[Logged]:
+    return [
+        Logged(f"tx-{lsn}", lsn, APPLIED, "", b"%d" % lsn + bytes(size), b"\x01fingerprint")
+        for lsn in range(first, first + count)
+    ]
 
 
 @pytest.mark.parametrize(
     ("count", "size"),
-    [(1, 10), (ROW_RESULTS_LIMIT, 0), (ROW_RESULTS_LIMIT + 1, 0), (2000, 3), (7, 400_000), (2, 3 * ROW_LIMIT_BYTES)],
+    [(1, 10), (ROW_LINES_LIMIT, 0), (ROW_LINES_LIMIT + 1, 0), (2000, 3), (7, 400_000), (2, 3 * ROW_LIMIT_BYTES)],
 )
-def test_many_or_large_results_are_found_at_their_lsn(log: EffectsLog, writing: Any, count: int, size: int) -> None:
-    given = results(1, count, size) + results(count + 1, 3)
+def test_many_or_large_lines_are_found_at_their_lsn(log: EffectsLog, writing: Any, count: int, size: int) -> None:
+    given = lines(1, count, size) + lines(count + 1, 3)
     log.append(writing, 1, given[:count])
     log.append(writing, count + 1, given[count:])
     assert log.read(writing, 1, count + 3) == given
@@ -57,11 +60,11 @@ def test_many_or_large_results_are_found_at_their_lsn(log: EffectsLog, writing: 
         assert log.read(writing, lsn, lsn + 1) == given[lsn - 1 : lsn + 1]
     assert log.read(writing, count + 4, count + 9) == []
     for _, row in log.rows(writing, 1):
-        assert len(row) <= ROW_RESULTS_LIMIT
-        assert len(row) == 1 or sum(len(result.effect) for result in row) <= ROW_LIMIT_BYTES
+        assert len(row) <= ROW_LINES_LIMIT
+        assert len(row) == 1 or sum(len(line.effect) for line in row) <= ROW_LIMIT_BYTES
 
 
-def test_an_empty_log_has_no_results(log: EffectsLog, writing: Any) -> None:
+def test_an_empty_log_has_no_lines(log: EffectsLog, writing: Any) -> None:
     assert log.read(writing, 1, 10) == []
     log.trim(writing, below=100, limit_bytes=0)
     assert list(log.rows(writing, 1)) == []
@@ -69,44 +72,53 @@ def test_an_empty_log_has_no_results(log: EffectsLog, writing: Any) -> None:
 
 def test_trimming_drops_whole_rows_and_never_the_last(log: EffectsLog, writing: Any) -> None:
     for first in (1, 11, 21):
-        log.append(writing, first, results(first, 10))
+        log.append(writing, first, lines(first, 10))
     log.trim(writing, below=11, limit_bytes=NO_LIMIT)
     assert log.read(writing, 10, 12) == []
-    assert log.read(writing, 11, 12) == results(11, 2)
+    assert log.read(writing, 11, 12) == lines(11, 2)
     log.trim(writing, below=20, limit_bytes=NO_LIMIT)
-    assert log.read(writing, 11, 30) == results(11, 20)
+    assert log.read(writing, 11, 30) == lines(11, 20)
     log.trim(writing, below=1000, limit_bytes=NO_LIMIT)
     assert log.read(writing, 11, 30) == []
-    assert log.read(writing, 21, 30) == results(21, 10)
+    assert log.read(writing, 21, 30) == lines(21, 10)
     log.trim(writing, below=0, limit_bytes=0)
-    assert log.read(writing, 21, 30) == results(21, 10)
+    assert log.read(writing, 21, 30) == lines(21, 10)
 
 
 def test_a_log_that_is_too_large_loses_its_oldest_rows(log: EffectsLog, writing: Any) -> None:
     for lsn in range(1, 11):
-        log.append(writing, lsn, results(lsn, 1, 100_000))
+        log.append(writing, lsn, lines(lsn, 1, 100_000))
     log.trim(writing, below=0, limit_bytes=450_000)
     held = [lsn for lsn in range(1, 11) if log.read(writing, lsn, lsn)]
     assert held == [7, 8, 9, 10]
 
 
 def test_a_row_never_replaces_another(log: EffectsLog, writing: Any) -> None:
-    log.append(writing, 5, results(5, 1))
+    log.append(writing, 5, lines(5, 1))
     for lsn in (5, 4):
         with pytest.raises((InvariantBroken, lmdb.KeyExistsError)):
-            log.append(writing, lsn, results(lsn, 1))
+            log.append(writing, lsn, lines(lsn, 1))
 
 
 def test_a_row_that_was_changed_is_an_error(log: EffectsLog, writing: Any) -> None:
-    log.append(writing, 1, results(1, 2))
-    log.append(writing, 3, results(3, 2))
+    log.append(writing, 1, lines(1, 2))
+    log.append(writing, 3, lines(3, 2))
     with writing.cursor() as cursor:
         cursor.last()
         key, row = cursor.item()
         cursor.put(key, row[:-1] + b"!")
         # The right row at the wrong place is damage too.
         cursor.put((9).to_bytes(8, "big"), row)
-    assert log.read(writing, 1, 2) == results(1, 2)
+    assert log.read(writing, 1, 2) == lines(1, 2)
     for lsn in (3, 9):
-        with pytest.raises(StoreError, match=f"damaged at LSN {lsn}"):
+        with pytest.raises(StoreDamaged, match=f"damaged at LSN {lsn}"):
             log.read(writing, lsn, lsn)
+
+
+def test_a_row_that_is_missing_between_others_is_an_error(log: EffectsLog, writing: Any) -> None:
+    for first in (1, 3, 5):
+        log.append(writing, first, lines(first, 2))
+    writing.delete((3).to_bytes(8, "big"))
+    assert log.read(writing, 1, 2) == lines(1, 2)
+    with pytest.raises(StoreDamaged, match="lacks LSN 3 to 4"):
+        log.read(writing, 1, 5)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from brokerha.model.fingerprints import EMPTY
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.operations import REJECTED, Result
 from brokerha.stores.memory import NO_SPARQL, MemoryStore
-from tests.contracts.store_contract import A, B, lines, quads, rows, run, transaction
+from tests.contracts.store_contract import A, B, lines, logged, quads, rows, run, transaction
 
 
 def test_an_image_is_not_touched_by_what_comes_after_it() -> None:
@@ -35,15 +36,16 @@ def test_what_was_executed_is_listed_once_and_survives_a_crash() -> None:
 
 def test_sparql_is_rejected_with_one_fixed_reason() -> None:
     store = MemoryStore()
-    assert run(store, [("update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }")]) == [Result(REJECTED, NO_SPARQL, b"")]
+    assert run(store, [("update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }")]) == [Result(REJECTED, NO_SPARQL, b"", EMPTY)]
 
 
 def test_results_are_dropped_when_there_are_twice_as_many_as_asked() -> None:
     store = MemoryStore(keep_results=3)
-    given = [run(store, [("put", "t", b"k", b"%d" % number)])[0] for number in range(7)]
-    assert store.results(3, 7) == []
-    assert store.results(4, 7) == given[3:]
-    assert store.results(6, 6) == [given[5]]
+    given = logged([run(store, [("put", "t", b"k", b"%d" % number)])[0] for number in range(7)])
+    assert store.logged(3, 7) == []
+    assert store.logged(4, 7) == given[3:]
+    assert store.logged(6, 6) == [given[5]]
+    assert store.logged_from() == 4
 
 
 def test_executing_again_what_was_dropped_is_a_fault() -> None:

@@ -15,7 +15,8 @@ from brokerha.model.errors import StoreError
 from brokerha.model.invariants import InvariantBroken
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.rdf_change import PendingQuads, QuadChange, canonical, change_text, parse_lines
-from brokerha.stores.rdf_terms import SYSTEM_GRAPH, is_damage
+from brokerha.stores.rdf_errors import is_of_files
+from brokerha.stores.rdf_terms import SYSTEM_GRAPH
 from tests.unit.stores.rdf_site import Site
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -118,9 +119,9 @@ def test_a_commit_removes_and_adds_every_kind_of_quad() -> None:
 
 
 def test_damage_of_the_files_is_told_from_a_fault_of_the_request() -> None:
-    assert is_damage(OSError("no space left"))
-    assert is_damage(RuntimeError("Corruption: block checksum mismatch"))
-    assert not is_damage(RuntimeError("The custom function <urn:f> is not supported"))
+    assert is_of_files(OSError("no space left"))
+    assert is_of_files(RuntimeError("Corruption: block checksum mismatch"))
+    assert not is_of_files(RuntimeError("The custom function <urn:Corruption:f> is not supported"))
 
 
 def test_no_text_is_needed_for_no_change() -> None:
@@ -183,7 +184,7 @@ def test_a_copy_of_the_files_of_a_running_store_opens_at_a_commit(tmp_path: Path
 
 def test_a_second_opening_of_a_directory_says_why_not(tmp_path: Path) -> None:
     first = RdfRepository(tmp_path / "r")
-    with pytest.raises(StoreError, match="is it open in another process"):
+    with pytest.raises(StoreError, match="cannot be opened: IO error: .*lock") as found:
         RdfRepository(tmp_path / "r")
     first.close()
     RdfRepository(tmp_path / "r").close()

@@ -103,6 +103,6 @@ def test_a_value_that_the_disk_changed_is_an_error(place: Place) -> None:
     with pytest.raises(StoreError, match="damaged"):
         rows(store, "t")
     with pytest.raises(StoreError, match="effects log is damaged at LSN 1"):
-        store.results(1, 1)
+        store.logged(1, 1)
     assert read(store, "get", "t", key=b"l") == b"other"
     assert store.recompute() != store.applied()

@@ -12,7 +12,7 @@ import pytest
 from brokerha.model.errors import InvalidRequest, NotAcceptable, UnknownRepository
 from brokerha.model.operations import APPLIED, REJECTED, Operation, unpack_effect
 from brokerha.stores.worker_store import StoreOptions, WorkerStore
-from tests.contracts.store_contract import json_like, lines, quads, read, rows, run
+from tests.contracts.store_contract import json_like, lines, logged, quads, read, rows, run
 
 INSERT = "INSERT DATA { <urn:a> <urn:p> 1 , 2 . GRAPH <urn:g> { <urn:a> <urn:p> 3 } }"
 INCREASE = "DELETE { ?s <urn:p> ?n } INSERT { ?s <urn:p> ?more } WHERE { ?s <urn:p> ?n BIND(?n + 10 AS ?more) }"
@@ -39,7 +39,7 @@ def test_an_update_reaches_another_worker_as_quads(stores: tuple[WorkerStore, Wo
             [f'<urn:a> <urn:p> "{n}"{INTEGER}' for n in (11, 12)],
         ]
     ]
-    applying.apply(1, results)
+    applying.apply(1, logged(results))
     assert applying.applied() == executing.applied() == executing.recompute() == applying.recompute()
     assert executing.applied().items == 3
     assert lines(applying) == lines(executing)

@@ -11,10 +11,11 @@ import lmdb
 import msgpack
 import pytest
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError
+from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.operations import APPLIED, REJECTED, Result
 from brokerha.stores import batch, presence, recovery
-from tests.contracts.store_contract import A, B, C, quads, rows, run, transaction
+from tests.contracts.store_contract import A, B, C, logged, quads, rows, run, transaction
 from tests.unit.stores.line_engine import lose_power
 from tests.unit.stores.store_place import COUNT, Place
 
@@ -49,8 +50,8 @@ def test_much_that_waits_is_committed_before_an_operation_that_reads_everything(
     results = run(store, [many[0]], [many[1]], [("put", "t", b"k", b"v"), ("add", "main", quads(A)), COUNT], [COUNT])
     assert place.engines.main.commits == [2, 4]
     assert '<urn:all> <urn:count> "601"' in place.lines()
-    assert results[3] == Result(APPLIED, "", b"")
-    assert store.results(1, 4) == results
+    assert results[3] == Result(APPLIED, "", b"", results[2].fingerprint)
+    assert store.logged(1, 4) == logged(results)
     assert store.recompute() == store.applied()
 
 
@@ -60,7 +61,7 @@ def test_a_batch_with_large_effects_is_committed_in_parts(place: Place, monkeypa
     place.places.clear()
     results = run(store, *[[("put", "t", b"%d" % number, bytes(1000))] for number in range(7)])
     assert place.places.count("LMDB committed") == 3
-    assert store.results(1, 7) == results
+    assert store.logged(1, 7) == logged(results)
     assert store.recompute() == store.applied()
 
 
@@ -102,14 +103,15 @@ def test_a_batch_that_fails_takes_made_and_removed_repositories_back(place: Plac
 def test_repositories_are_limited_in_number(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "REPOSITORY_LIMIT", 3)
     store = place.open()
-    run(store, [("create-repository", "r")])
-    full = Result(REJECTED, "there are 3 repositories, which is the limit", b"")
+    (made,) = run(store, [("create-repository", "r")])
+    full = Result(REJECTED, "there are 3 repositories, which is the limit", b"", made.fingerprint)
     assert run(store, [("create-repository", "s"), ("create-repository", "t")]) == [full]
     assert (
         run(store, [("remove-repository", "r"), ("create-repository", "s"), ("create-repository", "t")])[0].outcome
         == APPLIED
     )
-    assert run(store, [("create-repository", "u")]) == [full]
+    (refused,) = run(store, [("create-repository", "u")])
+    assert refused[:3] == full[:3]
 
 
 def test_a_rejected_transaction_leaves_no_directory_behind(place: Place) -> None:
@@ -170,7 +172,7 @@ def test_an_engine_older_than_it_was_flushed_is_refused(place: Place) -> None:
     run(store, [("add", "main", quads(B))])
     store.close()
     (place.directory / "repositories/main.0/flushed").unlink()
-    with pytest.raises(StoreError, match="repository main is at LSN 0 and has been at 2 before"):
+    with pytest.raises(StoreDamaged, match="repository main is at LSN 0 and has been at 2 before"):
         place.open()
 
 
@@ -191,18 +193,19 @@ def test_engines_are_flushed_by_number_and_by_time_and_only_when_they_changed(pl
 
 def test_the_effects_log_keeps_what_was_asked_and_not_much_more(place: Place) -> None:
     store = place.open(flush_after_lsns=10, keep_results=25)
-    given = [run(store, [("put", "t", b"k", b"%d" % number)])[0] for number in range(100)]
-    assert store.results(75, 100) == []
-    assert store.results(76, 100) == given[75:]
-    assert store.results(76, 77) == given[75:77]
+    given = logged([run(store, [("put", "t", b"k", b"%d" % number)])[0] for number in range(100)])
+    assert store.logged(75, 100) == []
+    assert store.logged(76, 100) == given[75:]
+    assert store.logged(76, 77) == given[75:77]
+    assert store.logged_from() == 76
 
 
 def test_a_bulk_load_does_not_fill_the_effects_log(place: Place) -> None:
     store = place.open(keep_bytes=2_000_000, flush_after_bytes=1_000_000)
     for number in range(60):
         run(store, [("put", "t", b"%d" % (number % 3), bytes([number]) * 100_000)])
-    held = [lsn for lsn in range(1, 61) if store.results(lsn, lsn)]
-    assert held == list(range(held[0], 61))
+    held = [lsn for lsn in range(1, 61) if store.logged(lsn, lsn)]
+    assert held == list(range(store.logged_from(), 61))
     assert 15 <= len(held) <= 35
     assert place.engines.main.flushes == 0
     assert store.recompute() == store.applied()
@@ -229,7 +232,7 @@ def test_an_engine_whose_effects_are_not_there_any_more_is_refused(place: Place)
         effects = environment.open_db(b"effects")
         with environment.begin(write=True) as writing:
             writing.delete((1).to_bytes(8, "big"), db=effects)
-    with pytest.raises(StoreError, match="repository main is at LSN 0 of 2, and the effects log lacks LSN 1"):
+    with pytest.raises(StoreDamaged, match="repository main is at LSN 0 of 2, and the effects log lacks LSN 1"):
         place.open()
 
 
@@ -309,9 +312,29 @@ def test_an_effect_that_does_not_fit_this_copy_is_an_error_and_changes_nothing(p
     store = place.open()
     before = store.applied()
     effects = [[("put", "t", b"k", b"v")], [("quads", "nowhere", [], [A])]]
-    with pytest.raises(StoreError, match="this copy is not like the others"):
-        store.apply(1, [(APPLIED, "", msgpack.packb(effect)) for effect in effects])
+    with pytest.raises(StoreDiffers, match="this copy is not like the others"):
+        store.apply(1, [("tx", 1, APPLIED, "", msgpack.packb(effect), UNKNOWN) for effect in effects])
     assert store.applied() == store.recompute() == before
+
+
+def test_a_line_that_differs_leaves_what_was_committed_before_it_for_its_size(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given lines of which each two make a commit, the fourth of them wrong.
+    monkeypatch.setattr(batch, "COMMIT_LIMIT_BYTES", 1500)
+    other = Place(tmp_path / "other").open()
+    right = logged(run(other, *[[("put", "t", b"%d" % number, bytes(1000))] for number in range(6)]))
+    applied = other.applied()
+    other.close()
+    store = place.open()
+    with pytest.raises(StoreDiffers) as found:
+        store.apply(1, [*right[:3], right[3]._replace(fingerprint=right[0].fingerprint), *right[4:]])
+    assert (found.value.lsn, found.value.fingerprint) == (4, right[3].fingerprint)
+    assert store.logged(1, 9) == right[:2]
+    assert store.applied() == store.recompute()
+    store.apply(1, right)
+    assert store.logged(1, 9) == right
+    assert store.applied() == applied
 
 
 def test_the_same_history_gives_the_same_bytes_of_effect_in_batches_of_any_size(place: Place, tmp_path: Path) -> None:
@@ -326,4 +349,4 @@ def test_the_same_history_gives_the_same_bytes_of_effect_in_batches_of_any_size(
     one_by_one = [result for operations in history for result in run(store, operations)]
     store.close()
     assert one_by_one == one_batch
-    assert one_batch[10] == Result(REJECTED, "MALFORMED: nonsense", b"")
+    assert one_batch[10] == Result(REJECTED, "MALFORMED: nonsense", b"", one_batch[9].fingerprint)
