@@ -1,0 +1,211 @@
+"""The directory of a worker: which of the copies in it is the present one, and what a kill or damage left beside it.
+
+    lock          held with flock while a process has the directory; holds its process id
+    present       the pointer: format, cluster, node, number of the present copy; JSON, replaced as a whole
+    opening       how often each copy was begun to be opened and not finished; JSON, gone after a good opening
+    copy.<n>/     the present copy (environment.py), and one that is being loaded (load.py)
+    aside.<n>/    the last copy that was damaged, for whoever wants to look at it
+    load          what is being loaded
+    snapshots/    what is given to others (snapshots.py); deleted by a start
+
+A number is never used twice while anything of it is there. What neither the pointer nor `load` names is left over from a kill
+and is deleted. Damage is told from mistakes: a copy that cannot be read is moved aside and the worker begins empty; a
+directory that is in use, belongs to another node or to a later version, or has no space is an error, and nothing is changed.
+
+A copy whose opening ends the process (LMDB and RocksDB abort on some damage) would do so for ever. So each opening is
+written down before it begins, and one that began `OPENINGS_LIMIT` times without an end is taken for damaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.stores.durable_files import delete_tree, fsync_path, replace_file
+from brokerha.stores.environment import locked, store_errors
+
+FORMAT: Final = 1
+POINTER: Final = "present"
+OPENING: Final = "opening"
+OPENINGS_LIMIT: Final = 3
+
+_COPY, _ASIDE = "copy", "aside"
+
+
+class CopyDirectory:
+    """The directory, locked for this process until `close`. Raises StoreError when another has it."""
+
+    def __init__(self, home: Path, cluster: str, node: str, crash_point: Callable[[str], None]) -> None:
+        self.home = home
+        self.trouble = ""
+        """Why the copy that was found could not be used; it is aside now."""
+        self._cluster = cluster
+        self._node = node
+        self._crash_point = crash_point
+        self._present = 0
+        self._is_new = False
+        with store_errors(f"cannot open the directory {home.name}"):
+            home.mkdir(parents=True, exist_ok=True)
+            self._lock = locked(home)
+
+    @property
+    def present(self) -> int:
+        """Number of the present copy."""
+        return self._present
+
+    def path(self, number: int) -> Path:
+        """Where a copy lies."""
+        return self.home / f"{_COPY}.{number}"
+
+    def next_number(self) -> int:
+        """A number that nothing has."""
+        return 1 + max([self._present, *self._numbers(_COPY), *self._numbers(_ASIDE)])
+
+    def find(self) -> None:
+        """Find the present copy; in a new directory make an empty one. Raises StoreDamaged, StoreError."""
+        with store_errors(f"cannot open the directory {self.home.name}"):
+            try:
+                row = (self.home / POINTER).read_bytes()
+            except FileNotFoundError:
+                self._begin_in_new_directory()
+                return
+            pointer = self._understood(row)
+            self._present, self._is_new = int(pointer["copy"]), bool(pointer["new"])
+            copy = self.path(self._present)
+            data = copy / "data" / "data.mdb"
+            if not copy.is_dir():
+                raise StoreDamaged(f"{copy.name}, which should be the present copy, is not there")
+            if not self._is_new and (not data.exists() or data.stat().st_size == 0):
+                raise StoreDamaged(f"{copy.name} has lost its tables")
+
+    def move_aside(self, reason: str, loading: int | None) -> None:
+        """Put what is damaged out of the way, and begin an empty copy; ``loading`` is left where it is. Raises StoreError."""
+        with store_errors(f"cannot move a damaged copy in {self.home.name} aside"):
+            moved = []
+            for number in self._numbers(_COPY):
+                path = self.path(number)
+                if number == loading:
+                    continue
+                # One that was not finished yet holds nothing that anybody could miss.
+                if (self._is_new and number == self._present) or not any(path.iterdir()):
+                    delete_tree(path)
+                    continue
+                aside = self.home / f"{_ASIDE}.{number}"
+                delete_tree(aside)
+                path.rename(aside)
+                moved.append(aside.name)
+            fsync_path(self.home)
+            self._crash_point("start: moved aside")
+            if not self._is_new or moved:
+                self.trouble = f"{reason} (moved to {', '.join(moved)})" if moved else reason
+            self._begin_empty()
+            self._crash_point("start: empty copy begun")
+
+    @contextmanager
+    def opening(self, number: int) -> Iterator[None]:
+        """Around opening a copy. Raises StoreDamaged when that was begun too often without an end."""
+        marks = self._marks()
+        begun = marks.get(str(number), 0)
+        if begun >= OPENINGS_LIMIT:
+            self._set_mark(marks, number, 0)
+            raise StoreDamaged(f"opening {_COPY}.{number} ended the process {begun} times in a row")
+        self._set_mark(marks, number, begun + 1)
+        self._crash_point("opening marked")
+        try:
+            yield
+        finally:
+            # An error is an end too: only a process that died leaves the mark behind.
+            self._set_mark(self._marks(), number, 0)
+        if number == self._present and self._is_new:
+            self.point_to(number)
+
+    def point_to(self, number: int) -> None:
+        """Make a copy that was opened the present one; durable on return. Raises StoreError."""
+        self._write_pointer(number, is_new=False)
+
+    def delete_others(self, loading: int | None) -> None:
+        """Delete what a kill left over, and all but the last of what was moved aside."""
+        for number in self._numbers(_COPY):
+            if number not in {self._present, loading}:
+                delete_tree(self.path(number))
+        for number in self._numbers(_ASIDE)[:-1]:
+            delete_tree(self.home / f"{_ASIDE}.{number}")
+
+    def delete_aside(self) -> bool:
+        """Delete what was moved aside; returns whether there was anything."""
+        numbers = self._numbers(_ASIDE)
+        for number in numbers:
+            delete_tree(self.home / f"{_ASIDE}.{number}")
+        return bool(numbers)
+
+    def close(self) -> None:
+        """Let the next process in. Idempotent."""
+        self._lock.close()
+
+    def _begin_in_new_directory(self) -> None:
+        if (self.home / "data").exists():
+            raise StoreError(
+                f"{self.home.name} holds the data of an earlier version of brokerha, or of another program: give the worker "
+                "an empty directory, it takes the content from another worker"
+            )
+        if any(any(self.path(number).iterdir()) for number in self._numbers(_COPY)):
+            raise StoreDamaged(f"{self.home.name} does not say which of its copies is the present one")
+        self._begin_empty()
+
+    def _begin_empty(self) -> None:
+        number = self.next_number()
+        self.path(number).mkdir()
+        fsync_path(self.home)
+        self._crash_point("start: directory made")
+        self._write_pointer(number, is_new=True)
+
+    def _write_pointer(self, number: int, *, is_new: bool) -> None:
+        pointer = {"format": FORMAT, "cluster": self._cluster, "node": self._node, "copy": number, "new": is_new}
+        with store_errors(f"cannot change the present copy in {self.home.name}"):
+            replace_file(self.home / POINTER, json.dumps(pointer).encode() + b"\n")
+        self._present, self._is_new = number, is_new
+
+    def _understood(self, row: bytes) -> dict[str, Any]:
+        """The pointer. Raises StoreDamaged when it is none, StoreError when it is not ours."""
+        try:
+            pointer = json.loads(row)
+            known, cluster, node = int(pointer["format"]), pointer["cluster"], pointer["node"]
+            if known == FORMAT:
+                int(pointer["copy"]), bool(pointer["new"])
+        except (ValueError, TypeError, KeyError):
+            raise StoreDamaged(f"{self.home.name} does not say which of its copies is the present one") from None
+        if known != FORMAT:
+            raise StoreError(f"the directory {self.home.name} has format {known}, this program knows {FORMAT}")
+        if (cluster, node) != (self._cluster, self._node):
+            raise StoreError(
+                f"the store belongs to node {node} of cluster {cluster}, not to {self._node} of {self._cluster}: "
+                "wrong directory, or a wrong name in the cluster file"
+            )
+        return dict(pointer)
+
+    def _marks(self) -> dict[str, int]:
+        """How often the opening of each copy was begun; what cannot be read counts for nothing."""
+        try:
+            return {str(number): int(count) for number, count in json.loads((self.home / OPENING).read_bytes()).items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def _set_mark(self, marks: dict[str, int], number: int, count: int) -> None:
+        """Write the mark of one copy, and drop those of copies that are gone."""
+        kept = {known: begun for known, begun in marks.items() if self.path(int(known)).exists() and known != str(number)}
+        if count:
+            kept[str(number)] = count
+        with store_errors(f"cannot open {_COPY}.{number}"):
+            if kept:
+                replace_file(self.home / OPENING, json.dumps(kept).encode() + b"\n")
+            else:
+                (self.home / OPENING).unlink(missing_ok=True)
+
+    def _numbers(self, kind: str) -> list[int]:
+        """Numbers of what is there of a kind, lowest first."""
+        names = [path.name.partition(".") for path in self.home.glob(f"{kind}.*")]
+        return sorted(int(number) for _, _, number in names if number.isdecimal())

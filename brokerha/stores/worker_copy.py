@@ -1,0 +1,321 @@
+"""The copy of one worker with the place where it lives: it is given away as a snapshot, and replaced by one.
+
+    present copy   ---- make_snapshot -> read_chunk ... ---->   another worker
+    next copy      <--- begin_load -> keep_chunk ... -> open_load     beside the present one, which goes on meanwhile
+
+Everything that a `Store` does is done by the WorkerStore of the present copy. Replacing it has one moment that counts, the
+replacement of the pointer file (copy_directory.py):
+
+    chunks complete -> fsync -> this node's identity -> opened and compared with the snapshot -> POINTER -> old one deleted
+
+A kill before it leaves the old copy, a kill after it the new one, whole; what was loaded until then is found again. Reads and
+long work that began on the old copy hold it (generation.py) until they end. A copy that is damaged when the worker
+starts is moved aside and an empty one takes its place, so that the worker can ask for a snapshot instead of failing for ever.
+
+Must never touch the present copy before the next one is open, and never believe a chunk that it has not checked.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operations import Logged, LoggedRow, Result
+from brokerha.ports.copies import CHUNK_BYTES, Snapshot
+from brokerha.ports.store import Applied, ReadAnswer
+from brokerha.stores.copy_directory import CopyDirectory
+from brokerha.stores.durable_files import delete_tree
+from brokerha.stores.environment import adopt
+from brokerha.stores.generation import Generation, HeldPieces
+from brokerha.stores.load import MANIFEST, Load, found_load
+from brokerha.stores.rdf import RdfRepository
+from brokerha.stores.repositories import OpenEngine
+from brokerha.stores.snapshots import Snapshots
+from brokerha.stores.worker_store import StoreOptions, WorkerStore
+
+SPARE_BYTES: Final = 16 * 1024 * 1024
+"""Space that a load leaves free: opening writes a little, and the present copy goes on."""
+
+
+def _no_crash(_place: str) -> None:
+    """Do nothing; tests give something here that raises or kills."""
+
+
+def _free_bytes(directory: Path) -> int:
+    return shutil.disk_usage(directory).free
+
+
+class WorkerCopy:
+    """All data of one worker, in one directory. Fulfils `ports.copies.WorkerCopy`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        cluster: str,
+        node: str,
+        options: StoreOptions | None = None,
+        open_engine: OpenEngine = RdfRepository,
+        clock: Callable[[], float] = time.monotonic,
+        crash_point: Callable[[str], None] = _no_crash,
+        chunk_bytes: int = CHUNK_BYTES,
+        free_bytes: Callable[[Path], int] = _free_bytes,
+    ) -> None:
+        """Open or make it. Raises StoreError: in use, foreign, of a later version, no space. Damage is no error: `trouble`."""
+        self._cluster = cluster
+        self._node = node
+        self._options = options or StoreOptions()
+        self._open_engine = open_engine
+        self._clock = clock
+        self._crash_point = crash_point
+        self._free_bytes = free_bytes
+        self._directory = CopyDirectory(directory, cluster, node, crash_point)
+        try:
+            self._load = found_load(directory)
+            self._generation = self._generation_of(self._found())
+            if self._load is not None and self._load.generation == self._directory.present:
+                # It was opened, and the process ended before it said so.
+                self._forget_load()
+            self._directory.delete_others(self._loading())
+            self._snapshots = Snapshots(directory / "snapshots", chunk_bytes, crash_point)
+        except BaseException:
+            self._directory.close()
+            raise
+        self._replaced: list[Generation] = []
+
+    @property
+    def journal(self) -> str:
+        """Random name of the present copy; a loaded one has another."""
+        return self._generation.store.journal
+
+    @property
+    def trouble(self) -> str:
+        """Why the copy found at the start could not be used; empty when it could, and again after a load."""
+        return self._directory.trouble
+
+    def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
+        """Execute transactions in order; durable together when this returns. Raises StoreError."""
+        return self._generation.store.execute(first_lsn, items)
+
+    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
+        """Apply lines of the log in order; durable on return. Raises StoreDiffers, StoreError."""
+        self._generation.store.apply(first_lsn, items)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines of the log that the copy keeps; none from before it was loaded. Raises StoreError."""
+        with self._held() as generation:
+            return generation.store.logged(first_lsn, last_lsn)
+
+    def logged_from(self) -> Lsn:
+        """Lowest LSN that `logged` has; one more than the applied one when it has none."""
+        with self._held() as generation:
+            return generation.store.logged_from()
+
+    def applied(self) -> Applied:
+        """Where the copy stands. Any thread."""
+        return self._generation.store.applied()
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
+    ) -> ReadAnswer:
+        """Answer a read (reading.py lists the kinds), all of it from the copy that is present now."""
+        generation = self._taken()
+        try:
+            answer = generation.store.read(kind, name, arguments, may_go_on)
+        except BaseException:
+            generation.give_back()
+            raise
+        return answer._replace(pieces=HeldPieces(answer.pieces, generation))
+
+    def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
+        """Fingerprint and count from the data itself. Any thread. Raises StoreError when the copy is replaced meanwhile."""
+        with self._held() as generation:
+
+            def paced_here(items: int) -> None:
+                if generation.is_replaced:
+                    raise StoreError("the copy was replaced while its fingerprint was computed")
+                paced(items)
+
+            return generation.store.recompute(paced_here)
+
+    def make_snapshot(self, name: str) -> Snapshot:
+        """Make a snapshot at the LSN applied now; writers wait for a moment only. Any thread. Raises StoreError."""
+        with self._held() as generation:
+            return self._snapshots.make(name, generation.store)
+
+    def read_chunk(self, name: str, number: int) -> bytes | None:
+        """One chunk; None when there is no such snapshot or number. Any thread. Raises StoreError."""
+        return self._snapshots.read(name, number)
+
+    def drop_snapshot(self, name: str) -> None:
+        """Delete a snapshot, also one that is being made. Idempotent."""
+        self._snapshots.drop(name)
+
+    def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
+        """Make room beside the present copy, or go on with what was loaded before a restart; returns chunks that are right.
+
+        Raises StoreError: no space (naming what is needed and free), a snapshot that leads out of the directory.
+        """
+        load = Load(name, self._directory.next_number(), snapshot)
+        if self._load is not None and (self._load.name, self._load.snapshot) == (name, load.snapshot):
+            load = self._load
+        else:
+            self.abandon_load()
+        directory = self._directory.path(load.generation)
+        load.resume(directory)
+        self._check_space(load)
+        load.write(self._directory.home)
+        self._load = load
+        self._crash_point("load: begun")
+        load.make_room(directory)
+        return set(load.kept)
+
+    def keep_chunk(self, number: int, data: bytes) -> bool:
+        """Write a chunk to its place; False when it is not what its SHA-256 says. Raises StoreError."""
+        load = self._begun_load()
+        is_right = load.keep(self._directory.path(load.generation), number, data)
+        self._crash_point("load: chunk kept")
+        return is_right
+
+    def open_load(self) -> None:
+        """Make what was loaded the present copy, and delete the old one when its last reader is gone.
+
+        Raises StoreError; the old copy is the present one then, as before.
+        """
+        load = self._begun_load()
+        load.finish(self._directory.path(load.generation))
+        self._crash_point("load: files durable")
+        try:
+            store = self._opened_load(load)
+            self._switch_pointer(load, store)
+        except StoreDamaged:
+            # The same chunks would lead to the same end.
+            self.abandon_load()
+            raise
+        except BaseException:
+            # Opening changes files: `begin_load` has to look at them again.
+            load.kept.clear()
+            raise
+        self._crash_point("load: pointer replaced")
+        old = self._generation
+        self._generation = self._generation_of(store)
+        self._directory.trouble = ""
+        self._replaced = [one for one in self._replaced if not one.is_ended]
+        self._replaced.append(old)
+        # From here on nothing may fail: what is left over is deleted by the next start.
+        self._forget_load()
+        self._crash_point("load: forgotten")
+        old.replace()
+
+    def abandon_load(self) -> None:
+        """Delete what was loaded so far. Idempotent."""
+        if self._load is not None:
+            generation = self._load.generation
+            self._forget_load()
+            delete_tree(self._directory.path(generation))
+
+    def close(self) -> None:
+        """Release the directory, after the reads that run. Idempotent."""
+        self._snapshots.close()
+        for generation in [*self._replaced, self._generation]:
+            generation.store.close()
+        self._directory.close()
+
+    def _found(self) -> WorkerStore:
+        """Open the present copy, or an empty one in place of a damaged one. Raises StoreError."""
+        try:
+            self._directory.find()
+            return self._opened(self._directory.present)
+        except StoreDamaged as damage:
+            self._directory.move_aside(str(damage), self._loading())
+            return self._opened(self._directory.present)
+
+    def _opened(self, number: int, *, is_foreign: bool = False) -> WorkerStore:
+        with self._directory.opening(number):
+            if is_foreign:
+                adopt(self._directory.path(number), self._cluster, self._node, self._options.map_size_bytes)
+                self._crash_point("load: identity written")
+            return WorkerStore(
+                self._directory.path(number),
+                cluster=self._cluster,
+                node=self._node,
+                options=self._options,
+                open_engine=self._open_engine,
+                clock=self._clock,
+                crash_point=self._crash_point,
+            )
+
+    def _opened_load(self, load: Load) -> WorkerStore:
+        """Open what was loaded as this node's own, and compare it with its snapshot. Raises StoreDamaged, StoreError."""
+        store = self._opened(load.generation, is_foreign=True)
+        self._crash_point("load: opened")
+        promised = Applied(load.snapshot.lsn, load.snapshot.fingerprint, load.snapshot.items)
+        found = store.applied()
+        if found != promised:
+            store.close()
+            raise StoreDamaged(f"the copy that was loaded is {_said(found)}, and its snapshot says {_said(promised)}")
+        return store
+
+    def _switch_pointer(self, load: Load, store: WorkerStore) -> None:
+        before = self._directory.present
+        try:
+            self._directory.point_to(load.generation)
+        except BaseException:
+            store.close()
+            # It may name the new copy already. Either is whole, so that it is no harm if this fails too.
+            with suppress(StoreError):
+                self._directory.point_to(before)
+            raise
+
+    def _generation_of(self, store: WorkerStore) -> Generation:
+        path = self._directory.path(self._directory.present)
+        return Generation(store, lambda: delete_tree(path))
+
+    def _taken(self) -> Generation:
+        while not (generation := self._generation).take():
+            # It was replaced between the two looks; the next one is there already.
+            continue
+        return generation
+
+    @contextmanager
+    def _held(self) -> Iterator[Generation]:
+        generation = self._taken()
+        try:
+            yield generation
+        finally:
+            generation.give_back()
+
+    def _loading(self) -> int | None:
+        return None if self._load is None else self._load.generation
+
+    def _begun_load(self) -> Load:
+        if self._load is None:
+            raise StoreError("no snapshot is being loaded")
+        return self._load
+
+    def _forget_load(self) -> None:
+        self._load = None
+        with suppress(OSError):
+            (self._directory.home / MANIFEST).unlink(missing_ok=True)
+
+    def _check_space(self, load: Load) -> None:
+        """Raise StoreError when the disk has no room for what is missing; a damaged copy that lies aside makes room first."""
+        needed_bytes = load.missing_bytes() + SPARE_BYTES
+        home = self._directory.home
+        if self._free_bytes(home) < needed_bytes:
+            self._directory.delete_aside()
+        free_bytes = self._free_bytes(home)
+        if free_bytes < needed_bytes:
+            raise StoreError(
+                f"no space for the snapshot: it needs {needed_bytes:,} bytes beside the present copy, {free_bytes:,} are free"
+            )
+
+
+def _said(applied: Applied) -> str:
+    return f"at LSN {applied.lsn} with {applied.items} items and fingerprint {applied.fingerprint}"
