@@ -20,7 +20,7 @@ from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
 from brokerha.model.ids import Instant, Lsn, TxId
 from brokerha.model.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
-from brokerha.model.operations import Operation
+from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply, Submit
 from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_terms, checked_body
@@ -192,6 +192,10 @@ class MasterNode:
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Lines of the synchronised queue."""
         return self.view.log(first_lsn, last_lsn)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
+        """Lines of the log that a store can apply."""
+        return self.view.logged(first_lsn, last_lsn)
 
     def writable(self) -> tuple[bool, str]:
         """Whether writes are taken in now."""

@@ -17,7 +17,7 @@ from brokerha.model import states
 from brokerha.model.errors import NotReady, ReadOnly
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest
-from brokerha.model.operations import Operation
+from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.ready import Decision, StoreDone, StoreFailed
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.loop import NodeLoop, parting_ms
@@ -187,6 +187,10 @@ class WorkerNode:
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Workers keep no log of transactions."""
+        raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
+        """The master has the log for as long as anybody may need it."""
         raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
 
     def writable(self) -> tuple[bool, str]:

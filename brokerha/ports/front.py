@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.operations import Operation
+from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 
 
@@ -75,6 +75,22 @@ class Front(Protocol):
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Lines of ``log show -o json`` for an LSN range (at most 10,000 at a time)."""
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
+        """The same range as lines that a store can apply: as many as there are results of, at most 1,000 or about 8 MiB.
+
+        Empty beyond the last one. Raises InvalidRequest, naming the first one that is held, for a range that begins before it.
+        """
+
+    def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
+        """An operator's command, carried out through a master; long work only begins.
+
+            backup   {"name", "incremental", "replace"}    -> the same as ``task``, with the request of what has begun
+            task     {"request"}                           -> {"request", "kind", "node", "state", "done", "total", "reason", "answer"}
+
+        Fields of a task are those of messages.TaskReport. The future raises InvalidRequest (unknown command, wrong arguments),
+        NotFound (no such request), NotReady (it cannot be done now, with the reason).
+        """
 
     def writable(self) -> tuple[bool, str]:
         """Whether writes are taken in now, and the reason if not."""
