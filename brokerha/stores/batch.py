@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
+from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.fingerprints import text_of as shown
 from brokerha.model.ids import Lsn, Timestamp, TxId
@@ -28,12 +28,15 @@ from brokerha.model.operations import (
     unpack_effect,
     unpack_operations,
 )
+from brokerha.stores.control import ON_CONTROL
+from brokerha.stores.control_judge import judge_evaluation
+from brokerha.stores.control_table import keep
 from brokerha.stores.effects_log import EffectsLog
 from brokerha.stores.environment import Environment, WriteTransaction
 from brokerha.stores.evaluation import Evaluation
 from brokerha.stores.fingerprint import quads_digest, repository_digest
 from brokerha.stores.key_range import row_key_of
-from brokerha.stores.key_value import delete_row, put_row
+from brokerha.stores.key_value import delete_row, get_value, put_row
 from brokerha.stores.presence import reason_of
 from brokerha.stores.rdf_change import QuadChange
 from brokerha.stores.repositories import Repositories, Repository
@@ -64,6 +67,7 @@ class Batch:
         self._lsn = state.lsn
         self._fingerprint = state.fingerprint
         self._items = state.items
+        self._suite = state.suite
         self._transaction: WriteTransaction | None = None
         self._lines: list[LoggedRow] = []
         self._size_bytes = 0
@@ -89,10 +93,12 @@ class Batch:
                     keys[row_key_of(operation[1], operation[2])] = operation
                 else:
                     if evaluation is None:
-                        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit)
+                        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite)
                     evaluation.add(number, operation)
             if evaluation is not None:
                 evaluation.finish()
+            if self._suite or evaluation is not None:
+                judge_evaluation(self._suite, keys, evaluation, self._stored)
         except (InvalidRequest, Rejected) as error:
             if evaluation is not None:
                 evaluation.discard()
@@ -118,6 +124,8 @@ class Batch:
                 self._include(self._known(name, lsn), QuadChange(change[2], change[3]))
             elif kind == "create-repository":
                 self._list(self._repositories.make(name, lsn))
+            elif kind in ON_CONTROL:
+                self._keep_control(change)
             else:
                 self._retire(self._known(name, lsn).name)
         own = packed(self._fingerprint)
@@ -134,7 +142,7 @@ class Batch:
         """Make everything so far durable and hand it on. Raises StoreError."""
         if not self._lines:
             return
-        state = StoreState(self._lsn, self._fingerprint, self._items, self._repositories.states())
+        state = StoreState(self._lsn, self._fingerprint, self._items, self._repositories.states(), self._suite)
         transaction = self._begun()
         self._log.append(transaction, self._lsn - len(self._lines) + 1, self._lines)
         write_state(transaction, self._environment.meta, state)
@@ -194,7 +202,20 @@ class Batch:
         for name in removed:
             self._retire(name)
             changes.append(("remove-repository", name))
+        for change_of_suite in evaluation.control.changes():
+            self._keep_control(change_of_suite)
+            changes.append(change_of_suite)
         return changes
+
+    def _keep_control(self, change: Change) -> None:
+        self._suite, difference = keep(self._begun(), self._environment.control, self._suite, change)
+        self._count((difference, 0))
+
+    def _stored(self, row_key: bytes) -> bytes | None:
+        try:
+            return get_value(self._begun(), self._keys, row_key)
+        except NotFound:
+            return None
 
     def _known(self, name: str, lsn: Lsn) -> Repository:
         repository = self._repositories.listed.get(name)

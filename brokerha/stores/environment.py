@@ -1,7 +1,7 @@
 """The directory of a worker's store: who may open it, and the LMDB environment in it.
 
     lock            held with flock while a process has the store open; holds its process id
-    data/           LMDB: tables ``meta``, ``effects``, ``kv``
+    data/           LMDB: tables ``meta``, ``effects``, ``kv``, ``control``
     repositories/   one directory for each RDF repository
 
 Opening checks, in this order, and changes nothing before all of it is right: nobody else has it, the data file is whole, its
@@ -69,6 +69,7 @@ class Environment:
     meta: Any
     effects: Any
     keys: Any
+    control: Any
     identity: Identity
     repositories: Path
     lock: IO[str]
@@ -146,12 +147,13 @@ def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, lock: I
         meta = environment.open_db(b"meta")
         identity, is_new = _identity(environment, meta, cluster, node)
         effects, keys = environment.open_db(b"effects"), environment.open_db(b"kv")
+        control = environment.open_db(b"control")
         if is_new:
             _fsync_directories(data, directory)
     except BaseException:
         environment.close()
         raise
-    return Environment(environment, meta, effects, keys, identity, repositories, lock)
+    return Environment(environment, meta, effects, keys, control, identity, repositories, lock)
 
 
 def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Identity, bool]:

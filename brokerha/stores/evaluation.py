@@ -2,6 +2,7 @@
 
     add(number, operation) ...  finish()   ->   quads      net change of each repository
                                                 presence   which repositories exist now
+                                                control    what became of the control suite
 
 A transaction that fails is dropped as this object, so that it leaves no trace; only the directory of a repository that it
 made has to be taken back (`discard`). A repository sees only its own operations, so these are evaluated together and in
@@ -14,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from brokerha.model.control import Check
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Operation
+from brokerha.stores.control import ON_CONTROL, ControlChange, Suite
 from brokerha.stores.presence import Presence
 from brokerha.stores.rdf_change import PendingQuads, QuadChange
 from brokerha.stores.repositories import Repositories, Repository
@@ -38,15 +41,23 @@ class Evaluation:
         "_timestamp",
         "_txid",
         "_waiting",
+        "control",
         "presence",
         "quads",
     )
 
     def __init__(
-        self, repositories: Repositories, lsn: Lsn, txid: TxId, timestamp: Timestamp, commit_earlier: Callable[[], None]
+        self,
+        repositories: Repositories,
+        lsn: Lsn,
+        txid: TxId,
+        timestamp: Timestamp,
+        commit_earlier: Callable[[], None],
+        suite: Suite,
     ) -> None:
         self.presence = Presence(repositories.listed)
         self.quads: dict[str, QuadChange] = {}
+        self.control = ControlChange(suite)
         self._repositories = repositories
         self._lsn = lsn
         self._txid = txid
@@ -56,9 +67,11 @@ class Evaluation:
         self._waiting: dict[str, list[tuple[int, Operation]]] = {}
 
     def add(self, number: int, operation: Operation) -> None:
-        """Take in an operation on repositories; ``number`` is its place in the transaction. Raises Rejected, StoreError."""
+        """Take in an operation that is not on keys; ``number`` is its place in the transaction. Raises Rejected, StoreError."""
         kind, name = operation[0], operation[1]
-        if kind == "create-repository":
+        if kind in ON_CONTROL:
+            self.control.add(operation)
+        elif kind == "create-repository":
             self._create(name)
         elif kind == "remove-repository":
             self._remove(name)
@@ -74,6 +87,25 @@ class Evaluation:
     def repository(self, name: str) -> Repository:
         """The repository of that name, listed or made by this transaction."""
         return self._made.get(name) or self._repositories.listed[name]
+
+    def touched(self) -> list[str]:
+        """Repositories that come, go, or have other content after the transaction."""
+        changed = [name for name, change in self.quads.items() if change.removed or change.added]
+        return [*changed, *self.presence.created(), *self.presence.removed()]
+
+    def problems(self, name: str, checks: list[Check]) -> dict[str, str]:
+        """Which of these checks about a repository do not hold after the transaction, and why. Raises Rejected, StoreError."""
+        if not self.presence.exists(name):
+            return {check.name: f"repository {name!r} does not exist" for check in checks}
+        repository = self.repository(name)
+        if repository.pending:
+            self._wade(repository)
+        # Such a graph is gone for good with a commit only; until then GRAPH ?g would still find it.
+        if repository.engine.must_commit_first(checks, repository.pending):
+            self._commit_earlier()
+        state = repository.pending.copy()
+        state.include(self.quads.get(name, QuadChange()))
+        return repository.engine.problems(checks, state)
 
     def discard(self) -> None:
         """Take back what is on disk already."""
@@ -109,9 +141,7 @@ class Evaluation:
         repository = self.repository(name)
         engine = repository.engine
         if repository.pending and any(engine.needs_engine(operation) for _, operation in operations):
-            repository.waded_lines += len(repository.pending.removed) + len(repository.pending.added)
-            if repository.waded_lines > LINES_BEFORE_COMMIT:
-                self._commit_earlier()
+            self._wade(repository)
         base = repository.pending
         if name in self.quads:
             base = base.copy()
@@ -122,6 +152,12 @@ class Evaluation:
         else:
             change = engine.change_of_all(operations, self._txid, self._timestamp, base)
         self._include(name, change)
+
+    def _wade(self, repository: Repository) -> None:
+        """What waits is to be put under an operation; commit it instead when that has become too much."""
+        repository.waded_lines += len(repository.pending.removed) + len(repository.pending.added)
+        if repository.waded_lines > LINES_BEFORE_COMMIT:
+            self._commit_earlier()
 
     def _include(self, name: str, change: QuadChange) -> None:
         before = self.quads.get(name)

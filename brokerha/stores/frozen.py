@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 
+from brokerha.stores.control_table import read_suite
 from brokerha.stores.environment import Environment, store_errors
 from brokerha.stores.key_value import checked_value
 from brokerha.stores.repositories import Repositories
@@ -55,12 +56,17 @@ def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None])
         map_size_bytes = source.lmdb.info()["map_size"]
         target = lmdb.Environment(str(directory), map_size=map_size_bytes, max_dbs=8, sync=False, lock=False)
         with target:
-            meta, keys = target.open_db(b"meta"), target.open_db(b"kv")
+            meta, keys, control = target.open_db(b"meta"), target.open_db(b"kv"), target.open_db(b"control")
             with target.begin(write=True, db=meta) as writing:
                 with frozen.transaction.cursor(source.meta) as cursor:
                     for key, row in cursor:
                         writing.put(key, row)
                 write_state(writing, meta, frozen.state)
+            # Few enough for one transaction; read_suite checks them on the way.
+            read_suite(frozen.transaction, source.control)
+            with target.begin(write=True, db=control) as writing, frozen.transaction.cursor(source.control) as cursor:
+                for key, row in cursor:
+                    writing.put(key, row)
             with frozen.transaction.cursor(source.keys) as cursor:
                 for batch in _batches(cursor):
                     may_go_on()

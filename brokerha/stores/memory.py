@@ -19,6 +19,7 @@ from typing import cast
 
 import msgpack
 
+from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers, UnknownRepository
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.ids import Lsn, Timestamp, TxId
@@ -36,6 +37,8 @@ from brokerha.model.operations import (
     unpack_operations,
 )
 from brokerha.ports.store import Applied, ReadAnswer
+from brokerha.stores.control import EMPTY, ON_CONTROL, ControlChange, Suite
+from brokerha.stores.control_judge import judge
 from brokerha.stores.fingerprint import key_digest, quads_digest, report, repository_digest, text_of
 from brokerha.stores.key_range import KeyRange, in_pieces, row_key_of, wanted_row_key
 from brokerha.stores.presence import Presence, reason_of
@@ -53,6 +56,7 @@ class _Image:
     """Values by row key."""
     repositories: dict[str, set[str]] = field(default_factory=lambda: {"main": set()})
     fingerprint: int = repository_digest("main")
+    suite: Suite = EMPTY
     items: int = 0
     lsn: Lsn = 0
     first_kept: Lsn = 1
@@ -166,7 +170,7 @@ class MemoryStore:
     def read(
         self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
     ) -> ReadAnswer:
-        """Answer a read: ``get``, ``range``, ``size``, ``statements``, ``fingerprint`` or ``repositories``."""
+        """Answer a read: ``get``, ``range``, ``size``, ``statements``, ``fingerprint``, ``repositories`` or ``control``."""
         del may_go_on
         image = self._image
         if kind == "fingerprint":
@@ -174,6 +178,8 @@ class MemoryStore:
             body, content_type = report(image.lsn, image.fingerprint, image.items, counts), "application/json"
         elif kind == "repositories":
             body, content_type = json.dumps(sorted(image.repositories)).encode(), "application/json"
+        elif kind == "control":
+            body, content_type = image.suite.report(), "application/json"
         elif kind == "get":
             body, content_type = self._get(wanted_row_key(name, arguments)), "application/octet-stream"
         elif kind == "range":
@@ -191,7 +197,7 @@ class MemoryStore:
     def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
         """Fingerprint and count from the data itself; ``paced`` hears how many items were looked at."""
         image = self._image
-        fingerprint = items = 0
+        fingerprint, items = image.suite.fingerprint(), 0
         for row_key, value in image.keys.items():
             if items % _PACE_ITEMS == 0:
                 paced(items)
@@ -245,9 +251,12 @@ class MemoryStore:
         """What the operations would change, minimal and sorted by kind, name and key; nothing is changed yet."""
         keys: dict[bytes, Operation] = {}
         on_repositories: list[Operation] = []
+        control = ControlChange(self._image.suite)
         for operation in operations:
             if operation[0] in _ON_KEYS:
                 keys[row_key_of(operation[1], operation[2])] = operation
+            elif operation[0] in ON_CONTROL:
+                control.add(operation)
             else:
                 on_repositories.append(operation)
         changes: list[Change] = []
@@ -257,9 +266,27 @@ class MemoryStore:
             before = self._image.keys.get(row_key)
             if before is not None if operation[0] == "delete" else before != operation[3]:
                 changes.append(operation)
+        self._judge(control, keys, changes)
+        changes += control.changes()
         if len(changes) > 1:
             changes.sort(key=lambda change: change[:3] if change[0] in _ON_KEYS else change[:2])
         return changes
+
+    def _judge(self, control: ControlChange, keys: dict[bytes, Operation], changes: list[Change]) -> None:
+        """Raise Rejected when a check that is touched does not hold any more, or could not be evaluated here."""
+
+        def value_of(row_key: bytes) -> bytes | None:
+            operation = keys.get(row_key)
+            if operation is None:
+                return self._image.keys.get(row_key)
+            return cast("bytes", operation[3]) if operation[0] == "put" else None
+
+        def problems_of(_repository: str, _checks: list[Check]) -> dict[str, str]:
+            raise Rejected(NO_SPARQL)
+
+        after = control.after()
+        touched = after.touched(keys.keys(), [change[1] for change in changes if change[0] not in _ON_KEYS])
+        judge(after, touched | control.added(), value_of, problems_of)
 
     def _changes_of_repositories(self, operations: list[Operation]) -> list[Change]:
         quads: dict[str, _Overlay] = {}
@@ -298,6 +325,9 @@ class MemoryStore:
             return reduce(xor, (int.from_bytes(digest, "big") for digest in digests), 0)
         if kind == "quads":
             return quads_digest(name, change[2]) ^ quads_digest(name, change[3])
+        if kind in ON_CONTROL:
+            suite = self._image.suite
+            return suite.fingerprint() ^ suite.changed(change).fingerprint()
         return repository_digest(name)
 
     def _apply(self, change: Change) -> None:
@@ -315,6 +345,8 @@ class MemoryStore:
             lines -= set(change[2])
             lines |= set(change[3])
             image.items += len(change[3]) - len(change[2])
+        elif kind in ON_CONTROL:
+            image.suite = image.suite.changed(change)
         elif kind == "create-repository":
             image.repositories[name] = set()
         else:

@@ -10,6 +10,7 @@
 | range        | table      | prefix, from, to, limit, reverse                       | application/x-msgpack, (key, value) |
 | fingerprint  |            |                                                       | application/json                    |
 | repositories |            |                                                       | application/json, names             |
+| control      |            |                                                       | application/json, checks            |
 
 An answer shows one commit, and the LSN with it is at most that of the commit. Runs in any thread; must never write.
 """
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 from brokerha.model.errors import InvalidRequest, StoreError, UnknownRepository
 from brokerha.model.ids import Lsn
 from brokerha.ports.store import ReadAnswer
+from brokerha.stores.control import EMPTY, Suite
 from brokerha.stores.environment import Environment, store_errors
 from brokerha.stores.fingerprint import report
 from brokerha.stores.key_range import KeyRange, in_pieces, wanted_row_key
@@ -40,6 +42,7 @@ _ARGUMENTS = {
     "range": {"prefix", "from", "to", "limit", "reverse"},
     "fingerprint": set[str](),
     "repositories": set[str](),
+    "control": set[str](),
 }
 _CLOSE_LIMIT_S = 10.0
 
@@ -53,6 +56,7 @@ class View(NamedTuple):
     repositories: dict[str, Repository]
     counts: dict[str, int]
     """Quads of each repository."""
+    suite: Suite = EMPTY
 
 
 class Reading:
@@ -110,6 +114,8 @@ class Reader:
             return ReadAnswer("application/json", view.lsn, in_pieces(body))
         if kind == "repositories":
             return _json(view.lsn, sorted(view.repositories))
+        if kind == "control":
+            return ReadAnswer("application/json", view.lsn, in_pieces(view.suite.report()))
         if kind == "get":
             return self._get(view, name, arguments)
         if kind == "range":

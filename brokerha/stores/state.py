@@ -15,6 +15,7 @@ import msgpack
 
 from brokerha.model.errors import StoreDamaged
 from brokerha.model.ids import Lsn
+from brokerha.stores.control import EMPTY, Suite
 from brokerha.stores.environment import WriteTransaction
 
 _KEY = b"state"
@@ -41,6 +42,8 @@ class StoreState(NamedTuple):
     items: int
     """Quads and keys."""
     repositories: dict[str, RepositoryState]
+    suite: Suite = EMPTY
+    """The control suite; it has rows of its own (control_table.py)."""
 
 
 def write_state(transaction: WriteTransaction, meta: Any, state: StoreState) -> None:
@@ -51,7 +54,7 @@ def write_state(transaction: WriteTransaction, meta: Any, state: StoreState) -> 
 
 
 def read_state(transaction: Any, meta: Any) -> StoreState | None:
-    """The state of the last commit; None in a store that has just been made. Raises StoreDamaged when it is not what was written."""
+    """The state of the last commit, without its suite; None in a store that has just been made. Raises StoreDamaged when it is not what was written."""
     row = transaction.get(_KEY, db=meta)
     if row is None:
         return None

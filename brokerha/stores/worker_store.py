@@ -32,6 +32,7 @@ from brokerha.model.invariants import invariant
 from brokerha.model.operations import Logged, LoggedRow, Result
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.batch import Batch
+from brokerha.stores.control_table import read_suite
 from brokerha.stores.effects_log import EffectsLog
 from brokerha.stores.environment import MAP_SIZE_BYTES, open_environment, store_errors
 from brokerha.stores.fingerprint import quads_digest, repository_digest, text_of
@@ -174,6 +175,7 @@ class WorkerStore:
                 quads = [(name, _begun(one.engine.lines())) for name, one in view.repositories.items()]
             with transaction:
                 fingerprint, items = recomputed(transaction, self._environment.keys, paced)
+                fingerprint ^= read_suite(transaction, self._environment.control).fingerprint()
             for name, lines in quads:
                 counted = _Counted(lines, items, paced)
                 fingerprint ^= repository_digest(name) ^ quads_digest(name, counted)
@@ -213,7 +215,7 @@ class WorkerStore:
             if state is not None:
                 self._repositories.open(state.repositories)
                 bring_up(self._repositories, self._log, transaction, state.lsn)
-                return state
+                return state._replace(suite=read_suite(transaction, self._environment.control))
         self._repositories.open({})
         main = self._repositories.make(MAIN_REPOSITORY, lsn=1)
         self._repositories.listed[MAIN_REPOSITORY] = main
@@ -259,7 +261,7 @@ class WorkerStore:
     def _viewed(self) -> View:
         state = self._state
         counts = {name: repository.items for name, repository in state.repositories.items()}
-        return View(state.lsn, state.fingerprint, state.items, dict(self._repositories.listed), counts)
+        return View(state.lsn, state.fingerprint, state.items, dict(self._repositories.listed), counts, state.suite)
 
     def _skipped(self, first_lsn: Lsn) -> int:
         """How many of a batch that begins at ``first_lsn`` are applied already."""
