@@ -1,17 +1,28 @@
-"""Levels of acknowledgement as people write them: ``accepted``, ``synchronised``, ``applied`` or ``applied=2``.
+"""What people write to say how much they want: the level of a write, and the least LSN of a read.
+
+A write waits for ``accepted``, ``synchronised``, ``applied`` or ``applied=2``. A read may ask for at least an LSN, or for
+``latest``: the synchronised LSN of the moment at the master that is asked.
 
 >>> parse_ack("applied=2")
 ('applied', 2)
 >>> ack_text("applied", 1)
 'applied'
+>>> parse_min_lsn("latest") == LATEST_LSN
+True
 """
 
 from __future__ import annotations
 
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.ids import Lsn
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS
 
 COPIES_LIMIT = 1000
+LATEST = "latest"
+LATEST_LSN: Lsn = -1
+"""How ``latest`` is written where a least LSN is a number."""
+LSN_DIGITS = 18
+"""So many digits fit into 63 bits."""
 
 
 def parse_ack(text: str) -> tuple[str, int]:
@@ -27,3 +38,17 @@ def parse_ack(text: str) -> tuple[str, int]:
 def ack_text(level: str, copies: int) -> str:
     """The text of a level and a number of copies."""
     return f"{level}={copies}" if level == APPLIED_LEVEL and copies != 1 else level
+
+
+def parse_min_lsn(text: str) -> Lsn:
+    """The least LSN of a read, `LATEST_LSN` for ``latest``. Raises InvalidRequest."""
+    if text == LATEST:
+        return LATEST_LSN
+    if text.isascii() and text.isdecimal() and len(text) <= LSN_DIGITS:
+        return int(text)
+    raise InvalidRequest(f"a least LSN is a whole number of 0 or more, or latest, not {text!r}")
+
+
+def min_lsn_text(min_lsn: Lsn) -> str:
+    """The text of a least LSN."""
+    return LATEST if min_lsn == LATEST_LSN else str(min_lsn)

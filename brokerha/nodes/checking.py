@@ -1,4 +1,4 @@
-"""What a master checks of a write before it takes it in (architecture, section 3, step 2): shape, limits, SPARQL syntax.
+"""What a node checks of a request before it takes it in: shape and limits, of a write also SPARQL syntax.
 
 What can only be known by executing it (a repository that does not exist, a failed evaluation) is found by the worker, at
 the transaction's LSN, and rejects it there. Whatever can be known at once is refused here, and then nothing happened.
@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.ids import is_tx_id
+from brokerha.model.ids import Lsn, is_tx_id
+from brokerha.model.levels import LATEST_LSN
 from brokerha.model.operations import Operation, pack_operations, unpack_operations
 from brokerha.model.requests import LEVELS
 from brokerha.stores.rdf_change import check_nquads
 from brokerha.stores.sparql_text import check_update
+
+TIMEOUT_LIMIT_MS = 3_600_000
 
 
 def checked_body(operations: Sequence[Operation] | bytes) -> bytes:
@@ -39,6 +42,14 @@ def check_terms(txid: str, level: str, copies: int, timeout_ms: int) -> None:
     if level not in LEVELS:
         message = f"unknown acknowledgement level {level!r}: write one of {', '.join(LEVELS)}, or applied=N"
         raise InvalidRequest(message)
-    if not 1 <= copies <= 1000 or not 1 <= timeout_ms <= 3_600_000:
+    if not 1 <= copies <= 1000 or not 1 <= timeout_ms <= TIMEOUT_LIMIT_MS:
         message = "copies is 1 to 1000, and a time-out 1 ms to one hour"
         raise InvalidRequest(message)
+
+
+def check_read(min_lsn: Lsn, timeout_ms: int) -> None:
+    """Raise InvalidRequest when the numbers of a read are not usable."""
+    if min_lsn < LATEST_LSN:
+        raise InvalidRequest(f"a least LSN is 0 or more, or {LATEST_LSN} for the latest, not {min_lsn}")
+    if not 1 <= timeout_ms <= TIMEOUT_LIMIT_MS:
+        raise InvalidRequest("a time-out is 1 ms to one hour")

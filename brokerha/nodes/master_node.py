@@ -19,14 +19,17 @@ from brokerha.master.core import MasterConfig
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
 from brokerha.model.ids import Instant, Lsn, TxId
+from brokerha.model.levels import LATEST_LSN
 from brokerha.model.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply, Submit
 from brokerha.nodes.amqp_front import AmqpFront
-from brokerha.nodes.checking import check_terms, checked_body
+from brokerha.nodes.checking import check_read, check_terms, checked_body
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master_view import MasterView
 from brokerha.nodes.reading import Reads
+from brokerha.nodes.reads_queue import WorkerFacts
+from brokerha.nodes.reads_routing import RoutingLimits
 from brokerha.nodes.runner import IDLE_MS, MasterRunner
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.nodes.tickets import Tickets
@@ -48,6 +51,7 @@ class MasterNode:
         transport: Transport,
         clock: Clock,
         followers: LogPublisher | None = None,
+        reads: RoutingLimits | None = None,
     ) -> None:
         """``followers`` publishes what is committed to whoever follows from outside; None for nobody."""
         self.config = config
@@ -64,7 +68,7 @@ class MasterNode:
         self.runner.on_node = self._on_node
         self.loop = NodeLoop(f"{self.node_id} loop", self._turn, transport.wake)
         self._inbox: deque[Submit] = deque()
-        self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}")
+        self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
         self._gathering = StatusGathering(self.node_id, config.sync.members)
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         state = journal.state()
@@ -80,6 +84,7 @@ class MasterNode:
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish the turn, answer who still waits, close everything. Idempotent."""
         self.loop.stop(timeout_s)
+        self._reads.close("the master is stopping")
         self.amqp.close()
         self.tickets.close("the master is stopping")
         if self.followers is not None:
@@ -97,8 +102,8 @@ class MasterNode:
             self.followers.note(self.runner.core.feed.executed)
         self.loop.serve_calls()
         now = self.clock.now()
-        if self._reads:
-            self._reads.expire(now.mono_ms)
+        if self._reads.is_busy:
+            self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
             self._serve_waits(now)
 
@@ -112,10 +117,16 @@ class MasterNode:
             return min(self.runner.wait_ms(), IDLE_MS)
         return max(0, min(self.runner.wait_ms(), IDLE_MS, min(due) - self.clock.now().mono_ms))
 
-    def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
+    def _readers(self, mono_ms: int) -> list[WorkerFacts]:
+        """Workers that may be asked to read now."""
+        feed = self.runner.core.feed
+        workers = (feed.workers[node] for node in feed.alive(mono_ms))
+        return [WorkerFacts(each.node, each.applied, each.running_reads, each.heard_ms) for each in workers]
+
+    def _on_node(self, envelope: Envelope, now: Instant) -> bool:
         message = envelope.message
         if isinstance(message, ReadResult):
-            self._reads.on_result(message)
+            self.transport.send(self._reads.on_result(message, now.mono_ms))
         elif isinstance(message, StatusRequest):
             report = StatusReport(message.request, tuple(self.view.rows(self.clock.now())))
             self.transport.send([Outgoing(envelope.sender, report)])
@@ -166,13 +177,13 @@ class MasterNode:
     ) -> Future[ReadOutcome]:
         """Pass a read on to a worker."""
         future: Future[ReadOutcome] = Future()
-        read = Read("", kind, name, arguments, min_lsn, timeout_ms)
 
         def ask() -> None:
+            check_read(min_lsn, timeout_ms)
             mono_ms = self.clock.now().mono_ms
-            outgoing = self._reads.ask(read, self.runner.core.feed.alive(mono_ms), mono_ms, future)
-            if outgoing is not None:
-                self.transport.send([outgoing])
+            least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
+            read = Read("", kind, name, arguments, least, timeout_ms)
+            self.transport.send(self._reads.ask(read, self._readers(mono_ms), mono_ms, future))
 
         self.loop.call(ask).add_done_callback(
             lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
@@ -236,14 +247,16 @@ class MasterNode:
                 future.set_result({"lsn": feed.applied_by(copies), "workers": done})
             elif now.mono_ms >= deadline_ms:
                 reached = feed.applied_by(copies)
-                future.set_exception(TimedOut(f"LSN {lsn} is not applied on {copies} workers yet: they are at {reached}"))
+                future.set_exception(
+                    TimedOut(f"LSN {lsn} is not applied on {copies} workers yet: they are at {reached}")
+                )
             else:
                 still.append(wait)
         self._waits = still
 
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
-        numbers = {**self.view.metrics(self.clock.now()), "open_tickets": len(self.tickets)}
+        numbers = {**self.view.metrics(self.clock.now()), **self._reads.metrics(), "open_tickets": len(self.tickets)}
         if self.followers is not None:
             numbers["log_stream_lsn"] = self.followers.published_lsn()
         return numbers

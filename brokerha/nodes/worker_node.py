@@ -1,8 +1,8 @@
 """One worker as one process holds it: store, core, loop, the thread that writes the store, and the reading half of a front.
 
-    loop thread    turns of the WorkerRunner; never touches the store
-    store thread   carries out one decision after the other
-    read threads   answer reads, bounded
+loop thread    turns of the WorkerRunner; never touches the store
+store thread   carries out one decision after the other
+read threads   answer reads, bounded
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from concurrent.futures import Future
 from typing import Any
 
 from brokerha.model import states
-from brokerha.model.errors import NotReady, ReadOnly
+from brokerha.model.errors import InvalidRequest, NotReady, ReadOnly
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.levels import LATEST_LSN
 from brokerha.model.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.ready import Decision, StoreDone, StoreFailed
 from brokerha.model.requests import APPLIED_LEVEL, Reply
+from brokerha.nodes.checking import check_read
 from brokerha.nodes.loop import NodeLoop, parting_ms
-from brokerha.nodes.reading import ReadAnswers, ReadPool
+from brokerha.nodes.read_answers import ReadAnswers
+from brokerha.nodes.read_book import ReadLimits
+from brokerha.nodes.read_pool import ReadPool
 from brokerha.nodes.runner import IDLE_MS, WorkerRunner, carry_out
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.ports.clock import Clock
@@ -29,6 +33,9 @@ from brokerha.ports.front import ReadOutcome
 from brokerha.ports.store import Store
 from brokerha.ports.transport import Transport
 from brokerha.replication.worker import WorkerConfig, WorkerCore
+
+READS_CLOSE_S = 5.0
+"""How long a stopping worker waits for reads under way."""
 
 
 class StoreThread:
@@ -87,6 +94,7 @@ class WorkerNode:
         transport: Transport,
         clock: Clock,
         masters: tuple[NodeId, ...],
+        reads: ReadLimits | None = None,
     ) -> None:
         applied = store.applied()
         self.config = config
@@ -98,8 +106,8 @@ class WorkerNode:
         core = WorkerCore(config, journal_name, applied.lsn, applied.fingerprint, applied.items)
         self.runner = WorkerRunner(config, core, self._store_thread, transport, clock)
         self.runner.on_node = self._on_node
-        self.reads = ReadPool(store, config.node)
-        self._answers = ReadAnswers(transport.wake)
+        self.reads = ReadPool(store, config.node, reads)
+        self._answers = ReadAnswers(self.reads, transport.wake)
         self._gathering = StatusGathering(config.node, masters)
         self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
 
@@ -111,13 +119,13 @@ class WorkerNode:
         """Finish what is under way, close everything. Idempotent."""
         self.loop.stop(timeout_s)
         self._store_thread.close(timeout_s)
-        self.reads.close()
+        self.reads.close(READS_CLOSE_S)
         self.transport.close(parting_ms(self.transport, timeout_s))
         self.store.close()
 
     def _turn(self) -> None:
         wait = 0 if self.loop.has_calls else self.runner.wait_ms()
-        self.runner.turn(self.reads.wait_ms(min(wait, IDLE_MS)))
+        self.runner.turn(min(wait, IDLE_MS))
         self.loop.serve_calls()
         self.runner.core.running_reads = self.reads.under_way
         self.reads.on_applied(self.runner.core.applied)
@@ -174,6 +182,17 @@ class WorkerNode:
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
     ) -> Future[ReadOutcome]:
         """Answer from this copy."""
+        refused: Future[ReadOutcome] = Future()
+        try:
+            check_read(min_lsn, timeout_ms)
+        except InvalidRequest as error:
+            refused.set_exception(error)
+            return refused
+        if min_lsn == LATEST_LSN:
+            refused.set_exception(
+                NotReady(f"only a master knows what the latest LSN is: ask master {self.config.master}")
+            )
+            return refused
         return self.reads.read(kind, name, arguments, min_lsn, timeout_ms)
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
@@ -207,7 +226,14 @@ class WorkerNode:
             "lag": max_lag_entries is None or lag <= max_lag_entries,
             "broker": self.transport.status().state == "connected" or max_lag_s is None,
         }
-        return all(checks.values()), [f"[{'+' if ok else '-'}]{name} {'ok' if ok else 'bad'}" for name, ok in checks.items()]
+        return all(checks.values()), [
+            f"[{'+' if ok else '-'}]{name} {'ok' if ok else 'bad'}" for name, ok in checks.items()
+        ]
+
+    @property
+    def must_restart(self) -> str:
+        """Why this process has to be started again; empty while all is well."""
+        return self.reads.must_restart
 
     def applied_lsn(self) -> Lsn:
         """What this copy has applied."""
@@ -235,7 +261,7 @@ class WorkerNode:
             "applied_lsn": core.applied,
             "lag_entries": core.master_lsn - core.applied,
             "items": core.items,
-            "running_reads": self.reads.under_way,
+            **self.reads.metrics(),
             "turns_total": self.runner.turns,
             "outbox_messages": wire.outbox,
             f'state_info{{state="{self._row()["state"]}"}}': 1,
@@ -248,6 +274,7 @@ class WorkerNode:
         state, reason = core.state()
         if wire.state != "connected":
             state, reason = (states.BLOCKED if wire.state == "blocked" else states.WAITING_FOR_BROKER), wire.reason
+        reason = self.must_restart or reason
         lag = core.master_lsn - core.applied
         return {
             "id": self.config.node,

@@ -1,0 +1,258 @@
+"""The book of a worker's reads: which wait, which run, which have outstayed their time. No thread and no clock in here.
+
+    admit --> waiting (for its least LSN) --> ready --> running --> over
+                                                           |  its time is over: its caller is told at once
+                                                           |  a grace later it still runs: its thread is STUCK
+                                                           `  the thread comes back one day, or never
+
+The engine cannot be stopped while it computes. So the caller does not wait for the thread, and a stuck thread is
+replaced by another one, up to `stuck` of them; from then on the worker takes no reads, and says that it must be started
+again (`overrun`). A read that runs longer than `slow_s` is to be made nice to the rest of the process (`Slow`).
+
+    threads that work <= limits.threads          all threads <= limits.threads + limits.stuck
+
+Invariants: a job is settled exactly once; only a job that is settled by its thread while the door is as it was when it began
+gives rows. Callers hold a lock around every call.
+"""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
+from brokerha.model.ids import Lsn
+from brokerha.model.invariants import invariant
+from brokerha.nodes.timetable import Timetable
+from brokerha.ports.front import ReadOutcome
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds of one worker's reads."""
+
+    threads: int = 4
+    queue: int = 256
+    """Reads that wait or run; more are refused."""
+    result_bytes: int = 64 * MIB
+    stuck: int = 0
+    """Threads that may be stuck; 0 for twice `threads`."""
+    grace_s: float = 0.5
+    """A read that runs so long after its time makes its thread count as stuck."""
+    slow_s: float = 1.0
+
+    @property
+    def stuck_limit(self) -> int:
+        """How many threads may be stuck."""
+        return self.stuck or 2 * self.threads
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One read."""
+
+    kind: str
+    name: str
+    arguments: dict[str, Any]
+    min_lsn: Lsn
+    deadline_s: float
+    number: int = 0
+    future: Future[ReadOutcome] = field(default_factory=Future)
+    is_settled: bool = False
+    is_stuck: bool = False
+    is_slow: bool = False
+    began_s: float = 0.0
+    thread: int = 0
+    """The system's id of the thread that runs it; 0 while none does."""
+
+
+@dataclass(slots=True)
+class Due:
+    """What `ReadBook.due` found: jobs that are to be failed, and what else changed."""
+
+    failed: list[tuple[Job, BrokerhaError]] = field(default_factory=list)
+    slow: list[Job] = field(default_factory=list)
+    stuck: list[Job] = field(default_factory=list)
+
+
+class ReadBook:
+    """All reads of one worker."""
+
+    def __init__(self, limits: ReadLimits) -> None:
+        self.limits = limits
+        self.closed_reason = ""
+        """Why the door is closed; empty while it is open."""
+        self.opening = 0
+        """Counts the times that the door was closed."""
+        self.open_jobs = 0
+        """Reads whose callers wait."""
+        self.taken = 0
+        self.failed = 0
+        self._numbers = itertools.count(1)
+        self._jobs: dict[int, Job] = {}
+        """Waiting, ready and running ones that are not settled, and those that run although they are."""
+        self._waiting = Timetable()
+        """By the LSN that they wait for."""
+        self._ready: dict[int, None] = {}
+        """In the order in which they became ready."""
+        self._running: set[int] = set()
+        self._stuck: set[int] = set()
+        self._timetable = Timetable()
+
+    # ---- jobs
+
+    def admit(self, job: Job, applied: Lsn) -> NotReady | None:
+        """Take a job in; returns why not, otherwise it is ready or waits for its LSN."""
+        refusal = self._refusal()
+        if refusal is not None:
+            self.failed += 1
+            return refusal
+        self.taken += 1
+        self.open_jobs += 1
+        job.number = next(self._numbers)
+        self._jobs[job.number] = job
+        self._timetable.set(job.number, job.deadline_s)
+        if job.min_lsn > applied:
+            self._waiting.set(job.number, job.min_lsn)
+        else:
+            self._ready[job.number] = None
+        return None
+
+    def _refusal(self) -> NotReady | None:
+        if self.closed_reason:
+            return NotReady(self.closed_reason)
+        if self.overrun:
+            return NotReady(self.overrun)
+        if self.open_jobs >= self.limits.queue:
+            return NotReady(f"{self.limits.queue} reads are under way already: try again")
+        return None
+
+    def on_applied(self, lsn: Lsn) -> int:
+        """Make ready what waited for this LSN; returns how many that are."""
+        numbers = self._waiting.take(lsn)
+        self._ready.update(dict.fromkeys(numbers))
+        return len(numbers)
+
+    def begin(self, now_s: float, thread: int) -> Job | None:
+        """The next job for a thread; None when there is none."""
+        number = next(iter(self._ready), None)
+        if number is None:
+            return None
+        del self._ready[number]
+        job = self._jobs[number]
+        job.began_s, job.thread = now_s, thread
+        self._running.add(number)
+        self._timetable.set(number, min(job.deadline_s, now_s + self.limits.slow_s))
+        return job
+
+    def settle(self, job: Job) -> bool:
+        """Whether the caller of this still waits for its end; nobody else may complete the future then."""
+        if job.is_settled:
+            return False
+        job.is_settled = True
+        self.open_jobs -= 1
+        if job.number not in self._running:
+            self._forget(job)
+        return True
+
+    def end(self, job: Job) -> bool:
+        """The thread of a job came back; returns whether it is still wanted for others."""
+        self._running.discard(job.number)
+        self._stuck.discard(job.number)
+        self._forget(job)
+        job.thread = 0
+        return not (job.is_stuck or job.is_slow)
+
+    def due(self, now_s: float, applied: Lsn) -> Due:
+        """What happened by time alone."""
+        due = Due()
+        for number in self._timetable.take(now_s):
+            job = self._jobs[number]
+            is_running = number in self._running
+            if is_running and not job.is_slow and now_s >= job.began_s + self.limits.slow_s:
+                job.is_slow = True
+                due.slow.append(job)
+            if now_s >= job.deadline_s and not job.is_settled:
+                due.failed.append((job, self._timed_out(job, applied, is_running=is_running)))
+                self.settle(job)
+            if is_running and now_s >= job.deadline_s + self.limits.grace_s:
+                job.is_stuck = True
+                self._stuck.add(number)
+                due.stuck.append(job)
+            elif is_running:
+                self._timetable.set(number, self._next_s(job, now_s))
+        if due.stuck and self.overrun:
+            # No thread will ever come for those that wait; another worker can still serve them.
+            waiting = [job for job in self._jobs.values() if not job.is_settled and job.number not in self._running]
+            due.failed += [(job, NotReady(self.overrun)) for job in waiting if self.settle(job)]
+        self.failed += len(due.failed)
+        return due
+
+    def _next_s(self, job: Job, now_s: float) -> float:
+        times = (job.began_s + self.limits.slow_s, job.deadline_s, job.deadline_s + self.limits.grace_s)
+        return min(time_s for time_s in times if time_s > now_s)
+
+    def _timed_out(self, job: Job, applied: Lsn, *, is_running: bool) -> TimedOut:
+        if is_running:
+            return TimedOut("the read did not finish in its time: ask for less, or give it more time")
+        if job.min_lsn > applied:
+            return TimedOut(f"LSN {job.min_lsn} was not applied in time; this copy is at {applied}")
+        return TimedOut(f"no thread was free for the read in its time: {len(self._running)} reads are running")
+
+    def next_s(self) -> float | None:
+        """When `due` wants to be called; None when nothing waits."""
+        return self._timetable.next()
+
+    def _forget(self, job: Job) -> None:
+        self._jobs.pop(job.number, None)
+        self._timetable.drop(job.number)
+        self._waiting.drop(job.number)
+        self._ready.pop(job.number, None)
+
+    # ---- the door
+
+    def close_door(self, reason: str) -> list[Job]:
+        """Take no reads from now on; returns the jobs that are to be failed with the reason."""
+        invariant(bool(reason), "a closed door has a reason")
+        self.closed_reason = reason
+        self.opening += 1
+        open_jobs = [job for job in self._jobs.values() if not job.is_settled]
+        for job in open_jobs:
+            self.settle(job)
+        self.failed += len(open_jobs)
+        return open_jobs
+
+    def open_door(self) -> None:
+        """Take reads again."""
+        self.closed_reason = ""
+
+    # ---- threads
+
+    def threads_wanted(self, idle: int, alive: int) -> int:
+        """How many threads are to be started, of which ``idle`` wait for work and ``alive`` exist."""
+        stuck = len(self._stuck)
+        if stuck >= self.limits.stuck_limit:
+            return 0
+        missing = min(len(self._ready) - idle, self.limits.threads - (alive - stuck))
+        return max(0, missing)
+
+    @property
+    def running(self) -> int:
+        """Reads that a thread works on, stuck ones included."""
+        return len(self._running)
+
+    @property
+    def stuck(self) -> int:
+        """Threads that work on a read whose time is over."""
+        return len(self._stuck)
+
+    @property
+    def overrun(self) -> str:
+        """Why this worker has to be started again; empty while all is well."""
+        if len(self._stuck) < self.limits.stuck_limit:
+            return ""
+        return f"{len(self._stuck)} reads go on although their time is over, and cannot be stopped: the worker has to be started again"

@@ -1,0 +1,281 @@
+"""Answers the reads of one store in threads of its own, and lets none of them hold up its caller, the node or the process.
+
+    callers --read()--> ReadBook --begin--> read threads --> store
+                           |                    |
+                  watch thread: deadlines       `--> future; or nothing, when the caller was told before
+
+The engine evaluates without the interpreter's lock and cannot be stopped: a query that gives no row for minutes never asks
+whether it may go on. The watch thread therefore ends the wait of its caller at the deadline, gives the thread that is slow
+the lowest priority, replaces it when it is stuck, and at the limit the node has to be started again (`must_restart`).
+
+The door: `close_door` refuses new reads, fails those that wait, and nothing that runs gives rows after it; the pool
+closes it by itself when a read meets damage, and says so to `on_damage` (from a read thread). `open_door` is the owner's.
+
+Every future is completed, by its deadline or a moment later. Threads are daemons: a stuck one must not hold up the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any
+
+import structlog
+
+from brokerha.model.errors import BrokerhaError, NotReady, StoreDamaged, TimedOut, TooLarge
+from brokerha.model.ids import Lsn
+from brokerha.nodes.read_book import Due, Job, ReadBook, ReadLimits
+from brokerha.ports.front import ReadOutcome
+from brokerha.ports.store import Store
+
+log = structlog.get_logger()
+
+SLOW_NICENESS = 19
+STOPPING = "the worker is stopping"
+TEXT_LIMIT = 300
+"""How much of a stuck query its log line shows."""
+
+
+def _nobody(_reason: str) -> None:
+    """Nobody wants to know of damage."""
+
+
+class ReadPool:
+    """Reads of one store; callable from any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        limits: ReadLimits | None = None,
+        on_damage: Callable[[str], None] = _nobody,
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._limits = limits or ReadLimits()
+        self.on_damage = on_damage
+        self._book = ReadBook(self._limits)
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._watched = threading.Condition(self._lock)
+        self._idle = self._alive = 0
+        self._is_closing = self._is_closed = False
+        self._watch: threading.Thread | None = None
+        self._wakes_s = 0.0
+        """When the watch thread looks next."""
+
+    # ---- reads
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
+    ) -> Future[ReadOutcome]:
+        """Answer a read when its least LSN is applied; the future is completed at its deadline at the latest."""
+        now_s = time.monotonic()
+        job = Job(kind, name, arguments, min_lsn, now_s + timeout_ms / 1000)
+        with self._lock:
+            if self._is_closing:
+                refusal: NotReady | None = NotReady(STOPPING)
+            else:
+                refusal = self._book.admit(job, self._store.applied().lsn)
+            if refusal is None:
+                self._start_threads()
+                self._watch_from(job.deadline_s)
+        if refusal is not None:
+            job.future.set_exception(refusal)
+        return job.future
+
+    def on_applied(self, lsn: Lsn) -> None:
+        """Start the reads that waited for this LSN."""
+        with self._lock:
+            if self._book.on_applied(lsn):
+                self._start_threads()
+
+    # ---- the door
+
+    def close_door(self, reason: str) -> None:
+        """Answer no read from this copy any more; what is under way gets NotReady with the reason. Idempotent."""
+        with self._lock:
+            jobs = self._book.close_door(reason)
+        _fail((job, NotReady(reason)) for job in jobs)
+
+    def open_door(self) -> None:
+        """Answer reads again. Idempotent."""
+        with self._lock:
+            self._book.open_door()
+
+    @property
+    def closed_reason(self) -> str:
+        """Why the door is closed; empty while it is open."""
+        return self._book.closed_reason
+
+    @property
+    def opening(self) -> int:
+        """Another number after each closing: rows that were read before it must not go out after it."""
+        return self._book.opening
+
+    # ---- questions
+
+    @property
+    def must_restart(self) -> str:
+        """Why this process has to be started again; empty while all is well."""
+        return self._book.overrun
+
+    @property
+    def under_way(self) -> int:
+        """Reads that a thread works on, stuck ones included."""
+        return self._book.running
+
+    @property
+    def stuck(self) -> int:
+        """Threads that work on a read whose time is over."""
+        return self._book.stuck
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for /metrics."""
+        book = self._book
+        return {
+            "reads_total": book.taken,
+            "reads_failed_total": book.failed,
+            "running_reads": book.running,
+            "waiting_reads": max(0, book.open_jobs - book.running),
+            "stuck_reads": book.stuck,
+        }
+
+    # ---- the end
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Take no more reads; returns whether all threads ended in time. What still runs then is failed. Idempotent."""
+        with self._lock:
+            self._is_closing = True
+            self._work.notify_all()
+            self._work.wait_for(lambda: self._alive <= self._book.stuck, timeout_s)
+            jobs = self._book.close_door(STOPPING)
+            self._is_closed = True
+            self._watched.notify_all()
+            is_over = not self._alive
+        _fail((job, NotReady(STOPPING)) for job in jobs)
+        return is_over
+
+    # ---- threads
+
+    def _start_threads(self) -> None:
+        """Wake or start threads for what is ready; the lock is held."""
+        for _ in range(self._book.threads_wanted(self._idle, self._alive)):
+            self._alive += 1
+            threading.Thread(target=self._serve, name=f"{self._name} read", daemon=True).start()
+        self._work.notify(self._idle)
+
+    def _serve(self) -> None:
+        """Answer one read after the other; a thread that was slow or stuck ends, as its priority cannot be raised again."""
+        thread = threading.get_native_id()
+        is_wanted = True
+        while is_wanted:
+            with self._lock:
+                job = self._book.begin(time.monotonic(), thread)
+                while job is None and not self._is_closing:
+                    self._idle += 1
+                    self._work.wait()
+                    self._idle -= 1
+                    job = self._book.begin(time.monotonic(), thread)
+                if job is None:
+                    break
+                self._watch_from(min(job.deadline_s, job.began_s + self._limits.slow_s))
+            end = self._answer(job)
+            with self._lock:
+                is_awaited = self._book.settle(job)
+                is_wanted = self._book.end(job)
+            if is_awaited:
+                _complete(job.future, end)
+        with self._lock:
+            self._alive -= 1
+            self._start_threads()
+            self._work.notify_all()
+
+    def _answer(self, job: Job) -> ReadOutcome | BrokerhaError:
+        try:
+            return self._evaluated(job)
+        except StoreDamaged as error:
+            reason = f"this copy is damaged: {error}"
+            log.exception("a read met damage", node=self._name, kind=job.kind, name=job.name, reason=str(error))
+            self.close_door(reason)
+            self.on_damage(str(error))
+            return error
+        except BrokerhaError as error:
+            return error
+        except Exception as error:  # noqa: BLE001  (a fault of one read must not end the pool)
+            return NotReady(f"the read failed: {type(error).__name__}: {error}")
+
+    def _evaluated(self, job: Job) -> ReadOutcome:
+        answer = self._store.read(job.kind, job.name, job.arguments, lambda: not job.is_settled)
+        pieces = []
+        size_bytes = 0
+        for piece in answer.pieces:
+            size_bytes += len(piece)
+            if size_bytes > self._limits.result_bytes:
+                raise TooLarge(
+                    f"the result is over {self._limits.result_bytes} bytes: ask for less at a time (LIMIT and OFFSET)"
+                )
+            if job.is_settled:
+                raise TimedOut("the read did not finish in its time: ask for less, or give it more time")
+            pieces.append(piece)
+        return ReadOutcome(answer.content_type, answer.lsn, b"".join(pieces))
+
+    # ---- deadlines
+
+    def _watch_from(self, due_s: float) -> None:
+        """Let the watch thread know of a time; the lock is held."""
+        if self._watch is None:
+            self._watch = threading.Thread(target=self._watching, name=f"{self._name} read watch", daemon=True)
+            self._watch.start()
+        if due_s < self._wakes_s:
+            self._watched.notify_all()
+
+    def _watching(self) -> None:
+        """End waits at their deadlines, for as long as the pool is open."""
+        while True:
+            with self._lock:
+                if self._is_closed:
+                    return
+                now_s, next_s = time.monotonic(), self._book.next_s()
+                if next_s is None or next_s > now_s:
+                    self._wakes_s = math.inf if next_s is None else next_s
+                    self._watched.wait(None if next_s is None else next_s - now_s)
+                    continue
+                due = self._book.due(now_s, self._store.applied().lsn)
+                for job in due.slow:
+                    _make_nice(job.thread)
+                if due.stuck:
+                    self._start_threads()
+            self._tell(due)
+
+    def _tell(self, due: Due) -> None:
+        _fail(due.failed)
+        for job in due.stuck:
+            text = str(job.arguments.get("query", ""))[:TEXT_LIMIT]
+            log.warning("a read is stuck", node=self._name, kind=job.kind, name=job.name, query=text, stuck=self.stuck)
+
+
+def _make_nice(thread: int) -> None:
+    """Give a thread the lowest priority, where the system can do that for one thread (Linux)."""
+    if thread and hasattr(os, "setpriority") and os.uname().sysname == "Linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, SLOW_NICENESS)
+
+
+def _fail(ends: Iterable[tuple[Job, BrokerhaError]]) -> None:
+    for job, error in ends:
+        _complete(job.future, error)
+
+
+def _complete(future: Future[ReadOutcome], end: ReadOutcome | BrokerhaError) -> None:
+    if future.done():
+        return  # Cancelled by a caller that has gone.
+    if isinstance(end, BrokerhaError):
+        future.set_exception(end)
+    else:
+        future.set_result(end)
