@@ -8,6 +8,7 @@ lmdb_journal.py     LmdbJournal: append a turn, trim, close; the writing half
   verification.py   every problem of a file, for `brokerha log verify`
 memory_journal.py   MemoryJournal: the same in plain lists, for the simulator; says what the other one must do
 
+beginning.py        where a journal of a restored cluster begins; used by both
 current.py          the current state in a few numbers, and the order in which records may come; used by both
 tail.py             what is not synchronised yet
 known_ids.py        transaction id -> LSN, written by key range

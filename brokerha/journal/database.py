@@ -42,6 +42,8 @@ class Tables(NamedTuple):
     dropped: Table
     waiting: Table
     trimmed: Table
+    rejected: Table
+    marks: Table
 
 
 class Database:

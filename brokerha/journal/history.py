@@ -15,6 +15,7 @@ microseconds by reads, and by `append` until its fsync is done, so that nobody s
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -36,13 +37,14 @@ from brokerha.journal.rows import (
     read_added_key,
     read_added_row,
     read_counted_row,
+    read_keyed_row,
     read_stream_key,
     stream_key,
 )
 from brokerha.journal.tail import Tail
 from brokerha.model.errors import JournalDamaged
 from brokerha.model.fingerprints import UNKNOWN
-from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, TxId
+from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result, ResultRow
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
 
@@ -129,7 +131,45 @@ class LmdbHistory:
             except BadRow as error:
                 raise self._bad_row(error, f"the result of LSN {lsn}") from error
 
+    def rejection(self, lsn: Lsn) -> str | None:
+        """Why the transaction at an LSN was rejected, also after trimming; None when it was not, or was forgotten."""
+        key = number_key(max(lsn, 0))
+        with self._lock:
+            row = self._database.get(key, self._database.tables.rejected)
+        try:
+            return None if row is None else read_keyed_row(key, row).decode()
+        except (BadRow, UnicodeDecodeError) as error:
+            raise self._bad_row(error, f"the rejection of LSN {lsn}") from error
+
+    def lsn_before(self, timestamp: Timestamp) -> Lsn:
+        """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing."""
+        with self._lock:
+            try:
+                return self._find_lsn_before(timestamp)
+            except BadRow as error:
+                raise self._bad_row(error, "the time of an LSN") from error
+
     # ---------------------------------------------------------------- behind the lock
+
+    def _find_lsn_before(self, timestamp: Timestamp) -> Lsn:
+        first, end = self._current.first_lsn, self._current.lsn + 1
+        held = bisect_left(range(first, end), timestamp, key=lambda lsn: self._read_ordered(lsn, 1)[0][0])
+        if held:
+            return first + held - 1
+        low, high = 0, first - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            lsn, stamped = self._mark_at(middle)
+            if stamped < timestamp:
+                low = middle
+            else:
+                high = lsn - 1
+        return self._mark_at(low)[0]
+
+    def _mark_at(self, lsn: Lsn) -> tuple[Lsn, Timestamp]:
+        """Return the highest mark up to an LSN: (its LSN, when it was stamped); (0, 0) for none."""
+        found = self._database.floor(number_key(lsn), self._database.tables.marks)
+        return (0, 0) if found is None else (number_of(found[0]), number_of(read_keyed_row(*found)))
 
     def _read_stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
         if start < self._current.trimmed.get(origin, 0):
@@ -162,7 +202,7 @@ class LmdbHistory:
     def _forget_row(self) -> None:
         self._row = (0, 0, _NO_ROW)
 
-    def _bad_row(self, error: BadRow, what: str) -> JournalDamaged:
+    def _bad_row(self, error: ValueError, what: str) -> JournalDamaged:
         return damaged(self._database.path, f"an index row of {what} is not what was written ({error})")
 
     def _find_body(self, origin: NodeId, txid: TxId) -> bytes | None:

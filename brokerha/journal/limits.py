@@ -22,6 +22,8 @@ TRIM_IDS = 5_000
 """Most rows of ids that one call of `trim` writes first."""
 FORGET_IDS = 10_000
 """Most rows of ids that one call of `forget_ids` looks at."""
+MARK_LSNS = 1_000
+"""Trimmed LSNs between two of which the timestamp stays known: ids are forgotten by time, in steps of this size."""
 VERIFIED_AT_OPEN = 1_000
 """Newest records whose checksums are verified when the journal is opened."""
 READ_AT_ONCE = 256

@@ -17,11 +17,13 @@ the journal stays readable and refuses further turns, until the node is started 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import lmdb
 
 from brokerha.journal import recovery, trimming
+from brokerha.journal.beginning import Beginning
 from brokerha.journal.database import Database, translated
 from brokerha.journal.directory import Directory, check_file, damaged
 from brokerha.journal.history import LmdbHistory
@@ -30,12 +32,13 @@ from brokerha.journal.limits import (
     IDS_BUFFERED,
     IDS_WRITTEN,
     MAP_SIZE_BYTES,
+    MARK_LSNS,
     READ_AT_ONCE,
     TAIL_RECORDS,
     TRIM_IDS,
 )
 from brokerha.journal.recovery import STATE, State
-from brokerha.journal.rows import BadRow
+from brokerha.journal.rows import BadRow, keyed_row, number_key
 from brokerha.journal.turn import Turn
 from brokerha.journal.verification import verify
 from brokerha.model.errors import JournalError, JournalFull
@@ -47,7 +50,7 @@ class LmdbJournal(LmdbHistory):
     """A `ports.Journal` in a directory, for one node of one cluster.
 
     ``cache_bytes`` bounds what was appended last and is kept in memory; ``ids_buffered`` and ``tail_records`` bound
-    what a restart reads. Raises JournalInUse, JournalForeign, JournalDamaged, JournalError.
+    what a restart reads. ``begin_at`` makes a new journal that begins behind an LSN. Raises JournalInUse, JournalForeign, JournalDamaged, JournalError.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class LmdbJournal(LmdbHistory):
         cache_bytes: int = CACHE_BYTES,
         ids_buffered: int = IDS_BUFFERED,
         tail_records: int = TAIL_RECORDS,
+        begin_at: Beginning | None = None,
     ) -> None:
         self._ids_buffered = ids_buffered
         self._tail_records = tail_records
@@ -76,17 +80,21 @@ class LmdbJournal(LmdbHistory):
             self._directory.close()
             raise
         try:
-            self._open(cluster)
+            self._open(cluster, begin_at)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, cluster: str) -> None:
+    def _open(self, cluster: str, begin_at: Beginning | None) -> None:
         database = self._database
         identity = recovery.read_identity(database)
         if identity is None:
-            recovery.create(database, cluster, self._node)
+            self._make_room(recovery.BEGINNING_ROW_BYTES * len(begin_at.ids) if begin_at else 0)
+            recovery.create(database, cluster, self._node, begin_at)
             identity = recovery.read_identity(database) or {}
+        elif begin_at is not None:
+            message = f"there is a journal in {database.path.parent} already: a backup is restored into a new directory"
+            raise JournalError(message)
         recovery.check_identity(database, identity, cluster, self._node)
         self._name = str(identity["journal"])
         database.name(self._name)
@@ -217,6 +225,7 @@ class LmdbJournal(LmdbHistory):
             try:
                 cut = trimming.plan(txn, tables, min(below, self._ids.first_waiting))
                 if cut.rows:
+                    cut = replace(cut, mark=self._mark(cut.first_lsn - 1))
                     self._move_base(cut.first_lsn)
                     self._spill_before(cut.rows[-1][1])
                     self._tail.write(txn, tables.waiting)
@@ -228,6 +237,14 @@ class LmdbJournal(LmdbHistory):
             self._recent.forget_below(cut.rows[-1][1])
             self._unpacked.clear()
             self._forget_row()
+
+    def _mark(self, lsn: Lsn) -> tuple[bytes, bytes] | None:
+        """Return the mark that keeps the time of a trimmed LSN, when the last one is far enough behind it."""
+        last_lsn, last_stamped = self._mark_at(lsn)
+        if lsn - last_lsn < MARK_LSNS:
+            return None
+        stamped = max(last_stamped, self._read_ordered(lsn, 1)[0][0])
+        return number_key(lsn), keyed_row(number_key(lsn), number_key(stamped))
 
     def _move_base(self, first_lsn: Lsn) -> None:
         """Keep the fingerprint before the first result that stays, while its record is still there."""
@@ -245,8 +262,9 @@ class LmdbJournal(LmdbHistory):
             below = min(below, self._current.first_lsn)
             with translated(self._database.path), self._database.env.begin(write=True) as txn:
                 self._forget_from = trimming.forget_ids(txn, self._database.tables.ids, below, self._forget_from)
+                more = trimming.forget_lsns(txn, self._database.tables, below)
             self._database.refresh()
-            return bool(self._forget_from)
+            return more or bool(self._forget_from)
 
     # -------------------------------------------------------------------------- reading
 

@@ -16,15 +16,18 @@ What `append` was given is "on disk" when it returns; a crash of the node loses 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
+from brokerha.journal.beginning import Beginning
 from brokerha.journal.current import Current
-from brokerha.journal.limits import TRIM_LSNS, TRIM_RECORDS
+from brokerha.journal.limits import MARK_LSNS, TRIM_LSNS, TRIM_RECORDS
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.fingerprints import UNKNOWN
-from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, TxId
-from brokerha.model.operations import Result
+from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.operations import REJECTED, Result
 from brokerha.model.records import (
     Accepted,
     Added,
@@ -57,6 +60,9 @@ class _Content:
     ordered: list[Ordered] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     first_result: Lsn = 1
+    rejected: dict[Lsn, str] = field(default_factory=dict)
+    marks: list[tuple[Lsn, Timestamp]] = field(default_factory=list)
+    """Trimmed LSNs whose timestamp stays known; both grow."""
     last_trimmed: int = 0
     """Number of the last `Added` record that was trimmed."""
 
@@ -73,8 +79,20 @@ class _Content:
             self.ordered.copy(),
             self.results.copy(),
             self.first_result,
+            self.rejected.copy(),
+            self.marks.copy(),
             self.last_trimmed,
         )
+
+
+def _content_at(begin_at: Beginning) -> _Content:
+    return _Content(
+        current=begin_at.current(),
+        lsns=dict(begin_at.ids),
+        first_result=begin_at.lsn + 1,
+        rejected=dict(begin_at.rejections),
+        marks=[(begin_at.lsn, begin_at.last[0])],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +107,10 @@ class JournalImage:
 class MemoryJournal:
     """A `ports.Journal` of node ``node`` with the given journal name."""
 
-    def __init__(self, node: NodeId, name: str) -> None:
+    def __init__(self, node: NodeId, name: str, begin_at: Beginning | None = None) -> None:
         self._node = node
         self._name = name
-        self._content = _Content()
+        self._content = _Content() if begin_at is None else _content_at(begin_at)
         self._is_closed = False
         self.is_full = False
         """Whether appends fail, as on a full disk."""
@@ -167,12 +185,16 @@ class MemoryJournal:
     def _executed(self, record: Outcomes) -> None:
         content = self._content
         content.results.extend([Result(*result) for result in record.results])
+        for lsn, result in enumerate(record.results, record.first_lsn):
+            if result[0] == REJECTED:
+                content.rejected[lsn] = result[1]
         self._forget_results()
 
     def _rebased(self, record: Rebased) -> None:
         content = self._content
         content.results.clear()
         content.first_result = record.lsn + 1
+        content.rejected = {lsn: reason for lsn, reason in content.rejected.items() if lsn <= record.lsn}
         void = [n for n, r in content.records.items() if isinstance(r, Outcomes) and r.results]
         for number in void:
             del content.records[number]
@@ -233,6 +255,19 @@ class MemoryJournal:
         place = lsn - content.first_result
         return content.results[place].fingerprint if 0 <= place < len(content.results) else UNKNOWN
 
+    def rejection(self, lsn: Lsn) -> str | None:
+        """Why the transaction at an LSN was rejected, also after trimming; None when it was not, or was forgotten."""
+        return self._content.rejected.get(lsn)
+
+    def lsn_before(self, timestamp: Timestamp) -> Lsn:
+        """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing."""
+        content = self._content
+        held = bisect_left(content.ordered, timestamp, key=itemgetter(0))
+        if held:
+            return content.current.first_lsn + held - 1
+        mark = bisect_left(content.marks, timestamp, key=itemgetter(1))
+        return content.marks[mark - 1][0] if mark else 0
+
     def records(self, start: int = 0) -> Iterator[tuple[int, Record]]:
         """All held records with their numbers, from number ``start`` on."""
         held = self._content.records
@@ -257,6 +292,9 @@ class MemoryJournal:
 
     def _forget(self, first: Lsn, old_trimmed: dict[NodeId, int]) -> None:
         content, current = self._content, self._content.current
+        last_mark, stamped = content.marks[-1] if content.marks else (0, 0)
+        if first - 1 - last_mark >= MARK_LSNS:
+            content.marks.append((first - 1, max(stamped, content.ordered[first - 1 - current.first_lsn][0])))
         del content.ordered[: first - current.first_lsn]
         current.first_lsn = first
         results_from = current.results_after_trim(first)
@@ -289,8 +327,11 @@ class MemoryJournal:
 
     def forget_ids(self, below: Lsn) -> bool:
         """Forget which LSN ids below an LSN have, as far as they are trimmed; returns False: nothing is left to do."""
-        below = min(below, self._content.current.first_lsn)
-        self._content.lsns = {txid: lsn for txid, lsn in self._content.lsns.items() if lsn >= below}
+        content = self._content
+        below = min(below, content.current.first_lsn)
+        content.lsns = {txid: lsn for txid, lsn in content.lsns.items() if lsn >= below}
+        content.rejected = {lsn: reason for lsn, reason in content.rejected.items() if lsn >= below}
+        content.marks = [mark for mark in content.marks[:-1] if mark[0] >= below] + content.marks[-1:]
         return False
 
     def close(self) -> None:

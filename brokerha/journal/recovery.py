@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from brokerha.journal.beginning import Beginning
 from brokerha.journal.current import Current, unpack
-from brokerha.journal.database import Database, translated
+from brokerha.journal.database import Database, Table, Tables, translated
 from brokerha.journal.directory import damaged, sync_directory
 from brokerha.journal.known_ids import KnownIds
 from brokerha.journal.limits import READ_AT_ONCE, VERIFIED_AT_OPEN
@@ -28,6 +29,9 @@ from brokerha.journal.rows import (
     BadRow,
     body_key,
     checked,
+    id_partition,
+    id_rows,
+    keyed_row,
     number_key,
     number_of,
     read_checked,
@@ -39,6 +43,9 @@ from brokerha.model.ids import Entry, Lsn, NodeId, Ordered
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Record
 
 ENTRIES_AT_ONCE = 1_000
+
+BEGINNING_ROW_BYTES = 400
+"""Most bytes that the id of one transaction or its rejection takes in a new journal, about."""
 
 IDENTITY = b"identity"
 STATE = b"state"
@@ -60,14 +67,32 @@ class State(NamedTuple):
         return checked(msgpack.packb((self.next_number, self.first_needed, self.first_waiting, self.current.pack())))
 
 
-def create(database: Database, cluster: str, node: NodeId) -> None:
-    """Write who owns a new, empty journal, and its random name."""
+def create(database: Database, cluster: str, node: NodeId, begin_at: Beginning | None = None) -> None:
+    """Write who owns a new journal, its random name, and what it begins with: all of it, or nothing after a crash."""
+    tables = database.tables
     identity = {"format": FORMAT, "cluster": cluster, "node": node, "journal": secrets.token_hex(16)}
     with translated(database.path), database.env.begin(write=True) as txn:
-        txn.put(IDENTITY, checked(msgpack.packb(identity)), db=database.tables.meta)
-        txn.put(STATE, State(1, 1, 1, Current()).pack(), db=database.tables.meta)
+        txn.put(IDENTITY, checked(msgpack.packb(identity)), db=tables.meta)
+        current = Current() if begin_at is None else begin_at.current()
+        txn.put(STATE, State(1, 1, current.first_lsn, current).pack(), db=tables.meta)
+        if begin_at is not None:
+            for table, rows in _beginning_rows(tables, begin_at):
+                with txn.cursor(table) as cursor:
+                    cursor.putmulti(sorted(rows))
     database.refresh()
     sync_directory(database.path.parent)
+
+
+def _beginning_rows(tables: Tables, begin_at: Beginning) -> Iterator[tuple[Table, list[tuple[bytes, bytes]]]]:
+    partitions: dict[int, dict[bytes, Lsn]] = {}
+    for txid, lsn in begin_at.ids:
+        key = txid.encode()
+        partitions.setdefault(id_partition(key), {})[key] = lsn
+    yield tables.ids, [row for partition, lsns in partitions.items() for row in id_rows(partition, lsns)]
+    keyed = [(number_key(lsn), reason.encode()) for lsn, reason in begin_at.rejections]
+    yield tables.rejected, [(key, keyed_row(key, reason)) for key, reason in keyed]
+    mark = number_key(begin_at.lsn)
+    yield tables.marks, [(mark, keyed_row(mark, number_key(begin_at.last[0])))]
 
 
 def read_identity(database: Database) -> dict[str, Any] | None:

@@ -213,6 +213,20 @@ def read_id_row(txid: bytes, row: bytes | memoryview) -> Lsn:
     return lsn
 
 
+def keyed_row(key: bytes, data: bytes) -> bytes:
+    """Return ``data`` behind a checksum over key and data: rows of `rejected` and `marks`."""
+    return crc32(data, crc32(key)).to_bytes(4, "big") + data
+
+
+def read_keyed_row(key: bytes, row: bytes | memoryview) -> bytes:
+    """Return what `keyed_row` was given. Raises BadRow."""
+    data = bytes(row[4:])
+    if len(row) < 4 or crc32(data, crc32(key)) != int.from_bytes(bytes(row[:4]), "big"):
+        message = "the checksum differs"
+        raise BadRow(message)
+    return data
+
+
 def checked(data: bytes) -> bytes:
     """Return ``data`` behind its checksum: rows of `meta`."""
     return crc32(data).to_bytes(4, "big") + data

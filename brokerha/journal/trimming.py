@@ -51,6 +51,8 @@ class Cut:
     """The first LSN that stays."""
     rows: tuple[tuple[bytes, int, AddedRow], ...]
     """Key, record number and row of each `Added` record that goes."""
+    mark: tuple[bytes, bytes] | None = None
+    """Row of `marks` that comes in their place."""
 
 
 def plan(txn: Transaction, tables: Tables, below: Lsn) -> Cut:
@@ -72,6 +74,8 @@ def plan(txn: Transaction, tables: Tables, below: Lsn) -> Cut:
 
 def carry_out(txn: Transaction, tables: Tables, current: Current, cut: Cut, swept_to: int) -> int:
     """Delete what the cut names and what only it needed; moves ``current`` on. Returns the number swept up to."""
+    if cut.mark is not None:
+        txn.put(*cut.mark, db=tables.marks)
     places: Counter[int] = Counter()
     old_trimmed = dict(current.trimmed)
     for key, number, row in cut.rows:
@@ -156,3 +160,20 @@ def forget_ids(txn: lmdb.Transaction, table: Table, below: Lsn, start: bytes) ->
     for key in gone:
         txn.delete(key, db=table)
     return rest
+
+
+def forget_lsns(txn: lmdb.Transaction, tables: Tables, below: Lsn) -> bool:
+    """Delete a bounded number of rejections and marks below an LSN; returns whether there are more.
+
+    The newest mark stays, as the times of later ones must not go back behind it.
+    """
+    more = False
+    for table in (tables.rejected, tables.marks):
+        with txn.cursor(table) as cursor:
+            last = bytes(cursor.key()) if cursor.last() else b""
+            end = number_key(below) if table is tables.rejected else min(number_key(below), last)
+            found, count = cursor.first(), 0
+            while found and bytes(cursor.key()) < end and count < FORGET_IDS:
+                found, count = cursor.delete(), count + 1
+            more |= found and bytes(cursor.key()) < end
+    return more

@@ -22,12 +22,15 @@ from brokerha.journal.rows import (
     added_key,
     body_key,
     counted_row,
+    keyed_row,
     number_key,
     seal,
     stream_key,
 )
 from brokerha.journal.tail import Tail
 from brokerha.model.codec import encode_record
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import REJECTED
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
 
 Row = tuple[bytes, bytes]
@@ -53,8 +56,9 @@ class Turn:
         self._outcomes: list[Row] = []
         self._stream: list[Row] = []
         self._dropped: list[Row] = []
-        self._are_results_void = False
-        """Whether all results written before this turn go."""
+        self._rejected: list[Row] = []
+        self._rebased_to: Lsn | None = None
+        """Set when all results written before this turn go, and the rejections above this LSN."""
 
     def take(self, record: Record) -> None:
         """Take one more record. Raises InvariantBroken when it does not follow on the ones before."""
@@ -72,10 +76,9 @@ class Turn:
                     self._stream.append((stream_key(record.origin, record.start), counted_row(number, live)))
             elif isinstance(record, Outcomes):
                 live = len(record.results)
-                if live:
-                    self._outcomes.append((number_key(record.first_lsn), counted_row(number, live)))
+                self._execute(number, record)
             elif isinstance(record, Rebased):
-                self._forget_results()
+                self._forget_results(record.lsn)
         row = seal(self._seed, number, live, encode_record(record))
         self._log.append((number_key(number), row))
         self.held.append((number, record, len(row)))
@@ -93,26 +96,49 @@ class Turn:
         self.lsns += len(places)
         return len(places)
 
-    def _forget_results(self) -> None:
+    def _execute(self, number: int, record: Outcomes) -> None:
+        if not record.results:
+            return
+        self._outcomes.append((number_key(record.first_lsn), counted_row(number, len(record.results))))
+        for lsn, (outcome, reason, _, _) in enumerate(record.results, record.first_lsn):
+            if outcome == REJECTED:
+                key = number_key(lsn)
+                self._rejected.append((key, keyed_row(key, reason.encode())))
+
+    def _forget_results(self, lsn: Lsn) -> None:
         """Take back the results of this turn, and note that those of all turns before go with it."""
         void = {row[:8] for _, row in self._outcomes}
         self._log = [row for row in self._log if row[0] not in void]
         self._outcomes = []
-        self._are_results_void = True
+        self._rejected = [row for row in self._rejected if row[0] <= number_key(lsn)]
+        self._rebased_to = lsn if self._rebased_to is None else min(lsn, self._rebased_to)
 
     def write(self, txn: lmdb.Transaction, tables: Tables) -> None:
         """Write all rows but those of ids and of the current state."""
-        if self._are_results_void:
-            with txn.cursor(tables.outcomes) as cursor:
-                numbers = [row[:8] for row in cursor.iternext(keys=False)]
-            for number in numbers:
-                txn.delete(number, db=tables.log)
-            txn.drop(tables.outcomes, delete=False)
+        if self._rebased_to is not None:
+            _drop_results(txn, tables, self._rebased_to)
         for table, rows in ((tables.log, self._log), (tables.added, self._added), (tables.outcomes, self._outcomes)):
             if rows:
                 with txn.cursor(table) as cursor:
                     cursor.putmulti(rows, append=True)
-        for table, rows in ((tables.stream, self._stream), (tables.dropped, self._dropped)):
+        for table, rows in (
+            (tables.stream, self._stream),
+            (tables.dropped, self._dropped),
+            (tables.rejected, self._rejected),
+        ):
             for key, value in rows:
                 txn.put(key, value, db=table)
         self._tail.write(txn, tables.waiting)
+
+
+def _drop_results(txn: lmdb.Transaction, tables: Tables, lsn: Lsn) -> None:
+    """Delete all results with their records, and which transactions above an LSN were rejected."""
+    with txn.cursor(tables.outcomes) as cursor:
+        numbers = [row[:8] for row in cursor.iternext(keys=False)]
+    for number in numbers:
+        txn.delete(number, db=tables.log)
+    txn.drop(tables.outcomes, delete=False)
+    with txn.cursor(tables.rejected) as cursor:
+        found = cursor.set_range(number_key(lsn + 1))
+        while found:
+            found = cursor.delete()

@@ -32,16 +32,19 @@ from brokerha.journal.rows import (
     added_key,
     counted_row,
     id_partition,
+    keyed_row,
     number_key,
     number_of,
     read_added_key,
     read_added_row,
     read_counted_row,
     read_id_row,
+    read_keyed_row,
     stream_key,
 )
 from brokerha.model.errors import JournalError
 from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.operations import REJECTED
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
 
 
@@ -92,6 +95,7 @@ def _contents(database: Database) -> Iterator[str]:
         yield from _LogCheck(database, identity["node"], read_state(database)).problems()
         yield from _rows_without_records(database)
         yield from _bad_ids(database)
+        yield from _bad_keyed_rows(database)
     except (JournalError, BadRow) as error:
         yield str(error)
 
@@ -149,6 +153,15 @@ class _LogCheck:
             self._next_result = record.first_lsn + len(record.results)
             key = number_key(record.first_lsn)
             yield from self._points_here(self._database.tables.outcomes, key, number, len(record.results))
+            yield from self._check_rejections(record)
+
+    def _check_rejections(self, record: Outcomes) -> Iterator[str]:
+        for lsn, (outcome, reason, _, _) in enumerate(record.results, record.first_lsn):
+            key = number_key(lsn)
+            row = self._database.get(key, self._database.tables.rejected)
+            expected = keyed_row(key, reason.encode()) if outcome == REJECTED else None
+            if row != expected:
+                yield f"whether LSN {lsn} was rejected, and why, is not what its result says"
 
     def _check_rebased(self, number: int) -> Iterator[str]:
         if self._next_result:
@@ -228,6 +241,15 @@ def _bad_ids(database: Database) -> Iterator[str]:
             yield f"transaction {txid.decode('ascii', 'replace')}: {error}"
         if key[:2] != ID_PREFIXES[id_partition(txid)]:
             yield f"transaction {txid.decode('ascii', 'replace')} lies in the wrong partition of ids"
+
+
+def _bad_keyed_rows(database: Database) -> Iterator[str]:
+    for name, table in (("rejected", database.tables.rejected), ("marks", database.tables.marks)):
+        for key, row in _all(database, table):
+            try:
+                read_keyed_row(key, row)
+            except BadRow as error:
+                yield f"row {key.hex()} of {name}: {error}"
 
 
 def _all(database: Database, table: Table) -> Iterator[tuple[bytes, bytes]]:

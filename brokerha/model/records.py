@@ -175,3 +175,15 @@ class History(Protocol):
 
     def fingerprint_at(self, lsn: Lsn) -> bytes:
         """Fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""
+
+    def rejection(self, lsn: Lsn) -> str | None:
+        """Why the transaction at an LSN was rejected, as long as its id is known, also after its result was trimmed.
+
+        None when it was not rejected, has no result yet, or is forgotten.
+        """
+
+    def lsn_before(self, timestamp: Timestamp) -> Lsn:
+        """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing.
+
+        Exact for what is held, behind it too low by a step of trimming: it says which ids are old enough to be forgotten.
+        """

@@ -77,3 +77,14 @@ class RebaseContract:
         disk.journal.trim(below=6)
         for journal in around_restart(disk):
             assert (journal.first_lsn(), journal.results_from()) == (6, 6)
+
+    def test_what_was_rejected_above_a_copy_is_open_again(self, disk: Disk) -> None:
+        author = filled(disk.journal, turns=4, per_turn=3)
+        assert [disk.journal.rejection(lsn) for lsn in (5, 10)] == ["no place for 5", "no place for 10"]
+        disk.journal.append([author.rebase(7)])
+        for journal in around_restart(disk):
+            assert [journal.rejection(lsn) for lsn in (5, 10)] == ["no place for 5", None]
+        disk.journal.append([author.execute(4), author.rebase(9)])
+        assert disk.restart().rejection(10) is None
+        disk.journal.append([author.execute(1)])
+        assert disk.restart().rejection(10) == "no place for 10"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lmdb
 import pytest
 
+from brokerha.journal.beginning import Beginning
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
+from tests.contracts.beginning_contract import BeginningContract
 from tests.contracts.journal_contract import JournalContract, flag_set
 from tests.contracts.rebase_contract import RebaseContract
 from tests.contracts.trim_contract import TrimContract
@@ -20,8 +23,11 @@ SMALL: dict[str, Any] = {"cache_bytes": 1, "ids_buffered": 2, "tail_records": 2}
 
 
 class MemoryDisk:
-    def __init__(self) -> None:
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+    def __init__(self, begin_at: Beginning | None = None) -> None:
+        self.journal = MemoryJournal("m1", "journal-of-m1", begin_at)
+
+    def begun(self, beginning: Beginning) -> MemoryDisk:
+        return MemoryDisk(beginning)
 
     def restart(self) -> MemoryJournal:
         self.journal = MemoryJournal.from_image(self.journal.image())
@@ -37,6 +43,13 @@ class LmdbDisk:
         self.bounds = bounds
         self._monkeypatch = monkeypatch
         self.journal = LmdbJournal(directory, "orders", "m1", **bounds)
+
+    def begun(self, beginning: Beginning) -> LmdbDisk:
+        """Make the journal anew."""
+        self.journal.close()
+        shutil.rmtree(self.directory)
+        self.journal = LmdbJournal(self.directory, "orders", "m1", begin_at=beginning, **self.bounds)
+        return self
 
     def restart(self) -> LmdbJournal:
         self.journal.close()
@@ -55,25 +68,31 @@ class LmdbDisk:
             yield
 
 
-class TestMemoryJournal(JournalContract, RebaseContract, TrimContract):
+class TestMemoryJournal(JournalContract, RebaseContract, TrimContract, BeginningContract):
     @pytest.fixture
     def disk(self) -> MemoryDisk:
         return MemoryDisk()
 
+    @pytest.fixture
+    def new_disk(self, disk: MemoryDisk) -> MemoryDisk:
+        return disk
 
-class TestLmdbJournal(JournalContract, RebaseContract, TrimContract):
+
+class TestLmdbJournal(JournalContract, RebaseContract, TrimContract, BeginningContract):
+    bounds: ClassVar[dict[str, Any]] = {}
+
     @pytest.fixture
     def disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbDisk]:
-        disk = LmdbDisk(tmp_path / "journal", monkeypatch)
-        yield disk
-        disk.journal.close()
-
-
-class TestLmdbJournalWithSmallBounds(JournalContract, RebaseContract, TrimContract):
-    @pytest.fixture
-    def disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbDisk]:
-        disk = LmdbDisk(tmp_path / "journal", monkeypatch, **SMALL)
+        disk = LmdbDisk(tmp_path / "journal", monkeypatch, **self.bounds)
         yield disk
         problems = [] if disk.journal._is_closed else list(disk.journal.verify())
         disk.journal.close()
         assert problems == []
+
+    @pytest.fixture
+    def new_disk(self, disk: LmdbDisk) -> LmdbDisk:
+        return disk
+
+
+class TestLmdbJournalWithSmallBounds(TestLmdbJournal):
+    bounds = SMALL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.journal import memory_journal, trimming
+from brokerha.journal import lmdb_journal, memory_journal, trimming
 from brokerha.model.fingerprints import EMPTY, UNKNOWN
 from brokerha.model.records import ClockReserved, PeerJournal, Started, StreamState
 from brokerha.ports.journal import Journal
@@ -52,6 +52,39 @@ class TrimContract:
             assert journal.results(2, 9) == []
             assert journal.results(3, 9) == [result_of(3), result_of(4)]
             assert journal.fingerprint_at(2) == fingerprint_after(2)
+
+    def test_what_was_rejected_stays_rejected_as_long_as_its_id_is_known(self, disk: Disk) -> None:
+        author = filled(disk.journal, turns=3, per_turn=4)
+        disk.journal.append(author.synchronised("t13", "t14", "t15"))
+        expected = {lsn: f"no place for {lsn}" if lsn in {5, 10} else None for lsn in range(17)}
+        for below in (1, 9, 13):
+            disk.journal.trim(below)
+            for journal in around_restart(disk):
+                assert {lsn: journal.rejection(lsn) for lsn in range(17)} == expected
+        while disk.journal.forget_ids(below=8):
+            pass
+        for journal in around_restart(disk):
+            assert [journal.rejection(5), journal.rejection(10)] == [None, "no place for 10"]
+
+    def test_the_time_of_an_lsn_is_known_by_and_by(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Given ten transactions, stamped at 10, 20, ... 100
+        for module in (memory_journal, lmdb_journal):
+            monkeypatch.setattr(module, "MARK_LSNS", 3)
+        filled(disk.journal, turns=10)
+        for journal in around_restart(disk):
+            assert [journal.lsn_before(time) for time in (0, 10, 11, 55, 100, 1_000)] == [0, 0, 1, 5, 9, 10]
+        # When they are trimmed in steps
+        for below in (2, 4, 5, 9):
+            disk.journal.trim(below)
+        # Then what is held is known exactly, and at least each third of what is trimmed
+        for journal in around_restart(disk):
+            found = [journal.lsn_before(time) for time in (10, 30, 31, 80, 81, 90, 91, 1_000)]
+            assert found == [0, 0, 3, 3, 8, 8, 9, 10]
+        # And only the newest of these stays when ids are forgotten
+        while disk.journal.forget_ids(below=9):
+            pass
+        for journal in around_restart(disk):
+            assert [journal.lsn_before(time) for time in (31, 80, 81, 91)] == [0, 0, 8, 9]
 
     def test_trimming_goes_by_whole_records(self, disk: Disk) -> None:
         filled(disk.journal, turns=3, per_turn=4)

@@ -221,13 +221,13 @@ def test_verification_finds_any_flip_that_would_change_an_answer(directory: Path
     sound = read_all(directory)
     assert sound.returncode == 0
     choose = random.Random(20)
-    used_bytes = len((directory / DATA).read_bytes().rstrip(b"\0"))
+    used = [offset for offset, byte in enumerate((directory / DATA).read_bytes()[: 1 << 20]) if byte]
     found = 0
     # When one byte anywhere in its file is damaged
     for _ in range(24):
         copy = tmp_path / "copy"
         shutil.copytree(directory, copy)
-        offset = choose.randrange(used_bytes)
+        offset = choose.choice(used)
         flip(copy, offset)
         done = read_all(copy)
         shutil.rmtree(copy)

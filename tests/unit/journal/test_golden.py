@@ -84,6 +84,8 @@ def written() -> dict[str, bytes]:
     found["ids key"], found["ids row"] = ids[0]
     found["dropped key"] = rows.body_key("m2", "key-1")
     found["waiting row"] = rows.waiting_row(rows.PARKED, "m1", "key-1")
+    found["rejected row"] = rows.keyed_row(rows.number_key(301), "näh".encode())
+    found["marks row"] = rows.keyed_row(rows.number_key(4), rows.number_key(1_790_000_000_000_000))
     found["meta state"] = State(9, 8, 250, CURRENT).pack()
     return found
 
@@ -127,6 +129,7 @@ def test_index_rows_of_format_2_are_read() -> None:
     assert rows.read_stream_key(found["stream key"]) == ("m2", 41)
     assert rows.read_id_row(b"key-1", found["ids row"]) == 300
     assert rows.read_waiting_row(found["waiting row"]) == (rows.PARKED, "m1", "key-1")
+    assert rows.read_keyed_row(rows.number_key(301), found["rejected row"]).decode() == "näh"
     assert unpack(CURRENT.pack()) == CURRENT
 
 

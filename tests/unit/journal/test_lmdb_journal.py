@@ -15,6 +15,7 @@ import msgpack
 import pytest
 
 from brokerha.journal import lmdb_journal, recovery
+from brokerha.journal.beginning import Beginning
 from brokerha.journal.database import Database
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.rows import checked
@@ -73,6 +74,13 @@ def test_a_journal_of_a_later_format_is_refused(directory: Path, journal: LmdbJo
     journal.close()
     with pytest.raises(JournalError, match="has format 3, this program reads 2"):
         LmdbJournal(directory, "orders", "m1")
+
+
+def test_a_backup_is_not_restored_over_a_journal(directory: Path, journal: LmdbJournal) -> None:
+    journal.close()
+    with pytest.raises(JournalError, match="a backup is restored into a new directory"):
+        LmdbJournal(directory, "orders", "m1", begin_at=Beginning(7, (1, "a", "m1"), b"", 0))
+    LmdbJournal(directory, "orders", "m1").close()
 
 
 def test_two_journals_have_two_names(tmp_path: Path) -> None:

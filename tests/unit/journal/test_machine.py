@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
@@ -30,7 +31,7 @@ class JournalMachine(RuleBasedStateMachine):
     @initialize(cache_bytes=st.sampled_from([1, 400, 10_000]), bound=st.sampled_from([1, 5, 50]))
     def open(self, cache_bytes: int, bound: int) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="journal-"))
-        self.bounds = {"cache_bytes": cache_bytes, "ids_buffered": bound, "tail_records": bound}
+        self.bounds: dict[str, Any] = {"cache_bytes": cache_bytes, "ids_buffered": bound, "tail_records": bound}
         self.on_disk = LmdbJournal(self.directory, "orders", "m1", **self.bounds)
         self.in_memory = MemoryJournal("m1", self.on_disk.state().journal)
         self.author = Author(*NODES)

@@ -19,6 +19,9 @@ from brokerha.model.operations import Result
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
 from brokerha.ports.journal import Journal
 
+REJECTED_EACH = 5
+"""Each so many-th transaction is rejected."""
+
 
 def body_of(txid: str, origin: str = "m1") -> bytes:
     """Body that the author gives a transaction."""
@@ -32,6 +35,8 @@ def fingerprint_after(lsn: int) -> bytes:
 
 def result_of(lsn: int) -> Result:
     """Result that the author gives the transaction at an LSN."""
+    if lsn % REJECTED_EACH == 0:
+        return Result("rejected", f"no place for {lsn}", b"", fingerprint_after(lsn))
     return Result("applied", "", b"effect of %d" % lsn, fingerprint_after(lsn))
 
 
@@ -84,9 +89,7 @@ class Author:
     def execute(self, count: int) -> Outcomes:
         first, count = self.executed + 1, min(count, self.lsn - self.executed)
         self.executed += count
-        results = tuple(
-            ("applied", "", b"effect of %d" % lsn, fingerprint_after(lsn)) for lsn in range(first, first + count)
-        )
+        results = tuple(result_of(lsn) for lsn in range(first, first + count))
         return Outcomes(first, results, self.executed)
 
     def rebase(self, lsn: int) -> Rebased:
@@ -124,6 +127,8 @@ def everything(journal: Journal, txids: Sequence[str], nodes: Sequence[str]) -> 
         "streams": {(node, start): journal.stream(node, start, 7) for node in nodes for start in range(0, 40, 3)},
         "ordered": {lsn: journal.ordered(lsn, 9) for lsn in range(1, state.lsn + 2, 4)},
         "results": {lsn: journal.results(lsn, 5) for lsn in range(1, state.lsn + 2, 3)},
+        "rejections": [journal.rejection(lsn) for lsn in range(state.lsn + 2)],
+        "before": [journal.lsn_before(timestamp) for timestamp in range(0, 400, 25)],
         "results from": journal.results_from(),
         "fingerprints": [journal.fingerprint_at(lsn) for lsn in range(state.lsn + 2)],
     }
