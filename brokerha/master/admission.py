@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
-from brokerha.model.operations import REJECTED
+from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.requests import (
     ACCEPTED,
     APPLIED_LEVEL,
@@ -63,7 +63,7 @@ class Waiters:
         if submit.ticket:
             self.ready_replies.append(Reply(submit.ticket, submit.txid, REFUSED, 0, error, reason))
 
-    def add(self, submit: Submit, mono_ms: int, lsn: Lsn, result: tuple[str, str, bytes] | None) -> None:
+    def add(self, submit: Submit, mono_ms: int, lsn: Lsn, result: ResultRow | None) -> None:
         """Let a ticket wait; ``lsn`` and ``result`` of a transaction that is synchronised already, else 0 and None."""
         if not submit.ticket:
             return
@@ -101,11 +101,11 @@ class Waiters:
                 else:
                     self._await_application(waiting)
 
-    def on_results(self, first_lsn: Lsn, results: tuple[tuple[str, str, bytes], ...]) -> None:
+    def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
         """Outcomes became known."""
         if not self._by_lsn:
             return
-        for lsn, (outcome, reason, _) in enumerate(results, first_lsn):
+        for lsn, (outcome, reason, *_) in enumerate(results, first_lsn):
             for waiting in self._by_lsn.pop(lsn, ()):
                 if outcome == REJECTED:
                     waiting.rejection = reason

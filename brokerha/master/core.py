@@ -18,12 +18,18 @@ from dataclasses import dataclass, field
 
 from brokerha.master.admission import Waiters
 from brokerha.model import states
+from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
-from brokerha.model.messages import Bodies, Envelope, Executed, Fetch, Post, Progress
+from brokerha.model.messages import Bodies, Envelope, Executed, Fetch, Post, Progress, Request, TaskReport
+from brokerha.model.operations import ResultRow
 from brokerha.model.ready import Ready
-from brokerha.model.records import History, MasterState, Outcomes, Record, Started
+from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
 from brokerha.model.requests import Submit
-from brokerha.replication.feed import Feed, FeedConfig
+from brokerha.replication.feed import Feed
+from brokerha.replication.judging import SiteComparison
+from brokerha.replication.site import Site
+from brokerha.replication.site_config import FeedConfig
+from brokerha.replication.tasks import Tasks
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 
@@ -50,13 +56,21 @@ class MasterCore:
         self.config = config
         self.history = history
         self.sync = SyncCore(config.sync, state, history)
-        self.feed = Feed(config.feed, history, state.lsn, state.executed_lsn, state.fingerprint, state.items)
+        workers = state.workers or tuple((node, True, True) for node in config.feed.workers)
+        self.site = Site(config.feed, history, workers)
+        self.sync.content = self._posted_fingerprint
+        self.feed = Feed(config.feed, history, self.site, state.lsn, state.executed_lsn)
+        self.tasks = Tasks(self.site)
+        self.sites = SiteComparison()
         self.waiters = Waiters()
         self.ignored: Counter[str] = Counter()
         self._durable_lsn: Lsn = state.lsn
+        self._written_executed: Lsn = state.executed_lsn
+        """Up to where results are in the journal once the last batch is written."""
         self._added: tuple[Lsn, tuple[Ordered, ...]] = (0, ())
         """What the last batch added: told to those who wait once it, and the bodies that came with it, are durable."""
-        self._started: list[Record] = [Started(state.incarnation)]
+        self.to_write: list[Record] = [Started(state.incarnation)]
+        """Records that wait for the next batch, whatever else it has."""
         self._outcomes: list[Outcomes] = []
         """Results that are durable at a worker and not yet in the journal here."""
         self._outcomes_due_ms: int | None = None
@@ -70,6 +84,8 @@ class MasterCore:
             Fetch: self._on_fetch,
             Executed: self._on_executed,
             Progress: self._on_progress,
+            Request: self._on_request,
+            TaskReport: self._on_task_report,
         }
 
     # ---- inputs
@@ -88,6 +104,9 @@ class MasterCore:
 
     def _on_post(self, envelope: Envelope, now: Instant) -> None:
         self.sync.on_post(envelope.sender, envelope.message, now)  # type: ignore[arg-type]
+        row = envelope.message.row  # type: ignore[union-attr]
+        if row.fingerprint and envelope.sender in self.sync.peers.peers:
+            self.sites.on_row(envelope.sender, row.fingerprint_lsn, from_text(row.fingerprint))
 
     def _on_bodies(self, envelope: Envelope, _now: Instant) -> None:
         self.sync.on_bodies(envelope.sender, envelope.message)  # type: ignore[arg-type]
@@ -107,6 +126,12 @@ class MasterCore:
     def _on_progress(self, envelope: Envelope, now: Instant) -> None:
         self.feed.on_progress(envelope.sender, envelope.message, now.mono_ms)  # type: ignore[arg-type]
 
+    def _on_request(self, envelope: Envelope, _now: Instant) -> None:
+        self.feed.on_request(envelope.sender, envelope.message)  # type: ignore[arg-type]
+
+    def _on_task_report(self, envelope: Envelope, now: Instant) -> None:
+        self.tasks.on_report(envelope.sender, envelope.message, now)  # type: ignore[arg-type]
+
     def _on_submit(self, submit: Submit, now: Instant) -> None:
         if self.sync.lost:
             self.waiters.refuse(submit, "ReadOnly", self.sync.lost)
@@ -121,8 +146,11 @@ class MasterCore:
             reason = f"{self.config.accept_limit} transactions wait to be synchronised: try again later"
             self.waiters.refuse(submit, "NotReady", reason)
             return
-        elif submit.copies > len(self.config.feed.workers) and submit.level == "applied":
-            reason = f"applied={submit.copies} asks for more workers than this site has ({len(self.config.feed.workers)})"
+        elif reason := self.site.read_only_reason(now.mono_ms):
+            self.waiters.refuse(submit, "ReadOnly", reason)
+            return
+        elif submit.copies > len(self.site.workers) and submit.level == "applied":
+            reason = f"applied={submit.copies} asks for more workers than this site has ({len(self.site.workers)})"
             self.waiters.refuse(submit, "InvalidRequest", reason)
             return
         else:
@@ -155,6 +183,7 @@ class MasterCore:
         due = (
             self.sync.deadline_ms(),
             self.feed.deadline_ms(now.mono_ms),
+            self.tasks.deadline_ms(),
             self.waiters.deadline_ms(),
             self._outcomes_due_ms,
         )
@@ -170,7 +199,9 @@ class MasterCore:
         """
         if self._settled_at == now:
             return NOTHING
-        self.feed.lsn = self._durable_lsn
+        self.feed.lsn = self.site.lsn = self._durable_lsn
+        self.site.executed = self._written_executed
+        self.sites.compare(self.history, self._written_executed)
         (first_lsn, added), self._added = self._added, (0, ())
         if added:
             self.waiters.on_added(first_lsn, added, self._is_other_origin)
@@ -182,12 +213,13 @@ class MasterCore:
         round_ = self.sync.collect(now)
         self._bodies = {}
         self._added = (round_.first_lsn, round_.added)
-        started, self._started = self._started, []
-        records = (*started, *self._due_outcomes(bool(round_.records), now), *round_.records)
+        self._rebase()
+        waiting, self.to_write = self.to_write, []
+        records = (*waiting, *self._due_outcomes(bool(waiting or round_.records), now), *round_.records)
         self._durable_lsn = self.sync.lsn
         messages = round_.messages
         if not records:
-            messages = [*messages, *self.feed.messages(now.mono_ms)]
+            messages = [*messages, *self.feed.messages(now.mono_ms), *self.tasks.messages(now)]
         if not records and not self.sync.has_more():
             self._settled_at = now
         replies, self.waiters.replies = tuple(self.waiters.replies), []
@@ -204,9 +236,33 @@ class MasterCore:
         if not is_written_anyway and not is_needed:
             return []
         outcomes, self._outcomes, self._outcomes_due_ms = self._outcomes, [], None
+        self._written_executed = self.feed.executed
         return outcomes
 
-    def result_of(self, lsn: Lsn) -> tuple[str, str, bytes] | None:
+    def _posted_fingerprint(self) -> tuple[Lsn, str]:
+        """What the own posts say of this site's content."""
+        lsn = self._written_executed
+        return lsn, text_of(self.history.fingerprint_at(lsn))
+
+    def _rebase(self) -> None:
+        """Let the results of this site begin anew: from a copy that was chosen, or before a line that copies overruled."""
+        votes = self.site.settle_overruled()
+        if votes is not None and votes.lsn <= self._written_executed:
+            before = votes.lsn - 1
+            reason = f"a majority of the copies came to another content at LSN {votes.lsn}"
+            self._begin_anew(Rebased(before, self.history.fingerprint_at(before), 0, reason))
+        adopted = self.site.adopted
+        if adopted is not None and adopted[0] <= self._durable_lsn:
+            self.site.adopted = None
+            self._begin_anew(Rebased(*adopted))
+
+    def _begin_anew(self, rebased: Rebased) -> None:
+        self.to_write.append(rebased)
+        self.feed.rebase(rebased.lsn)
+        self._outcomes, self._outcomes_due_ms = [], None
+        self._written_executed = rebased.lsn
+
+    def result_of(self, lsn: Lsn) -> ResultRow | None:
         """Result of a transaction by its LSN; None when it is not executed yet, or was trimmed."""
         if not lsn or lsn > self.feed.executed:
             return None
@@ -228,9 +284,17 @@ class MasterCore:
             impostors = self.sync.peers.impostors
             named = [f"{node} (its data directory is not the one it had)" if node in impostors else node for node in silent]
             return states.WAITING_FOR_PEERS, f"not heard: {', '.join(named)}"
-        if self.config.feed.workers and not self.feed.alive(now.mono_ms):
-            return states.NO_WORKER, f"none of {', '.join(self.config.feed.workers)} is heard"
+        if self.site.workers and not self.feed.alive(now.mono_ms):
+            return states.NO_WORKER, f"none of {', '.join(self.site.workers)} is heard"
+        attention = self.site.attention(now.mono_ms)
+        if attention:
+            return states.NEEDS_ATTENTION, attention
+        if self.sites.differing:
+            return states.DIFFERS, self.sites.reason()
+        read_only = self.site.read_only_reason(now.mono_ms)
+        if read_only:
+            return states.READ_ONLY, read_only
         behind = self.sync.lsn - self.feed.applied_by(1)
-        if self.config.feed.workers and behind > self.config.feed.window:
+        if self.site.workers and behind > self.config.feed.window:
             return states.CATCHING_UP, f"{behind} transactions to apply"
         return states.OK, ""

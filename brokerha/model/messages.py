@@ -143,6 +143,10 @@ class Progress:
     """Free disk space where its data is; 0 when that is not known."""
     wanted_lsn: Lsn = 0
     """Highest LSN that it knows of."""
+    differs_lsn: Lsn = 0
+    """Line of the log that led this copy to another content than the line says; 0 when none did."""
+    differs_fingerprint: bytes = b""
+    """What this copy came to there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,8 @@ class Coin:
     view: int
     sources: tuple[NodeId, ...] = ()
     """Nodes that may have older parts of the log than the master."""
+    forgiven_lsn: Lsn = 0
+    """Where this copy differed from the log at this LSN, the log was wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
 """The feed: one master brings its workers along the agreed order (architecture, section 3, steps 5 and 6).
 
-In each site one worker, the **executor**, executes transactions and reports results; the others apply the effects. Both
+In each site one worker, the **probe**, executes transactions and reports results; the others apply lines of the log. Both
 get them in LSN order, a window at a time, and confirm the LSN up to which their store is durable.
 
     synchronised   1 2 3 4 5 6 7 8 9            lsn        what sync added
-    results        1 2 3 4 5 6                  executed   durable in the master's journal
-    executor       . . . . . . > > >            gets Execute for 7..9
+    results        1 2 3 4 5 6                  executed   known here; in the journal soon
+    probe          . . . . . . > > >            gets Execute for 7..9
     other worker   . . . > > >                  gets Apply for 4..6
 
-Whoever is behind is sent again from what it confirmed; there is no state about a worker that a restart could lose.
-An executor that died is replaced by the next worker that is alive: it executes the same LSNs and, because execution
-depends on state, id and timestamp alone, comes to the same results.
+Whoever is behind is sent again from what it confirmed, and exactly what it asks for; there is no state about a worker that
+a restart could lose. Workers in sync take turns as probe (`probe_turn` transactions each), unless one is dedicated. A
+probe that died is replaced by the next: it executes the same LSNs and, because execution depends on state, id and timestamp
+alone, comes to the same results.
 
 Invariants: results are taken in without a gap; a worker is never sent an effect beyond `executed`, nor a transaction
 that is not durable in the synchronised queue (R7); what a worker confirmed never moves backwards within its journal.
@@ -18,85 +19,52 @@ that is not durable in the synchronised queue (R7); what a worker confirmed neve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.messages import Apply, Execute, Executed, Outgoing, Progress
+from brokerha.model.messages import Apply, Execute, Executed, Outgoing, Progress, RangeMissing, Request
 from brokerha.model.records import History, Outcomes
+from brokerha.replication.site import Site
+from brokerha.replication.site_config import FeedConfig, WorkerFeed
 
-NEVER = -(10**12)
-
-
-@dataclass(frozen=True, slots=True)
-class FeedConfig:
-    """Windows and waits between a master and its workers."""
-
-    workers: tuple[NodeId, ...] = ()
-    window: int = 4000
-    """Transactions sent to a worker beyond what it confirmed."""
-    message_items: int = 1000
-    message_bytes: int = 1024 * 1024
-    retransmit_ms: int = 1000
-    """What a worker has not confirmed after this long is sent again."""
-    dead_after_ms: int = 5000
-    """A worker that was not heard for this long is dead, and another one executes."""
-    gap_ms: int = 100
-    """After a gap what follows is sent again at most this often: answering each report of it would multiply them."""
-
-
-@dataclass(slots=True)
-class WorkerFeed:
-    """One worker, as its master sees it."""
-
-    node: NodeId
-    journal: str = ""
-    applied: Lsn = 0
-    sent: Lsn = 0
-    moved_ms: int = NEVER
-    """When it last confirmed something, or had nothing to confirm."""
-    heard_ms: int = NEVER
-    rewound_ms: int = NEVER
-    """When a gap last made it be sent again what it was sent."""
-    state: str = "unknown"
-    reason: str = ""
-    fingerprint: str = ""
-    items: int = 0
-    running_reads: int = 0
+RANGES_LIMIT = 8
+"""Ranges of one worker that may wait to be sent."""
 
 
 class Feed:
-    """All workers of one master."""
+    """Sends all workers of one master what they lack."""
 
-    def __init__(self, config: FeedConfig, history: History, lsn: Lsn, executed: Lsn, fingerprint: str, items: int) -> None:
+    def __init__(self, config: FeedConfig, history: History, site: Site, lsn: Lsn, executed: Lsn) -> None:
         self.config = config
         self.history = history
+        self.site = site
         self.lsn = lsn
         """Length of the durable synchronised queue."""
         self.executed = executed
-        self.fingerprint = fingerprint
-        self.items = items
-        self.workers = {node: WorkerFeed(node) for node in config.workers}
         self.ignored = 0
         """Reports of what was never synchronised here (a worker with the state of another cluster), or of a lost copy."""
-        self._executor: NodeId | None = None
-        self._to_greet = list(self.workers)
+        self._probe: NodeId | None = None
+        self._turn_ends: Lsn = 0
+        self._to_greet = list(site.workers)
+
+    @property
+    def workers(self) -> dict[NodeId, WorkerFeed]:
+        """All workers, by name, in the order of the configuration."""
+        return self.site.workers
 
     # ---- inputs
 
     def on_executed(self, sender: NodeId, report: Executed, mono_ms: int) -> Outcomes | None:
         """Take in results; returns the record of those that are new, or None."""
         worker = self.workers.get(sender)
-        if worker is None:
+        if worker is None or worker.condemned:
             return None
-        if report.journal and worker.journal and report.journal != worker.journal:
-            # Said by the copy that this worker had before; what it had applied is gone with it.
+        if report.journal != worker.journal:
+            # Said by a copy that this worker had before, or that is not judged yet.
             self.ignored += 1
             return None
         self._confirm(worker, report.applied_lsn, mono_ms)
-        worker.fingerprint, worker.items = report.fingerprint, report.items
         skip = self.executed + 1 - report.first_lsn
         if skip < 0:
-            self._rewind(worker, self.executed, mono_ms)
+            self._want(worker, self.executed + 1, report.first_lsn - 1)
             return None
         fresh = report.results[skip:]
         if not fresh:
@@ -107,24 +75,26 @@ class Feed:
             return None
         self.executed += len(fresh)
         worker.moved_ms = mono_ms
-        # A report in parts, or one that was asked for again, has the fingerprint of a later LSN than its last result.
-        is_theirs = report.applied_lsn == self.executed
-        self.fingerprint, self.items = (report.fingerprint, report.items) if is_theirs else ("", 0)
-        return Outcomes(first, fresh, self.fingerprint, self.items)
+        # A report in parts, or one that was asked for again, counts the items of a later LSN than its last result.
+        items = report.items if report.applied_lsn == self.executed else 0
+        return Outcomes(first, fresh, items)
 
     def on_progress(self, sender: NodeId, progress: Progress, mono_ms: int) -> None:
         """Take in a worker's heartbeat."""
         worker = self.workers.get(sender)
-        if worker is None:
-            return
-        if worker.journal != progress.journal:
-            worker.journal, worker.applied, worker.sent = progress.journal, progress.applied_lsn, progress.applied_lsn
-        self._confirm(worker, progress.applied_lsn, mono_ms)
-        worker.state, worker.reason = progress.state, progress.reason
-        worker.fingerprint, worker.items = progress.fingerprint, progress.items
-        worker.running_reads = progress.running_reads
-        if progress.gap_from:
-            self._rewind(worker, progress.gap_from - 1, mono_ms)
+        if worker is not None:
+            self.site.on_progress(worker, progress, mono_ms)
+            self._confirm(worker, progress.applied_lsn, mono_ms)
+
+    def on_request(self, sender: NodeId, request: Request) -> None:
+        """A worker asks for exactly this range."""
+        worker = self.workers.get(sender)
+        if worker is not None:
+            self._want(worker, request.first_lsn, request.last_lsn)
+
+    def _want(self, worker: WorkerFeed, first: Lsn, last: Lsn) -> None:
+        if first <= last and (first, last) not in worker.wanted and len(worker.wanted) < RANGES_LIMIT:
+            worker.wanted.append((first, last))
 
     def _confirm(self, worker: WorkerFeed, applied: Lsn, mono_ms: int) -> None:
         worker.heard_ms = mono_ms
@@ -133,38 +103,101 @@ class Feed:
             worker.moved_ms = mono_ms
         worker.sent = max(worker.sent, worker.applied)
 
-    def _rewind(self, worker: WorkerFeed, last: Lsn, mono_ms: int) -> None:
-        """Send again what comes after ``last``, unless that was done just now."""
-        if last < worker.sent and mono_ms - worker.rewound_ms >= self.config.gap_ms:
-            worker.sent, worker.rewound_ms = last, mono_ms
+    def rebase(self, lsn: Lsn) -> None:
+        """The log's results begin anew after ``lsn``."""
+        self.executed = lsn
+        self._probe = None
+        for worker in self.workers.values():
+            worker.sent = worker.applied
+
+    def on_changed_workers(self) -> None:
+        """Workers were added or removed."""
+        if self._probe not in self.workers:
+            self._probe = None
 
     # ---- output
 
     def messages(self, mono_ms: int) -> list[Outgoing]:
         """What every live worker has to be sent now."""
-        self._choose_executor(mono_ms)
+        orders = self.site.take_orders(mono_ms)
+        self._choose_probe(mono_ms)
         # An empty Apply asks a worker where it stands, so that a master that has just started need not wait for heartbeats.
-        outgoing = [Outgoing(worker, Apply(self.executed + 1, ())) for worker in self._to_greet]
+        outgoing = [Outgoing(worker, Apply(self.executed + 1, (), self.site.view)) for worker in self._to_greet]
         self._to_greet = []
+        outgoing += orders
         for worker in self.workers.values():
-            if self.is_alive(worker.node, mono_ms):
+            if worker.is_following and not worker.condemned and self.is_alive(worker.node, mono_ms):
+                outgoing.extend(self._answers_for(worker))
                 outgoing.extend(self._messages_for(worker, mono_ms))
         return outgoing
 
-    def _choose_executor(self, mono_ms: int) -> None:
-        """Keep the executor while it lives; else the first live worker of the list takes over."""
-        if self._executor is not None and self.is_alive(self._executor, mono_ms):
+    def greet(self, node: NodeId) -> None:
+        """Ask a worker where it stands."""
+        self._to_greet.append(node)
+
+    def _choose_probe(self, mono_ms: int) -> None:
+        """Keep the probe for its turn while it lives; else the next worker in sync takes over."""
+        if self._probe is not None and self._may_execute(self._probe, mono_ms) and self._is_its_turn(mono_ms):
             return
-        alive = [node for node in self.workers if self.is_alive(node, mono_ms)]
-        self._executor = alive[0] if alive else None
-        if self._executor is not None:
-            worker = self.workers[self._executor]
-            worker.sent = min(worker.sent, self.executed)
+        names = list(self.workers)
+        start = names.index(self._probe) + 1 if self._probe in self.workers else 0
+        ring = names[start:] + names[:start]
+        able = [node for node in ring if self._may_execute(node, mono_ms)]
+        # One that is behind executes only when there is nobody else.
+        able.sort(key=lambda node: (node != self.config.probe, not self.workers[node].is_on, bool(self.workers[node].task)))
+        before, self._probe = self._probe, able[0] if able else None
+        self._turn_ends = self.executed + self.config.probe_turn
+        if self._probe is not None and self._probe != before:
+            worker = self.workers[self._probe]
+            worker.sent = min(worker.sent, max(worker.applied, self.executed))
+
+    def _may_execute(self, node: NodeId, mono_ms: int) -> bool:
+        worker = self.workers.get(node)
+        return worker is not None and worker.is_following and not worker.condemned and self.is_alive(node, mono_ms)
+
+    def _is_its_turn(self, mono_ms: int) -> bool:
+        """Whether the probe goes on: a turn ends when it is used up and a worker that is in sync waits for its own."""
+        worker = self.workers[self._probe] if self._probe is not None else None
+        if worker is None:
+            return False
+        others = [each for each in self.site.in_sync(mono_ms) if each is not worker and not each.task]
+        if self.config.probe:
+            return self._probe == self.config.probe or self.config.probe not in [each.node for each in others]
+        if not others:
+            return True
+        return worker.is_on and not worker.task and self.executed < self._turn_ends
+
+    def _probe_goal(self, mono_ms: int) -> Lsn:
+        """Up to where the probe executes: to the end of its turn when another one comes after it, so that both do not."""
+        is_shared = not self.config.probe and len(self.site.in_sync(mono_ms)) > 1
+        return min(self.lsn, self._turn_ends) if is_shared else self.lsn
+
+    def _answers_for(self, worker: WorkerFeed) -> list[Outgoing]:
+        """Exactly the ranges that it asked for, as far as a window allows; it asks again for the rest."""
+        outgoing: list[Outgoing] = []
+        wanted, worker.wanted = worker.wanted, []
+        for first, last in wanted:
+            kept_from = self.history.results_from()
+            if first <= self.executed and first < kept_from:
+                outgoing.append(Outgoing(worker.node, RangeMissing(first, last, kept_from)))
+                continue
+            outgoing.extend(self._range(worker, first, min(last, first + self.config.window - 1)))
+        return outgoing
+
+    def _range(self, worker: WorkerFeed, first: Lsn, last: Lsn) -> list[Outgoing]:
+        outgoing: list[Outgoing] = []
+        while first <= last:
+            message, count = self._piece(worker, first, min(self.config.message_items, last - first + 1))
+            if message is None:
+                break
+            outgoing.append(Outgoing(worker.node, message))
+            first += count
+        return outgoing
 
     def _messages_for(self, worker: WorkerFeed, mono_ms: int) -> list[Outgoing]:
-        is_executor = worker.node == self._executor
-        confirmed = min(worker.applied, self.executed) if is_executor else worker.applied
-        goal = self.lsn if is_executor else self.executed
+        is_probe = worker.node == self._probe
+        confirmed = min(worker.applied, self.executed) if is_probe else worker.applied
+        goal = self._probe_goal(mono_ms) if is_probe else self.executed
         if confirmed >= goal:
             worker.moved_ms = mono_ms
             return []
@@ -173,32 +206,35 @@ class Feed:
             worker.moved_ms = mono_ms
         elif mono_ms - worker.moved_ms >= self.config.retransmit_ms:
             worker.sent, worker.moved_ms = confirmed, mono_ms
-        outgoing: list[Outgoing] = []
-        while worker.sent < min(goal, confirmed + self.config.window):
-            first = worker.sent + 1
-            room = min(self.config.message_items, confirmed + self.config.window - worker.sent)
-            message: Apply | Execute | None
-            if first <= self.executed and worker.applied < first:
-                message = self._apply(first, min(room, self.executed - first + 1))
-                count = len(message.results) if message else 0
-            else:
-                message = self._execute(first, min(room, self.lsn - first + 1))
-                count = len(message.items) if message else 0
-            if message is None or not count:
-                break
-            outgoing.append(Outgoing(worker.node, message))
-            worker.sent += count
+        if confirmed + 1 < self.history.results_from() and confirmed < self.executed:
+            # The log does not reach back to it any more: its next heartbeat is judged accordingly.
+            return []
+        room = min(goal, confirmed + self.config.window)
+        outgoing = self._range(worker, worker.sent + 1, room)
+        for each in outgoing:
+            if isinstance(each.message, Apply | Execute):
+                worker.sent += len(each.message.items)
         return outgoing
 
+    def _piece(self, worker: WorkerFeed, first: Lsn, count: int) -> tuple[Apply | Execute | None, int]:
+        """Lines of the log as far as there are results, transactions to execute beyond, for the probe only."""
+        message: Apply | Execute | None = None
+        if first <= self.executed and worker.applied < first:
+            message = self._apply(first, min(count, self.executed - first + 1))
+        elif worker.node == self._probe:
+            message = self._execute(first, min(count, self.lsn - first + 1))
+        return (message, len(message.items)) if message is not None else (None, 0)
+
     def _apply(self, first: Lsn, count: int) -> Apply | None:
-        results: list[tuple[str, str, bytes]] = []
+        items: list[tuple[str, int, str, str, bytes, bytes]] = []
         size = 0
-        for result in self.history.results(first, count):
-            results.append((result[0], result[1], result[2]))
-            size += len(result[2])
+        results = self.history.results(first, count)
+        for (timestamp, txid, _), result in zip(self.history.ordered(first, len(results)), results, strict=False):
+            items.append((txid, timestamp, *result))
+            size += len(result.effect)
             if size >= self.config.message_bytes:
                 break
-        return Apply(first, tuple(results)) if results else None
+        return Apply(first, tuple(items), self.site.view) if items else None
 
     def _execute(self, first: Lsn, count: int) -> Execute | None:
         items = []
@@ -211,26 +247,30 @@ class Feed:
             size += len(body)
             if size >= self.config.message_bytes:
                 break
-        return Execute(first, tuple(items)) if items else None
+        return Execute(first, tuple(items), self.site.view) if items else None
 
     # ---- questions
 
     def is_alive(self, node: NodeId, mono_ms: int) -> bool:
         """Whether this worker was heard lately."""
-        return mono_ms - self.workers[node].heard_ms < self.config.dead_after_ms
+        return self.site.is_alive(self.workers[node], mono_ms)
 
     def alive(self, mono_ms: int) -> list[NodeId]:
         """Workers that were heard lately, in the order of the configuration."""
         return [node for node in self.workers if self.is_alive(node, mono_ms)]
 
+    def readable(self, mono_ms: int) -> list[NodeId]:
+        """Workers that may be read."""
+        return self.site.readable(mono_ms)
+
     @property
-    def executor(self) -> NodeId | None:
+    def probe(self) -> NodeId | None:
         """The worker that executes now."""
-        return self._executor
+        return self._probe
 
     def applied_by(self, copies: int) -> Lsn:
         """Highest LSN that at least ``copies`` workers have applied; 0 when there are not that many."""
-        applied = sorted((worker.applied for worker in self.workers.values()), reverse=True)
+        applied = sorted((worker.applied for worker in self.workers.values() if not worker.condemned), reverse=True)
         return min(applied[copies - 1], self.executed) if 1 <= copies <= len(applied) else 0
 
     def deadline_ms(self, mono_ms: int) -> int | None:
@@ -239,8 +279,7 @@ class Feed:
         for worker in self.workers.values():
             if not self.is_alive(worker.node, mono_ms):
                 continue
-            if worker.applied < self.lsn:
+            if worker.applied < self.lsn and worker.is_following:
                 due.append(max(worker.moved_ms, mono_ms - self.config.retransmit_ms + 1) + self.config.retransmit_ms)
-            if worker.node == self._executor:
-                due.append(worker.heard_ms + self.config.dead_after_ms)
+            due.append(worker.heard_ms + self.config.dead_after_ms)
         return min(due, default=None)

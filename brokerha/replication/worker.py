@@ -123,6 +123,7 @@ class WorkerCore:
         self.loading: Loading | None = None
         self.last_load = copy.note
         """What became of the last load, or of the copy that was here before; for the status."""
+        self._differs: tuple[Lsn, bytes] = (0, b"")
         self._pending_load = copy.pending_load
         self._is_opening = False
         self._asking = Asking(config.ask)
@@ -197,6 +198,9 @@ class WorkerCore:
         match message:
             case Coin():
                 self._sources = message.sources
+                if message.forgiven_lsn and message.forgiven_lsn == self._differs[0]:
+                    self.trouble, self._differs = "", (0, b"")
+                    self._change(Event.PAUSED)
                 if (is_new or self.state is State.IDLE) and not self.trouble:
                     self._change(Event.COINED)
             case Idle():
@@ -307,6 +311,7 @@ class WorkerCore:
         self._backlog.restart(self.applied)
         self._tell = True
         if failed.is_damage:
+            self._differs = (failed.lsn, failed.fingerprint)
             self._on_damaged(failed.reason)
             return
         self.failure = failed.reason
@@ -356,6 +361,7 @@ class WorkerCore:
         self.journal, self.applied = opened.journal, opened.applied_lsn
         self.fingerprint, self.items = opened.fingerprint, opened.items
         self.trouble = self.failure = self._pending_load = ""
+        self._differs = (0, b"")
         self.last_load = f"loaded LSN {opened.applied_lsn}"
         self.master_lsn = max(self.master_lsn, self.applied)
         self._change(Event.LOADED)
@@ -456,6 +462,8 @@ class WorkerCore:
             total_bytes=loading.total_bytes if loading is not None else 0,
             free_bytes=self.free_bytes,
             wanted_lsn=self.master_lsn,
+            differs_lsn=self._differs[0],
+            differs_fingerprint=self._differs[1],
         )
 
     # ---- questions

@@ -17,7 +17,7 @@ The core never reads a clock, never draws a number and never blocks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
@@ -72,6 +72,8 @@ class SyncCore:
         self.parked: deque[TxId] = deque(state.parked)
         self.pending: set[TxId] = {*state.parked, *(e[1] for e in self.own.between(self.own.used, 2**62))}
         """Own transactions that are accepted and not yet synchronised."""
+        self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
+        """What the own posts say of this site's content: an LSN, and the fingerprint there."""
         self.lost = ""
         """Why this master may not take part any more; empty when it may."""
         self._accepted: list[tuple[TxId, bytes]] = []
@@ -267,6 +269,7 @@ class SyncCore:
 
     def row(self, number: int, now: Instant) -> Row:
         """What this master says of itself now."""
+        fingerprint_lsn, fingerprint = self.content()
         return Row(
             node=self.node,
             journal=self.posting.journal,
@@ -279,6 +282,8 @@ class SyncCore:
             recovered=0,
             lsn=self.lsn,
             heard=self.peers.heard(now.mono_ms),
+            fingerprint_lsn=fingerprint_lsn,
+            fingerprint=fingerprint,
             known={node: name for node, name in self.peers.journals.items() if not self.streams[node].count},
         )
 

@@ -1,0 +1,206 @@
+"""Operators' commands about the workers of a master: add, remove, on, off, readable, trust, copy, repair, tasks.
+
+Each returns plain data, or raises InvalidRequest or NotReady with what is wrong and what to do. What has to be remembered
+becomes a record that the next batch writes; until it is durable nothing of it is answered (the caller waits for a turn).
+Doing one twice is the same as doing it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from brokerha.master.core import MasterCore
+from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.ids import Instant, NodeId, is_node_id
+from brokerha.model.records import WorkersChanged
+from brokerha.replication.site_config import WorkerFeed
+
+Arguments = dict[str, Any]
+Answer = dict[str, Any]
+
+
+class SiteCommands:
+    """The commands of one master."""
+
+    def __init__(self, core: MasterCore, *, protect_single_worker: bool) -> None:
+        self._core = core
+        self._site = core.site
+        self._protects = protect_single_worker
+        self._commands: dict[str, Callable[[Arguments, Instant], Answer]] = {
+            "worker-add": self._add,
+            "worker-remove": self._remove,
+            "worker-on": self._on,
+            "worker-off": self._off,
+            "worker-trust": self._trust,
+            "worker-copy": self._copy,
+            "worker-repair": self._repair,
+            "workers": self._list,
+            "backup": self._backup,
+            "scrub": self._scrub,
+            "task": self._task,
+            "tasks": self._tasks,
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """All commands."""
+        return sorted(self._commands)
+
+    def run(self, name: str, arguments: Arguments, now: Instant) -> Answer:
+        """Carry one out. Raises InvalidRequest, NotReady."""
+        command = self._commands.get(name)
+        if command is None:
+            raise InvalidRequest(f"unknown command {name!r}; known are {', '.join(self.names)}")
+        return command(arguments, now)
+
+    # ---- members
+
+    def _add(self, arguments: Arguments, now: Instant) -> Answer:
+        node = _text(arguments, "worker")
+        is_readable = arguments.get("readable", True) is not False
+        if not is_node_id(node):
+            raise InvalidRequest(f"{node!r} is no node id: 1 to 32 of a-z, 0-9 and -")
+        if node in self._core.config.sync.members:
+            raise InvalidRequest(f"{node} is a master")
+        worker = self._site.workers.get(node)
+        if worker is not None and worker.is_readable == is_readable:
+            return {"worker": node, "changed": False}
+        if worker is None:
+            self._site.workers[node] = WorkerFeed(node, is_readable)
+            self._core.feed.greet(node)
+        else:
+            worker.is_readable = is_readable
+        return self._changed(node)
+
+    def _remove(self, arguments: Arguments, now: Instant) -> Answer:
+        node = _text(arguments, "worker")
+        if node not in self._site.workers:
+            return {"worker": node, "changed": False}
+        others = [worker for worker in self._site.in_sync(now.mono_ms) if worker.node != node]
+        if self._protects and self._site.workers[node].is_on and not others and arguments.get("force") is not True:
+            raise NotReady(f"{node} is the last worker in sync: bring another one in first, or say force")
+        del self._site.workers[node]
+        self._core.feed.on_changed_workers()
+        return self._changed(node)
+
+    def _on(self, arguments: Arguments, now: Instant) -> Answer:
+        return self._switch(self._worker(arguments), is_on=True, now=now)
+
+    def _off(self, arguments: Arguments, now: Instant) -> Answer:
+        worker = self._worker(arguments)
+        others = [other for other in self._site.in_sync(now.mono_ms) if other is not worker]
+        if self._protects and worker.is_on and not others and arguments.get("force") is not True:
+            raise NotReady(f"{worker.node} is the last worker in sync: switch another one on first, or say force")
+        return self._switch(worker, is_on=False, now=now)
+
+    def _switch(self, worker: WorkerFeed, *, is_on: bool, now: Instant) -> Answer:
+        if worker.is_switched_on is is_on:
+            return {"worker": worker.node, "changed": False}
+        worker.is_switched_on = is_on
+        worker.order = ""
+        self._site.judge(worker, now.mono_ms)
+        return self._changed(worker.node)
+
+    def _changed(self, node: NodeId) -> Answer:
+        workers = tuple((each.node, each.is_readable, each.is_switched_on) for each in self._site.workers.values())
+        self._core.to_write.append(WorkersChanged(workers))
+        return {"worker": node, "changed": True}
+
+    # ---- content
+
+    def _trust(self, arguments: Arguments, now: Instant) -> Answer:
+        """Take what a worker holds as the content of this site; the others are healed from it."""
+        worker = self._worker(arguments)
+        progress = worker.progress
+        if progress is None or not self._site.is_alive(worker, now.mono_ms):
+            raise NotReady(f"{worker.node} is not heard: start it first")
+        good = [other.node for other in self._site.in_sync(now.mono_ms) if other is not worker]
+        if good and arguments.get("force") is not True:
+            raise InvalidRequest(f"{', '.join(good)} is in sync with the log: nothing needs to be chosen; say force to choose all the same")
+        lsn, first = progress.applied_lsn, self._core.history.first_lsn()
+        if lsn > self._site.lsn or lsn + 1 < first:
+            raise InvalidRequest(f"{worker.node} is at LSN {lsn}; the log here has {first} to {self._site.lsn}: restore from a backup")
+        self._site.adopt(worker, "chosen by an operator")
+        for other in self._site.workers.values():
+            if other is not worker:
+                other.condemned = f"{worker.node} was chosen instead"
+        return {"worker": worker.node, "lsn": lsn, "fingerprint": progress.fingerprint}
+
+    def _copy(self, arguments: Arguments, now: Instant) -> Answer:
+        """Have a worker take a new copy from an in-sync worker."""
+        worker = self._worker(arguments)
+        if not [other for other in self._site.in_sync(now.mono_ms) if other is not worker]:
+            raise NotReady(f"no other worker of this site is in sync: {worker.node} has nobody to copy from")
+        worker.condemned = "told to take a new copy"
+        worker.order = ""
+        self._site.judge(worker, now.mono_ms)
+        return {"worker": worker.node, "changed": True}
+
+    def _repair(self, arguments: Arguments, now: Instant) -> Answer:
+        """Have the whole site take the content of workers of another site."""
+        sources = tuple(str(source) for source in arguments.get("from", ()))
+        if not sources or any(source in self._site.workers for source in sources):
+            raise InvalidRequest("name one or more workers of another site to take the content from")
+        unknown = [source for source in sources if source not in self._core.config.feed.others]
+        if unknown:
+            known = ", ".join(self._core.config.feed.others) or "none"
+            raise InvalidRequest(f"{', '.join(unknown)}: not a worker of another site; known are {known}")
+        self._site.repair_sources = sources
+        for worker in self._site.workers.values():
+            worker.condemned = f"the site takes the content of {', '.join(sources)}"
+            worker.order = ""
+            self._site.judge(worker, now.mono_ms)
+        return {"workers": list(self._site.workers), "from": list(sources)}
+
+    def _list(self, _arguments: Arguments, now: Instant) -> Answer:
+        rows = [
+            {
+                "id": worker.node,
+                "state": worker.state,
+                "reason": worker.reason,
+                "readable": worker.is_readable,
+                "switched_on": worker.is_switched_on,
+                "applied_lsn": worker.applied,
+                "fingerprint": worker.fingerprint,
+                "probe": worker.node == self._core.feed.probe,
+                "alive": self._site.is_alive(worker, now.mono_ms),
+            }
+            for worker in self._site.workers.values()
+        ]
+        return {"master": self._core.sync.node, "read_only": self._site.read_only_reason(now.mono_ms), "workers": rows}
+
+    # ---- tasks
+
+    def _backup(self, arguments: Arguments, now: Instant) -> Answer:
+        wanted = {name: value for name, value in arguments.items() if name != "worker"}
+        request = self._core.tasks.begin("backup", wanted, str(arguments.get("worker") or ""), self._protects, now)
+        return self._core.tasks.row(request, now.mono_ms) or {}
+
+    def _scrub(self, arguments: Arguments, now: Instant) -> Answer:
+        request = self._core.tasks.begin("scrub", {}, self._worker(arguments).node, False, now)
+        return self._core.tasks.row(request, now.mono_ms) or {}
+
+    def _task(self, arguments: Arguments, now: Instant) -> Answer:
+        row = self._core.tasks.row(_text(arguments, "request"), now.mono_ms)
+        if row is None:
+            raise InvalidRequest(f"task {arguments['request']} is not known at this master (any more)")
+        return row
+
+    def _tasks(self, _arguments: Arguments, now: Instant) -> Answer:
+        return {"tasks": self._core.tasks.rows(now.mono_ms)}
+
+    def _worker(self, arguments: Arguments) -> WorkerFeed:
+        node = _text(arguments, "worker")
+        worker = self._site.workers.get(node)
+        if worker is None:
+            known = ", ".join(self._site.workers) or "none"
+            raise InvalidRequest(f"{node} is no worker of {self._core.sync.node}; its workers are {known}")
+        return worker
+
+
+def _text(arguments: Arguments, name: str) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"the command needs {name}")
+    return value

@@ -1,0 +1,47 @@
+"""Healing: whether a worker replays the log or takes a snapshot, and whose (replication, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.replication.site_config import FeedConfig, WorkerFeed
+
+REPLAY_PER_S = 5000.0
+"""Transactions per second of a replay, as long as none was measured."""
+ITEM_BYTES = 150
+"""Guess of what one quad or key costs in a snapshot."""
+
+
+def should_copy(config: FeedConfig, behind: int, replay_per_s: float, items: int) -> bool:
+    """Whether a snapshot is worth it: the replay would take much longer, and long.
+
+    >>> should_copy(FeedConfig(), 1_000_000, 5000.0, 1000), should_copy(FeedConfig(), 10_000_000, 5000.0, 1000)
+    (False, True)
+    """
+    replay_s = behind / (replay_per_s or REPLAY_PER_S)
+    copy_s = items * ITEM_BYTES / config.net_bytes_per_s
+    return replay_s > config.replay_s and replay_s > config.replay_factor * copy_s
+
+
+def sources_for(node: NodeId, workers: Iterable[WorkerFeed]) -> tuple[NodeId, ...]:
+    """In-sync workers that may give their copy, those with the least to do first."""
+    good = [worker for worker in workers if worker.is_on and worker.node != node]
+    return tuple(worker.node for worker in sorted(good, key=_load))
+
+
+def _load(worker: WorkerFeed) -> tuple[bool, int, NodeId]:
+    is_giving = worker.progress is not None and worker.progress.state in ("replication-server", "writing-copy")
+    return is_giving, worker.running_reads, worker.node
+
+
+def seconds_left(begun_ms: int, done: int, total: int, mono_ms: int) -> tuple[float, float | None]:
+    """(bytes per second, seconds left) of a load; None while nothing is known."""
+    passed_s = (mono_ms - begun_ms) / 1000
+    per_s = done / passed_s if passed_s > 0 else 0.0
+    return per_s, (total - done) / per_s if per_s > 0 else None
+
+
+def behind(executed: Lsn, applied: Lsn) -> int:
+    """Lines of the log that a copy lacks."""
+    return max(0, executed - applied)

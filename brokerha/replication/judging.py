@@ -1,0 +1,110 @@
+"""Judging: whether what a worker holds is what the log says, and who is right when copies disagree (replication, section 5).
+
+`verdict` compares one copy with the log at the copy's own LSN. `Votes` counts what copies came to at a line of the log
+where they disagree: the log, which is what the probe came to, against each other content. More in-sync workers are
+right; on a tie the probe is. When the probe does not live any more and the others disagree among themselves, nobody can be
+named.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from brokerha.model.fingerprints import UNKNOWN, differs, from_text, text_of
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.records import History
+
+
+class Verdict(StrEnum):
+    """What a comparison came to."""
+
+    FOUND = "found"
+    """The log has the same content at this LSN."""
+    AHEAD = "ahead"
+    """It is where the log has no results yet: compared when it has."""
+    BEYOND = "beyond"
+    """It is where the log has no transactions."""
+    NOT_IN_LOG = "not in the log"
+    """The log does not reach back so far."""
+    DIFFERENT = "different"
+
+
+def verdict(history: History, lsn: Lsn, executed: Lsn, applied: Lsn, fingerprint: str) -> tuple[Verdict, str]:
+    """(verdict, reason) on a copy with this fingerprint at ``applied``; ``lsn`` and ``executed`` are the log's ends."""
+    if applied > lsn:
+        return Verdict.BEYOND, f"it is at LSN {applied}, the log ends at {lsn}"
+    if applied > executed:
+        return Verdict.AHEAD, ""
+    known = history.fingerprint_at(applied)
+    if known == UNKNOWN:
+        return Verdict.NOT_IN_LOG, f"it is at LSN {applied}, the log begins after {history.results_from() - 1}"
+    if differs(known, from_text(fingerprint)):
+        return Verdict.DIFFERENT, f"at LSN {applied} it holds {fingerprint}, the log says {text_of(known)}"
+    return Verdict.FOUND, ""
+
+
+class Ruling(StrEnum):
+    """Who is right."""
+
+    LOG = "log"
+    OTHERS = "others"
+    NOBODY = "nobody"
+
+
+class Votes:
+    """What copies came to at one line of the log."""
+
+    def __init__(self, lsn: Lsn) -> None:
+        self.lsn = lsn
+        self.others: dict[bytes, set[NodeId]] = {}
+        """Contents that are not the log's, with the workers that came to them."""
+
+    def add(self, node: NodeId, fingerprint: bytes) -> None:
+        """A worker came to this content."""
+        self.others.setdefault(fingerprint, set()).add(node)
+
+    def ruling(self, for_the_log: int) -> tuple[Ruling, frozenset[NodeId]]:
+        """Who is right, and who is wrong among those that voted; ``for_the_log`` live workers came to the log's content."""
+        voters = frozenset(node for nodes in self.others.values() for node in nodes)
+        sizes = sorted((len(nodes) for nodes in self.others.values()), reverse=True)
+        most, second = sizes[0], sizes[1] if len(sizes) > 1 else 0
+        if for_the_log and for_the_log >= most:
+            return Ruling.LOG, voters
+        if most > second and most > for_the_log:
+            right = next(nodes for nodes in self.others.values() if len(nodes) == most)
+            return Ruling.OTHERS, voters - right
+        return Ruling.NOBODY, frozenset()
+
+
+class SiteComparison:
+    """Content of this site against that of other sites, by what their posts say (LSN and fingerprint)."""
+
+    def __init__(self) -> None:
+        self.differing: dict[NodeId, tuple[Lsn, str, str]] = {}
+        """(LSN, ours, theirs) at which another site was last found to differ."""
+        self._waiting: dict[NodeId, tuple[Lsn, bytes]] = {}
+
+    def on_row(self, peer: NodeId, lsn: Lsn, fingerprint: bytes) -> None:
+        """A peer says what its content is; it is compared once this site is there too."""
+        # The oldest waits: a peer that is always ahead would else never be compared.
+        if fingerprint and peer not in self._waiting:
+            self._waiting[peer] = (lsn, fingerprint)
+
+    def compare(self, history: History, executed: Lsn) -> None:
+        """Compare what can be compared now."""
+        for peer, (lsn, theirs) in list(self._waiting.items()):
+            if lsn > executed:
+                continue
+            del self._waiting[peer]
+            ours = history.fingerprint_at(lsn)
+            if differs(ours, theirs):
+                self.differing[peer] = (lsn, text_of(ours), text_of(theirs))
+            elif ours:
+                self.differing.pop(peer, None)
+
+    def reason(self) -> str:
+        """Which sites differ from this one; empty when none does."""
+        return "; ".join(
+            f"at LSN {lsn} this site holds {ours}, that of {peer} {theirs}"
+            for peer, (lsn, ours, theirs) in sorted(self.differing.items())
+        )

@@ -1,0 +1,290 @@
+r"""The site: which workers a master has, what it thinks of each, and the orders that follow from that (replication, section 5).
+
+    Progress -> judge -> standing: uninitialised, on, off, out-of-sync, replication-client, unknown
+                     \-> order: Coin (follow me), LoadFrom (take a snapshot of one of these), Idle (stop)
+
+A worker is **on** when it follows the log, has the content that the log says at its LSN, and is not further behind than the
+window. Only such workers are read, execute, and are sources of snapshots; with fewer than `min_in_sync` of them the
+master is read-only. One that differs, or is in trouble, is condemned: its copy is replaced, however it happened.
+
+Orders are given again until the worker's own words show that it follows them, so that nothing depends on one message. Invariants:
+a condemned copy never comes back (a new copy has a new name); the log is the judge unless a majority of live copies says
+otherwise; with unknown copies and no good one nothing is chosen: an operator does (`trust`).
+"""
+
+from __future__ import annotations
+
+from brokerha.model.fingerprints import from_text
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.messages import Coin, Idle, LoadFrom, Message, Outgoing, Progress
+from brokerha.model.records import History
+from brokerha.replication.healing import behind, should_copy, sources_for
+from brokerha.replication.judging import Ruling, Verdict, Votes, verdict
+from brokerha.replication.site_config import NEVER, FeedConfig, Standing, WorkerFeed
+
+
+class Site:
+    """All workers of one master."""
+
+    def __init__(
+        self, config: FeedConfig, history: History, workers: tuple[tuple[NodeId, bool, bool], ...], view: int = 1
+    ) -> None:
+        self.config = config
+        self.history = history
+        self.view = view
+        self.lsn: Lsn = 0
+        """Length of the durable synchronised queue."""
+        self.executed: Lsn = 0
+        self.workers = {node: WorkerFeed(node, is_readable, is_on) for node, is_readable, is_on in workers}
+        self.began_ms: int | None = None
+        self.disagreement = ""
+        """Which copies disagree without a majority; empty when none do."""
+        self.overruled: Votes | None = None
+        """A line of the log that a majority of the copies contradicts."""
+        self.adopted: tuple[Lsn, bytes, int, str] | None = None
+        """(LSN, fingerprint, items, reason) of a copy that the site's log has to begin anew from."""
+        self.repair_sources: tuple[NodeId, ...] = ()
+        """Workers of another site whose content this site is to take."""
+        self.ignored = 0
+        self._votes: Votes | None = None
+        self._orders: list[Outgoing] = []
+
+    # ---- inputs
+
+    def on_progress(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
+        """A worker says where it stands."""
+        if worker.journal != progress.journal:
+            worker.journal = progress.journal
+            worker.applied = worker.sent = progress.applied_lsn
+            worker.agreed_lsn, worker.condemned, worker.reason = 0, "", ""
+            worker.rated_ms = NEVER
+            worker.wanted.clear()
+            if worker.standing is Standing.ON:
+                worker.standing = Standing.UNINITIALISED
+        if worker.progress is None or worker.progress.follows != progress.follows:
+            worker.order = ""
+            worker.load_begun_ms = mono_ms
+        worker.progress = progress
+        worker.heard_ms = mono_ms
+        self._rate(worker, progress.applied_lsn, mono_ms)
+        self.judge(worker, mono_ms)
+
+    def _rate(self, worker: WorkerFeed, applied: Lsn, mono_ms: int) -> None:
+        """Measure how fast it catches up, over a second or more."""
+        passed_ms = mono_ms - worker.rated_ms
+        if worker.rated_ms == NEVER or applied < worker.rated_lsn:
+            worker.rated_ms, worker.rated_lsn = mono_ms, applied
+        elif passed_ms >= 1000:
+            worker.replay_per_s = 1000 * (applied - worker.rated_lsn) / passed_ms
+            worker.rated_ms, worker.rated_lsn = mono_ms, applied
+
+    def judge(self, worker: WorkerFeed, mono_ms: int) -> None:
+        """Decide what a worker is, and what it has to do."""
+        progress = worker.progress
+        if progress is None:
+            return
+        if not worker.is_switched_on:
+            self._stand(worker, Standing.OFF, "switched off")
+            if progress.follows != "idle":
+                self._order(worker, Idle(self.view, "switched off by its master"), mono_ms)
+        elif progress.follows == "load":
+            self._stand(worker, Standing.LOADING, progress.reason)
+            self._vote(worker, progress)
+            if not progress.total_bytes and not self._is_undecided(progress, mono_ms):
+                self._heal(worker, progress.trouble or worker.reason, mono_ms)
+        elif progress.trouble:
+            worker.condemned = progress.trouble
+            self._stand(worker, Standing.OUT_OF_SYNC, progress.trouble)
+            self._heal(worker, progress.trouble, mono_ms)
+        else:
+            self._compare(worker, progress, mono_ms)
+
+    def _compare(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
+        """A copy that is well by its own words: is it what the log says?"""
+        found, reason = verdict(self.history, self.lsn, self.executed, progress.applied_lsn, progress.fingerprint)
+        if worker.is_from_other_site and self._adopts(worker, progress, found):
+            return
+        is_good = found in (Verdict.FOUND, Verdict.AHEAD) and not worker.condemned
+        if found is Verdict.FOUND:
+            worker.agreed_lsn = max(worker.agreed_lsn, progress.applied_lsn)
+        if not is_good:
+            worker.condemned = worker.condemned or reason
+            self._stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
+            self._heal(worker, worker.condemned, mono_ms)
+            return
+        lag = behind(self.executed, progress.applied_lsn)
+        if progress.follows == "idle" or progress.view != self.view:
+            sources = sources_for(worker.node, self.workers.values())
+            if sources and should_copy(self.config, lag, worker.replay_per_s, progress.items):
+                self._stand(worker, Standing.OUT_OF_SYNC, f"{lag} transactions behind: takes a snapshot")
+                self._order(worker, LoadFrom(self.view, sources, worker.reason), mono_ms)
+                return
+            self._order(worker, Coin(self.view, sources, worker.forgiven_lsn), mono_ms)
+        self._stand_by_lag(worker, lag)
+
+    def _adopts(self, worker: WorkerFeed, progress: Progress, found: Verdict) -> bool:
+        """A copy of another site may be where this site's log has nothing: then the log begins anew from it."""
+        if worker.condemned:
+            return False
+        if found is Verdict.BEYOND:
+            self._stand(worker, Standing.OUT_OF_SYNC, f"waits until the log has LSN {progress.applied_lsn}")
+            return True
+        is_alone = not any(each.is_on for each in self.workers.values() if each is not worker)
+        worker.is_from_other_site = False
+        if found is Verdict.FOUND or not (self.repair_sources or (found is Verdict.AHEAD and is_alone)):
+            return False
+        self.adopt(worker, f"content of another site, taken by {worker.node}")
+        self.repair_sources = ()
+        return True
+
+    def adopt(self, worker: WorkerFeed, reason: str) -> None:
+        """The log of this site begins anew from what this worker holds."""
+        progress = worker.progress
+        if progress is not None:
+            worker.condemned = ""
+            self.adopted = (progress.applied_lsn, from_text(progress.fingerprint), progress.items, reason)
+
+    def _stand_by_lag(self, worker: WorkerFeed, lag: int) -> None:
+        limit = 3 * self.config.window if worker.is_on else self.config.window
+        if lag <= limit:
+            self._stand(worker, Standing.ON, "")
+        else:
+            self._stand(worker, Standing.OUT_OF_SYNC, f"replays the log: {lag} transactions to go")
+
+    def _stand(self, worker: WorkerFeed, standing: Standing, reason: str) -> None:
+        worker.standing, worker.reason = standing, reason
+
+    def _heal(self, worker: WorkerFeed, reason: str, mono_ms: int) -> None:
+        """Have a copy replaced; without any good copy it stops serving what it has."""
+        sources = sources_for(worker.node, self.workers.values()) or self._foreign(mono_ms)
+        if sources:
+            worker.is_from_other_site = sources[0] not in self.workers
+            self._order(worker, LoadFrom(self.view, sources, reason), mono_ms)
+        elif worker.is_following:
+            self._order(worker, Idle(self.view, reason), mono_ms)
+
+    def _foreign(self, mono_ms: int) -> tuple[NodeId, ...]:
+        """Workers of other sites: when told so, or when no copy of this site is good and none will be heard soon."""
+        if self.repair_sources:
+            return self.repair_sources
+        if self.is_settling(mono_ms):
+            return ()
+        hopeful = (w for w in self.workers.values() if w.is_switched_on and not w.condemned and self.is_alive(w, mono_ms))
+        return () if any(hopeful) else self.config.others
+
+    # ---- disagreement
+
+    def _vote(self, worker: WorkerFeed, progress: Progress) -> None:
+        """A copy came to another content than a line of the log says: who is right?"""
+        if not progress.differs_lsn:
+            return
+        if self._votes is None or self._votes.lsn != progress.differs_lsn:
+            self._votes = Votes(progress.differs_lsn)
+        self._votes.add(worker.node, progress.differs_fingerprint)
+        loyal = sum(1 for each in self.workers.values() if each.is_on and each.applied >= progress.differs_lsn)
+        ruling, wrong = self._votes.ruling(loyal)
+        self.disagreement = ""
+        if ruling is Ruling.OTHERS:
+            self.overruled = self._votes
+        elif ruling is Ruling.NOBODY:
+            named = ", ".join(sorted(node for nodes in self._votes.others.values() for node in nodes))
+            self.disagreement = f"{named} disagree about LSN {self._votes.lsn} and no majority can be named"
+        for node in wrong:
+            self.workers[node].condemned = f"differs from the majority at LSN {self._votes.lsn}"
+
+    def _is_undecided(self, progress: Progress, mono_ms: int) -> bool:
+        """Whether live copies have still to come to the line that this one differs at: healing waits for their vote."""
+        return any(
+            each.is_on and self.is_alive(each, mono_ms) and each.applied < progress.differs_lsn
+            for each in self.workers.values()
+        )
+
+    def settle_overruled(self) -> Votes | None:
+        """The line of the log that the copies overruled, once: the log goes back before it and is executed again."""
+        votes, self.overruled, self._votes = self.overruled, None, None
+        if votes is None:
+            return None
+        right = max(votes.others.values(), key=len)
+        for worker in self.workers.values():
+            if worker.node in right:
+                worker.forgiven_lsn, worker.condemned = votes.lsn, ""
+                self._orders.append(Outgoing(worker.node, Coin(self.view, (), votes.lsn)))
+            elif worker.applied >= votes.lsn:
+                worker.condemned = f"differs from the majority at LSN {votes.lsn}"
+                self._stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
+        return votes
+
+    # ---- orders
+
+    def _order(self, worker: WorkerFeed, message: Message, mono_ms: int) -> None:
+        """Give an order, again only after a while."""
+        kind = type(message).__name__
+        if worker.order == kind and mono_ms - worker.ordered_ms < self.config.order_ms:
+            return
+        worker.order, worker.ordered_ms = kind, mono_ms
+        self._orders.append(Outgoing(worker.node, message))
+
+    def take_orders(self, mono_ms: int) -> list[Outgoing]:
+        """Orders to send now; silent workers are no longer counted."""
+        if self.began_ms is None:
+            self.began_ms = mono_ms
+        for worker in self.workers.values():
+            if worker.heard_ms != NEVER and not self.is_alive(worker, mono_ms):
+                self._stand(worker, Standing.UNKNOWN, "not heard")
+        orders, self._orders = self._orders, []
+        return orders
+
+    # ---- questions
+
+    def is_alive(self, worker: WorkerFeed, mono_ms: int) -> bool:
+        """Whether it was heard lately."""
+        return mono_ms - worker.heard_ms < self.config.dead_after_ms
+
+    def is_settling(self, mono_ms: int) -> bool:
+        """Whether the master has just started, so that silence does not mean anything yet."""
+        return self.began_ms is None or mono_ms - self.began_ms < self.config.dead_after_ms
+
+    def in_sync(self, mono_ms: int) -> list[WorkerFeed]:
+        """Workers that are on and alive."""
+        return [worker for worker in self.workers.values() if worker.is_on and self.is_alive(worker, mono_ms)]
+
+    def readable(self, mono_ms: int) -> list[NodeId]:
+        """Workers that may be read."""
+        return [w.node for w in self.in_sync(mono_ms) if w.is_readable and w.is_following and not w.task]
+
+    @property
+    def needed(self) -> int:
+        """Workers that must be in sync for writes."""
+        if self.config.min_in_sync >= 0:
+            return min(self.config.min_in_sync, len(self.workers))
+        return min(2, len(self.workers))
+
+    def read_only_reason(self, mono_ms: int) -> str:
+        """Why writes are refused; empty when they are taken."""
+        if self.disagreement:
+            return self.disagreement
+        good = len(self.in_sync(mono_ms))
+        if self.is_settling(mono_ms):
+            # Those that have not been heard since this master started get the time to speak up.
+            good += sum(1 for worker in self.workers.values() if worker.heard_ms == NEVER and worker.is_switched_on)
+        if good >= self.needed:
+            return ""
+        away = ", ".join(
+            f"{worker.node} is {worker.standing.value}" + (f" ({worker.reason})" if worker.reason else "")
+            for worker in self.workers.values()
+            if not worker.is_on
+        )
+        return f"{good} of {len(self.workers)} workers in sync, writes need {self.needed}: {away}"
+
+    def attention(self, mono_ms: int) -> str:
+        """What needs a person: copies of which none is known to be good; empty when nothing does."""
+        if self.disagreement or not self.workers or self.is_settling(mono_ms):
+            return self.disagreement
+        alive = [worker for worker in self.workers.values() if worker.is_switched_on and self.is_alive(worker, mono_ms)]
+        if not alive or any(not worker.condemned for worker in alive):
+            return ""
+        if any(worker.progress is not None and worker.progress.total_bytes for worker in alive):
+            return ""
+        return "no copy is known to be good: " + "; ".join(
+            f"{worker.node} at LSN {worker.applied} with {worker.fingerprint} ({worker.condemned})" for worker in alive
+        )

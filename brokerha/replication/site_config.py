@@ -1,0 +1,129 @@
+"""Settings of a master towards its workers, and what it knows of each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.messages import Progress
+
+NEVER = -(10**12)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedConfig:
+    """Windows, waits and rules between a master and its workers."""
+
+    workers: tuple[NodeId, ...] = ()
+    window: int = 4000
+    """Transactions sent to a worker beyond what it confirmed."""
+    message_items: int = 1000
+    message_bytes: int = 1024 * 1024
+    retransmit_ms: int = 1000
+    """What a worker has not confirmed after this long is sent again."""
+    dead_after_ms: int = 5000
+    """A worker that was not heard for this long is dead, and another one executes."""
+    order_ms: int = 1000
+    """An order that has not been followed is given again after this long."""
+    probe: NodeId = ""
+    """The worker that executes, if it is dedicated; else they take turns."""
+    probe_turn: int = 10_000
+    """Transactions after which another worker executes."""
+    min_in_sync: int = -1
+    """Fewer workers in sync than this make the master read-only; -1: two if the site has two or more, else one."""
+    replay_factor: float = 1.3
+    """A snapshot is taken instead of a replay only when the replay takes this many times longer,"""
+    replay_s: float = 600.0
+    """and longer than this."""
+    net_bytes_per_s: float = 50e6
+    """Guess of how fast a snapshot travels."""
+    others: tuple[NodeId, ...] = ()
+    """Workers of other sites, from which a site without any good copy takes one."""
+
+
+class Standing(StrEnum):
+    """What a master thinks of a worker."""
+
+    UNKNOWN = "unknown"
+    """Not heard, or not any more."""
+    UNINITIALISED = "uninitialised"
+    """Heard, and not judged yet."""
+    ON = "on"
+    OFF = "off"
+    """By command."""
+    OUT_OF_SYNC = "out-of-sync"
+    LOADING = "replication-client"
+
+
+@dataclass(slots=True)
+class WorkerFeed:
+    """One worker, as its master sees it."""
+
+    node: NodeId
+    is_readable: bool = True
+    is_switched_on: bool = True
+    task: str = ""
+    """Work that keeps it from answering reads; empty when there is none."""
+    standing: Standing = Standing.UNKNOWN
+    reason: str = ""
+    condemned: str = ""
+    """Why this very copy must be replaced; a new copy has a new journal name and begins without."""
+    forgiven_lsn: Lsn = 0
+    is_from_other_site: bool = False
+    """Whether it was last told to take the copy of another site."""
+    journal: str = ""
+    applied: Lsn = 0
+    sent: Lsn = 0
+    agreed_lsn: Lsn = 0
+    """Highest LSN at which it had the content that the log says."""
+    moved_ms: int = NEVER
+    """When it last confirmed something, or had nothing to confirm."""
+    heard_ms: int = NEVER
+    ordered_ms: int = NEVER
+    """When it was last given an order."""
+    order: str = ""
+    """What kind of order that was."""
+    wanted: list[tuple[Lsn, Lsn]] = field(default_factory=list)
+    """Ranges that it asked for."""
+    progress: Progress | None = None
+    load_begun_ms: int = NEVER
+    """When the load began that is under way."""
+    replay_per_s: float = 0.0
+    """Transactions per second at which it has been catching up."""
+    rated_ms: int = NEVER
+    rated_lsn: Lsn = 0
+
+    @property
+    def is_following(self) -> bool:
+        """Whether it takes records."""
+        return self.progress is not None and self.progress.follows in ("basic", "request")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is in sync."""
+        return self.standing is Standing.ON
+
+    @property
+    def state(self) -> str:
+        """State word for the status."""
+        if self.standing is Standing.ON and self.task:
+            return "off"
+        if self.standing is Standing.ON and self.progress is not None:
+            return self.progress.state if self.is_following else "on"
+        return self.standing.value
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its content at `applied`, in its own words."""
+        return self.progress.fingerprint if self.progress is not None else ""
+
+    @property
+    def items(self) -> int:
+        """Quads and keys that it holds."""
+        return self.progress.items if self.progress is not None else 0
+
+    @property
+    def running_reads(self) -> int:
+        """Reads under way there, whoever asked."""
+        return self.progress.running_reads if self.progress is not None else 0
