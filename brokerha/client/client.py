@@ -31,7 +31,7 @@ from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
 from brokerha.model.errors import InvalidRequest, NotFound, OutcomeUnknown, TimedOut
 from brokerha.model.ids import Lsn, TxId, is_tx_id
 from brokerha.model.levels import parse_ack
-from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.operations import LoggedRow, Operation, pack_operations
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.wire import Wire
@@ -120,6 +120,24 @@ class Client:
     def remove_repository(self, repository: str, *, timeout: float | None = None, key: TxId = "") -> Written:
         """Remove a repository with all that is in it. Raises Rejected when there is none."""
         return self.write([("remove-repository", repository)], timeout=timeout, key=key)
+
+    def control_add(
+        self,
+        name: str,
+        kind: str,
+        target: str,
+        text: str,
+        expected: str,
+        *,
+        timeout: float | None = None,
+        key: TxId = "",
+    ) -> Written:
+        """Add a check to the control suite (model/control.py), or replace it. Raises Rejected when it does not hold now."""
+        return self.write([("control-add", name, kind, target, text, expected)], timeout=timeout, key=key)
+
+    def control_remove(self, name: str, *, timeout: float | None = None, key: TxId = "") -> Written:
+        """Remove a check of the control suite. Raises Rejected when there is none."""
+        return self.write([("control-remove", name)], timeout=timeout, key=key)
 
     def load(
         self,
@@ -230,6 +248,12 @@ class Client:
         names: list[str] = json.loads(self._read("repositories", "", {}, min_lsn, timeout).body)
         return names
 
+    def control_list(self, *, min_lsn: Lsn | None = None, timeout: float | None = None) -> list[dict[str, str]]:
+        """The control suite, sorted by name: ``{"name", "kind", "target", "text", "expected"}`` of each check."""
+        answer = json.loads(self._read("control", "", {}, min_lsn, timeout).body)
+        checks: list[dict[str, str]] = answer["checks"]
+        return checks
+
     def _read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn | None, timeout: float | None
     ) -> ReadOutcome:
@@ -257,6 +281,29 @@ class Client:
         """Lines of the synchronised queue, both ends included, at most 10,000 at a time."""
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
         answer: list[dict[str, Any]] = self.wire.ask("log", arguments, _milliseconds(self.seconds(timeout)))
+        return answer
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn, *, timeout: float | None = None) -> list[LoggedRow]:
+        """The same range with effects, as lines that a store can apply; at most 1,000 lines or about 8 MiB."""
+        arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
+        rows: list[LoggedRow] = [
+            tuple(row) for row in self.wire.ask("logged", arguments, _milliseconds(self.seconds(timeout)))
+        ]
+        return rows
+
+    def backup(
+        self, name: str, *, incremental: bool = False, replace: bool = False, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Begin a backup; returns its task: ``{"request", "kind", "node", "state", "done", "total", "reason", "answer"}``."""
+        arguments = {"name": name, "incremental": incremental, "replace": replace}
+        answer: dict[str, Any] = self.wire.ask("backup", arguments, _milliseconds(self.seconds(timeout)))
+        return answer
+
+    def task(self, request: str, *, timeout: float | None = None) -> dict[str, Any] | None:
+        """How far a task is; None when the master that answers does not know it."""
+        answer: dict[str, Any] | None = self.wire.ask(
+            "task", {"request": request}, _milliseconds(self.seconds(timeout))
+        )
         return answer
 
     def wait(self, lsn: Lsn, workers: int | str = 1, *, timeout: float | None = None) -> dict[str, Any]:

@@ -80,13 +80,18 @@ class HttpWire:
         return future
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Cluster questions: ``status``, ``log``, ``outcome``, ``wait``."""
+        """Cluster questions: ``status``, ``log``, ``logged``, ``outcome``, ``wait``, ``task``; and the command ``backup``."""
         question = _QUESTIONS.get(what)
         if question is None:
             raise InvalidRequest(f"unknown question {what!r}; known are {', '.join(sorted(_QUESTIONS))}")
         path, accept = question(arguments)
+        headers, content = {"Accept": accept}, b""
+        if what in _COMMANDS:
+            headers["Content-Type"], content = accept, json.dumps(arguments).encode()
         try:
-            answer = self._exchange("GET", path, {"Accept": accept}, b"", time.monotonic() + timeout_ms / 1000)
+            answer = self._exchange(
+                "POST" if what in _COMMANDS else "GET", path, headers, content, time.monotonic() + timeout_ms / 1000
+            )
         except NotFound:
             return None
         if accept == "application/x-msgpack":
@@ -216,6 +221,10 @@ def _fingerprint(_name: str, _arguments: dict[str, Any]) -> _Form:
     return "GET", "/cluster/fingerprints", {}, b""
 
 
+def _control(_name: str, _arguments: dict[str, Any]) -> _Form:
+    return "GET", "/cluster/control", {}, b""
+
+
 _READS: dict[str, Callable[[str, dict[str, Any]], _Form]] = {
     "query": _query,
     "statements": _statements,
@@ -225,6 +234,7 @@ _READS: dict[str, Callable[[str, dict[str, Any]], _Form]] = {
     "get": _get,
     "range": _range,
     "fingerprint": _fingerprint,
+    "control": _control,
 }
 _COLUMN = {"contexts": "contextID", "repositories": "id"}
 """Reads that a node answers with a table over HTTP, and with a list of names inside; the column that holds them."""
@@ -239,7 +249,15 @@ def _column(table: bytes, name: str) -> bytes:
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "status": lambda _: ("/cluster/status", "application/json"),
     "log": lambda asked: (f"/cluster/log?from={asked['first_lsn']}&to={asked['last_lsn']}", "application/x-msgpack"),
+    "logged": lambda asked: (
+        f"/cluster/log?effects=1&from={asked['first_lsn']}&to={asked['last_lsn']}",
+        "application/x-msgpack",
+    ),
+    "task": lambda asked: (f"/cluster/tasks/{_segment(str(asked['request']))}", "application/json"),
+    "backup": lambda _: ("/cluster/backup", "application/json"),
     "outcome": lambda asked: (f"/tx/{_segment(str(asked['txid']))}", "application/json"),
     "wait": lambda asked: (f"/cluster/wait?lsn={asked['lsn']}&workers={asked['workers']}", "application/json"),
 }
 """Path and format of each question."""
+_COMMANDS = frozenset({"backup"})
+"""Questions that begin something: their arguments travel as the body."""

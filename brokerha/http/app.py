@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from brokerha.http import cluster, keys, page, probes, repositories, sparql, statements, transactions
+from brokerha.http import cluster, control, keys, page, probes, repositories, sparql, statements, tasks, transactions
 from brokerha.http.door import Door
 from brokerha.http.endpoint import Endpoint, Handler, not_found
 from brokerha.http.limits import HttpLimits
@@ -45,6 +45,10 @@ PATHS: dict[str, dict[str, Handler]] = {
     "/cluster/log": {"GET": cluster.log},
     "/cluster/fingerprints": {"GET": cluster.fingerprints},
     "/cluster/wait": {"GET": cluster.wait},
+    "/cluster/control/{name}": {"PUT": control.put, "DELETE": control.delete},
+    "/cluster/control": {"GET": control.get},
+    "/cluster/backup": {"POST": tasks.post_backup},
+    "/cluster/tasks/{request}": {"GET": tasks.get},
     "/livez": {"GET": probes.livez},
     "/readyz": {"GET": probes.readyz},
     "/writable": {"GET": probes.writable},

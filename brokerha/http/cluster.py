@@ -28,15 +28,16 @@ async def status(call: Call) -> Answer:
 
 
 async def log(call: Call) -> Answer:
-    """Lines of the synchronised queue, ``from`` to ``to`` (both included), at most 10,000 at a time."""
+    """Lines of the synchronised queue, ``from`` to ``to`` (both included), at most 10,000 at a time.
+
+    With ``effects`` they are what a store can apply (ports.Front.logged), as msgpack only.
+    """
+    if call.parameters().flag("effects"):
+        return await _logged(call)
     media_type = preferred(call.accept(), (LINES, MSGPACK, JSON))
     if media_type is None:
         raise NotAcceptable(f"the log can be had as {LINES}, {MSGPACK} or {JSON}")
-    parameters = call.parameters()
-    first = max(1, parameters.number("from", 1))
-    last = parameters.number("to", first + LOG_LIMIT - 1)
-    if last < first:
-        raise InvalidRequest(f"from ({first}) is above to ({last})")
+    first, last = _range(call)
 
     def lines() -> bytes:
         entries = call.front.log(first, min(last, first + LOG_LIMIT - 1))
@@ -48,6 +49,27 @@ async def log(call: Call) -> Answer:
         return "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries).encode()
 
     return Answer(200, await call.door.in_thread(lines), media_type, {"Vary": "Accept"})
+
+
+async def _logged(call: Call) -> Answer:
+    if preferred(call.accept(), (MSGPACK,)) is None:
+        raise NotAcceptable(f"the log with effects can be had as {MSGPACK}")
+    first, last = _range(call)
+
+    def lines() -> bytes:
+        packed: bytes = msgpack.packb(call.front.logged(first, min(last, first + LOG_LIMIT - 1)))
+        return packed
+
+    return Answer(200, await call.door.in_thread(lines), MSGPACK, {"Vary": "Accept"})
+
+
+def _range(call: Call) -> tuple[int, int]:
+    parameters = call.parameters()
+    first = max(1, parameters.number("from", 1))
+    last = parameters.number("to", first + LOG_LIMIT - 1)
+    if last < first:
+        raise InvalidRequest(f"from ({first}) is above to ({last})")
+    return first, last
 
 
 async def fingerprints(call: Call) -> Answer:

@@ -13,6 +13,7 @@ from brokerha.client import http_lane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer
 from brokerha.client.http_wire import HttpWire
 from brokerha.model import errors
+from brokerha.model.fingerprints import packed
 from brokerha.model.operations import pack_operations
 from tests.unit.client.serving import CUT, CUT_BEFORE, GATEWAY, HANG, Served, serving, wait_until
 from tests.unit.http.fake_front import FakeFront
@@ -285,3 +286,21 @@ def test_an_answer_of_something_else_is_told_from_one_of_brokerha() -> None:
     assert error_of_answer("http://x", 204, {}, b"") is None
     newer = error_of_answer("http://x", 499, {"brokerha-error": "ErrorOfTheFuture"}, b"text")
     assert isinstance(newer, errors.NotReady)
+
+
+def test_a_backup_begins_and_its_task_is_asked_for(served: Served) -> None:
+    with brokerha.connect(served.url, timeout=10) as db:
+        begun = db.backup("monday", incremental=True)
+        assert (begun["state"], begun["done"]) == ("running", 40)
+        db.task("monday")
+        last = db.task("monday")
+        assert last is not None
+        assert last["answer"]["path"] == "backups/monday"
+        assert db.task("tuesday") is None
+    assert served.front.commands[0][1] == {"name": "monday", "incremental": True, "replace": False}
+
+
+def test_lines_of_the_log_come_with_effects(served: Served) -> None:
+    with brokerha.connect(served.url, timeout=10) as db:
+        db.put("t", "k", "v", key="mine")
+        assert db.logged(1, 5) == [("mine", 1001, "applied", "", b"", packed(1))]

@@ -42,7 +42,8 @@ from brokerha.model.errors import (
     TimedOut,
     UnknownRepository,
 )
-from brokerha.model.operations import Operation, pack_operations, unpack_operations
+from brokerha.model.fingerprints import packed
+from brokerha.model.operations import LoggedRow, Operation, pack_operations, unpack_operations
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, REJECTED_STATUS, UNKNOWN, Reply
 from brokerha.ports.front import ReadOutcome
 
@@ -72,6 +73,7 @@ class FakeFront:
         self.bodies: dict[str, tuple[int, bytes]] = {}
         self.submitted: list[tuple[str, str, int, int]] = []
         """(txid, level, copies, timeout_ms) of every submit that was taken in."""
+        self.commands: list[tuple[str, dict[str, Any], int]] = []
         self.reads: list[tuple[str, str, dict[str, Any], int, int]] = []
         self.is_silent = False
         """Takes writes and reads in and never answers; a write's deadline is answered at once, as if it had passed."""
@@ -274,6 +276,39 @@ class FakeFront:
             for lsn, (txid, outcome, _) in rows
             if first_lsn <= lsn <= last_lsn
         ]
+
+    def logged(self, first_lsn: int, last_lsn: int) -> list[LoggedRow]:
+        rows = enumerate(self.results, 1)
+        return [
+            (txid, 1000 + lsn, outcome, reason, b"", packed(lsn))
+            for lsn, (txid, outcome, reason) in rows
+            if first_lsn <= lsn <= last_lsn
+        ]
+
+    def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
+        """A backup begins at once and is done when somebody asks for the second time."""
+        self.commands.append((name, arguments, timeout_ms))
+        future: Future[dict[str, Any]] = Future()
+        if self.is_dead:
+            return future
+        known = [known["name"] for command, known, _ in self.commands if command == "backup"]
+        if self.refusal is not None:
+            future.set_exception(self.refusal)
+        elif name not in {"backup", "task"}:
+            future.set_exception(InvalidRequest(f"unknown command {name!r}"))
+        elif name == "task" and arguments["request"] not in known:
+            future.set_exception(NotFound(f"there is no task {arguments['request']!r}"))
+        else:
+            asked = sum(command == "task" for command, _, _ in self.commands)
+            future.set_result(self._task(arguments.get("name") or arguments["request"], is_done=asked > 1))
+        return future
+
+    def _task(self, request: str, *, is_done: bool) -> dict[str, Any]:
+        answer = {"path": f"backups/{request}", "lsn": len(self.results)} if is_done else {}
+        return {
+            "request": request, "kind": "backup", "node": "w1", "state": "done" if is_done else "running",
+            "done": 100 if is_done else 40, "total": 100, "reason": "", "answer": answer,
+        }  # fmt: skip
 
     def writable(self) -> tuple[bool, str]:
         if self.role == "worker":

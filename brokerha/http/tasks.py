@@ -1,0 +1,62 @@
+"""Long work that an operator begins: it is answered at once with what to ask for, and goes on by itself.
+
+    POST /cluster/backup             {"name": "monday", "incremental": false, "replace": false}
+                                     202, Location: /cluster/tasks/{request}
+    GET  /cluster/tasks/{request}    {"request", "kind", "node", "state", "done", "total", "reason", "answer"}
+
+``state`` is ``running``, ``done`` or ``failed``. The master that was asked knows the request, and no other.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from brokerha.http import answer
+from brokerha.http.answer import JSON, Answer
+from brokerha.http.call import Call
+from brokerha.model.errors import InvalidRequest, TimedOut, UnsupportedType
+
+_BACKUP = {"name": str, "incremental": bool, "replace": bool}
+"""Fields of a backup, with their types; the first must be there."""
+
+
+async def post_backup(call: Call) -> Answer:
+    """Begin a backup."""
+    if call.media_type() not in {JSON, ""}:
+        raise UnsupportedType(f"content type {call.media_type()!r}: send {JSON}")
+    arguments = {"incremental": False, "replace": False, **_fields(await call.text())}
+    report = await _command(call, "backup", arguments)
+    return answer.as_json(report, 202, {"Location": f"/cluster/tasks/{quote(str(report['request']), safe='')}"})
+
+
+async def get(call: Call) -> Answer:
+    """How far a task is."""
+    return answer.as_json(await _command(call, "task", {"request": call.path_text("request")}))
+
+
+async def _command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    timeout_ms = call.timeout_ms()
+    future = call.front.command(name, arguments, timeout_ms)
+    try:
+        return await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        raise TimedOut("the node did not say in time what became of it: look at its status, and try again") from None
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """The body of a backup. Raises InvalidRequest."""
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise InvalidRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(fields, dict) or "name" not in fields:
+        raise InvalidRequest('the body is a JSON object such as {"name": "monday", "incremental": false}')
+    for name, value in fields.items():
+        wanted = _BACKUP.get(name)
+        if wanted is None:
+            raise InvalidRequest(f"unknown field {name!r}; known are {', '.join(_BACKUP)}")
+        if type(value) is not wanted:
+            raise InvalidRequest(f"{name} is {'a text' if wanted is str else 'true or false'}, not {value!r}")
+    return fields
