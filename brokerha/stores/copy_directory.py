@@ -196,7 +196,9 @@ class CopyDirectory:
 
     def _set_mark(self, marks: dict[str, int], number: int, count: int) -> None:
         """Write the mark of one copy, and drop those of copies that are gone."""
-        kept = {known: begun for known, begun in marks.items() if self.path(int(known)).exists() and known != str(number)}
+        kept = {
+            known: begun for known, begun in marks.items() if self.path(int(known)).exists() and known != str(number)
+        }
         if count:
             kept[str(number)] = count
         with store_errors(f"cannot open {_COPY}.{number}"):

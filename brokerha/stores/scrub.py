@@ -61,7 +61,12 @@ class Scrub:
     """One scrub after the other of one store, at a bounded rate. One thread."""
 
     def __init__(
-        self, store: Scrubbed, *, items_per_s: float, clock: Callable[[], float], stopped_within: Callable[[float], bool]
+        self,
+        store: Scrubbed,
+        *,
+        items_per_s: float,
+        clock: Callable[[], float],
+        stopped_within: Callable[[float], bool],
     ) -> None:
         """``clock`` gives seconds; ``stopped_within`` waits so many seconds, and returns True at once when it is to stop."""
         self._store = store

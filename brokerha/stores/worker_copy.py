@@ -99,6 +99,11 @@ class WorkerCopy:
         """Why the copy found at the start could not be used; empty when it could, and again after a load."""
         return self._directory.trouble
 
+    @property
+    def pending_load(self) -> str:
+        """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+        return self._load.name if self._load is not None else ""
+
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; durable together when this returns. Raises StoreError."""
         return self._generation.store.execute(first_lsn, items)

@@ -1,0 +1,281 @@
+"""A worker's copy without files, for the simulator and as the model in the contract tests.
+
+It does what `WorkerCopy` does, over a `MemoryStore`. A snapshot is made of bytes (msgpack, cut into chunks with their SHA-256),
+so that it goes through messages like a real one:
+
+    data/state            LSN, fingerprint, items, control suite
+    data/keys             (row key, value) sorted
+    repositories/<name>   lines, sorted
+
+A simulated crash takes `image`: everything durable, a half-loaded snapshot included; snapshots for others are gone, as files
+of a process that died are. `damage` changes data behind the back of the fingerprint, as a disk would. No clock, no file, no
+randomness: journal names are given by the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import msgpack
+
+from brokerha.model.control import Check
+from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.fingerprints import packed
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.invariants import invariant
+from brokerha.model.operations import Change, Logged, LoggedRow, Result
+from brokerha.ports.copies import Snapshot
+from brokerha.ports.store import Applied, ReadAnswer
+from brokerha.stores.control import Suite
+from brokerha.stores.key_range import row_key_of
+from brokerha.stores.memory import MemoryStore
+from brokerha.stores.snapshot_chunks import Chunks, sums_of
+
+_CHUNK_BYTES = 64
+_SNAPSHOTS_LIMIT = 3
+
+
+@dataclass(slots=True)
+class _Load:
+    """What was loaded so far; durable."""
+
+    name: str
+    snapshot: Snapshot
+    places: Chunks
+    chunks: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Image:
+    """Everything durable."""
+
+    store: object
+    journal: str
+    load: _Load | None
+
+
+class MemoryCopy:
+    """All data of one worker, in memory. Fulfils `ports.copies.WorkerCopy`."""
+
+    def __init__(
+        self,
+        journals: Callable[[], str],
+        *,
+        chunk_bytes: int = _CHUNK_BYTES,
+        free_bytes: Callable[[], int] | None = None,
+        keep_results: int = 100_000,
+    ) -> None:
+        """An empty one. ``journals`` gives a name that was never used, for each copy that comes into being here."""
+        self._journals = journals
+        self._chunk_bytes = chunk_bytes
+        self._free_bytes = free_bytes
+        self._keep_results = keep_results
+        self._store = MemoryStore(keep_results)
+        self._journal = journals()
+        self._trouble = ""
+        self._load: _Load | None = None
+        self._snapshots: dict[str, tuple[Snapshot, list[bytes]]] = {}
+
+    @classmethod
+    def from_image(
+        cls,
+        image: object,
+        journals: Callable[[], str],
+        *,
+        chunk_bytes: int = _CHUNK_BYTES,
+        free_bytes: Callable[[], int] | None = None,
+        keep_results: int = 100_000,
+        trouble: str = "",
+    ) -> MemoryCopy:
+        """The copy after a crash; with ``trouble`` its data cannot be read, and an empty one begins in its place."""
+        invariant(isinstance(image, _Image), "an image comes from MemoryCopy.image")
+        found = cast("_Image", image)
+        copy = cls(journals, chunk_bytes=chunk_bytes, free_bytes=free_bytes, keep_results=keep_results)
+        copy._trouble = trouble
+        if not trouble:
+            copy._store = MemoryStore.from_image(found.store, keep_results)
+            copy._journal = found.journal
+        if found.load is not None:
+            copy._load = replace(found.load, chunks=dict(found.load.chunks))
+        return copy
+
+    def image(self) -> object:
+        """A copy of everything durable, for `from_image`."""
+        load = self._load and replace(self._load, chunks=dict(self._load.chunks))
+        return _Image(self._store.image(), self._journal, load)
+
+    def damage(self, change: Change) -> None:
+        """Change data and nothing else, as a disk would: ``("put", table, key, value)``, ``("delete", table, key)`` or
+
+        ``("quads", repository, removed lines, added lines)``. Fingerprint and number of items stay as they are.
+        """
+        image = cast("Any", self._store.image())
+        if change[0] == "put":
+            image.keys[row_key_of(change[1], change[2])] = change[3]
+        elif change[0] == "delete":
+            del image.keys[row_key_of(change[1], change[2])]
+        else:
+            lines = image.repositories[change[1]]
+            lines -= set(change[2])
+            lines |= set(change[3])
+        self._store = MemoryStore.from_image(image, self._keep_results)
+
+    @property
+    def journal(self) -> str:
+        """Name of the present copy; a loaded one has another."""
+        return self._journal
+
+    @property
+    def trouble(self) -> str:
+        """Why the copy found at the start could not be used; else empty."""
+        return self._trouble
+
+    @property
+    def pending_load(self) -> str:
+        """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+        return self._load.name if self._load is not None else ""
+
+    @property
+    def executed(self) -> Iterator[tuple[TxId, Lsn]]:
+        """(transaction id, LSN) of everything that the present copy executed, in order."""
+        return self._store.executed
+
+    def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
+        """Execute transactions in order."""
+        return self._store.execute(first_lsn, items)
+
+    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
+        """Apply lines of the log in order. Raises StoreDiffers."""
+        self._store.apply(first_lsn, items)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines of the log that the copy keeps; none from before it was loaded."""
+        return self._store.logged(first_lsn, last_lsn)
+
+    def logged_from(self) -> Lsn:
+        """Lowest LSN that `logged` has."""
+        return self._store.logged_from()
+
+    def applied(self) -> Applied:
+        """Where the copy stands."""
+        return self._store.applied()
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
+    ) -> ReadAnswer:
+        """Answer a read."""
+        return self._store.read(kind, name, arguments, may_go_on)
+
+    def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
+        """Fingerprint and count from the data itself."""
+        return self._store.recompute(paced)
+
+    def make_snapshot(self, name: str) -> Snapshot:
+        """Make a snapshot at the LSN applied now, or answer the one that has the name already."""
+        kept = self._snapshots.get(name)
+        if kept is not None:
+            return kept[0]
+        files, chunks = [], []
+        for path, content in _written(cast("Any", self._store.image())):
+            pieces = [content[at : at + self._chunk_bytes] for at in range(0, len(content), self._chunk_bytes)]
+            files.append((path, len(content), sums_of(iter(pieces))))
+            chunks += pieces
+        snapshot = Snapshot(*self._store.applied(), self._chunk_bytes, tuple(files))
+        while len(self._snapshots) >= _SNAPSHOTS_LIMIT:
+            del self._snapshots[next(iter(self._snapshots))]
+        self._snapshots[name] = snapshot, chunks
+        return snapshot
+
+    def read_chunk(self, name: str, number: int) -> bytes | None:
+        """One chunk; None when there is no such snapshot or number."""
+        _, chunks = self._snapshots.get(name, (None, []))
+        return chunks[number] if 0 <= number < len(chunks) else None
+
+    def drop_snapshot(self, name: str) -> None:
+        """Delete a snapshot. Idempotent."""
+        self._snapshots.pop(name, None)
+
+    def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
+        """Begin to load, or go on; returns chunks that are there. Raises StoreError: no space, paths that lead out."""
+        places = Chunks(snapshot)
+        if self._load is None or (self._load.name, self._load.snapshot) != (name, snapshot):
+            self._load = None
+        found = {} if self._load is None else self._load.chunks
+        needed_bytes = places.size_bytes - sum(map(len, found.values()))
+        if self._free_bytes is not None and self._free_bytes() < needed_bytes:
+            raise StoreError(
+                f"no space for the snapshot: it needs {needed_bytes:,} bytes, {self._free_bytes():,} are free"
+            )
+        self._load = _Load(name, snapshot, places, found)
+        return set(found)
+
+    def keep_chunk(self, number: int, data: bytes) -> bool:
+        """Keep a chunk; False when it is not what its SHA-256 says."""
+        load = self._begun_load()
+        place = load.places.place(number)
+        if place is None or not place.is_right(data):
+            return False
+        load.chunks[number] = data
+        return True
+
+    def open_load(self) -> None:
+        """Make what was loaded the present copy. Raises StoreError; the old copy is the present one then, as before."""
+        load = self._begun_load()
+        missing = len(load.places) - len(load.chunks)
+        if missing:
+            raise StoreError(f"the snapshot cannot be opened: {missing} of {len(load.places)} chunks are missing")
+        contents: dict[str, bytearray] = {path: bytearray() for path, _, _ in load.snapshot.files}
+        for number, place in load.places.places():
+            contents[place.path] += load.chunks[number]
+        store = MemoryStore.from_image(_opened(contents), self._keep_results)
+        if store.applied() != Applied(*load.snapshot[:3]):
+            self._load = None
+            raise StoreDamaged(f"the copy that was loaded is {store.applied()}, and its snapshot says otherwise")
+        self._store = store
+        self._journal = self._journals()
+        self._trouble = ""
+        self._load = None
+
+    def abandon_load(self) -> None:
+        """Delete what was loaded so far. Idempotent."""
+        self._load = None
+
+    def close(self) -> None:
+        """Forget the snapshots."""
+        self._snapshots.clear()
+
+    def _begun_load(self) -> _Load:
+        if self._load is None:
+            raise StoreError("no snapshot is being loaded")
+        return self._load
+
+
+def _written(image: Any) -> Iterator[tuple[str, bytes]]:
+    """The files of a store's image, in the order of a snapshot."""
+    checks = [list(check) for check in image.suite.checks.values()]
+    yield "data/keys", msgpack.packb(sorted(image.keys.items()))
+    yield "data/state", msgpack.packb([image.lsn, packed(image.fingerprint), image.items, checks])
+    for name, lines in sorted(image.repositories.items()):
+        yield f"repositories/{name}", msgpack.packb(sorted(lines))
+
+
+def _opened(contents: dict[str, bytearray]) -> object:
+    """The image of a store from its files. Raises StoreDamaged."""
+    try:
+        keys = dict(msgpack.unpackb(contents.pop("data/keys"), use_list=False))
+        lsn, fingerprint, items, checks = msgpack.unpackb(contents.pop("data/state"))
+        repositories = {path.partition("/")[2]: set(msgpack.unpackb(lines)) for path, lines in contents.items()}
+    except (KeyError, ValueError, TypeError) as error:
+        raise StoreDamaged(f"the copy that was loaded is none: {error}") from error
+    return replace(
+        cast("Any", MemoryStore().image()),
+        keys=keys,
+        repositories=repositories,
+        suite=Suite(Check(*check) for check in checks),
+        fingerprint=int.from_bytes(fingerprint[1:], "big"),
+        items=items,
+        lsn=lsn,
+        first_kept=lsn + 1,
+    )
