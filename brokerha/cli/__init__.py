@@ -13,6 +13,7 @@
       children.py    processes and their lines             load.py        RDF files of any size
       readiness.py   asks until all serve                  log.py         the synchronised queue: show, tail, verify
     simulate.py    the simulator                           agreement.py   wait, verify
+    control.py     the control suite: add, list, remove
     page.py        docs/reference/commands.md              demo.py, bench.py, and what they run
 
 Commands are thin: they parse, call, and write. What is heavy is imported inside of the functions that need it.

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from brokerha.cli import agreement, bench, data, demo, exits, load, log, node, simulate, status, up
+from brokerha.cli import agreement, bench, control, data, demo, exits, load, log, node, simulate, status, up
 from brokerha.model.errors import BrokerhaError
 
 PROGRAM = "brokerha"
@@ -49,6 +49,7 @@ COMMANDS = (
 for _command in COMMANDS:
     app.command()(_command)
 app.add_typer(log.app, name="log")
+app.add_typer(control.app, name="control")
 
 
 def _show_version(is_wanted: bool) -> None:

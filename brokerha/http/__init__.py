@@ -17,6 +17,7 @@
     key_forms.py     keys, values and ranges as JSON and msgpack
     transactions.py  transactions in one request, batches of them, outcomes
     cluster.py       status, log, fingerprints, waiting
+    control.py       the control suite
     probes.py        livez, readyz, writable, metrics
     page.py          the status page
 

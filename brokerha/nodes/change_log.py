@@ -40,6 +40,8 @@ _KEY_PARTS = {
     "delete": ("table", "deleted"),
     "create-repository": ("repository", "created"),
     "remove-repository": ("repository", "removed"),
+    "control-add": ("control", "added"),
+    "control-remove": ("control", "removed"),
 }
 _UNKNOWN = ("other", "changed")
 """For a kind that a worker of a newer version knows: followers see that there was something."""

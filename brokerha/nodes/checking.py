@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from brokerha.model.control import KEY, Check
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Lsn, is_tx_id
 from brokerha.model.levels import LATEST_LSN
 from brokerha.model.operations import Operation, pack_operations, unpack_operations
 from brokerha.model.requests import LEVELS
+from brokerha.stores.control_sparql import check_check
 from brokerha.stores.rdf_change import check_nquads
 from brokerha.stores.sparql_text import check_update
 
@@ -31,6 +33,8 @@ def checked_body(operations: Sequence[Operation] | bytes) -> bytes:
             check_update(operation[2])
         elif operation[0] in ("add", "remove"):
             check_nquads(operation[2])
+        elif operation[0] == "control-add" and operation[2] != KEY:
+            check_check(Check(*operation[1:]))
     return body
 
 

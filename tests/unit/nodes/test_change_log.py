@@ -127,6 +127,8 @@ def test_a_journal_that_is_trimmed_while_it_is_read_gives_no_row_without_its_pla
         (("delete", "prices", b"k"), "table.prices.deleted"),
         (("create-repository", "new-1_a"), "repository.new-1_a.created"),
         (("remove-repository", "old"), "repository.old.removed"),
+        (("control-add", "no-orphans", "ask", "main", "ASK { }", "true"), "control.no-orphans.added"),
+        (("control-remove", "a.b"), "control.a_b.removed"),
         (("put", "a.b #*ü", b"k", b"v"), "table.a_b____.put"),
         (("of a newer version", "x"), "other.x.changed"),
     ],
