@@ -56,7 +56,9 @@ class MasterCore:
         self.config = config
         self.history = history
         self.sync = SyncCore(config.sync, state, history)
-        workers = state.workers or tuple((node, True, True) for node in config.feed.workers)
+        workers = state.workers or tuple(
+            (node, node not in config.feed.unreadable, True) for node in config.feed.workers
+        )
         self.site = Site(config.feed, history, workers)
         self.sync.content = self._posted_fingerprint
         self.feed = Feed(config.feed, history, self.site, state.lsn, state.executed_lsn)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from brokerha.master.core import MasterCore
-from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
 from brokerha.model.records import WorkersChanged
 from brokerha.replication.site_config import WorkerFeed
@@ -184,7 +184,7 @@ class SiteCommands:
     def _task(self, arguments: Arguments, now: Instant) -> Answer:
         row = self._core.tasks.row(_text(arguments, "request"), now.mono_ms)
         if row is None:
-            raise InvalidRequest(f"task {arguments['request']} is not known at this master (any more)")
+            raise NotFound(f"task {arguments['request']} is not known at this master (any more)")
         return row
 
     def _tasks(self, _arguments: Arguments, now: Instant) -> Answer:

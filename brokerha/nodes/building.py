@@ -12,8 +12,9 @@ from brokerha.nodes.change_log import ChangeLog
 from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.scrubbing import Scrubbing, ScrubLimits
 from brokerha.nodes.worker_node import WorkerNode
-from brokerha.stores.worker_store import WorkerStore
+from brokerha.stores.worker_copy import WorkerCopy
 from brokerha.transports.addresses import is_embedded
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.log_stream import LogStream
@@ -29,19 +30,28 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     if config.log_stream and not is_embedded(broker):
         committed = ChangeLog(journal, with_changes=config.publishes_changes(node_id))
         followers = LogStream(broker, config.name, node_id, committed)
-    return MasterNode(config.master_config(node_id), config.name, journal, transport, SystemClock(), followers)
+    return MasterNode(
+        config.master_config(node_id),
+        config.name,
+        journal,
+        transport,
+        SystemClock(),
+        followers,
+        protect_single_worker=config.protect_single_worker,
+    )
 
 
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     """Return a worker, not started. Raises StoreError, ConfigurationError."""
-    store = WorkerStore(config.data_directory(node_id), cluster=config.name, node=node_id)
+    copy = WorkerCopy(config.data_directory(node_id), cluster=config.name, node=node_id)
     transport = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
+    limits = ScrubLimits(config.scrub_every_s, config.scrub_items_per_s)
     return WorkerNode(
         config.worker_config(node_id),
         config.name,
-        store.journal,
-        store,
+        copy,
         transport,
         SystemClock(),
         tuple(master.id for master in config.masters),
+        scrubbing=Scrubbing(copy, node_id, limits),
     )

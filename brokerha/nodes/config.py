@@ -31,7 +31,8 @@ from brokerha.nodes.config_environment import lay_over
 from brokerha.nodes.config_file import NODE_SECTIONS, Document, Table, check_required, nearest, read_document
 from brokerha.nodes.config_keys import Key, KeyRow, keys_of
 from brokerha.nodes.config_rules import check_rules
-from brokerha.replication.feed import FeedConfig
+from brokerha.nodes.config_site import SiteKeys
+from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.worker import WorkerConfig
 from brokerha.sync.config import ACKNOWLEDGE, SPLIT_RECOVERY, SyncConfig
 from brokerha.transports.addresses import is_embedded
@@ -74,6 +75,15 @@ class MasterEntry:
         ),
     ] = field(default="", repr=False)
 
+    probe: Annotated[
+        str,
+        Key(
+            "The worker of this master that executes transactions, if it is always the same one.",
+            default_text="the workers in sync take turns",
+            example='"w1"',
+        ),
+    ] = ""
+
     role = "master"
 
 
@@ -90,11 +100,12 @@ class BackupEntry:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEntry:
-    """One ``[[worker]]``: a full copy of the data. The first worker of a master executes, the others apply effects."""
+    """One ``[[worker]]``: a full copy of the data. One worker of a master executes, the others apply what it did."""
 
     id: NodeName
     master: MasterName
     http: HttpAddress = ""
+    readable: Annotated[bool, Key("Whether masters send it reads; without them it only follows the log.")] = True
 
     role = "worker"
 
@@ -102,8 +113,8 @@ class WorkerEntry:
 NodeEntry = MasterEntry | BackupEntry | WorkerEntry
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig(SiteKeys):
     """The section ``[cluster]``, and all nodes in the order of the file."""
 
     name: Annotated[str, Key("Name of the cluster. 1 to 32 of a-z, 0-9 and -.", example='"orders"')]
@@ -161,12 +172,6 @@ class ClusterConfig:
             high=16,
         ),
     ] = 0
-    tx_log_max_size: Annotated[
-        int, Key("Transactions that a journal keeps before it may forget older ones.", unit="transactions", low=1000)
-    ] = 100_000
-    tx_log_max_depth_h: Annotated[
-        float, Key("Transactions younger than this are kept in any case, and their ids are known.", unit="hours", low=1)
-    ] = 168
     heartbeat_ms: Annotated[
         int,
         Key(
@@ -289,6 +294,11 @@ class ClusterConfig:
         """Folder of a node's data; it need not exist yet."""
         return self.data / self.node(node_id).id
 
+    @property
+    def backups_directory(self) -> Path:
+        """Folder of backups; it need not exist yet."""
+        return self.path.parent / self.backup_folder if self.backup_folder.parts else self.data / "backups"
+
     def broker_of(self, node_id: NodeId) -> str:
         """URL of the broker where the inbox of a node lives: its master's, else the cluster's."""
         master = next(each for each in self.masters if each.id == self.master_of(node_id))
@@ -325,7 +335,18 @@ class ClusterConfig:
 
     def feed_config(self, master_id: NodeId) -> FeedConfig:
         """How a master brings its workers along."""
-        return FeedConfig(workers=self.workers_of(master_id), dead_after_ms=self.dead_after_ms)
+        master = next(each for each in self.masters if each.id == master_id)
+        return FeedConfig(
+            workers=self.workers_of(master_id),
+            unreadable=tuple(worker.id for worker in self.workers if not worker.readable),
+            dead_after_ms=self.dead_after_ms,
+            probe=master.probe,
+            probe_turn=self.probe_turn,
+            min_in_sync=self.min_in_sync,
+            replay_factor=self.full_replication_factor,
+            replay_s=self.min_replay_s,
+            others=tuple(w.id for w in self.workers if w.master != master_id and self.broker_of(w.id) == self.broker_of(master_id)),
+        )
 
     def master_config(self, master_id: NodeId) -> MasterConfig:
         """Everything a master's core is told."""

@@ -83,7 +83,8 @@ def keys_of(entry: type) -> dict[str, KeyRow]:
     """The table of keys of a dataclass, in the order of its fields."""
     hints = get_type_hints(entry, include_extras=True)
     rows: dict[str, KeyRow] = {}
-    for each in dataclasses.fields(entry):
+    # What has to be written comes first, then the entry's own keys in their order.
+    for each in sorted(dataclasses.fields(entry), key=lambda each: each.default is not dataclasses.MISSING):
         hint = hints[each.name]
         if get_origin(hint) is not Annotated:
             continue

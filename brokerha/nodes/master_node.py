@@ -25,6 +25,7 @@ from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply, Submit
 from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_read, check_terms, checked_body
+from brokerha.nodes.commands import Commands
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master_view import MasterView
 from brokerha.nodes.reading import Reads
@@ -52,6 +53,8 @@ class MasterNode:
         clock: Clock,
         followers: LogPublisher | None = None,
         reads: RoutingLimits | None = None,
+        *,
+        protect_single_worker: bool = True,
     ) -> None:
         """``followers`` publishes what is committed to whoever follows from outside; None for nobody."""
         self.config = config
@@ -67,6 +70,7 @@ class MasterNode:
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
         self.loop = NodeLoop(f"{self.node_id} loop", self._turn, transport.wake)
+        self.commands = Commands(clock, protect_single_worker=protect_single_worker)
         self._inbox: deque[Submit] = deque()
         self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
         self._gathering = StatusGathering(self.node_id, config.sync.members)
@@ -100,6 +104,7 @@ class MasterNode:
         self.amqp.after_turn()
         if self.followers is not None:
             self.followers.note(self.runner.core.feed.executed)
+        self.commands.settle(self.runner)
         self.loop.serve_calls()
         now = self.clock.now()
         if self._reads.is_busy:
@@ -120,7 +125,7 @@ class MasterNode:
     def _readers(self, mono_ms: int) -> list[WorkerFacts]:
         """Workers that may be asked to read now."""
         feed = self.runner.core.feed
-        workers = (feed.workers[node] for node in feed.alive(mono_ms))
+        workers = (feed.workers[node] for node in feed.readable(mono_ms))
         return [WorkerFacts(each.node, each.applied, each.running_reads, each.heard_ms) for each in workers]
 
     def _on_node(self, envelope: Envelope, now: Instant) -> bool:
@@ -190,6 +195,11 @@ class MasterNode:
         )
         return future
 
+    def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
+        """Carry out an operator's command; answered once what it changes is durable."""
+        del timeout_ms
+        return self.commands.run(self.loop, self.runner, name, arguments)
+
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
         """What became of a transaction."""
         return self.loop.call(lambda: self.view.outcome(txid)).result(10)
@@ -211,8 +221,10 @@ class MasterNode:
     def writable(self) -> tuple[bool, str]:
         """Whether writes are taken in now."""
         state, reason = self.runner.state()
-        is_open = self.loop.is_running and state not in (states.DISK_FULL, states.HALTED, states.LOST_STATE)
-        return is_open, "" if is_open else f"{state}: {reason}"
+        if not self.loop.is_running or state in (states.DISK_FULL, states.HALTED, states.LOST_STATE):
+            return False, f"{state}: {reason}"
+        read_only = self.runner.core.site.read_only_reason(self.clock.now().mono_ms)
+        return not read_only, read_only
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
         """Whether reads can be served through this master."""
@@ -225,7 +237,7 @@ class MasterNode:
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
         """Complete when enough workers of this site have applied ``lsn``."""
         future: Future[dict[str, Any]] = Future()
-        count = len(self.config.feed.workers)
+        count = len(self.runner.core.site.workers)
         copies = {"all": count, "quorum": count // 2 + 1}.get(str(workers), 0) or int(workers)
         if not 1 <= copies <= count:
             message = f"this site has {count} workers: wait for 1 to {count} of them"

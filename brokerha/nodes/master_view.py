@@ -7,11 +7,13 @@ from typing import Any
 
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, TxId
 from brokerha.model.operations import LoggedRow, unpack_operations
 from brokerha.nodes.runner import MasterRunner
 from brokerha.ports.transport import Transport
-from brokerha.replication.feed import WorkerFeed
+from brokerha.replication.healing import progress_of
+from brokerha.replication.site_config import WorkerFeed
 
 LOG_LIMIT = 10_000
 """Lines of one answer."""
@@ -33,6 +35,7 @@ class MasterView:
         """Status rows of this master and of its workers."""
         core = self._runner.core
         applied = core.feed.applied_by(1)
+        executed = core.site.executed
         lag = core.sync.lsn - applied if core.feed.workers else 0
         own = {
             "id": core.sync.node,
@@ -43,8 +46,8 @@ class MasterView:
             "applied_lsn": applied,
             "lag_entries": lag,
             "lag_s": self._lag_s(applied, lag, now),
-            "fingerprint": core.feed.fingerprint,
-            "items": core.feed.items,
+            "fingerprint": text_of(self._runner.journal.fingerprint_at(executed)),
+            "items": max((worker.items for worker in core.site.workers.values()), default=0),
             "incoming": core.sync.backlog(),
             "in_doubt": 0,
             "seen_s": 0.0,
@@ -67,11 +70,13 @@ class MasterView:
         core = self._runner.core
         seen_ms = now.mono_ms - worker.heard_ms
         is_alive = core.feed.is_alive(worker.node, now.mono_ms)
-        word = worker.state if worker.state in states.ACTIONS else states.STARTING
-        state, reason = (word, worker.reason) if is_alive else (states.UNREACHABLE, "not heard")
+        state, reason = (worker.state, worker.reason) if is_alive else (states.UNREACHABLE, "not heard")
+        if worker.task and worker.is_on:
+            reason = f"works on {worker.task}"
+        progress = progress_of(worker, core.site.executed, now.mono_ms)
+        if progress:
+            reason = f"{reason}: {progress}" if reason else progress
         lag = max(0, core.sync.lsn - worker.applied)
-        if state == states.CATCHING_UP and not lag:
-            state, reason = states.OK, ""
         return {
             "id": worker.node,
             "role": "worker",

@@ -25,7 +25,16 @@ from brokerha.model.ids import Instant, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Envelope
 from brokerha.model.operations import ResultRow
-from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, Ready, StoreDecision, StoreDone, StoreFailed
+from brokerha.model.ready import (
+    ApplyBatch,
+    Decision,
+    ExecuteBatch,
+    Ready,
+    StoreAnswer,
+    StoreDecision,
+    StoreDone,
+    StoreFailed,
+)
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
 from brokerha.ports.clock import Clock
 from brokerha.ports.journal import Journal
@@ -166,12 +175,12 @@ class MasterRunner:
 
 
 class StoreDoor(Protocol):
-    """Hands decisions to the store and brings its answers; at most one decision is under way."""
+    """Hands decisions to the copy and brings its answers; at most one that writes the store is under way."""
 
     def begin(self, decision: Decision) -> None:
         """Start carrying a decision out; never blocks."""
 
-    def finished(self) -> list[StoreDone | StoreFailed]:
+    def finished(self) -> list[StoreAnswer]:
         """Answers that came since the last call."""
 
 

@@ -7,79 +7,39 @@ read threads   answer reads, bounded
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
+
+import structlog
 
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, ReadOnly
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.levels import LATEST_LSN
-from brokerha.model.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest
+from brokerha.model.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest, Task
 from brokerha.model.operations import LoggedRow, Operation
-from brokerha.model.ready import Decision, StoreDone, StoreFailed
+from brokerha.model.ready import Damaged
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.checking import check_read
+from brokerha.nodes.copy_threads import CopyThreads
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.read_answers import ReadAnswers
 from brokerha.nodes.read_book import ReadLimits
 from brokerha.nodes.read_pool import ReadPool
-from brokerha.nodes.runner import IDLE_MS, WorkerRunner, carry_out
+from brokerha.nodes.runner import IDLE_MS, WorkerRunner
+from brokerha.nodes.scrubbing import Scrubbing
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.ports.clock import Clock
+from brokerha.ports.copies import WorkerCopy
 from brokerha.ports.front import ReadOutcome
-from brokerha.ports.store import Store
 from brokerha.ports.transport import Transport
-from brokerha.replication.worker import WorkerConfig, WorkerCore
+from brokerha.replication.worker import CopyState, WorkerConfig, WorkerCore
+
+log = structlog.get_logger()
 
 READS_CLOSE_S = 5.0
 """How long a stopping worker waits for reads under way."""
-
-
-class StoreThread:
-    """Carries decisions out in a thread of its own, so that heartbeats go on while the store works."""
-
-    def __init__(self, store: Store, name: str, wake: Any) -> None:
-        self._store = store
-        self._wake = wake
-        self._todo: deque[Decision | None] = deque()
-        self._done: deque[StoreDone | StoreFailed] = deque()
-        self._signal = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run, name=f"{name} store", daemon=True)
-        self._thread.start()
-
-    def begin(self, decision: Decision) -> None:
-        """Hand a decision over."""
-        self._todo.append(decision)
-        self._signal.release()
-
-    def finished(self) -> list[StoreDone | StoreFailed]:
-        """Answers since the last call."""
-        answers = []
-        while self._done:
-            answers.append(self._done.popleft())
-        return answers
-
-    def _run(self) -> None:
-        while True:
-            self._signal.acquire()
-            decision = self._todo.popleft()
-            if decision is None:
-                return
-            try:
-                answer = carry_out(self._store, decision)
-            except Exception as error:  # noqa: BLE001  (a fault of the store halts this worker, with its reason)
-                answer = StoreFailed(f"{type(error).__name__}: {error}")
-            self._done.append(answer)
-            self._wake()
-
-    def close(self, timeout_s: float) -> None:
-        """Finish the decision under way, take no more."""
-        self._todo.append(None)
-        self._signal.release()
-        self._thread.join(timeout_s)
 
 
 class WorkerNode:
@@ -89,36 +49,46 @@ class WorkerNode:
         self,
         config: WorkerConfig,
         cluster: str,
-        journal_name: str,
-        store: Store,
+        store: WorkerCopy,
         transport: Transport,
         clock: Clock,
         masters: tuple[NodeId, ...],
         reads: ReadLimits | None = None,
+        scrubbing: Scrubbing | None = None,
+        tasks: Any = None,
     ) -> None:
-        applied = store.applied()
+        """``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody."""
         self.config = config
         self.cluster = cluster
         self.store = store
         self.transport = transport
         self.clock = clock
-        self._store_thread = StoreThread(store, config.node, transport.wake)
-        core = WorkerCore(config, journal_name, applied.lsn, applied.fingerprint, applied.items)
-        self.runner = WorkerRunner(config, core, self._store_thread, transport, clock)
+        self._threads = CopyThreads(store, config.node, transport.wake)
+        core = WorkerCore(config, CopyState(store.journal, *store.applied(), store.trouble, store.pending_load))
+        self.runner = WorkerRunner(config, core, self._threads, transport, clock)
         self.runner.on_node = self._on_node
-        self.reads = ReadPool(store, config.node, reads)
+        self.reads = ReadPool(store, config.node, reads, on_damage=self.on_damage)
+        self._scrubbing = scrubbing
+        self._tasks = tasks
         self._answers = ReadAnswers(self.reads, transport.wake)
         self._gathering = StatusGathering(config.node, masters)
         self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
+        self._reported = ("", "")
 
     def start(self) -> None:
         """Begin to work."""
         self.loop.start()
+        if self._scrubbing is not None:
+            self._scrubbing.start(self.on_damage, self._may_be_scrubbed)
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish what is under way, close everything. Idempotent."""
         self.loop.stop(timeout_s)
-        self._store_thread.close(timeout_s)
+        if self._scrubbing is not None:
+            self._scrubbing.close(timeout_s)
+        if self._tasks is not None:
+            self._tasks.close(timeout_s)
+        self._threads.close(timeout_s)
         self.reads.close(READS_CLOSE_S)
         self.transport.close(parting_ms(self.transport, timeout_s))
         self.store.close()
@@ -127,9 +97,37 @@ class WorkerNode:
         wait = 0 if self.loop.has_calls else self.runner.wait_ms()
         self.runner.turn(min(wait, IDLE_MS))
         self.loop.serve_calls()
+        self._mind_the_door()
+        self._report_state()
         self.runner.core.running_reads = self.reads.under_way
         self.reads.on_applied(self.runner.core.applied)
         self.transport.send(self._answers.take())
+
+    def _mind_the_door(self) -> None:
+        """Reads are answered only while the copy may be trusted."""
+        core = self.runner.core
+        if not core.may_be_read:
+            word, reason = core.word()
+            self.reads.close_door(f"{self.config.node} is {word}" + (f": {reason}" if reason else ""))
+        elif self.reads.closed_reason:
+            self.reads.open_door()
+
+    def _report_state(self) -> None:
+        """One line in the log of the node for each change of what it does."""
+        core = self.runner.core
+        now = (core.state.value, core.trouble or core.idle_reason or core.failure)
+        if now != self._reported:
+            self._reported = now
+            log.info("follows", node=self.config.node, state=now[0], reason=now[1], lsn=core.applied, view=core.view)
+
+    def on_damage(self, reason: str) -> None:
+        """Somebody found that this copy is not what it should be. Callable from any thread."""
+        log.error("the copy is damaged", node=self.config.node, reason=reason)
+        self.reads.close_door(f"{self.config.node} is out of sync: {reason}")
+        self.loop.call(lambda: self.runner.core.step(Damaged(reason), self.clock.now()))
+
+    def _may_be_scrubbed(self) -> bool:
+        return self.runner.core.may_be_read
 
     def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
         message = envelope.message
@@ -138,6 +136,10 @@ class WorkerNode:
                 message.kind, message.repository, dict(message.arguments), message.min_lsn, message.timeout_ms
             )
             self._answers.when_done(envelope.sender, message.request, future)
+            return True
+        if isinstance(message, Task):
+            if self._tasks is not None:
+                self._tasks.on_task(envelope.sender, message)
             return True
         if isinstance(message, StatusRequest):
             report = StatusReport(message.request, (self._row(),))
@@ -271,7 +273,7 @@ class WorkerNode:
 
     def _row(self) -> dict[str, Any]:
         core, wire = self.runner.core, self.transport.status()
-        state, reason = core.state()
+        state, reason = core.word()
         if wire.state != "connected":
             state, reason = (states.BLOCKED if wire.state == "blocked" else states.WAITING_FOR_BROKER), wire.reason
         reason = self.must_restart or reason

@@ -45,6 +45,10 @@ class WorkerCopy(Store, Protocol):
     def trouble(self) -> str:
         """Why the copy found at the start could not be used (it was moved aside, the present one is empty); else empty."""
 
+    @property
+    def pending_load(self) -> str:
+        """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+
     def make_snapshot(self, name: str) -> Snapshot:
         """Make a snapshot at the LSN applied now; writers wait for a moment only. Any thread. Raises StoreError.
 

@@ -30,5 +30,12 @@ class Journal(History, Protocol):
     def forget_ids(self, below: Lsn) -> bool:
         """Forget transaction ids that were synchronised below an LSN, a bounded number; True when there are more."""
 
+    def keep(self, below: Lsn, ids_below: Lsn) -> bool:
+        """Take one bounded step of forgetting: trim below an LSN, or forget ids below another, or give back disk space.
+
+        Returns whether there is more to do at once; costs next to nothing when there is nothing. An id below
+        ``ids_below`` may stay known for longer. Raises JournalFull or JournalError; then nothing was forgotten.
+        """
+
     def close(self) -> None:
         """Release the directory. Idempotent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.replication.site_config import FeedConfig, WorkerFeed
+from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
 
 REPLAY_PER_S = 5000.0
 """Transactions per second of a replay, as long as none was measured."""
@@ -35,13 +35,24 @@ def _load(worker: WorkerFeed) -> tuple[bool, int, NodeId]:
     return is_giving, worker.running_reads, worker.node
 
 
-def seconds_left(begun_ms: int, done: int, total: int, mono_ms: int) -> tuple[float, float | None]:
-    """(bytes per second, seconds left) of a load; None while nothing is known."""
-    passed_s = (mono_ms - begun_ms) / 1000
-    per_s = done / passed_s if passed_s > 0 else 0.0
-    return per_s, (total - done) / per_s if per_s > 0 else None
-
-
 def behind(executed: Lsn, applied: Lsn) -> int:
     """Lines of the log that a copy lacks."""
     return max(0, executed - applied)
+
+
+def progress_of(worker: WorkerFeed, executed: Lsn, mono_ms: int) -> str:
+    """How far a load or a replay is, with rate and time left; empty when there is none."""
+    report = worker.progress
+    if report is None or worker.standing not in (Standing.LOADING, Standing.OUT_OF_SYNC):
+        return ""
+    if report.total_bytes:
+        passed_s = (mono_ms - worker.load_begun_ms) / 1000
+        per_s = report.done_bytes / passed_s if passed_s > 0 else 0.0
+        rest = f", {(report.total_bytes - report.done_bytes) / per_s:.0f} s left" if per_s else ""
+        done = f"{report.done_bytes / 1e6:.1f} of {report.total_bytes / 1e6:.1f} MB"
+        return f"{done} at {per_s / 1e6:.1f} MB/s{rest}"
+    lag = behind(executed, worker.applied)
+    if worker.is_following and lag:
+        rest = f", {lag / worker.replay_per_s:.0f} s left" if worker.replay_per_s > 0 else ""
+        return f"{lag} transactions to go at {worker.replay_per_s:.0f}/s{rest}"
+    return ""

@@ -16,6 +16,8 @@ class FeedConfig:
     """Windows, waits and rules between a master and its workers."""
 
     workers: tuple[NodeId, ...] = ()
+    unreadable: tuple[NodeId, ...] = ()
+    """Those of them that get no reads."""
     window: int = 4000
     """Transactions sent to a worker beyond what it confirmed."""
     message_items: int = 1000

@@ -1,0 +1,107 @@
+"""The threads in which a worker's copy is worked on, so that its loop and its heartbeats go on meanwhile.
+
+    store thread    executes and applies: the one thread that writes the store
+    copy thread     snapshots, chunks, loads: in the order in which they were decided
+
+Both hand their answers to the loop and wake it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from brokerha.model.ready import (
+    ApplyBatch,
+    CopyDecision,
+    Decision,
+    ExecuteBatch,
+    LoadFailed,
+    ResendResults,
+    StoreAnswer,
+    StoreDecision,
+    StoreFailed,
+)
+from brokerha.nodes.copying import carry_out_copy
+from brokerha.nodes.runner import carry_out
+from brokerha.ports.copies import WorkerCopy
+
+Work = TypeVar("Work")
+
+
+class CopyThreads:
+    """`StoreDoor` of a worker."""
+
+    def __init__(self, copy: WorkerCopy, name: str, wake: Callable[[], None]) -> None:
+        self._copy = copy
+        self._wake = wake
+        self._done: deque[StoreAnswer] = deque()
+        self._store = _Thread(f"{name} store", self._on_store)
+        self._beside = _Thread(f"{name} copy", self._on_copy)
+
+    def begin(self, decision: Decision) -> None:
+        """Hand a decision over."""
+        if isinstance(decision, ExecuteBatch | ApplyBatch | ResendResults):
+            self._store.put(decision)
+        else:
+            self._beside.put(decision)
+
+    def finished(self) -> list[StoreAnswer]:
+        """Answers since the last call."""
+        answers = []
+        while self._done:
+            answers.append(self._done.popleft())
+        return answers
+
+    def close(self, timeout_s: float) -> None:
+        """Finish what is under way, take no more."""
+        self._store.close(timeout_s)
+        self._beside.close(timeout_s)
+
+    def _on_store(self, decision: StoreDecision) -> None:
+        try:
+            answer: StoreAnswer = carry_out(self._copy, decision)
+        except Exception as error:  # noqa: BLE001  (a fault of the store halts this worker, with its reason)
+            answer = StoreFailed(f"{type(error).__name__}: {error}")
+        self._answer(answer)
+
+    def _on_copy(self, decision: CopyDecision) -> None:
+        try:
+            answer = carry_out_copy(self._copy, decision)
+        except Exception as error:  # noqa: BLE001  (a fault in a load ends the load, not the worker)
+            answer = LoadFailed(f"{type(error).__name__}: {error}")
+        if answer is not None:
+            self._answer(answer)
+
+    def _answer(self, answer: StoreAnswer) -> None:
+        self._done.append(answer)
+        self._wake()
+
+
+class _Thread(Generic[Work]):
+    """One thread that does one piece of work after the other."""
+
+    def __init__(self, name: str, do: Callable[[Work], None]) -> None:
+        self._do = do
+        self._todo: deque[Work | None] = deque()
+        self._signal = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, work: Work | None) -> None:
+        self._todo.append(work)
+        self._signal.release()
+
+    def _run(self) -> None:
+        while True:
+            self._signal.acquire()
+            work = self._todo.popleft()
+            if work is None:
+                return
+            self._do(work)
+
+    def close(self, timeout_s: float) -> None:
+        self.put(None)
+        self._thread.join(timeout_s)

@@ -1,0 +1,91 @@
+"""Carrying out what a worker's core decides about its copy as a whole: snapshots, chunks, loads, ranges of the log."""
+
+from __future__ import annotations
+
+from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.ready import (
+    AbandonLoad,
+    BeginLoad,
+    ChunkKept,
+    ChunksRead,
+    CopyAnswer,
+    CopyDecision,
+    Damaged,
+    DropSnapshot,
+    KeepChunk,
+    LoadBegun,
+    LoadFailed,
+    LoadOpened,
+    MakeSnapshot,
+    OpenLoad,
+    RangeRead,
+    ReadChunks,
+    ReadRange,
+    SnapshotMade,
+)
+from brokerha.ports.copies import Snapshot, WorkerCopy
+
+
+def carry_out_copy(copy: WorkerCopy, decision: CopyDecision) -> CopyAnswer | Damaged | None:
+    """Do what a decision says; the answer for the core, None where there is none."""
+    match decision:
+        case ReadRange():
+            return _read_range(copy, decision)
+        case MakeSnapshot():
+            return _make(copy, decision)
+        case ReadChunks():
+            return _read_chunks(copy, decision)
+        case DropSnapshot():
+            copy.drop_snapshot(decision.snapshot)
+            return None
+        case AbandonLoad():
+            copy.abandon_load()
+            return None
+        case BeginLoad() | KeepChunk() | OpenLoad():
+            try:
+                return _load(copy, decision)
+            except StoreError as error:
+                return LoadFailed(str(error))
+
+
+def _read_range(copy: WorkerCopy, decision: ReadRange) -> RangeRead | Damaged:
+    try:
+        lines = copy.logged(decision.first_lsn, decision.last_lsn)
+        kept_from = copy.logged_from()
+    except StoreDamaged as error:
+        return Damaged(str(error))
+    except StoreError:
+        lines, kept_from = [], 0
+    return RangeRead(decision.to, decision.first_lsn, decision.last_lsn, tuple(lines), kept_from)
+
+
+def _make(copy: WorkerCopy, decision: MakeSnapshot) -> SnapshotMade | Damaged:
+    try:
+        made = copy.make_snapshot(decision.snapshot)
+    except StoreDamaged as error:
+        return Damaged(str(error))
+    except StoreError as error:
+        return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), str(error))
+    return SnapshotMade(decision.snapshot, *made)
+
+
+def _read_chunks(copy: WorkerCopy, decision: ReadChunks) -> ChunksRead:
+    chunks: list[tuple[int, bytes | None]] = []
+    for number in decision.numbers:
+        try:
+            chunks.append((number, copy.read_chunk(decision.snapshot, number)))
+        except StoreError:
+            # The snapshot cannot be read: the follower asks for another one.
+            chunks.append((number, None))
+    return ChunksRead(decision.to, decision.snapshot, tuple(chunks))
+
+
+def _load(copy: WorkerCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> LoadBegun | ChunkKept | LoadOpened:
+    if isinstance(decision, BeginLoad):
+        offer = decision.offer
+        snapshot = Snapshot(offer.lsn, offer.fingerprint, offer.items, offer.chunk_bytes, offer.files)
+        return LoadBegun(offer.snapshot, tuple(sorted(copy.begin_load(offer.snapshot, snapshot))))
+    if isinstance(decision, KeepChunk):
+        return ChunkKept(decision.number, copy.keep_chunk(decision.number, decision.data))
+    copy.open_load()
+    return LoadOpened(copy.journal, *copy.applied())
