@@ -180,8 +180,12 @@ def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Ide
     return identity, False
 
 
-def adopt(directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES) -> None:
+def adopt(
+    directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES, from_cluster: str = ""
+) -> None:
     """Make a copy that came from another node this node's own, with a new journal name. Nobody has it open.
+
+    ``from_cluster`` is the cluster that it must come from, its own one if it is empty.
 
     Raises StoreDamaged, StoreError: another format, another cluster, no space.
     """
@@ -194,8 +198,10 @@ def adopt(directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SI
                 if transaction.get(_FORMAT_KEY) != FORMAT:
                     raise StoreError("the copy that was loaded has another format than this program knows")
                 origin = _unpacked(transaction.get(_IDENTITY_KEY, b""))
-                if origin.cluster != cluster:
-                    raise StoreError(f"the copy that was loaded belongs to cluster {origin.cluster}, not to {cluster}")
+                if origin.cluster != (from_cluster or cluster):
+                    raise StoreError(
+                        f"the copy that was loaded belongs to cluster {origin.cluster}, not to {from_cluster or cluster}"
+                    )
                 transaction.put(_IDENTITY_KEY, _packed(Identity(cluster, node, secrets.token_hex(8))))
 
 

@@ -66,8 +66,13 @@ class WorkerCopy:
         crash_point: Callable[[str], None] = _no_crash,
         chunk_bytes: int = CHUNK_BYTES,
         free_bytes: Callable[[Path], int] = _free_bytes,
+        from_cluster: str = "",
     ) -> None:
-        """Open or make it. Raises StoreError: in use, foreign, of a later version, no space. Damage is no error: `trouble`."""
+        """Open or make it. Raises StoreError: in use, foreign, of a later version, no space. Damage is no error: `trouble`.
+
+        ``from_cluster`` is the one whose snapshots are taken, when a backup of another cluster is restored.
+        """
+        self._from_cluster = from_cluster
         self._cluster = cluster
         self._node = node
         self._options = options or StoreOptions()
@@ -244,7 +249,8 @@ class WorkerCopy:
     def _opened(self, number: int, *, is_foreign: bool = False) -> WorkerStore:
         with self._directory.opening(number):
             if is_foreign:
-                adopt(self._directory.path(number), self._cluster, self._node, self._options.map_size_bytes)
+                path, size_bytes = self._directory.path(number), self._options.map_size_bytes
+                adopt(path, self._cluster, self._node, size_bytes, self._from_cluster)
                 self._crash_point("load: identity written")
             return WorkerStore(
                 self._directory.path(number),
