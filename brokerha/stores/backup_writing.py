@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,12 +36,8 @@ from brokerha.stores.backup_directory import (
 from brokerha.stores.backup_lines import write_lines
 from brokerha.stores.backup_manifest import COPY, LOG, CopyFile, Manifest, Segment
 from brokerha.stores.durable_files import delete_tree, fsync_path, fsync_tree
-from brokerha.stores.environment import store_errors
+from brokerha.stores.log_pages import LinesMissing, pages, row_of
 
-PAGE_LINES = 16
-"""Lines asked for at first; doubled as long as they are small, up to the next."""
-PAGE_LINES_MOST = 1_024
-PAGE_BYTES = 4 * 1024 * 1024
 _DIGEST_BYTES = 32
 
 Meter = Callable[[int, int], None]
@@ -50,10 +46,6 @@ Meter = Callable[[int, int], None]
 
 def _no_crash(_place: str) -> None:
     """Do nothing; tests give something here that raises or kills."""
-
-
-class LinesMissing(StoreError):
-    """The log has no such line, or no longer."""
 
 
 class About(NamedTuple):
@@ -294,28 +286,3 @@ def _write_segment(directory: Path, first_lsn: Lsn, last_lsn: Lsn, store: Store,
 def _line_at(store: Store, lsn: Lsn) -> LoggedRow | None:
     found = store.logged(lsn, lsn) if lsn else []
     return row_of(found[0]) if found else None
-
-
-def row_of(line: Sequence[Any]) -> LoggedRow:
-    """A line as it stands on the wire and on disk."""
-    txid, timestamp, outcome, reason, effect, fingerprint = line
-    return txid, timestamp, outcome, reason, effect, fingerprint
-
-
-def pages(logged: Callable[[Lsn, Lsn], list[Any]], first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Lsn, LoggedRow]]:
-    """Lines of a log in pages that begin small, so that large effects are not all in memory.
-
-    Raises LinesMissing at the first line that is not there.
-    """
-    following, count = first_lsn, PAGE_LINES
-    while following <= last_lsn:
-        with store_errors("cannot read the log"):
-            found = logged(following, min(following + count - 1, last_lsn))
-        if not found:
-            raise LinesMissing(f"LSN {following} is not in the log (any more)")
-        size_bytes = 0
-        for row in found:
-            yield following, row_of(row)
-            following += 1
-            size_bytes += len(row[4])
-        count = min(2 * count, PAGE_LINES_MOST) if size_bytes < PAGE_BYTES // 2 else max(1, count // 2)
