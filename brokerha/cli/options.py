@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from brokerha.cli.output import Format
+from brokerha.model.errors import InvalidRequest
+from brokerha.model.levels import LATEST, LATEST_LSN, parse_min_lsn
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS
 
 _ACK = re.compile(rf"({'|'.join(LEVELS)}|{APPLIED_LEVEL}=[1-9][0-9]{{0,2}})\Z")
@@ -20,6 +22,14 @@ def check_ack(text: str) -> str:
         message = f"{text!r}: write {', '.join(LEVELS)}, or applied=N with the number of workers"
         raise typer.BadParameter(message)
     return text
+
+
+def least_lsn(text: object) -> int | str:
+    """The value of ``--min-lsn``: a number, or ``latest``. Raises typer.BadParameter."""
+    try:
+        return LATEST if parse_min_lsn(str(text)) == LATEST_LSN else int(str(text))
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 ConfigOption = Annotated[
@@ -58,7 +68,15 @@ KeyOption = Annotated[
         "--key", metavar="TXID", help="Idempotency key: the same key never takes effect twice. A new one without it."
     ),
 ]
-MinLsnOption = Annotated[int, typer.Option("--min-lsn", min=0, metavar="LSN", help="Read at this LSN or a later one.")]
+MinLsnOption = Annotated[
+    Any,
+    typer.Option(
+        "--min-lsn",
+        parser=least_lsn,
+        metavar="LSN|latest",
+        help="Read at this LSN or a later one; latest: at all that is ordered now, as the master that is asked knows it.",
+    ),
+]
 
 DEFAULT_CONFIG = Path("cluster.toml")
 DEFAULT_TIMEOUT_S = 30.0

@@ -11,7 +11,8 @@
 Writing calls return a `Written` or raise: Rejected (ordered, failed, changed nothing), OutcomeUnknown (the deadline passed;
 ``txid`` names it), InvalidRequest and its kinds, ReadOnly, NotReady, Unreachable. ``ack`` is ``accepted``, ``synchronised``,
 ``applied`` or ``applied=N``; ``timeout`` is in seconds; ``key`` is an idempotency key: the same key with the same
-operations is one transaction, however often it is sent. Callable from any thread.
+operations is one transaction, however often it is sent. Reading calls take ``min_lsn``: see at least this LSN, or ``"latest"``.
+Callable from any thread.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitTimeout
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from brokerha.client.outcomes import Written, written
 from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
 from brokerha.model.errors import InvalidRequest, NotFound, OutcomeUnknown, TimedOut
 from brokerha.model.ids import Lsn, TxId, is_tx_id
-from brokerha.model.levels import parse_ack
+from brokerha.model.levels import parse_ack, parse_min_lsn
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 GRACE_S = 5.0
 """How much longer than its deadline a call waits for the wire, which answers by itself when it is healthy."""
 Result = TypeVar("Result")
+Least = Lsn | Literal["latest"] | None
+"""What a read must see: at least this LSN; ``latest``, all that is ordered now at the master that is asked; None for what
+the client asks for by itself: nothing, or in a session its own writes."""
 
 
 class Client:
@@ -174,7 +178,7 @@ class Client:
         text: str,
         *,
         accept: str | None = None,
-        min_lsn: Lsn | None = None,
+        min_lsn: Least = None,
         timeout: float | None = None,
         default_graphs: Iterable[str] = (),
         named_graphs: Iterable[str] = (),
@@ -189,24 +193,20 @@ class Client:
         outcome = self._read("query", repository, arguments, min_lsn, timeout)
         return outcome if accept else parsed(outcome)
 
-    def select(
-        self, repository: str, text: str, *, min_lsn: Lsn | None = None, timeout: float | None = None
-    ) -> Solutions:
+    def select(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> Solutions:
         """A SELECT query. Raises InvalidRequest when it is another form of query."""
         return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Solutions, "SELECT")
 
-    def is_true(self, repository: str, text: str, *, min_lsn: Lsn | None = None, timeout: float | None = None) -> bool:
+    def is_true(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> bool:
         """An ASK query. Raises InvalidRequest when it is another form of query."""
         return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), bool, "ASK")
 
-    def construct(
-        self, repository: str, text: str, *, min_lsn: Lsn | None = None, timeout: float | None = None
-    ) -> Triples:
+    def construct(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> Triples:
         """A CONSTRUCT or DESCRIBE query. Raises InvalidRequest when it is another form of query."""
         return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Triples, "CONSTRUCT")
 
     def get(
-        self, table: str, key_name: str | bytes, *, min_lsn: Lsn | None = None, timeout: float | None = None
+        self, table: str, key_name: str | bytes, *, min_lsn: Least = None, timeout: float | None = None
     ) -> bytes | None:
         """The value of a key; None when there is none."""
         try:
@@ -223,7 +223,7 @@ class Client:
         end: str | bytes | None = None,
         limit: int | None = None,
         reverse: bool = False,
-        min_lsn: Lsn | None = None,
+        min_lsn: Least = None,
         timeout: float | None = None,
     ) -> list[tuple[bytes, bytes]]:
         """Keys and values in key order, from ``start`` on and before ``end``; 1000 of them when no limit is given."""
@@ -239,26 +239,26 @@ class Client:
         outcome = self._read("range", table, arguments, min_lsn, timeout)
         return list(msgpack.unpackb(outcome.body, use_list=False))
 
-    def size(self, repository: str, *, min_lsn: Lsn | None = None, timeout: float | None = None) -> int:
+    def size(self, repository: str, *, min_lsn: Least = None, timeout: float | None = None) -> int:
         """Number of quads of a repository."""
         return int(self._read("size", repository, {"context": ()}, min_lsn, timeout).body)
 
-    def repositories(self, *, min_lsn: Lsn | None = None, timeout: float | None = None) -> list[str]:
+    def repositories(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[str]:
         """Names of all repositories, sorted."""
         names: list[str] = json.loads(self._read("repositories", "", {}, min_lsn, timeout).body)
         return names
 
-    def control_list(self, *, min_lsn: Lsn | None = None, timeout: float | None = None) -> list[dict[str, str]]:
+    def control_list(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, str]]:
         """The control suite, sorted by name: ``{"name", "kind", "target", "text", "expected"}`` of each check."""
         answer = json.loads(self._read("control", "", {}, min_lsn, timeout).body)
         checks: list[dict[str, str]] = answer["checks"]
         return checks
 
     def _read(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn | None, timeout: float | None
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least, timeout: float | None
     ) -> ReadOutcome:
         seconds = self.seconds(timeout)
-        least = self.least_lsn() if min_lsn is None else min_lsn
+        least = self.least_lsn() if min_lsn is None else parse_min_lsn(str(min_lsn), "min_lsn")
         future = self.wire.read(kind, name, arguments, least, _milliseconds(seconds))
         try:
             return future.result(seconds + GRACE_S)

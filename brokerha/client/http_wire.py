@@ -26,6 +26,7 @@ from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, TxId
+from brokerha.model.levels import min_lsn_text
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
 
@@ -111,7 +112,7 @@ class HttpWire:
             raise InvalidRequest(f"unknown kind of read {kind!r}; known are {', '.join(sorted(_READS))}")
         method, path, headers, content = form(name, {k: v for k, v in arguments.items() if v is not None})
         if min_lsn:
-            headers["Brokerha-Min-Lsn"] = str(min_lsn)
+            headers["Brokerha-Min-Lsn"] = min_lsn_text(min_lsn)
         answer = self._exchange(method, path, headers, content, deadline_s)
         body, content_type = answer.content, answer.headers.get("content-type", "")
         if kind in _COLUMN:

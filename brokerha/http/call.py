@@ -14,7 +14,7 @@ from brokerha.http.accept import wants_json
 from brokerha.http.door import Door
 from brokerha.model.errors import InvalidRequest, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
-from brokerha.model.levels import parse_ack
+from brokerha.model.levels import parse_ack, parse_min_lsn
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.ports.front import Front
 
@@ -108,8 +108,8 @@ class Call:
         return key
 
     def min_lsn(self) -> Lsn:
-        """The least LSN that a reader asks for; 0 for any."""
-        return natural(self.header(b"brokerha-min-lsn") or "0", "Brokerha-Min-Lsn")
+        """The least LSN that a reader asks for; 0 for any, `LATEST_LSN` for ``latest``."""
+        return parse_min_lsn(self.header(b"brokerha-min-lsn") or "0", "Brokerha-Min-Lsn")
 
     # ---- path and parameters
 

@@ -40,13 +40,13 @@ def ack_text(level: str, copies: int) -> str:
     return f"{level}={copies}" if level == APPLIED_LEVEL and copies != 1 else level
 
 
-def parse_min_lsn(text: str) -> Lsn:
-    """The least LSN of a read, `LATEST_LSN` for ``latest``. Raises InvalidRequest."""
+def parse_min_lsn(text: str, name: str = "a least LSN") -> Lsn:
+    """The least LSN of a read, `LATEST_LSN` for ``latest``. Raises InvalidRequest, which calls it by ``name``."""
     if text == LATEST:
         return LATEST_LSN
     if text.isascii() and text.isdecimal() and len(text) <= LSN_DIGITS:
         return int(text)
-    raise InvalidRequest(f"a least LSN is a whole number of 0 or more, or latest, not {text!r}")
+    raise InvalidRequest(f"{name} is a whole number of 0 or more, or latest, not {text!r}")
 
 
 def min_lsn_text(min_lsn: Lsn) -> str:

@@ -123,6 +123,16 @@ def test_a_value_is_written_as_it_is(cluster, capsysbinary):
     assert ("get", "prices", b"sku-1", {"min_lsn": 5}) in client.calls
 
 
+def test_a_read_may_ask_for_the_latest(run, cluster):
+    client = cluster(get=b"1")
+    assert main(["get", "prices", "sku-1", "--min-lsn", "latest", *URL]) == 0
+    assert ("get", "prices", b"sku-1", {"min_lsn": "latest"}) in client.calls
+    for wrong in ("newest", "-1"):
+        ran = run("get", "prices", "sku-1", "--min-lsn", wrong, *URL)
+        assert ran.code == 64
+        assert "whole number of 0 or more, or latest" in " ".join(ran.err.split())
+
+
 def test_a_key_that_is_not_there_is_exit_code_2(run, cluster):
     cluster(get=None)
     ran = run("get", "prices", "sku-1", *URL)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from brokerha.client import Client, Session
 from brokerha.client import client as client_module
 from brokerha.client.results import XSD, BlankNode, Iri, Literal, Solutions, Triples
 from brokerha.model import errors
+from brokerha.model.levels import LATEST_LSN
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
 from tests.unit.client.fake_wire import FakeWire
@@ -182,6 +185,44 @@ def test_a_session_reads_at_least_what_it_wrote() -> None:
     session.get("t", "k", min_lsn=3)
 
     assert [read[3] for read in wire.reads] == [0, 7, 3]
+
+
+def test_every_read_of_a_session_sees_its_own_writes_unless_it_says_otherwise() -> None:
+    wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 7))
+    session = Session(wire)
+    session.put("t", "k", "v")
+    reads: list[tuple[bytes, Callable[[Any], object]]] = [
+        (b'{"head": {}, "boolean": true}', lambda least: session.is_true("main", "ASK {}", min_lsn=least)),
+        (b"v", lambda least: session.get("t", "k", min_lsn=least)),
+        (b"\x90", lambda least: session.range("t", min_lsn=least)),
+        (b"12", lambda least: session.size("main", min_lsn=least)),
+        (b"[]", lambda least: session.repositories(min_lsn=least)),
+    ]
+    for body, read in reads:
+        wire.read_answer = ReadOutcome("application/sparql-results+json", 7, body)
+        read(None)
+        read(3)
+
+    assert [read[3] for read in wire.reads] == [7, 3] * len(reads)
+
+
+def test_a_read_over_http_may_ask_for_the_latest(served: Served, db: Session) -> None:
+    db.put("t", "k", "v")
+    assert db.get("t", "k", min_lsn="latest") == b"v"
+    assert served.front.reads[-1][3] == LATEST_LSN
+
+
+def test_a_read_may_ask_for_the_latest() -> None:
+    wire = FakeWire()
+    wire.read_answer = ReadOutcome("application/octet-stream", 7, b"v")
+    client = Client(wire)
+
+    client.get("t", "k", min_lsn="latest")
+
+    assert wire.reads[0][3] == LATEST_LSN
+    for wrong in ("newest", -2, 1.5):
+        with pytest.raises(errors.InvalidRequest, match="min_lsn is a whole number"):
+            client.get("t", "k", min_lsn=wrong)  # type: ignore[arg-type]
 
 
 def test_two_sessions_on_one_wire_know_nothing_of_each_other() -> None:
