@@ -13,7 +13,7 @@ from brokerha.model.errors import StoreDiffers
 from brokerha.model.fingerprints import EMPTY, UNKNOWN
 from brokerha.model.operations import Operation
 from brokerha.ports.store import Store
-from tests.contracts.store_contract import A, B, C, IN_GRAPH, fingerprint, lines, logged, quads, read, rows, run
+from tests.contracts.store_contract import IN_GRAPH, A, B, C, fingerprint, lines, logged, quads, read, rows, run
 
 
 class InterruptedByTest(Exception):
@@ -90,7 +90,12 @@ class StoreLogContract:
         items = logged(
             run(
                 store,
-                [("put", "t", b"a", b"new"), ("create-repository", "r"), ("add", "r", quads(B)), ("add", "main", quads(C))],
+                [
+                    ("put", "t", b"a", b"new"),
+                    ("create-repository", "r"),
+                    ("add", "r", quads(B)),
+                    ("add", "main", quads(C)),
+                ],
                 [("put", "t", b"b", b"1"), ("delete", "t", b"a"), ("remove-repository", "main")],
             )
         )

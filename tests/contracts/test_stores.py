@@ -14,10 +14,11 @@ from brokerha.ports.store import Store
 from brokerha.stores.memory import MemoryStore
 from brokerha.stores.worker_store import WorkerStore
 from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
+from tests.contracts.store_control_contract import StoreControlContract
 from tests.contracts.store_log_contract import StoreLogContract
 
 
-class TestMemoryStore(StoreContract, StoreLogContract):
+class TestMemoryStore(StoreContract, StoreLogContract, StoreControlContract):
     """The model."""
 
     @pytest.fixture
@@ -33,7 +34,7 @@ class TestMemoryStore(StoreContract, StoreLogContract):
         return lambda store: MemoryStore.from_image(store.image())
 
 
-class TestWorkerStore(StoreContract, StoreLogContract):
+class TestWorkerStore(StoreContract, StoreLogContract, StoreControlContract):
     """The store in files."""
 
     @pytest.fixture
@@ -69,6 +70,8 @@ REPOSITORIES = st.sampled_from(["main", "r", "s"])
 KEYS = st.sampled_from([b"a", b"b", b"\x00", b"\xff", b"\xff\xff"])
 TABLES = st.sampled_from(["t", "u"])
 LINES = st.lists(st.sampled_from([f"<urn:s> <urn:p> <urn:{name}>" for name in "abcde"]), max_size=4)
+CHECKS = st.sampled_from(["c", "d"])
+CONDITIONS = ["present", "absent", "= 1", "!= 1", ">= 2", "<= 1.5"]
 OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.tuples(st.just("put"), TABLES, KEYS, st.sampled_from([b"", b"1", b"2"])),
     st.tuples(st.just("delete"), TABLES, KEYS),
@@ -76,6 +79,10 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.tuples(st.just("remove"), REPOSITORIES, LINES.map(lambda found: quads(*found))),
     st.tuples(st.just("create-repository"), REPOSITORIES),
     st.tuples(st.just("remove-repository"), REPOSITORIES),
+    st.tuples(
+        st.just("control-add"), CHECKS, st.just("key"), TABLES, st.sampled_from("ab"), st.sampled_from(CONDITIONS)
+    ),
+    st.tuples(st.just("control-remove"), CHECKS),
 )
 BATCHES = st.lists(
     st.lists(st.lists(OPERATIONS, min_size=1, max_size=5), min_size=1, max_size=4), min_size=1, max_size=5

@@ -36,7 +36,9 @@ def test_what_was_executed_is_listed_once_and_survives_a_crash() -> None:
 
 def test_sparql_is_rejected_with_one_fixed_reason() -> None:
     store = MemoryStore()
-    assert run(store, [("update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }")]) == [Result(REJECTED, NO_SPARQL, b"", EMPTY)]
+    assert run(store, [("update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }")]) == [
+        Result(REJECTED, NO_SPARQL, b"", EMPTY)
+    ]
 
 
 def test_results_are_dropped_when_there_are_twice_as_many_as_asked() -> None:

@@ -9,22 +9,24 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged, StoreError
 from tests.contracts.store_contract import A, quads, read, rows, run
 from tests.unit.stores.store_place import Place
 
 
 def test_a_second_process_is_told_who_has_the_store(place: Place) -> None:
     place.open()
-    with pytest.raises(StoreError, match=f"open in process {os.getpid()}"):
+    with pytest.raises(StoreError, match=f"open in process {os.getpid()}") as found:
         place.open()
+    assert not isinstance(found.value, StoreDamaged)
 
 
 @pytest.mark.parametrize(("cluster", "node"), [("orders", "w2"), ("other", "w1")])
 def test_a_store_of_another_node_or_cluster_is_refused(place: Place, cluster: str, node: str) -> None:
     place.open().close()
-    with pytest.raises(StoreError, match="belongs to node w1 of cluster orders"):
+    with pytest.raises(StoreError, match="belongs to node w1 of cluster orders") as found:
         place.open(node=node, cluster=cluster)
+    assert not isinstance(found.value, StoreDamaged)
     place.open()
 
 
@@ -43,7 +45,7 @@ def test_repositories_without_a_record_are_not_deleted(place: Place) -> None:
     run(store, [("add", "main", quads(A))])
     store.close()
     (place.directory / "data/data.mdb").unlink()
-    with pytest.raises(StoreError, match="no record of them"):
+    with pytest.raises(StoreDamaged, match="no record of them"):
         place.open()
     assert (place.directory / "repositories/main.0/written").exists()
 
@@ -62,7 +64,7 @@ def test_a_store_whose_file_was_cut_off_is_refused(place: Place) -> None:
     store.close()
     file = place.directory / "data/data.mdb"
     os.truncate(file, file.stat().st_size // 2)
-    with pytest.raises(StoreError, match="damaged or cut off"):
+    with pytest.raises(StoreDamaged, match="damaged or cut off"):
         place.open()
 
 
@@ -76,15 +78,29 @@ def change_row(place: Place, key: bytes, change: Callable[[bytes], bytes]) -> No
 
 def test_a_store_of_another_format_is_refused(place: Place) -> None:
     place.open().close()
-    change_row(place, b"format", lambda _: b"2")
-    with pytest.raises(StoreError, match="the store has format 2, this program knows 1"):
+    change_row(place, b"format", lambda _: b"3")
+    with pytest.raises(StoreError, match="the store has format 3, this program knows 2") as found:
+        place.open()
+    assert not isinstance(found.value, StoreDamaged)
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"), [(b"state", "the state row of the store is damaged"), (b"identity", "does not say whose it is")]
+)
+def test_a_damaged_record_of_the_store_itself_is_refused(place: Place, key: bytes, problem: str) -> None:
+    place.open().close()
+    change_row(place, key, lambda row: row[:-1] + bytes([row[-1] ^ 1]))
+    with pytest.raises(StoreDamaged, match=problem):
         place.open()
 
 
-def test_a_damaged_record_of_where_the_store_stands_is_refused(place: Place) -> None:
+def test_a_store_that_lost_its_format_is_not_taken_for_a_new_one(place: Place) -> None:
     place.open().close()
-    change_row(place, b"state", lambda row: row[:-1] + bytes([row[-1] ^ 1]))
-    with pytest.raises(StoreError, match="the state row of the store is damaged"):
+    with lmdb.Environment(str(place.directory / "data"), max_dbs=8) as environment:
+        meta = environment.open_db(b"meta")
+        with environment.begin(write=True, db=meta) as writing:
+            writing.delete(b"format")
+    with pytest.raises(StoreDamaged, match="does not say what format it has"):
         place.open()
 
 
@@ -98,11 +114,12 @@ def test_a_value_that_the_disk_changed_is_an_error(place: Place) -> None:
     changed = content.replace(b"precious value", b"precious valuE")
     (place.directory / "data/data.mdb").write_bytes(changed)
     store = place.open()
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreDamaged, match="damaged"):
         read(store, "get", "t", key=b"k")
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreDamaged, match="damaged"):
         rows(store, "t")
-    with pytest.raises(StoreError, match="effects log is damaged at LSN 1"):
+    with pytest.raises(StoreDamaged, match="effects log is damaged at LSN 1"):
         store.logged(1, 1)
     assert read(store, "get", "t", key=b"l") == b"other"
-    assert store.recompute() != store.applied()
+    with pytest.raises(StoreDamaged, match=r"key b't\\x00k' is damaged"):
+        store.recompute()
