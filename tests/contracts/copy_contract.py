@@ -13,7 +13,7 @@ import pytest
 from brokerha.model.errors import StoreError
 from brokerha.model.operations import Logged, LoggedRow
 from brokerha.ports.copies import Snapshot, WorkerCopy
-from tests.contracts.store_contract import A, B, C, IN_GRAPH, lines, quads, read, rows, run
+from tests.contracts.store_contract import IN_GRAPH, A, B, C, lines, quads, read, rows, run
 
 Open = Callable[[str], WorkerCopy]
 Reopen = Callable[[WorkerCopy], WorkerCopy]
@@ -50,7 +50,9 @@ def carry(source: WorkerCopy, follower: WorkerCopy, name: str = "n") -> Snapshot
 
 def content(copy: WorkerCopy) -> object:
     """Everything that readers can see."""
-    repositories = {name: lines(copy, name) for name in ("main", "r", "s") if name.encode() in read(copy, "repositories")}
+    repositories = {
+        name: lines(copy, name) for name in ("main", "r", "s") if name.encode() in read(copy, "repositories")
+    }
     return copy.applied(), repositories, rows(copy, "t"), rows(copy, "u"), read(copy, "control")
 
 
@@ -241,34 +243,27 @@ class CopyContract:
         follower.open_load()
         assert content(follower) == content(source)
 
-    @pytest.mark.parametrize(
-        "path",
-        ["/etc/passwd", "../x", "data/../../x", "lock", "data", "data/", "data//x", "data/./x", "other/x", "data/\0", ""],
-    )
-    def test_a_path_that_leads_out_of_the_copy_is_refused(self, opened: Open, path: str) -> None:
+    def test_a_path_that_leads_out_of_the_copy_is_refused(self, opened: Open) -> None:
         follower = opened("w2")
-        snapshot = Snapshot(1, "1:00", 0, 10, ((path, 0, b""),))
-        with pytest.raises(StoreError, match="which does not belong into a copy"):
-            follower.begin_load("n", snapshot)
-        with pytest.raises(StoreError, match="no snapshot is being loaded"):
-            follower.open_load()
+        outside = ["/etc/passwd", "../x", "data/../../x", "data/..", "lock", "other/x", ""]
+        for path in [*outside, "data", "data/", "data//x", "data/./x", "data/\0", "repositories"]:
+            with pytest.raises(StoreError, match="which does not belong into a copy"):
+                follower.begin_load("n", Snapshot(1, "1:00", 0, 10, ((path, 0, b""),)))
+            with pytest.raises(StoreError, match="no snapshot is being loaded"):
+                follower.open_load()
 
-    @pytest.mark.parametrize(
-        ("snapshot", "problem"),
-        [
+    def test_a_snapshot_that_contradicts_itself_is_refused(self, opened: Open) -> None:
+        follower = opened("w2")
+        for snapshot, problem in (
             (Snapshot(1, "", 0, 0, ()), "chunks of 0 bytes"),
             (Snapshot(1, "", 0, 1 << 30, ()), "chunks of 1073741824 bytes"),
             (Snapshot(1, "", 0, 10, (("data/x", 11, bytes(32)),)), "32 bytes of sums"),
             (Snapshot(1, "", 0, 10, (("data/x", -1, b""),)), "of -1 bytes"),
             (Snapshot(1, "", 0, 10, (("data/x", 0, b""), ("data/x", 0, b""))), "names a file twice"),
             (Snapshot(1, "", 0, 10, (("data/x", 0, b""), ("data/x/y", 0, b""))), "inside of another file"),
-        ],
-    )
-    def test_a_snapshot_that_contradicts_itself_is_refused(
-        self, opened: Open, snapshot: Snapshot, problem: str
-    ) -> None:
-        with pytest.raises(StoreError, match=problem):
-            opened("w2").begin_load("n", snapshot)
+        ):
+            with pytest.raises(StoreError, match=problem):
+                follower.begin_load("n", snapshot)
 
     def test_a_second_load_replaces_a_loaded_copy(self, opened: Open) -> None:
         source, follower = opened("w1"), opened("w2")
