@@ -13,6 +13,7 @@ from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.scrubbing import Scrubbing, ScrubLimits
+from brokerha.nodes.tasks import WorkerTasks, backup_kind, scrub_kind
 from brokerha.nodes.worker_node import WorkerNode
 from brokerha.stores.worker_copy import WorkerCopy
 from brokerha.transports.addresses import is_embedded
@@ -45,13 +46,18 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     """Return a worker, not started. Raises StoreError, ConfigurationError."""
     copy = WorkerCopy(config.data_directory(node_id), cluster=config.name, node=node_id)
     transport = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
-    limits = ScrubLimits(config.scrub_every_s, config.scrub_items_per_s)
+    clock = SystemClock()
+    scrubbing = Scrubbing(copy, node_id, ScrubLimits(config.scrub_every_s, config.scrub_items_per_s))
+    masters = tuple(master.id for master in config.masters)
+    backup = backup_kind(copy, config.backups_directory, config.name, node_id, masters, lambda: clock.now().wall_us)
+    tasks = WorkerTasks({"backup": backup, "scrub": scrub_kind(scrubbing)}, node_id, transport.wake)
     return WorkerNode(
         config.worker_config(node_id),
         config.name,
         copy,
         transport,
-        SystemClock(),
-        tuple(master.id for master in config.masters),
-        scrubbing=Scrubbing(copy, node_id, limits),
+        clock,
+        masters,
+        scrubbing=scrubbing,
+        tasks=tasks,
     )

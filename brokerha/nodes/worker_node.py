@@ -30,6 +30,7 @@ from brokerha.nodes.read_pool import ReadPool
 from brokerha.nodes.runner import IDLE_MS, WorkerRunner
 from brokerha.nodes.scrubbing import Scrubbing
 from brokerha.nodes.status import StatusGathering, summary
+from brokerha.nodes.tasks import WorkerTasks
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import WorkerCopy
 from brokerha.ports.front import ReadOutcome
@@ -55,7 +56,7 @@ class WorkerNode:
         masters: tuple[NodeId, ...],
         reads: ReadLimits | None = None,
         scrubbing: Scrubbing | None = None,
-        tasks: Any = None,
+        tasks: WorkerTasks | None = None,
     ) -> None:
         """``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody."""
         self.config = config
@@ -102,6 +103,8 @@ class WorkerNode:
         self.runner.core.running_reads = self.reads.under_way
         self.reads.on_applied(self.runner.core.applied)
         self.transport.send(self._answers.take())
+        if self._tasks is not None:
+            self.transport.send(self._tasks.take())
 
     def _mind_the_door(self) -> None:
         """Reads are answered only while the copy may be trusted."""
@@ -123,7 +126,7 @@ class WorkerNode:
     def on_damage(self, reason: str) -> None:
         """Somebody found that this copy is not what it should be. Callable from any thread."""
         log.error("the copy is damaged", node=self.config.node, reason=reason)
-        self.reads.close_door(f"{self.config.node} is out of sync: {reason}")
+        self.reads.shut(f"{self.config.node} is out of sync: {reason}")
         self.loop.call(lambda: self.runner.core.step(Damaged(reason), self.clock.now()))
 
     def _may_be_scrubbed(self) -> bool:
