@@ -68,7 +68,7 @@ def journal_rows(cluster: EmbeddedCluster, node: str) -> list[list[Any]]:
     journal = cluster.masters[node].journal
     results = journal.results(1, 100_000)
     return [
-        [lsn, txid, origin, timestamp, result.outcome, result.reason, result.effect]
+        [lsn, txid, origin, timestamp, *result]
         for lsn, ((timestamp, txid, origin), result) in enumerate(
             zip(journal.ordered(1, len(results)), results, strict=True), 1
         )

@@ -7,10 +7,13 @@ from typing import Any
 import msgpack
 import pytest
 
+from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Ordered
 from brokerha.model.operations import Result, pack_effect
 from brokerha.nodes import change_log
 from brokerha.nodes.change_log import BATCH_BYTES, BATCH_LSNS, ChangeLog, changes_of, routing_key, split
+
+AFTER = packed(4711)
 
 
 class HeldLog:
@@ -18,7 +21,7 @@ class HeldLog:
 
     def __init__(self, results: list[Result], first_lsn: int = 1, extra_ordered: int = 0) -> None:
         self.held = results
-        self.first = first_lsn
+        self.first = self.with_results_from = first_lsn
         self.pages: list[int] = []
         self.order: list[Ordered] = [(1000 + n, f"t{n}", "m1") for n in range(len(results) + extra_ordered)]
 
@@ -27,6 +30,9 @@ class HeldLog:
 
     def first_lsn(self) -> int:
         return self.first
+
+    def results_from(self) -> int:
+        return self.with_results_from
 
     def results(self, first_lsn: int, limit: int) -> list[Result]:
         self.pages.append(limit)
@@ -39,7 +45,7 @@ class HeldLog:
 
 
 def applied(*changes: tuple[Any, ...]) -> Result:
-    return Result("applied", "", pack_effect(list(changes)))
+    return Result("applied", "", pack_effect(list(changes)), AFTER)
 
 
 def put(value: bytes) -> Result:
@@ -56,13 +62,13 @@ def rows_in(parts: tuple[bytes, ...]) -> list[list[Any]]:
 
 
 def test_a_batch_holds_what_the_journal_holds_from_an_lsn_on_and_nothing_without_a_result():
-    rejected = Result("rejected", "no such repository", b"")
+    rejected = Result("rejected", "no such repository", b"", AFTER)
     batch = log_of(HeldLog([put(b"1"), rejected, put(b"3")], extra_ordered=2)).batch(2)
     assert batch is not None
     assert (batch.first_lsn, batch.last_lsn, batch.is_full, batch.changes) == (2, 3, False, ())
     assert rows_in(batch.parts) == [
-        [2, "t1", "m1", 1001, "rejected", "no such repository", b""],
-        [3, "t2", "m1", 1002, "applied", "", put(b"3").effect],
+        [2, "t1", "m1", 1001, "rejected", "no such repository", b"", AFTER],
+        [3, "t2", "m1", 1002, "applied", "", put(b"3").effect, AFTER],
     ]
 
 
@@ -72,6 +78,12 @@ def test_there_is_no_batch_beyond_the_last_result_nor_before_the_first():
     assert log.batch(4) is None
     assert log.first_lsn() == 5
     assert log.journal == "name-of-journal"
+
+
+def test_a_journal_without_its_first_results_is_told_from_where_they_begin():
+    held = HeldLog([put(b"1")], first_lsn=5)
+    held.with_results_from = 9
+    assert log_of(held).first_lsn() == 9
 
 
 def test_small_results_are_batched_up_to_the_number_of_lsns():
@@ -141,7 +153,7 @@ def test_the_key_of_a_change_has_three_words(change: tuple[Any, ...], key: str):
 def test_only_applied_transactions_have_changes_and_each_change_is_one_message():
     results = [
         applied(("put", "t", b"k", b"v"), ("delete", "t", b"l")),
-        Result("rejected", "no", b""),
+        Result("rejected", "no", b"", AFTER),
         applied(),
         applied(("quads", "main", ["old"], ["new"])),
     ]
