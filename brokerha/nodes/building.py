@@ -6,6 +6,7 @@ The only place where a core meets the adapters; programs and the embedded cluste
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.nodes.change_log import ChangeLog
@@ -15,6 +16,7 @@ from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.scrubbing import Scrubbing, ScrubLimits
 from brokerha.nodes.tasks import WorkerTasks, backup_kind, scrub_kind
 from brokerha.nodes.worker_node import WorkerNode
+from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.worker_copy import WorkerCopy
 from brokerha.transports.addresses import is_embedded
 from brokerha.transports.kombu_transport import KombuTransport
@@ -38,13 +40,20 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
         transport,
         SystemClock(),
         followers,
+        config.routing_limits(config.dead_after_ms),
         protect_single_worker=config.protect_single_worker,
     )
 
 
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     """Return a worker, not started. Raises StoreError, ConfigurationError."""
-    copy = WorkerCopy(config.data_directory(node_id), cluster=config.name, node=node_id)
+    limits = config.read_limits()
+    copy = WorkerCopy(
+        config.data_directory(node_id),
+        cluster=config.name,
+        node=node_id,
+        open_engine=partial(RdfRepository, result_limit_bytes=limits.result_bytes),
+    )
     transport = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
     clock = SystemClock()
     scrubbing = Scrubbing(copy, node_id, ScrubLimits(config.scrub_every_s, config.scrub_items_per_s))
@@ -58,6 +67,7 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
         transport,
         clock,
         masters,
+        limits,
         scrubbing=scrubbing,
         tasks=tasks,
     )

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 from brokerha.nodes.config_keys import Key
+from brokerha.nodes.config_reads import ReadKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteKeys:
+class SiteKeys(ReadKeys):
     """Part of `ClusterConfig`."""
 
     min_in_sync: Annotated[

@@ -65,6 +65,8 @@ class Job:
     is_settled: bool = False
     is_stuck: bool = False
     is_slow: bool = False
+    opening: int = 0
+    """That of the door when it came in."""
     began_s: float = 0.0
     thread: int = 0
     """The system's id of the thread that runs it; 0 while none does."""
@@ -86,6 +88,7 @@ class ReadBook:
         self.limits = limits
         self.closed_reason = ""
         """Why the door is closed; empty while it is open."""
+        self._is_shut = False
         self.opening = 0
         """Counts the times that the door was closed."""
         self.open_jobs = 0
@@ -113,7 +116,7 @@ class ReadBook:
             return refusal
         self.taken += 1
         self.open_jobs += 1
-        job.number = next(self._numbers)
+        job.number, job.opening = next(self._numbers), self.opening
         self._jobs[job.number] = job
         self._timetable.set(job.number, job.deadline_s)
         if job.min_lsn > applied:
@@ -216,10 +219,19 @@ class ReadBook:
     # ---- the door
 
     def close_door(self, reason: str) -> list[Job]:
-        """Take no reads from now on; returns the jobs that are to be failed with the reason."""
+        """Take no reads until `open_door`; returns the jobs that are to be failed with the reason. Said again, it is as once."""
+        self._is_shut = False
+        return self._close(reason)
+
+    def shut(self, reason: str) -> list[Job]:
+        """As `close_door`, but only after the owner has closed the door too it can be opened: he does not know yet why."""
+        self._is_shut = True
+        return self._close(reason)
+
+    def _close(self, reason: str) -> list[Job]:
         invariant(bool(reason), "a closed door has a reason")
+        self.opening += not self.closed_reason
         self.closed_reason = reason
-        self.opening += 1
         open_jobs = [job for job in self._jobs.values() if not job.is_settled]
         for job in open_jobs:
             self.settle(job)
@@ -227,8 +239,9 @@ class ReadBook:
         return open_jobs
 
     def open_door(self) -> None:
-        """Take reads again."""
-        self.closed_reason = ""
+        """Take reads again, unless the door was shut and the owner has not closed it since."""
+        if not self._is_shut:
+            self.closed_reason = ""
 
     # ---- threads
 

@@ -8,8 +8,9 @@ The engine evaluates without the interpreter's lock and cannot be stopped: a que
 whether it may go on. The watch thread therefore ends the wait of its caller at the deadline, gives the thread that is slow
 the lowest priority, replaces it when it is stuck, and at the limit the node has to be started again (`must_restart`).
 
-The door: `close_door` refuses new reads, fails those that wait, and nothing that runs gives rows after it; the pool
-closes it by itself when a read meets damage, and says so to `on_damage` (from a read thread). `open_door` is the owner's.
+The door: `close_door` refuses new reads, fails those that wait, and nothing that runs gives rows after it. `open_door` ends
+that. When a read meets damage the pool shuts the door by itself and tells `on_damage` (from a read thread); until the owner,
+who may not know yet, has closed the door too, opening it has no effect.
 
 Every future is completed, by its deadline or a moment later. Threads are daemons: a stuck one must not hold up the end.
 """
@@ -103,8 +104,14 @@ class ReadPool:
             jobs = self._book.close_door(reason)
         _fail((job, NotReady(reason)) for job in jobs)
 
+    def shut(self, reason: str) -> None:
+        """As `close_door`, for damage that the owner of the door has yet to learn of: until he closes it, it stays closed."""
+        with self._lock:
+            jobs = self._book.shut(reason)
+        _fail((job, NotReady(reason)) for job in jobs)
+
     def open_door(self) -> None:
-        """Answer reads again. Idempotent."""
+        """Answer reads again, unless the door was shut and not closed since. Idempotent."""
         with self._lock:
             self._book.open_door()
 
@@ -200,15 +207,21 @@ class ReadPool:
         try:
             return self._evaluated(job)
         except StoreDamaged as error:
-            reason = f"this copy is damaged: {error}"
-            log.exception("a read met damage", node=self._name, kind=job.kind, name=job.name, reason=str(error))
-            self.close_door(reason)
-            self.on_damage(str(error))
+            self._met_damage(job, str(error))
             return error
         except BrokerhaError as error:
             return error
         except Exception as error:  # noqa: BLE001  (a fault of one read must not end the pool)
             return NotReady(f"the read failed: {type(error).__name__}: {error}")
+
+    def _met_damage(self, job: Job, reason: str) -> None:
+        """Shut the door, unless it was closed since: what was damaged may have been replaced meanwhile."""
+        with self._lock:
+            is_news = not self._book.closed_reason and job.opening == self._book.opening
+        if is_news:
+            log.error("a read met damage", node=self._name, kind=job.kind, name=job.name, reason=reason)
+            self.shut(f"this copy is damaged: {reason}")
+            self.on_damage(reason)
 
     def _evaluated(self, job: Job) -> ReadOutcome:
         answer = self._store.read(job.kind, job.name, job.arguments, lambda: not job.is_settled)

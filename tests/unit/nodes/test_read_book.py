@@ -137,7 +137,9 @@ def test_closing_the_door_fails_what_is_under_way_and_refuses_the_rest(book: Rea
     assert book.end(running)
     assert book.begin(0.0, 7) is None
     assert str(book.admit(job(), applied=100)) == "this copy is being replaced"
+    opening = book.opening
     assert book.close_door("this copy is being replaced") == []
+    assert book.opening == opening
     book.open_door()
     assert book.admit(job(), applied=100) is None
 

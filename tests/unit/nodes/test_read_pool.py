@@ -137,6 +137,10 @@ def test_rows_of_a_damaged_copy_are_not_returned(store: Held, pool: ReadPool) ->
     with pytest.raises(errors.NotReady, match="damaged"):
         ask(pool).result(WAIT_S)
     assert told == ["row 7 is not what was written"]
+    # Who opens the door without having closed it has not heard of the damage yet.
+    pool.open_door()
+    assert "damaged" in pool.closed_reason
+    pool.close_door("w1 is out of sync")
     pool.open_door()
     assert ask(pool).result(WAIT_S).body == b"get"
 

@@ -1,0 +1,63 @@
+"""Keys of the section ``[cluster]`` about reads: how much a worker takes on, and how long a master waits for one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated
+
+from brokerha.nodes.config_keys import Key
+from brokerha.nodes.read_book import MIB, ReadLimits
+from brokerha.nodes.reads_routing import RoutingLimits
+
+_POOL = {each.name: each.default for each in dataclasses.fields(ReadLimits)}
+_ROUTING = {each.name: each.default for each in dataclasses.fields(RoutingLimits)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadKeys:
+    """Part of `ClusterConfig`."""
+
+    read_threads: Annotated[int, Key("Reads that a worker evaluates at once.", unit="threads", low=1, high=256)] = (
+        _POOL["threads"]
+    )
+    read_queue: Annotated[
+        int,
+        Key("Reads that a worker holds, waiting or running; it refuses more.", unit="reads", low=1, high=100_000),
+    ] = _POOL["queue"]
+    read_limit_mb: Annotated[
+        int, Key("Largest result of a read; a larger one is an error.", unit="MiB", low=1, high=1024)
+    ] = _POOL["result_bytes"] // MIB
+    read_stuck_limit: Annotated[
+        int,
+        Key(
+            "Reads that go on after their time because nothing can stop them; with so many a worker ends, to be started again. "
+            "0: twice read-threads.",
+            unit="reads",
+            low=0,
+            high=1024,
+        ),
+    ] = _POOL["stuck"]
+    read_patience_ms: Annotated[
+        int,
+        Key(
+            "A worker that has not answered a read after this long, or after four times what such reads take, is not waited for "
+            "alone: another one is asked too.",
+            unit="milliseconds",
+            low=10,
+            high=600_000,
+        ),
+    ] = _ROUTING["patience_ms"]
+
+    def read_limits(self) -> ReadLimits:
+        """Bounds of a worker's reads."""
+        return ReadLimits(
+            threads=self.read_threads,
+            queue=self.read_queue,
+            result_bytes=self.read_limit_mb * MIB,
+            stuck=self.read_stuck_limit,
+        )
+
+    def routing_limits(self, dead_after_ms: int) -> RoutingLimits:
+        """Bounds of a master's reads. A third of the time after which a worker is dead is more than a heartbeat."""
+        return RoutingLimits(patience_ms=self.read_patience_ms, silent_ms=max(1, dead_after_ms // 3))
