@@ -255,13 +255,11 @@ class MemoryStore:
         for operation in operations:
             if operation[0] in _ON_KEYS:
                 keys[row_key_of(operation[1], operation[2])] = operation
-            elif operation[0] in ON_CONTROL:
-                control.add(operation)
             else:
                 on_repositories.append(operation)
         changes: list[Change] = []
         if on_repositories:
-            changes = self._changes_of_repositories(on_repositories)
+            changes = self._changes_of_repositories(on_repositories, control)
         for row_key, operation in keys.items():
             before = self._image.keys.get(row_key)
             if before is not None if operation[0] == "delete" else before != operation[3]:
@@ -288,11 +286,14 @@ class MemoryStore:
         touched = after.touched(keys.keys(), [change[1] for change in changes if change[0] not in _ON_KEYS])
         judge(after, touched | control.added(), value_of, problems_of)
 
-    def _changes_of_repositories(self, operations: list[Operation]) -> list[Change]:
+    def _changes_of_repositories(self, operations: list[Operation], control: ControlChange) -> list[Change]:
         quads: dict[str, _Overlay] = {}
         presence = Presence(self._image.repositories)
         for operation in operations:
             kind, name = operation[0], operation[1]
+            if kind in ON_CONTROL:
+                control.add(operation)
+                continue
             if kind == "create-repository":
                 presence.create(name)
                 continue
