@@ -292,15 +292,26 @@ class Client:
         return rows
 
     def backup(
-        self, name: str, *, incremental: bool = False, replace: bool = False, timeout: float | None = None
+        self,
+        name: str,
+        *,
+        incremental: bool = False,
+        replace: bool = False,
+        worker: str = "",
+        timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Begin a backup; returns its task: ``{"request", "kind", "node", "state", "done", "total", "reason", "answer"}``."""
-        arguments = {"name": name, "incremental": incremental, "replace": replace}
+        """Begin a backup, at a worker that the master chooses if none is named; returns its task, as `task` does."""
+        arguments: dict[str, Any] = {"name": name, "incremental": incremental, "replace": replace}
+        if worker:
+            arguments["worker"] = worker
         answer: dict[str, Any] = self.wire.ask("backup", arguments, _milliseconds(self.seconds(timeout)))
         return answer
 
     def task(self, request: str, *, timeout: float | None = None) -> dict[str, Any] | None:
-        """How far a task is; None when the master that answers does not know it."""
+        """How far a task is; None when the master that answers does not know it.
+
+        ``{"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}``
+        """
         answer: dict[str, Any] | None = self.wire.ask(
             "task", {"request": request}, _milliseconds(self.seconds(timeout))
         )

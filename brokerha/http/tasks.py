@@ -1,10 +1,10 @@
 """Long work that an operator begins: it is answered at once with what to ask for, and goes on by itself.
 
-    POST /cluster/backup             {"name": "monday", "incremental": false, "replace": false}
+    POST /cluster/backup             {"name": "monday", "incremental": false, "replace": false, "worker": "w2"}
                                      202, Location: /cluster/tasks/{request}
-    GET  /cluster/tasks/{request}    {"request", "kind", "node", "state", "done", "total", "reason", "answer"}
+    GET  /cluster/tasks/{request}    {"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}
 
-``state`` is ``running``, ``done`` or ``failed``. The master that was asked knows the request, and no other.
+Without a worker the master chooses one. ``state`` is ``running``, ``done`` or ``failed``. The master that was asked knows the request, and no other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from brokerha.http.answer import JSON, Answer
 from brokerha.http.call import Call
 from brokerha.model.errors import InvalidRequest, TimedOut, UnsupportedType
 
-_BACKUP = {"name": str, "incremental": bool, "replace": bool}
+_BACKUP = {"name": str, "incremental": bool, "replace": bool, "worker": str}
 """Fields of a backup, with their types; the first must be there."""
 
 
@@ -58,5 +58,5 @@ def _fields(text: str) -> dict[str, Any]:
         if wanted is None:
             raise InvalidRequest(f"unknown field {name!r}; known are {', '.join(_BACKUP)}")
         if type(value) is not wanted:
-            raise InvalidRequest(f"{name} is {'a text' if wanted is str else 'true or false'}, not {value!r}")
+            raise InvalidRequest(f"{name} is {'text' if wanted is str else 'true or false'}, not {value!r}")
     return fields

@@ -85,10 +85,10 @@ class Front(Protocol):
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """An operator's command, carried out through a master; long work only begins.
 
-            backup   {"name", "incremental", "replace"}    -> the same as ``task``, with the request of what has begun
-            task     {"request"}                           -> {"request", "kind", "node", "state", "done", "total", "reason", "answer"}
+            backup   {"name", "incremental", "replace", "worker"}   -> the same as ``task``, with the request of what has begun
+            task     {"request"}       -> {"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}
 
-        Fields of a task are those of messages.TaskReport. The future raises InvalidRequest (unknown command, wrong arguments),
+        Fields of a task are those of messages.TaskReport, and what a master knows of its worker. The future raises InvalidRequest (unknown command, wrong arguments),
         NotFound (no such request), NotReady (it cannot be done now, with the reason).
         """
 

@@ -306,8 +306,8 @@ class FakeFront:
     def _task(self, request: str, *, is_done: bool) -> dict[str, Any]:
         answer = {"path": f"backups/{request}", "lsn": len(self.results)} if is_done else {}
         return {
-            "request": request, "kind": "backup", "node": "w1", "state": "done" if is_done else "running",
-            "done": 100 if is_done else 40, "total": 100, "reason": "", "answer": answer,
+            "request": request, "kind": "backup", "worker": "w1", "state": "done" if is_done else "running",
+            "done": 100 if is_done else 40, "total": 100, "per_s": 20.0, "left_s": None if is_done else 3.0, "reason": "", "answer": answer,
         }  # fmt: skip
 
     def writable(self) -> tuple[bool, str]:

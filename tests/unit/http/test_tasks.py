@@ -23,10 +23,10 @@ def test_a_backup_is_answered_at_once_and_asked_for_by_its_request(node: Node) -
 
 
 def test_what_is_asked_for_reaches_the_node(node: Node) -> None:
-    node.ask("POST", "/cluster/backup", '{"name": "a", "incremental": true, "replace": false}', JSON)
+    node.ask("POST", "/cluster/backup", '{"name": "a", "incremental": true, "replace": false, "worker": "w2"}', JSON)
     node.get("/cluster/tasks/m1%2F7", Brokerha_Timeout_Ms="500")
 
-    assert node.front.commands[0][1]["incremental"] is True
+    assert node.front.commands[0][1] == {"name": "a", "incremental": True, "replace": False, "worker": "w2"}
     assert node.front.commands[1] == ("task", {"request": "m1/7"}, 500)
 
 
@@ -54,9 +54,9 @@ def test_a_node_that_does_not_answer_is_not_waited_for_for_ever() -> None:
         ("", "not JSON"),
         ("[]", "JSON object"),
         ("{}", "JSON object"),
-        ('{"name": 7}', "name is a text"),
+        ('{"name": 7}', "name is text"),
         ('{"name": "a", "replace": 1}', "replace is true or false"),
-        ('{"name": "a", "full": true}', "unknown field 'full'; known are name, incremental, replace"),
+        ('{"name": "a", "full": true}', "unknown field 'full'; known are name, incremental, replace, worker"),
     ],
 )
 def test_a_body_that_is_no_backup_is_refused(node: Node, body: str, words: str) -> None:
