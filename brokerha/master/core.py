@@ -20,7 +20,18 @@ from brokerha.master.admission import Waiters
 from brokerha.model import states
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
-from brokerha.model.messages import Bodies, Envelope, Executed, Fetch, Post, Progress, Request, TaskReport
+from brokerha.model.messages import (
+    Apply,
+    Bodies,
+    Envelope,
+    Executed,
+    Fetch,
+    Post,
+    Progress,
+    RangeMissing,
+    Request,
+    TaskReport,
+)
 from brokerha.model.operations import ResultRow
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
@@ -87,6 +98,8 @@ class MasterCore:
             Executed: self._on_executed,
             Progress: self._on_progress,
             Request: self._on_request,
+            Apply: self._on_lines,
+            RangeMissing: self._on_lines_missing,
             TaskReport: self._on_task_report,
         }
 
@@ -118,7 +131,15 @@ class MasterCore:
 
     def _on_executed(self, envelope: Envelope, now: Instant) -> None:
         report = envelope.message
-        outcomes = self.feed.on_executed(envelope.sender, report, now.mono_ms)  # type: ignore[arg-type]
+        self._take_in(self.feed.on_executed(envelope.sender, report, now.mono_ms), now)  # type: ignore[arg-type]
+
+    def _on_lines(self, envelope: Envelope, now: Instant) -> None:
+        self._take_in(self.feed.on_lines(envelope.sender, envelope.message, now.mono_ms), now)  # type: ignore[arg-type]
+
+    def _on_lines_missing(self, envelope: Envelope, _now: Instant) -> None:
+        self.feed.on_lines_missing(envelope.sender)
+
+    def _take_in(self, outcomes: Outcomes | None, now: Instant) -> None:
         if outcomes is not None:
             self._outcomes.append(outcomes)
             if self._outcomes_due_ms is None:
@@ -254,7 +275,7 @@ class MasterCore:
             reason = f"a majority of the copies came to another content at LSN {votes.lsn}"
             self._begin_anew(Rebased(before, self.history.fingerprint_at(before), 0, reason))
         adopted = self.site.adopted
-        if adopted is not None and adopted[0] <= self._durable_lsn:
+        if adopted is not None and adopted[0] <= self._written_executed:
             self.site.adopted = None
             self._begin_anew(Rebased(*adopted))
 

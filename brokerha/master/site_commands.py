@@ -14,7 +14,7 @@ from brokerha.master.core import MasterCore
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
 from brokerha.model.records import WorkersChanged
-from brokerha.replication.site_config import WorkerFeed
+from brokerha.replication.site_config import Trust, WorkerFeed
 
 Arguments = dict[str, Any]
 Answer = dict[str, Any]
@@ -121,10 +121,12 @@ class SiteCommands:
         lsn, first = progress.applied_lsn, self._core.history.first_lsn()
         if lsn > self._site.lsn or lsn + 1 < first:
             raise InvalidRequest(f"{worker.node} is at LSN {lsn}; the log here has {first} to {self._site.lsn}: restore from a backup")
-        self._site.adopt(worker, "chosen by an operator")
+        worker.trust, worker.condemned, worker.order = Trust.CHOSEN, "", ""
         for other in self._site.workers.values():
             if other is not worker:
                 other.condemned = f"{worker.node} was chosen instead"
+                self._site.judge(other, now.mono_ms)
+        self._site.judge(worker, now.mono_ms)
         return {"worker": worker.node, "lsn": lsn, "fingerprint": progress.fingerprint}
 
     def _copy(self, arguments: Arguments, now: Instant) -> Answer:

@@ -23,7 +23,7 @@ from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.messages import Apply, Execute, Executed, Outgoing, Progress, RangeMissing, Request
 from brokerha.model.records import History, Outcomes
 from brokerha.replication.site import Site
-from brokerha.replication.site_config import FeedConfig, WorkerFeed
+from brokerha.replication.site_config import NEVER, FeedConfig, WorkerFeed
 
 RANGES_LIMIT = 8
 """Ranges of one worker that may wait to be sent."""
@@ -92,6 +92,44 @@ class Feed:
         if worker is not None:
             self._want(worker, request.first_lsn, request.last_lsn)
 
+    def on_lines(self, sender: NodeId, lines: Apply, mono_ms: int) -> Outcomes | None:
+        """Lines of somebody else's log that were asked for, because a good copy here is ahead of the results."""
+        filling = self.site.filling
+        if filling is None or sender != filling.source:
+            self.ignored += 1
+            return None
+        skip = self.executed + 1 - lines.first_lsn
+        fresh = lines.items[skip:] if skip >= 0 else ()
+        ordered = self.history.ordered(self.executed + 1, min(len(fresh), self.lsn - self.executed))
+        if not fresh or [(row[1], row[0]) for row in fresh[: len(ordered)]] != [row[:2] for row in ordered] or not ordered:
+            self.ignored += 1
+            return None
+        first = self.executed + 1
+        self.executed += len(ordered)
+        filling.asked_ms = mono_ms if self.executed >= filling.last else NEVER
+        return Outcomes(first, tuple(row[2:] for row in fresh[: len(ordered)]), 0)
+
+    def on_lines_missing(self, sender: NodeId) -> None:
+        """Somebody does not have the lines that were asked for: the next one is asked."""
+        filling = self.site.filling
+        if filling is not None and sender == filling.source:
+            filling.place += 1
+
+    def _fill(self, mono_ms: int) -> list[Outgoing]:
+        """Ask for results that a good copy here is ahead of; a silent source is followed by the next one."""
+        filling = self.site.filling
+        if filling is None:
+            return []
+        if self.executed >= filling.last:
+            self.site.filling = None
+            return []
+        if mono_ms - filling.asked_ms < self.config.order_ms:
+            return []
+        if filling.asked_ms != NEVER:
+            filling.place += 1
+        filling.asked_ms = mono_ms
+        return [Outgoing(filling.source, Request(self.executed + 1, filling.last))]
+
     def _want(self, worker: WorkerFeed, first: Lsn, last: Lsn) -> None:
         if first <= last and (first, last) not in worker.wanted and len(worker.wanted) < RANGES_LIMIT:
             worker.wanted.append((first, last))
@@ -125,6 +163,7 @@ class Feed:
         outgoing = [Outgoing(worker, Apply(self.executed + 1, (), self.site.view)) for worker in self._to_greet]
         self._to_greet = []
         outgoing += orders
+        outgoing += self._fill(mono_ms)
         for worker in self.workers.values():
             if worker.is_following and not worker.condemned and self.is_alive(worker.node, mono_ms):
                 outgoing.extend(self._answers_for(worker))
@@ -276,6 +315,8 @@ class Feed:
     def deadline_ms(self, mono_ms: int) -> int | None:
         """When something has to be sent again, or a silent worker is to be called dead; None when nothing waits."""
         due = []
+        if self.site.filling is not None:
+            due.append(max(self.site.filling.asked_ms + self.config.order_ms, mono_ms))
         for worker in self.workers.values():
             if not self.is_alive(worker.node, mono_ms):
                 continue

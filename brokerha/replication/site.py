@@ -20,7 +20,7 @@ from brokerha.model.messages import Coin, Idle, LoadFrom, Message, Outgoing, Pro
 from brokerha.model.records import History
 from brokerha.replication.healing import behind, should_copy, sources_for
 from brokerha.replication.judging import Ruling, Verdict, Votes, verdict
-from brokerha.replication.site_config import NEVER, FeedConfig, Standing, WorkerFeed
+from brokerha.replication.site_config import NEVER, FeedConfig, Filling, Standing, Trust, WorkerFeed
 
 
 class Site:
@@ -43,6 +43,8 @@ class Site:
         """A line of the log that a majority of the copies contradicts."""
         self.adopted: tuple[Lsn, bytes, int, str] | None = None
         """(LSN, fingerprint, items, reason) of a copy that the site's log has to begin anew from."""
+        self.filling: Filling | None = None
+        """Results that are fetched from elsewhere, because a good copy is ahead of them."""
         self.repair_sources: tuple[NodeId, ...] = ()
         """Workers of another site whose content this site is to take."""
         self.ignored = 0
@@ -102,7 +104,7 @@ class Site:
     def _compare(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
         """A copy that is well by its own words: is it what the log says?"""
         found, reason = verdict(self.history, self.lsn, self.executed, progress.applied_lsn, progress.fingerprint)
-        if worker.is_from_other_site and self._adopts(worker, progress, found):
+        if worker.trust is not Trust.NONE and self._adopts(worker, progress, found):
             return
         is_good = found in (Verdict.FOUND, Verdict.AHEAD) and not worker.condemned
         if found is Verdict.FOUND:
@@ -123,25 +125,37 @@ class Site:
         self._stand_by_lag(worker, lag)
 
     def _adopts(self, worker: WorkerFeed, progress: Progress, found: Verdict) -> bool:
-        """A copy of another site may be where this site's log has nothing: then the log begins anew from it."""
+        """A copy that counts as right, whatever the log here says: the log follows it, if it can.
+
+        Where it is ahead of the results here, the lines up to it are fetched from whoever has them; where the log says
+        something else, and somebody chose this copy, the results of this site begin anew from it.
+        """
         if worker.condemned:
             return False
         if found is Verdict.BEYOND:
             self._stand(worker, Standing.OUT_OF_SYNC, f"waits until the log has LSN {progress.applied_lsn}")
             return True
-        is_alone = not any(each.is_on for each in self.workers.values() if each is not worker)
-        worker.is_from_other_site = False
-        if found is Verdict.FOUND or not (self.repair_sources or (found is Verdict.AHEAD and is_alone)):
+        if found is Verdict.AHEAD:
+            if any(each.is_on for each in self.workers.values() if each is not worker):
+                return False
+            sources = (*self.repair_sources, *self.config.others, worker.node)
+            if self.filling is None or self.filling.last != progress.applied_lsn:
+                self.filling = Filling(sources, progress.applied_lsn)
+            reason = f"fetches results up to LSN {progress.applied_lsn} from {self.filling.source}"
+            self._stand(worker, Standing.OUT_OF_SYNC, reason)
+            return True
+        is_chosen, worker.trust = worker.trust is Trust.CHOSEN, Trust.NONE
+        if not is_chosen or progress.applied_lsn + 1 < self.history.first_lsn():
             return False
-        self.adopt(worker, f"content of another site, taken by {worker.node}")
-        self.repair_sources = ()
+        self.adopt(worker, f"the copy of {worker.node} was chosen")
         return True
 
     def adopt(self, worker: WorkerFeed, reason: str) -> None:
-        """The log of this site begins anew from what this worker holds."""
+        """The results of this site begin anew from what this worker holds."""
         progress = worker.progress
         if progress is not None:
             worker.condemned = ""
+            self.repair_sources = ()
             self.adopted = (progress.applied_lsn, from_text(progress.fingerprint), progress.items, reason)
 
     def _stand_by_lag(self, worker: WorkerFeed, lag: int) -> None:
@@ -158,7 +172,8 @@ class Site:
         """Have a copy replaced; without any good copy it stops serving what it has."""
         sources = sources_for(worker.node, self.workers.values()) or self._foreign(mono_ms)
         if sources:
-            worker.is_from_other_site = sources[0] not in self.workers
+            if sources[0] not in self.workers:
+                worker.trust = Trust.CHOSEN if self.repair_sources else Trust.LOADED
             self._order(worker, LoadFrom(self.view, sources, reason), mono_ms)
         elif worker.is_following:
             self._order(worker, Idle(self.view, reason), mono_ms)

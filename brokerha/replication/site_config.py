@@ -58,6 +58,31 @@ class Standing(StrEnum):
     LOADING = "replication-client"
 
 
+class Trust(StrEnum):
+    """Whether a copy counts as right where the log here has other results, or none."""
+
+    NONE = "none"
+    LOADED = "loaded"
+    """It was taken from another site: right where this site has no results yet."""
+    CHOSEN = "chosen"
+    """An operator chose it, or the site it was taken from: right even against the log."""
+
+
+@dataclass(slots=True)
+class Filling:
+    """Results that this site fetches from the log of somebody else, up to an LSN."""
+
+    sources: tuple[NodeId, ...]
+    last: Lsn
+    place: int = 0
+    asked_ms: int = NEVER
+
+    @property
+    def source(self) -> NodeId:
+        """Who is asked now."""
+        return self.sources[self.place % len(self.sources)]
+
+
 @dataclass(slots=True)
 class WorkerFeed:
     """One worker, as its master sees it."""
@@ -72,8 +97,7 @@ class WorkerFeed:
     condemned: str = ""
     """Why this very copy must be replaced; a new copy has a new journal name and begins without."""
     forgiven_lsn: Lsn = 0
-    is_from_other_site: bool = False
-    """Whether it was last told to take the copy of another site."""
+    trust: Trust = field(default_factory=lambda: Trust.NONE)
     journal: str = ""
     applied: Lsn = 0
     sent: Lsn = 0

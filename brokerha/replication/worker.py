@@ -274,7 +274,7 @@ class WorkerCore:
 
     def _on_request(self, sender: NodeId, request: Request) -> None:
         """Another follower asks for a part of the log that this copy may still have."""
-        if self.state not in FOLLOWING or request.first_lsn > request.last_lsn:
+        if self.trouble or self.state is State.LOAD or request.first_lsn > request.last_lsn:
             self._send(sender, RangeMissing(request.first_lsn, request.last_lsn, 0))
             return
         last = min(request.last_lsn, request.first_lsn + self.config.decision_items - 1)

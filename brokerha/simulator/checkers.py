@@ -34,7 +34,7 @@ from brokerha.simulator.message_checks import MessageChecks
 from brokerha.simulator.reply_checks import ReplyChecks
 from brokerha.simulator.truth import Truth, check
 from brokerha.simulator.worker_checks import WorkerChecks
-from brokerha.stores.memory import MemoryStore
+from brokerha.stores.memory_copy import MemoryCopy
 
 if TYPE_CHECKING:
     from brokerha.simulator.processes import SimMaster
@@ -93,9 +93,13 @@ class Checkers:
         """A worker hands something to its store."""
         self._workers.on_decision(node, decision)
 
-    def on_store(self, node: NodeId, store: MemoryStore, answer: StoreDone | StoreFailed) -> None:
+    def on_store(self, node: NodeId, copy: MemoryCopy, answer: StoreDone | StoreFailed) -> None:
         """A store did what it was told."""
-        self._workers.on_store(node, store, answer)
+        self._workers.on_store(node, copy, answer)
+
+    def on_loaded(self, node: NodeId, copy: MemoryCopy) -> None:
+        """A worker replaced its copy by a snapshot."""
+        self._workers.on_loaded(node, copy)
 
     def on_wipe(self, node: NodeId) -> None:
         """A master lost its data directory."""
@@ -140,7 +144,7 @@ class Checkers:
         check(not truth.missing_accepted(lost), "S4", "accepted is added", missing=truth.missing_accepted(lost))
         for worker in self._world.workers:
             if worker.config.master not in lost:
-                self._workers.compare(worker.node, worker.store)
+                self._workers.compare(worker.node, worker.copy)
         check(
             not self._world.clients.open_tickets(lost),
             "replies",

@@ -12,10 +12,27 @@ from typing import TYPE_CHECKING, cast
 
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.invariants import invariant
-from brokerha.model.ready import Decision, StoreDone, StoreFailed
+from brokerha.model.ready import (
+    ApplyBatch,
+    BeginLoad,
+    CopyDecision,
+    Decision,
+    ExecuteBatch,
+    KeepChunk,
+    LoadFailed,
+    LoadOpened,
+    MakeSnapshot,
+    OpenLoad,
+    ResendResults,
+    SnapshotMade,
+    StoreAnswer,
+    StoreDecision,
+    StoreFailed,
+)
 from brokerha.model.records import Record
+from brokerha.nodes.copying import carry_out_copy
 from brokerha.nodes.runner import carry_out
-from brokerha.stores.memory import MemoryStore
+from brokerha.stores.memory_copy import MemoryCopy
 
 if TYPE_CHECKING:
     from brokerha.simulator.processes import SimMaster, SimWorker
@@ -56,19 +73,24 @@ class SimJournal(MemoryJournal):
 
 
 class SimDoor:
-    """`StoreDoor` of a simulated worker: one decision at a time, carried out after a while."""
+    """`StoreDoor` of a simulated worker: one decision at a time that writes the store, others beside it in their order."""
 
-    def __init__(self, process: SimWorker, store: MemoryStore) -> None:
-        self.store = store
+    def __init__(self, process: SimWorker, copy: MemoryCopy) -> None:
+        self.copy = copy
         self._process = process
-        self._answers: list[StoreDone | StoreFailed] = []
+        self._answers: list[StoreAnswer] = []
+        self._free_us = 0
+        """When the work beside the store is done that was begun so far."""
 
     def begin(self, decision: Decision) -> None:
         """Start carrying a decision out."""
         process = self._process
         process.world.checkers.on_decision(process.node, decision)
         process.world.trace.note(process.world.now_us, process.node, "begins", type(decision).__name__)
-        process.world.at(process.world.now_us + process.write_us(), self._finish, process.life, decision)
+        at_us = process.world.now_us + process.write_us()
+        if not isinstance(decision, ExecuteBatch | ApplyBatch | ResendResults):
+            at_us = self._free_us = max(at_us, self._free_us + 1)
+        process.world.at(at_us, self._finish, process.life, decision)
 
     def _finish(self, life: int, decision: Decision) -> None:
         process = self._process
@@ -77,19 +99,42 @@ class SimDoor:
 
     def _carry_out(self, decision: Decision) -> None:
         process = self._process
-        if process.is_disk_full:
-            process.world.faults_seen["write refused by a full disk"] += 1
-            self._answers.append(StoreFailed("the disk is full"))
+        if isinstance(decision, ExecuteBatch | ApplyBatch | ResendResults):
+            self._answers.append(self._store(decision))
         else:
-            process.reach("store absent", ())
-            answer = carry_out(self.store, decision)
-            process.world.checkers.on_store(process.node, self.store, answer)
-            process.reach("store there", ())
-            self._answers.append(answer)
+            answer = self._beside(decision)
+            if answer is not None:
+                self._answers.append(answer)
         process.world.trace.note(process.world.now_us, process.node, "finishes", type(decision).__name__)
         process.wake()
 
-    def finished(self) -> list[StoreDone | StoreFailed]:
+    def _store(self, decision: StoreDecision) -> StoreAnswer:
+        process = self._process
+        if process.is_disk_full:
+            process.world.faults_seen["write refused by a full disk"] += 1
+            return StoreFailed("the disk is full")
+        process.reach("store absent", ())
+        answer = carry_out(self.copy, decision)
+        process.world.checkers.on_store(process.node, self.copy, answer)
+        process.reach("store there", ())
+        return answer
+
+    def _beside(self, decision: CopyDecision) -> StoreAnswer | None:
+        process = self._process
+        if process.is_disk_full and isinstance(decision, BeginLoad | KeepChunk | OpenLoad | MakeSnapshot):
+            process.world.faults_seen["write refused by a full disk"] += 1
+            if isinstance(decision, MakeSnapshot):
+                return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), "the disk is full")
+            return LoadFailed("the disk is full")
+        process.reach("copy absent", (decision,))
+        answer = carry_out_copy(self.copy, decision)
+        if isinstance(answer, LoadOpened):
+            process.world.faults_seen["snapshot loaded"] += 1
+            process.world.checkers.on_loaded(process.node, self.copy)
+        process.reach("copy there", (decision,))
+        return answer
+
+    def finished(self) -> list[StoreAnswer]:
         """Answers that came since the last call."""
         answers, self._answers = self._answers, []
         return answers

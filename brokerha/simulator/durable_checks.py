@@ -6,6 +6,7 @@ Each record is held against the canon and against the mirror of its master, and 
 from __future__ import annotations
 
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import NodeId
 from brokerha.model.records import (
     Accepted,
@@ -14,6 +15,7 @@ from brokerha.model.records import (
     BodiesHeld,
     ClockReserved,
     Outcomes,
+    Rebased,
     Record,
     Started,
 )
@@ -38,6 +40,8 @@ class DurableChecks:
                 self._held(node, mirror, record)
             case Accepted():
                 self._accepted(node, mirror, record)
+            case Rebased():
+                self._rebased(node, mirror, record)
             case Outcomes():
                 self._outcomes(node, mirror, record)
             case ClockReserved():
@@ -133,12 +137,17 @@ class DurableChecks:
         check(mirror.executed <= mirror.lsn, "S7", "only what is durable is executed", node=node)
         for lsn, result in enumerate(record.results, record.first_lsn):
             if lsn > len(truth.results):
-                truth.results.append((result[0], result[1], result[2]))
+                truth.results.append(result)
             check(tuple(result) == truth.results[lsn - 1], "S7", "equal results everywhere", node=node, lsn=lsn)
             check(result[0] == truth.model.outcomes[lsn], "S7", "the outcome that the model has", node=node, lsn=lsn)
-        if record.fingerprint:
-            right = truth.model.fingerprints[mirror.executed]
-            check(record.fingerprint == right, "S7", "the fingerprint after the last result", node=node)
+            right = truth.model.fingerprints[lsn]
+            check(text_of(result[3]) == right, "S7", "the fingerprint after it", node=node, lsn=lsn)
+
+    def _rebased(self, node: NodeId, mirror: Mirror, record: Rebased) -> None:
+        right = self._truth.model.fingerprints[record.lsn]
+        check(record.lsn <= mirror.executed, "S7", "results begin anew where they are known", node=node, lsn=record.lsn)
+        check(text_of(record.fingerprint) == right, "S7", "results begin anew from the right content", node=node)
+        mirror.executed = record.lsn
 
     def on_start(self, node: NodeId, journal: MemoryJournal) -> None:
         """S3: a restart finds everything that was durable."""

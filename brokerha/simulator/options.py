@@ -84,6 +84,8 @@ class Options:
     safety_us: int = 10 * SECOND_US
     safety_steps: int = 1_000
     liveness_us: int = 60 * SECOND_US
+    scrub_us: int = 2 * SECOND_US
+    """How often workers look at all their data; 0 for never."""
     broken_link: bool = False
     """Whether one link of the masters stays cut for ever, liveness phase included: the others have to pass things on."""
     looks_on: bool = False
@@ -183,7 +185,9 @@ def _feed(rng: Random) -> dict[str, Any]:
         "message_bytes": rng.choice((1, 500, 1_048_576)),
         "retransmit_ms": rng.choice((200, 1_000)),
         "dead_after_ms": rng.choice((1_500, 5_000)),
-        "gap_ms": rng.choice((10, 100)),
+        "order_ms": rng.choice((200, 1_000)),
+        "probe_turn": rng.choice((1, 5, 10_000)),
+        "min_in_sync": rng.choice((0, 0, -1)),
     }
 
 
@@ -193,7 +197,6 @@ def _worker(rng: Random) -> dict[str, Any]:
         "backlog": rng.choice((1, 4, 8_000)),
         "decision_items": rng.choice((1, 3, 1_000)),
         "decision_bytes": rng.choice((1, 4_194_304)),
-        "gap_ms": rng.choice((10, 100)),
         "retry_ms": rng.choice((200, 2_000)),
     }
 

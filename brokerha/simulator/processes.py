@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from brokerha.master.core import MasterConfig
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Envelope
+from brokerha.model.ready import Damaged
 from brokerha.model.requests import Reply, Submit
 from brokerha.nodes.runner import MasterRunner, WorkerRunner
-from brokerha.replication.worker import WorkerConfig, WorkerCore
+from brokerha.replication.worker import CopyState, WorkerConfig, WorkerCore
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimDoor, SimJournal
 from brokerha.simulator.network import SimTransport
-from brokerha.stores.memory import MemoryStore
+from brokerha.stores.memory_copy import MemoryCopy
 
 if TYPE_CHECKING:
     from brokerha.simulator.world import World
@@ -234,7 +235,7 @@ class SimMaster(Process):
 
 
 class SimWorker(Process):
-    """One worker: a WorkerRunner over a store in memory."""
+    """One worker: a WorkerRunner over a copy in memory."""
 
     runner: WorkerRunner
     door: SimDoor
@@ -242,27 +243,74 @@ class SimWorker(Process):
     def __init__(self, world: World, config: WorkerConfig, clock: SimClock) -> None:
         super().__init__(world, config.node, clock)
         self.config = config
-        self.store = MemoryStore()
-        self._journal = f"{self.node}-store"
+        self._copies = 0
+        self.copy = MemoryCopy(self._new_journal)
+        self.is_damaged = False
+        """Whether its data was changed behind its back."""
+        self.frozen_until_us = 0
+
+    def _new_journal(self) -> str:
+        self._copies += 1
+        return f"{self.node}-copy-{self._copies}"
 
     def _open(self) -> None:
-        applied = self.store.applied()
-        core = WorkerCore(self.config, self._journal, applied.lsn, applied.fingerprint, applied.items)
-        self.door = SimDoor(self, self.store)
+        copy = self.copy
+        state = CopyState(copy.journal, *copy.applied(), copy.trouble, copy.pending_load)
+        core = WorkerCore(self.config, state)
+        self.door = SimDoor(self, copy)
         self.runner = WorkerRunner(self.config, core, self.door, self.transport, self.clock)
+        self._plan_scrub()
 
     def _take_turn(self) -> int:
         self.world.trace.note(self.world.now_us, self.node, "takes", list(self.transport.inbox))
         self.runner.turn()
         return self.runner.wait_ms()
 
+    def _plan(self, at_us: int) -> None:
+        super()._plan(max(at_us, self.frozen_until_us))
+
+    def freeze(self, for_us: int) -> None:
+        """Stop it for a while, as a signal or a long pause of the machine does."""
+        self.frozen_until_us = self.world.now_us + for_us
+        self._turn_at_us = None
+        self._plan(self.frozen_until_us)
+
     def die(self) -> None:
-        """Lose the process; the store keeps what it committed."""
+        """Lose the process; the copy keeps what it committed."""
         super().die()
-        self.store = MemoryStore.from_image(self.store.image())
+        self.copy = MemoryCopy.from_image(self.copy.image(), self._new_journal)
 
     def empty(self) -> None:
-        """Replace the store by an empty one while the process is down."""
-        self.store = MemoryStore()
-        self._journal = f"{self.node}-store-{self.life}"
+        """Lose all data while the process is down."""
+        self.copy = MemoryCopy(self._new_journal)
+        self.is_damaged = False
         self.world.checkers.on_emptied(self.node)
+
+    def spoil(self) -> None:
+        """Make the copy one that cannot be opened any more, while the process is down: it is moved aside."""
+        self.copy = MemoryCopy.from_image(self.copy.image(), self._new_journal, trouble="its files are damaged")
+        self.is_damaged = False
+        self.world.checkers.on_emptied(self.node)
+
+    def damage(self) -> None:
+        """Change data behind the back of the fingerprint: something that no client ever writes."""
+        self.copy.damage(("put", "foreign", b"%d" % self.world.now_us, b"x"))
+        self.is_damaged = True
+
+    # ---- scrub
+
+    def _plan_scrub(self) -> None:
+        every_us = self.world.options.scrub_us
+        if every_us:
+            self.world.at(self.world.now_us + every_us, self._scrub, self.life)
+
+    def _scrub(self, life: int) -> None:
+        """Look at all data, as the background scrub does."""
+        if life != self.life:
+            return
+        self._plan_scrub()
+        copy, core = self.copy, self.runner.core
+        if core.may_be_read and not core.is_writing and copy.recompute() != copy.applied():
+            self.world.faults_seen["damage found"] += 1
+            core.step(Damaged("scrub: the data has another fingerprint"), self.clock.now())
+            self.wake()

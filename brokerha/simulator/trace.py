@@ -99,10 +99,11 @@ def _message(message: object) -> str:
         case Executed():
             return f"Executed({_range(message.first_lsn, len(message.results))}, applied {message.applied_lsn})"
         case Apply():
-            return f"Apply({_range(message.first_lsn, len(message.results))})"
+            return f"Apply({_range(message.first_lsn, len(message.items))})"
         case Progress():
-            gap = f", gap from {message.gap_from}" if message.gap_from else ""
-            return f"Progress(applied {message.applied_lsn}, {message.state}{gap})"
+            trouble = f", {message.trouble}" if message.trouble else ""
+            load = f", loading LSN {message.load_lsn}" if message.load_lsn else ""
+            return f"Progress({message.journal} applied {message.applied_lsn}, {message.follows}, {message.state}{load}{trouble})"
         case _:
             return type(message).__name__
 

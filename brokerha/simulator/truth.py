@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.messages import Row
+from brokerha.model.operations import ResultRow
 from brokerha.simulator.model import Model
 from brokerha.sync.streams import FORGET_STEP
 
@@ -57,7 +58,7 @@ class Truth:
         """Mirrors of what was on the disks that were lost."""
         self.canon: list[Ordered] = []
         self.lsn_of: dict[TxId, Lsn] = {}
-        self.results: list[tuple[str, str, bytes]] = []
+        self.results: list[ResultRow] = []
         self.model = Model()
         self.streams: dict[NodeId, list[Entry]] = {node: [] for node in self.members}
         self.numbers: dict[tuple[NodeId, Timestamp], int] = {}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Executed
+from brokerha.model.operations import ResultRow
 from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, StoreDone, StoreFailed
 from brokerha.simulator.truth import Truth, check
-from brokerha.stores.memory import MemoryStore
+from brokerha.stores.memory_copy import MemoryCopy
 
 
 class WorkerChecks:
@@ -31,7 +32,7 @@ class WorkerChecks:
                 is_same = (timestamp, txid) == truth.canon[lsn - 1][:2] and body == truth.body_at(lsn)
                 check(is_same, "S7", "executes the queue", node=node, lsn=lsn, txid=txid)
 
-    def on_store(self, node: NodeId, store: MemoryStore, answer: StoreDone | StoreFailed) -> None:
+    def on_store(self, node: NodeId, store: MemoryCopy, answer: StoreDone | StoreFailed) -> None:
         """A store committed something."""
         truth = self._truth
         applied = store.applied()
@@ -40,8 +41,16 @@ class WorkerChecks:
         truth.applied[node] = applied.lsn
         right = truth.model.fingerprints[applied.lsn] if applied.lsn < len(truth.model.fingerprints) else "nothing"
         check(applied.fingerprint == right, "S7", "the content is the fold of the queue", node=node, lsn=applied.lsn)
+        check(not isinstance(answer, StoreFailed), "S7", "nothing fails without a cause", node=node, answer=answer)
         if isinstance(answer, StoreDone) and answer.results:
             self._results(node, answer.first_lsn, answer.results)
+
+    def on_loaded(self, node: NodeId, store: MemoryCopy) -> None:
+        """A worker replaced its copy: the new one is the content at its LSN, whatever the old one was."""
+        applied = store.applied()
+        right = self._truth.model.fingerprints[applied.lsn] if applied.lsn <= self._truth.lsn else "nothing"
+        check(applied.fingerprint == right, "F7", "a snapshot is the content at its LSN", node=node, lsn=applied.lsn)
+        self._truth.applied[node] = applied.lsn
 
     def on_executed(self, node: NodeId, _to: NodeId, report: Executed) -> None:
         """A worker reports results: they are durable there."""
@@ -49,15 +58,15 @@ class WorkerChecks:
         check(last <= self._truth.applied[node], "S7", "reports only what is durable", node=node, last=last)
         self._results(node, report.first_lsn, report.results)
 
-    def _results(self, node: NodeId, first_lsn: int, results: tuple[tuple[str, str, bytes], ...]) -> None:
+    def _results(self, node: NodeId, first_lsn: int, results: tuple[ResultRow, ...]) -> None:
         known = self._truth.results
         for lsn, result in enumerate(results, first_lsn):
             if lsn == len(known) + 1:
-                known.append((result[0], result[1], result[2]))
+                known.append(result)
             if lsn <= len(known):
                 check(tuple(result) == known[lsn - 1], "S7", "equal results everywhere", node=node, lsn=lsn)
 
-    def compare(self, node: NodeId, store: MemoryStore) -> None:
+    def compare(self, node: NodeId, store: MemoryCopy) -> None:
         """The whole content against the model, at the end of the queue."""
         truth = self._truth
         found = store.recompute()
@@ -70,4 +79,4 @@ class WorkerChecks:
 
 
 def _length(decision: ExecuteBatch | ApplyBatch) -> int:
-    return len(decision.items) if isinstance(decision, ExecuteBatch) else len(decision.results)
+    return len(decision.items)
