@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from brokerha.http import cluster, control, keys, page, probes, repositories, sparql, statements, tasks, transactions
+from brokerha.http import cluster, control, keys, page, probes, repositories, sparql, statements, tasks, transactions, workers
 from brokerha.http.door import Door
 from brokerha.http.endpoint import Endpoint, Handler, not_found
 from brokerha.http.limits import HttpLimits
@@ -47,6 +47,11 @@ PATHS: dict[str, dict[str, Handler]] = {
     "/cluster/wait": {"GET": cluster.wait},
     "/cluster/control/{name}": {"PUT": control.put, "DELETE": control.delete},
     "/cluster/control": {"GET": control.get},
+    "/cluster/workers": {"GET": workers.listed},
+    "/cluster/workers/{id}": {"PUT": workers.put, "DELETE": workers.delete},
+    "/cluster/workers/{id}/{command}": {"POST": workers.post},
+    "/cluster/repair": {"POST": workers.repair},
+    "/cluster/tasks": {"GET": workers.tasks},
     "/cluster/backup": {"POST": tasks.post_backup},
     "/cluster/tasks/{request}": {"GET": tasks.get},
     "/livez": {"GET": probes.livez},

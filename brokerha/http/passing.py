@@ -87,6 +87,16 @@ async def read(
         raise TimedOut("the node did not answer the read in its time: try again") from None
 
 
+async def command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Have the master carry out an operator's command. Raises what it was refused with, TimedOut when nobody answers."""
+    timeout_ms = call.timeout_ms()
+    future = call.front.command(name, arguments, timeout_ms)
+    try:
+        return await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        raise TimedOut("the node did not say in time what became of it: look at its status, and try again") from None
+
+
 def done(reply: Reply, status: int = 204) -> Answer:
     """The answer to a write that reached its level."""
     return Answer(status, headers=facts_of(reply))
