@@ -105,6 +105,20 @@ def test_repositories_are_created_listed_and_removed(db: Session) -> None:
         db.remove_repository("new")
 
 
+def test_checks_are_added_listed_and_removed(db: Session) -> None:
+    db.control_add("stock", "key", "items", "sku-1", ">= 0")
+
+    assert db.control_list() == [
+        {"name": "stock", "kind": "key", "target": "items", "text": "sku-1", "expected": ">= 0"}
+    ]
+    db.control_remove("stock")
+    assert db.control_list() == []
+    with pytest.raises(errors.Rejected, match="does not exist"):
+        db.control_remove("stock")
+    with pytest.raises(errors.InvalidRequest, match="no condition"):
+        db.control_add("stock", "key", "items", "sku-1", "many")
+
+
 def test_questions_about_the_cluster_are_answered(db: Session) -> None:
     done = db.put("t", "k", "v", key="order-4711")
 

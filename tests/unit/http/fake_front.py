@@ -68,6 +68,7 @@ class FakeFront:
         self.node_id = node_id
         self.repositories: dict[str, Store] = {"main": Store()}
         self.keys: dict[tuple[str, bytes], bytes] = {}
+        self.checks: dict[str, dict[str, str]] = {}
         self.results: list[tuple[str, str, str]] = []
         """(txid, outcome, reason) by LSN - 1."""
         self.bodies: dict[str, tuple[int, bytes]] = {}
@@ -168,11 +169,18 @@ class FakeFront:
                 raise Rejected(f"repository {name!r} does not exist")
             if kind == "create-repository" and name in self.repositories:
                 raise Rejected(f"repository {name!r} exists already")
+            if kind == "control-remove" and name not in self.checks:
+                raise Rejected(f"check {name!r} does not exist")
         for kind, name, *arguments in operations:
             if kind == "put":
                 self.keys[name, arguments[0]] = arguments[1]
             elif kind == "delete":
                 self.keys.pop((name, arguments[0]), None)
+            elif kind == "control-add":
+                fields = zip(("kind", "target", "text", "expected"), arguments, strict=True)
+                self.checks[name] = {"name": name, **dict(fields)}
+            elif kind == "control-remove":
+                del self.checks[name]
             elif kind == "create-repository":
                 self.repositories[name] = Store()
             elif kind == "remove-repository":
@@ -214,6 +222,8 @@ class FakeFront:
             return "application/octet-stream", value
         if kind == "range":
             return "application/x-msgpack", msgpack.packb(self._range(name, arguments))
+        if kind == "control":
+            return "application/json", json.dumps({"checks": list(self.checks.values())}).encode()
         if kind == "repositories":
             return "application/json", json.dumps(sorted(self.repositories)).encode()
         if kind == "fingerprint":
