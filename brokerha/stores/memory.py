@@ -204,8 +204,7 @@ class MemoryStore:
             fingerprint ^= int.from_bytes(key_digest(row_key, value), "big")
             items += 1
         for name, lines in image.repositories.items():
-            paced(items)
-            fingerprint ^= repository_digest(name) ^ quads_digest(name, lines)
+            fingerprint ^= repository_digest(name) ^ quads_digest(name, _paced(lines, items, paced))
             items += len(lines)
         return Applied(image.lsn, text_of(fingerprint), items)
 
@@ -364,6 +363,14 @@ class MemoryStore:
         if wanted.is_reverse:
             found.reverse()
         return [(row_key[wanted.skip :], self._image.keys[row_key]) for row_key in found[: wanted.limit]]
+
+
+def _paced(lines: set[str], before: int, paced: Callable[[int], None]) -> Iterator[str]:
+    """The same lines; says how many there were now and then, those of elsewhere before them included."""
+    for number, line in enumerate(lines):
+        if number % _PACE_ITEMS == 0:
+            paced(before + number)
+        yield line
 
 
 def _lines_of(text: str) -> Iterator[str]:

@@ -144,16 +144,19 @@ class StoreLogContract:
 
     def test_recomputing_says_how_far_it_is_and_can_be_ended(self, store: Store) -> None:
         run(store, *[[("put", "t", b"%d" % number, b"")] for number in range(2500)])
-        run(store, [("add", "main", quads(A))])
+        run(store, [("add", "main", quads(*(f"<urn:s> <urn:p> <urn:{number}>" for number in range(1500))))])
         heard: list[int] = []
         assert store.recompute(heard.append) == store.applied()
-        assert heard == [0, 1000, 2000, 2500]
+        assert heard == [0, 1000, 2000, 2500, 3500]
 
-        def enough(items: int) -> None:
-            if items >= 1000:
-                raise InterruptedByTest
+        # It can be ended among the keys and among the quads.
+        for limit in (1000, 3500):
 
-        with pytest.raises(InterruptedByTest):
-            store.recompute(enough)
+            def enough(items: int, limit: int = limit) -> None:
+                if items >= limit:
+                    raise InterruptedByTest
+
+            with pytest.raises(InterruptedByTest):
+                store.recompute(enough)
         assert store.recompute() == store.applied()
         run(store, [("put", "t", b"k", b"")])
