@@ -84,8 +84,8 @@ class WorkerCopy:
         try:
             self._load = found_load(directory)
             self._generation = self._generation_of(self._found())
-            if self._load is not None and self._load.generation == self._directory.present:
-                # It was opened, and the process ended before it said so.
+            if self._load is None or self._load.generation == self._directory.present:
+                # It cannot be read; or it was opened, and the process ended before it said so.
                 self._forget_load()
             self._directory.delete_others(self._loading())
             self._snapshots = Snapshots(directory / "snapshots", chunk_bytes, crash_point)
