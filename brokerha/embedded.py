@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from brokerha.client import Client
 from brokerha.http import HttpServer, create_app
-from brokerha.model.errors import BrokerhaError, ConfigurationError, NotFound, NotReady
+from brokerha.model.errors import BrokerhaError, ConfigurationError, NotReady
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import UNKNOWN, Reply
 from brokerha.nodes.building import open_master, open_worker
@@ -161,21 +161,14 @@ class FrontWire:
             return front.log(arguments["first_lsn"], arguments["last_lsn"])
         if what == "logged":
             return front.logged(arguments["first_lsn"], arguments["last_lsn"])
-        if what in {"backup", "task"}:
-            return _commanded(front, what, arguments, timeout_ms)
+        if what == "command":
+            return front.command(arguments["name"], arguments["arguments"], timeout_ms).result(timeout_ms / 1000 + 1)
         if what == "outcome":
             return front.outcome(arguments["txid"])
         return front.wait_for(arguments["lsn"], arguments["workers"], timeout_ms).result(timeout_ms / 1000 + 1)
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _commanded(front: Front, name: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-    try:
-        return front.command(name, arguments, timeout_ms).result(timeout_ms / 1000 + 1)
-    except NotFound:
-        return None
 
 
 def serve(config: ClusterConfig) -> int:

@@ -291,31 +291,24 @@ class Client:
         ]
         return rows
 
-    def backup(
-        self,
-        name: str,
-        *,
-        incremental: bool = False,
-        replace: bool = False,
-        worker: str = "",
-        timeout: float | None = None,
-    ) -> dict[str, Any]:
-        """Begin a backup, at a worker that the master chooses if none is named; returns its task, as `task` does."""
-        arguments: dict[str, Any] = {"name": name, "incremental": incremental, "replace": replace}
-        if worker:
-            arguments["worker"] = worker
-        answer: dict[str, Any] = self.wire.ask("backup", arguments, _milliseconds(self.seconds(timeout)))
+    def command(self, name: str, arguments: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
+        """An operator's command, carried out by the master that is asked. Raises InvalidRequest, NotFound, NotReady."""
+        asked = {"name": name, "arguments": arguments}
+        answer: dict[str, Any] = self.wire.ask("command", asked, _milliseconds(self.seconds(timeout)))
         return answer
+
+    def backup(
+        self, name: str, *, incremental: bool = False, replace: bool = False, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Begin a backup; returns its task: ``{"request", "kind", "worker", "state", "done", "total", "reason", "answer"}``."""
+        return self.command("backup", {"name": name, "incremental": incremental, "replace": replace}, timeout=timeout)
 
     def task(self, request: str, *, timeout: float | None = None) -> dict[str, Any] | None:
-        """How far a task is; None when the master that answers does not know it.
-
-        ``{"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}``
-        """
-        answer: dict[str, Any] | None = self.wire.ask(
-            "task", {"request": request}, _milliseconds(self.seconds(timeout))
-        )
-        return answer
+        """How far a task is; None when the master that answers does not know it."""
+        try:
+            return self.command("task", {"request": request}, timeout=timeout)
+        except NotFound:
+            return None
 
     def wait(self, lsn: Lsn, workers: int | str = 1, *, timeout: float | None = None) -> dict[str, Any]:
         """Wait until ``workers`` (a number, ``all`` or ``quorum``) of the site have applied ``lsn``. Raises TimedOut."""

@@ -22,6 +22,7 @@ from urllib.parse import quote, urlencode
 import httpx2
 import msgpack
 
+from brokerha.client.http_commands import request_of
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TimedOut, Unreachable
@@ -46,6 +47,16 @@ class HttpAnswer(NamedTuple):
 
     headers: Mapping[str, str]
     content: bytes
+
+
+def _is_answer(error: BrokerhaError) -> bool:
+    """Whether an error is the answer to a question, which another node would not answer otherwise."""
+    return not isinstance(error, Unreachable) and not may_pass(error) and type(error) is not TimedOut
+
+
+def _is_refusal(error: BrokerhaError) -> bool:
+    """Whether an error is the answer to a command: what one master refuses, for now or for good, is told at once."""
+    return not isinstance(error, Unreachable)
 
 
 class HttpWire:
@@ -81,18 +92,18 @@ class HttpWire:
         return future
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Cluster questions: ``status``, ``log``, ``logged``, ``outcome``, ``wait``, ``task``; and the command ``backup``."""
+        """Cluster questions: ``status``, ``log``, ``logged``, ``outcome``, ``wait``; and ``command``, of an operator."""
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        if what == "command":
+            method, path, body = request_of(arguments["name"], arguments["arguments"])
+            headers = {"Accept": "application/json", "Content-Type": "application/json"}
+            return json.loads(self._exchange(method, path, headers, body, deadline_s, is_final=_is_refusal).content)
         question = _QUESTIONS.get(what)
         if question is None:
             raise InvalidRequest(f"unknown question {what!r}; known are {', '.join(sorted(_QUESTIONS))}")
         path, accept = question(arguments)
-        headers, content = {"Accept": accept}, b""
-        if what in _COMMANDS:
-            headers["Content-Type"], content = accept, json.dumps(arguments).encode()
         try:
-            answer = self._exchange(
-                "POST" if what in _COMMANDS else "GET", path, headers, content, time.monotonic() + timeout_ms / 1000
-            )
+            answer = self._exchange("GET", path, {"Accept": accept}, b"", deadline_s)
         except NotFound:
             return None
         if accept == "application/x-msgpack":
@@ -120,9 +131,15 @@ class HttpWire:
         return ReadOutcome(content_type, int(answer.headers.get("brokerha-lsn", "0")), body)
 
     def _exchange(
-        self, method: str, path: str, headers: Mapping[str, str], content: bytes, deadline_s: float
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        deadline_s: float,
+        is_final: Callable[[BrokerhaError], bool] = _is_answer,
     ) -> HttpAnswer:
-        """Ask one node after the other until one serves, or the time is over."""
+        """Ask one node after the other until one serves, or the time is over; ``is_final`` says which errors are the answer."""
         if self._closing.is_set():
             raise Unreachable("the connection is closed")
         asked = 0
@@ -134,7 +151,7 @@ class HttpWire:
             if isinstance(problem, HttpAnswer):
                 self._nodes.on_served(url)
                 return problem
-            if not isinstance(problem, Unreachable) and not may_pass(problem) and type(problem) is not TimedOut:
+            if is_final(problem):
                 raise problem
             asked += 1
             pause_s = self._nodes.on_failed(url)
@@ -254,11 +271,7 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
         f"/cluster/log?effects=1&from={asked['first_lsn']}&to={asked['last_lsn']}",
         "application/x-msgpack",
     ),
-    "task": lambda asked: (f"/cluster/tasks/{_segment(str(asked['request']))}", "application/json"),
-    "backup": lambda _: ("/cluster/backup", "application/json"),
     "outcome": lambda asked: (f"/tx/{_segment(str(asked['txid']))}", "application/json"),
     "wait": lambda asked: (f"/cluster/wait?lsn={asked['lsn']}&workers={asked['workers']}", "application/json"),
 }
 """Path and format of each question."""
-_COMMANDS = frozenset({"backup"})
-"""Questions that begin something: their arguments travel as the body."""

@@ -168,7 +168,11 @@ class AmqpFront:
         questions: dict[str, Callable[[], Any]] = {
             "status": lambda: self._front.status(timeout_ms),
             "log": lambda: self._front.log(int(arguments["first_lsn"]), int(arguments["last_lsn"])),
+            "logged": lambda: self._front.logged(int(arguments["first_lsn"]), int(arguments["last_lsn"])),
             "outcome": lambda: self._front.outcome(str(arguments["txid"])),
+            "command": lambda: self._front.command(str(arguments["name"]), arguments["arguments"], timeout_ms).result(
+                timeout_ms / 1000 + 5
+            ),
             "wait": lambda: self._front.wait_for(int(arguments["lsn"]), arguments["workers"], timeout_ms).result(
                 timeout_ms / 1000 + 5
             ),

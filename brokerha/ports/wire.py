@@ -31,7 +31,10 @@ class Wire(Protocol):
         """Ask for a read (see Front.read)."""
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Cluster questions: ``status``, ``log``, ``outcome``, ``wait``; the answer as plain data. Raises Unreachable."""
+        """Cluster questions: ``status``, ``log``, ``logged``, ``outcome``, ``wait``; the answer as plain data. Raises Unreachable.
+
+        ``command`` with {"name", "arguments"} is one of an operator (see Front.command).
+        """
 
     def close(self) -> None:
         """Settle what is under way as far as possible and disconnect. Idempotent."""
