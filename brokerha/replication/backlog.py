@@ -4,7 +4,8 @@
     ... 6     7 8 9     . .     12 13        gap: 10 to 11
 
 `queued` pieces follow each other without a gap and go to the store; `held` ones wait for what is missing between, so that
-only that is asked for. Both together are bounded; what would exceed the bound is dropped and comes again.
+only that is asked for. Both together are bounded; what would exceed the bound is dropped and comes again. A piece that came
+too early and was dropped still shows the gap before it.
 
 >>> backlog = Backlog(0, limit=10)
 >>> backlog.add(False, 1, ("a", "b")), backlog.add(False, 4, ("d",)), backlog.gap()
@@ -36,6 +37,8 @@ class Backlog:
         self._pieces: deque[tuple[bool, Lsn, Items]] = deque()
         self._held: SortedDict[Lsn, tuple[bool, Items]] = SortedDict()
         self._held_count = 0
+        self._dropped: Lsn | None = None
+        """Lowest first LSN of what came too early and found no room."""
 
     def __len__(self) -> int:
         """Transactions that wait, those with the store included."""
@@ -64,6 +67,7 @@ class Backlog:
             rest = held_items[self.queued + 1 - first :]
             if rest:
                 self._queue(is_execute, self.queued + 1, rest)
+        self._forget_dropped()
         return self.queued - before
 
     def _hold(self, is_execute: bool, first: Lsn, items: Items) -> None:
@@ -74,14 +78,22 @@ class Backlog:
         if len(fresh) > known:
             self._held_count += len(fresh) - known
             self._held[first] = (is_execute, fresh)
+        elif items and not known and (self._dropped is None or first < self._dropped):
+            self._dropped = first
+
+    def _forget_dropped(self) -> None:
+        """What was dropped shows no gap any more once nothing is missing before it."""
+        if self._dropped is not None and self._dropped <= self.queued + 1:
+            self._dropped = None
 
     def _queue(self, is_execute: bool, first: Lsn, items: Items) -> None:
         self._pieces.append((is_execute, first, items))
         self.queued += len(items)
 
     def gap(self) -> tuple[Lsn, Lsn] | None:
-        """The first range that is missing although later ones are held; both ends included."""
-        return (self.queued + 1, self._held.peekitem(0)[0] - 1) if self._held else None
+        """The first range that is missing although later ones came; both ends included."""
+        shown = [first for first in (self._dropped, next(iter(self._held), None)) if first is not None]
+        return (self.queued + 1, min(shown) - 1) if shown else None
 
     def take(self, items_limit: int, bytes_limit: int) -> tuple[bool, Lsn, Items]:
         """The next pieces of one kind, put together; there has to be one."""
@@ -101,6 +113,7 @@ class Backlog:
         """The store stands at ``applied``."""
         self.applied = applied
         self.queued = max(self.queued, applied)
+        self._forget_dropped()
 
     def restart(self, applied: Lsn) -> None:
         """Forget everything; the next record is ``applied`` + 1."""
@@ -108,3 +121,4 @@ class Backlog:
         self._pieces.clear()
         self._held.clear()
         self._held_count = 0
+        self._dropped = None
