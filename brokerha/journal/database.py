@@ -18,7 +18,7 @@ from zlib import crc32
 
 import lmdb
 
-from brokerha.journal.directory import damaged
+from brokerha.journal.directory import damaged, sync_directory
 from brokerha.journal.rows import BadRow, number_key, number_of, unseal
 from brokerha.model.codec import decode_record
 from brokerha.model.errors import JournalError, JournalFull, ProtocolError
@@ -26,6 +26,7 @@ from brokerha.model.records import Record
 
 Table = lmdb._Database  # noqa: SLF001 - the library has no public name for the type of its handles.
 
+_META_PAGES = 2
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DAMAGED = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.PanicError, lmdb.BadTxnError)
 
@@ -51,9 +52,19 @@ class Database:
 
     def __init__(self, path: Path, map_size_bytes: int) -> None:
         self.path = path
-        with translated(path):
+        self.map_size_bytes = map_size_bytes
+        self.seed = 0
+        """Checksum of the journal's name; every record's checksum starts from it."""
+        self._open()
+
+    def _open(self) -> None:
+        with translated(self.path):
             self.env = lmdb.open(
-                str(path.parent), map_size=map_size_bytes, max_dbs=len(Tables._fields), mode=0o600, max_readers=64
+                str(self.path.parent),
+                map_size=self.map_size_bytes,
+                max_dbs=len(Tables._fields),
+                mode=0o600,
+                max_readers=64,
             )
             try:
                 self.page_bytes = int(self.env.stat()["psize"])
@@ -62,8 +73,6 @@ class Database:
             except BaseException:
                 self.env.close()
                 raise
-        self.seed = 0
-        """Checksum of the journal's name; every record's checksum starts from it."""
 
     def name(self, journal: str) -> None:
         """Set the journal's name, which all checksums of records include."""
@@ -73,6 +82,26 @@ class Database:
         """Close the environment. Idempotent."""
         self._snapshot.abort()
         self.env.close()
+
+    def exchange(self, copy: Path) -> None:
+        """Put a copy of the file in its place, durably, and go on with that. Raises JournalError, OSError."""
+        self.close()
+        copy.replace(self.path)
+        sync_directory(self.path.parent)
+        self._open()
+
+    def count_ids(self) -> int:
+        """Return the number of rows of `ids`."""
+        with translated(self.path):
+            return int(self._snapshot.stat(self.tables.ids)["entries"])
+
+    def size(self) -> tuple[int, int]:
+        """Return the bytes of the file up to its last page, and how many of them are used."""
+        with translated(self.path):
+            stats = [self.env.stat(), *[self._snapshot.stat(table) for table in self.tables]]
+            pages = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
+            file_bytes = (int(self.env.info()["last_pgno"]) + 1) * self.page_bytes
+            return file_bytes, min(file_bytes, (pages + _META_PAGES) * self.page_bytes)
 
     def refresh(self) -> None:
         """Read from what is durable now."""

@@ -3,13 +3,14 @@
     <directory>/owner        locked by the one process that has the journal open; holds its process id
     <directory>/data.mdb     everything (LMDB)
     <directory>/lock.mdb     LMDB's own table of readers; made anew at each opening
+    <directory>/compacted.mdb  a smaller copy that is being made (compaction.py)
 
 LMDB maps the file into memory, so a page behind the end of a file that was cut short is no error that one could catch:
 the process dies of SIGBUS. Therefore the length is checked before LMDB sees the file. LMDB itself lets the file be
 shorter than its last page number says (pages that were freed before they were ever written), so the file is kept a
 good piece longer than it needs to be, as a hole that takes no space: a file that is too short was cut.
 
-Must never: remove or rewrite a file that it did not just make.
+Must never: remove or rewrite a file that it did not just make, but for a copy that a crash left half made.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from brokerha.model.errors import JournalDamaged, JournalError, JournalInUse
 
 OWNER = "owner"
 DATA = "data.mdb"
+COPY = "compacted.mdb"
 
 _MAGIC = 0xBEEFC0DE
 _META_OFFSET = 16
@@ -52,6 +54,7 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.data = path / DATA
+        self.copy = path / COPY
         self._length_bytes = 0
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -60,6 +63,7 @@ class Directory:
             raise JournalError(f"the directory {path} of the journal cannot be used: {error.strerror}") from error
         try:
             self._lock()
+            self.copy.unlink(missing_ok=True)
         except BaseException:
             os.close(self._owner)
             raise
@@ -92,6 +96,15 @@ class Directory:
             self._length_bytes = min(needed + AHEAD_BYTES // 2, map_size_bytes)
             if self._length_bytes > self.data.stat().st_size:
                 os.truncate(self.data, self._length_bytes)
+
+    def measure_anew(self) -> None:
+        """Forget how long the file is: another one took its place."""
+        self._length_bytes = 0
+
+
+def ahead_bytes(used_bytes: int, map_size_bytes: int) -> int:
+    """Length that a file needs whose pages up to ``used_bytes`` are written."""
+    return max(used_bytes, min(used_bytes + AHEAD_BYTES, map_size_bytes))
 
 
 def sync_directory(path: Path) -> None:

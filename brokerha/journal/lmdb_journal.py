@@ -16,19 +16,24 @@ the journal stays readable and refuses further turns, until the node is started 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 import lmdb
 
-from brokerha.journal import recovery, trimming
+from brokerha.journal import compaction, recovery, trimming
 from brokerha.journal.beginning import Beginning
 from brokerha.journal.database import Database, translated
 from brokerha.journal.directory import Directory, check_file, damaged
 from brokerha.journal.history import LmdbHistory
 from brokerha.journal.limits import (
     CACHE_BYTES,
+    COMPACT_AT_WORK_BYTES,
+    COMPACT_FREE_BYTES,
+    FORGET_AT_ONCE,
     IDS_BUFFERED,
     IDS_WRITTEN,
     MAP_SIZE_BYTES,
@@ -38,7 +43,7 @@ from brokerha.journal.limits import (
     TRIM_IDS,
 )
 from brokerha.journal.recovery import STATE, State
-from brokerha.journal.rows import BadRow, keyed_row, number_key
+from brokerha.journal.rows import BadRow, count_in_added_row, keyed_row, number_key
 from brokerha.journal.turn import Turn
 from brokerha.journal.verification import verify
 from brokerha.model.errors import JournalError, JournalFull
@@ -72,6 +77,12 @@ class LmdbJournal(LmdbHistory):
         """Why nothing is written any more; empty while all is well."""
         self._swept_to = 0
         self._forget_from = b""
+        self._forgotten_below: Lsn = 0
+        """Ids below were looked for and forgotten since the journal was opened."""
+        self._written_bytes = 0
+        self._compact_after_bytes = 0
+        """Not before so much was written: a copy did not fit on the disk."""
+        self._compacting = Lock()
         self._directory = Directory(directory)
         try:
             check_file(self._directory.data)
@@ -99,6 +110,7 @@ class LmdbJournal(LmdbHistory):
         self._name = str(identity["journal"])
         database.name(self._name)
         recovery.verify_newest(database, recovery.read_state(database).next_number)
+        self._compact(sys.maxsize)
         self._load()
 
     def _load(self) -> None:
@@ -139,6 +151,7 @@ class LmdbJournal(LmdbHistory):
                 self._recover_from(error)
                 raise
             self._next = turn.number
+            self._written_bytes += turn.size_bytes
             self._database.refresh()
             for number, record, size_bytes in turn.held:
                 self._recent.add(number, record, size_bytes)
@@ -266,6 +279,80 @@ class LmdbJournal(LmdbHistory):
             self._database.refresh()
             return more or bool(self._forget_from)
 
+    def keep(self, below: Lsn, ids_below: Lsn) -> bool:
+        """Take one bounded step of forgetting: trim below an LSN, or forget ids below another, or give back disk space.
+
+        Returns whether there is more to do at once; costs next to nothing when there is nothing. An id below
+        ``ids_below`` may stay known for longer. Raises JournalFull or JournalError, as `trim` does.
+        """
+        if self._can_trim(below):
+            before = (self._current.first_lsn, self._ids.first_waiting)
+            self.trim(below)
+            if before != (self._current.first_lsn, self._ids.first_waiting):
+                return True
+        if self._are_ids_due(ids_below):
+            if not self.forget_ids(ids_below):
+                self._forgotten_below = min(ids_below, self._current.first_lsn)
+            return True
+        self.compact()
+        return False
+
+    def _can_trim(self, below: Lsn) -> bool:
+        with self._lock:
+            first_lsn = self._current.first_lsn
+            if not first_lsn < min(below, self._current.lsn + 1):
+                return False
+            (first, _), row = self._added_at(first_lsn)
+            return first + count_in_added_row(row) <= below
+
+    def _are_ids_due(self, below: Lsn) -> bool:
+        if self._forget_from:
+            return True
+        old = min(below, self._current.first_lsn) - self._forgotten_below
+        if old < FORGET_AT_ONCE:
+            return False
+        with self._lock:
+            return 8 * old >= self._database.count_ids()
+
+    def size(self) -> tuple[int, int]:
+        """Bytes that the file takes on the disk, and how many of them hold something."""
+        with self._lock:
+            return self._database.size()
+
+    def compact(self) -> bool:
+        """Give free space of the file back to the disk when it is most of the file; returns whether it did.
+
+        Not while so much is held that a copy of it takes longer than about a second: that waits for the next opening.
+        Other threads may read meanwhile. Raises JournalDamaged, and JournalError when the file cannot be exchanged.
+        """
+        self._check_writable()
+        return self._compact(COMPACT_AT_WORK_BYTES)
+
+    def _compact(self, most_bytes: int) -> bool:
+        with self._compacting:
+            file_bytes, used_bytes = self.size()
+            if not compaction.is_due(file_bytes, used_bytes) or used_bytes > most_bytes:
+                return False
+            if self._written_bytes < self._compact_after_bytes:
+                return False
+            try:
+                compaction.write_copy(self._database, self._directory.copy, used_bytes)
+            except JournalFull:
+                self._compact_after_bytes = self._written_bytes + COMPACT_FREE_BYTES
+                return False
+            with self._lock:
+                self._exchange()
+            return True
+
+    def _exchange(self) -> None:
+        try:
+            self._database.exchange(self._directory.copy)
+            self._directory.measure_anew()
+            self._make_room(0)
+        except (OSError, lmdb.Error, JournalError) as error:
+            self._refusal = f"the file of the journal could not be exchanged ({error}): start the node again"
+            raise JournalError(self._refusal) from error
+
     # -------------------------------------------------------------------------- reading
 
     def state(self) -> MasterState:
@@ -297,7 +384,7 @@ class LmdbJournal(LmdbHistory):
 
     def close(self) -> None:
         """Release the directory. Idempotent."""
-        with self._lock:
+        with self._compacting, self._lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._database.close()

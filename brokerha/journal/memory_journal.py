@@ -23,7 +23,7 @@ from operator import itemgetter
 
 from brokerha.journal.beginning import Beginning
 from brokerha.journal.current import Current
-from brokerha.journal.limits import MARK_LSNS, TRIM_LSNS, TRIM_RECORDS
+from brokerha.journal.limits import FORGET_AT_ONCE, MARK_LSNS, TRIM_LSNS, TRIM_RECORDS
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
@@ -112,6 +112,7 @@ class MemoryJournal:
         self._name = name
         self._content = _Content() if begin_at is None else _content_at(begin_at)
         self._is_closed = False
+        self._forgotten_below: Lsn = 0
         self.is_full = False
         """Whether appends fail, as on a full disk."""
 
@@ -332,6 +333,16 @@ class MemoryJournal:
         content.lsns = {txid: lsn for txid, lsn in content.lsns.items() if lsn >= below}
         content.rejected = {lsn: reason for lsn, reason in content.rejected.items() if lsn >= below}
         content.marks = [mark for mark in content.marks[:-1] if mark[0] >= below] + content.marks[-1:]
+        return False
+
+    def keep(self, below: Lsn, ids_below: Lsn) -> bool:
+        """Take one step of forgetting; returns whether there is more to do at once."""
+        if self.trim(below):
+            return True
+        below = min(ids_below, self._content.current.first_lsn)
+        if below - self._forgotten_below >= FORGET_AT_ONCE:
+            self.forget_ids(below)
+            self._forgotten_below = below
         return False
 
     def close(self) -> None:

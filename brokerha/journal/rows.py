@@ -141,6 +141,15 @@ def read_added_row(row: bytes | memoryview) -> AddedRow:
     return AddedRow(places, used, dropped)
 
 
+def count_in_added_row(row: bytes | memoryview) -> int:
+    """Return how many LSNs a row of `added` has, without reading the rest of it. Raises BadRow."""
+    try:
+        count: int = struct.unpack_from(">I", row)[0]
+    except struct.error as error:
+        raise BadRow(str(error)) from None
+    return count
+
+
 def counted_row(number: int, count: int) -> bytes:
     """Row of `outcomes` and `stream`: the record's number and how many items it brings."""
     return _COUNTED.pack(number, count)

@@ -12,7 +12,7 @@ The first `Added` records go as whole records; what they alone needed goes with 
                       goes; what they say is in the current state
 
 So a record that waits for an LSN, or shares one with what is kept, stays, wherever it lies in the log. Ids stay in
-`ids` until `forget_ids`. Pages that become free are used again by later turns; the file does not shrink.
+`ids` until `forget_ids`. Pages that become free are used again by later turns (compaction.py gives them back).
 """
 
 from __future__ import annotations

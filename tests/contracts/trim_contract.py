@@ -183,6 +183,35 @@ class TrimContract:
             pass
         assert [disk.restart().lsn_of(f"t{n}") for n in range(1, 7)] == [None, None, None, None, 5, 6]
 
+    def test_keeping_takes_steps_until_nothing_is_left_to_forget(
+        self, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Given steps of five LSNs
+        for module in (memory_journal, trimming):
+            monkeypatch.setattr(module, "TRIM_LSNS", 5)
+        for module in (memory_journal, lmdb_journal):
+            monkeypatch.setattr(module, "FORGET_AT_ONCE", 3)
+        filled(disk.journal, turns=12, per_turn=2)
+        # When it is kept so that LSN 16 is the first, and ids from 8 on
+        steps = 0
+        while disk.journal.keep(below=16, ids_below=8):
+            steps += 1
+        # Then whole records below are gone, in steps, and all ids from there on are known
+        assert steps >= 3
+        assert not disk.journal.keep(below=16, ids_below=8)
+        for journal in around_restart(disk):
+            assert journal.first_lsn() == 15
+            known = [journal.lsn_of(f"t{n}") for n in range(1, 25)]
+            assert known == [None] * 7 + list(range(8, 25))
+
+    def test_ids_that_are_too_few_for_a_search_stay_known(self, disk: Disk) -> None:
+        filled(disk.journal, turns=12)
+        while disk.journal.keep(below=10, ids_below=10):
+            pass
+        for journal in around_restart(disk):
+            assert journal.first_lsn() == 10
+            assert [journal.lsn_of(f"t{n}") for n in (1, 9, 10)] == [1, 9, 10]
+
 
 def filled_author(journal: Journal, lsn: int) -> Author:
     """Return an author who goes on behind ``lsn`` transactions of the own node, each with its result."""

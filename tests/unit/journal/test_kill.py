@@ -1,4 +1,7 @@
-"""kill -9 while turns are appended: all that `append` returned for is there, and each turn is there whole or not at all."""
+"""kill -9 while turns are appended, the log is trimmed and the file exchanged: nothing that was acknowledged is lost.
+
+All that `append` returned for is there, and each turn is there whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ TURN = 3
 
 WRITER = """
 import pathlib, sys
+from brokerha.journal import compaction
 from brokerha.journal.lmdb_journal import LmdbJournal
 from tests.unit.journal.turns import Author
+compaction.is_due = lambda *_: True
 
 journal = LmdbJournal(pathlib.Path(sys.argv[1]), "orders", "m1", ids_buffered=20, tail_records=5)
 lsn = journal.state().lsn
@@ -29,6 +34,7 @@ while True:
     journal.append(author.whole(*txids))
     if author.lsn % 30 == 0:
         journal.trim(author.lsn - 100)
+        journal.compact()
     print(author.lsn, flush=True)
 """
 
