@@ -265,12 +265,12 @@ class WorkerCopy:
     def _opened_load(self, load: Load) -> WorkerStore:
         """Open what was loaded as this node's own, and compare it with its snapshot. Raises StoreDamaged, StoreError."""
         store = self._opened(load.generation, is_foreign=True)
-        self._crash_point("load: opened")
-        promised = Applied(load.snapshot.lsn, load.snapshot.fingerprint, load.snapshot.items)
-        found = store.applied()
-        if found != promised:
+        try:
+            self._crash_point("load: opened")
+            _compare(store.applied(), load.snapshot)
+        except BaseException:
             store.close()
-            raise StoreDamaged(f"the copy that was loaded is {_said(found)}, and its snapshot says {_said(promised)}")
+            raise
         return store
 
     def _switch_pointer(self, load: Load, store: WorkerStore) -> None:
@@ -326,6 +326,13 @@ class WorkerCopy:
             raise StoreError(
                 f"no space for the snapshot: it needs {needed_bytes:,} bytes beside the present copy, {free_bytes:,} are free"
             )
+
+
+def _compare(found: Applied, snapshot: Snapshot) -> None:
+    """Raise StoreDamaged when a copy is not what its snapshot says."""
+    promised = Applied(snapshot.lsn, snapshot.fingerprint, snapshot.items)
+    if found != promised:
+        raise StoreDamaged(f"the copy that was loaded is {_said(found)}, and its snapshot says {_said(promised)}")
 
 
 def _said(applied: Applied) -> str:

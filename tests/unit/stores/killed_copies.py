@@ -54,8 +54,9 @@ def packed_snapshot(source: WorkerCopy, path: Path) -> Path:
 
 def load(follower: WorkerCopy, path: Path) -> set[int]:
     """Load a snapshot from a file, without the chunks that are there already; returns the numbers of those."""
-    (*fields, files), chunks = msgpack.unpackb(path.read_bytes())
-    there = follower.begin_load("n", Snapshot(*fields, tuple(map(tuple, files))))
+    (lsn, fingerprint, items, chunk_bytes, files), chunks = msgpack.unpackb(path.read_bytes())
+    snapshot = Snapshot(lsn, fingerprint, items, chunk_bytes, tuple(map(tuple, files)))
+    there = follower.begin_load("n", snapshot)
     for number, data in enumerate(chunks):
         if number not in there:
             assert follower.keep_chunk(number, data)

@@ -28,7 +28,9 @@ def home(tmp_path: Path) -> Path:
 def opened(tmp_path: Path) -> Iterator[Open]:
     copies: list[WorkerCopy] = []
 
-    def open_one(node: str = "w1", cluster: str = "orders", directory: str = "", free_bytes: int = 1 << 40) -> WorkerCopy:
+    def open_one(
+        node: str = "w1", cluster: str = "orders", directory: str = "", free_bytes: int = 1 << 40
+    ) -> WorkerCopy:
         copy = WorkerCopy(
             tmp_path / (directory or node),
             cluster=cluster,
