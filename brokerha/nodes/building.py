@@ -47,7 +47,7 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
 
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     """Return a worker, not started. Raises StoreError, ConfigurationError."""
-    limits = config.read_limits()
+    limits = config.read_limits(config.workers_of(config.master_of(node_id)).index(node_id))
     copy = WorkerCopy(
         config.data_directory(node_id),
         cluster=config.name,

@@ -32,7 +32,7 @@ class ReadKeys:
         int,
         Key(
             "Reads that go on after their time because nothing can stop them; with so many a worker ends, to be started again. "
-            "0: twice read-threads.",
+            "0: twice read-threads. Each worker after the first of a site bears read-threads more, so that not all end at once.",
             unit="reads",
             low=0,
             high=1024,
@@ -49,13 +49,17 @@ class ReadKeys:
         ),
     ] = _ROUTING["patience_ms"]
 
-    def read_limits(self) -> ReadLimits:
-        """Bounds of a worker's reads."""
+    def read_limits(self, place: int) -> ReadLimits:
+        """Bounds of the reads of a worker, by its place among those of its master.
+
+        Reads are spread evenly, so the same bound would be reached by all workers of a site in the same moment.
+        """
+        stuck = self.read_stuck_limit or 2 * self.read_threads
         return ReadLimits(
             threads=self.read_threads,
             queue=self.read_queue,
             result_bytes=self.read_limit_mb * MIB,
-            stuck=self.read_stuck_limit,
+            stuck=stuck + place * self.read_threads,
         )
 
     def routing_limits(self, dead_after_ms: int) -> RoutingLimits:

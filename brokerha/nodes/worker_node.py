@@ -41,6 +41,8 @@ log = structlog.get_logger()
 
 READS_CLOSE_S = 5.0
 """How long a stopping worker waits for reads under way."""
+HASTE_S = 0.5
+"""... when it stops because of reads that do not end."""
 
 
 class WorkerNode:
@@ -84,13 +86,15 @@ class WorkerNode:
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish what is under way, close everything. Idempotent."""
+        # Reads first, so that masters still hear that theirs go on elsewhere.
+        self.reads.close(HASTE_S if self.must_restart else READS_CLOSE_S)
         self.loop.stop(timeout_s)
+        self.transport.send(self._answers.take())
         if self._scrubbing is not None:
             self._scrubbing.close(timeout_s)
         if self._tasks is not None:
             self._tasks.close(timeout_s)
         self._threads.close(timeout_s)
-        self.reads.close(READS_CLOSE_S)
         self.transport.close(parting_ms(self.transport, timeout_s))
         self.store.close()
 
