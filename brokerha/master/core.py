@@ -71,6 +71,7 @@ class MasterCore:
             (node, node not in config.feed.unreadable, True) for node in config.feed.workers
         )
         self.site = Site(config.feed, history, workers)
+        self.site.lsn, self.site.executed = state.lsn, state.executed_lsn
         self.sync.content = self._posted_fingerprint
         self.feed = Feed(config.feed, history, self.site, state.lsn, state.executed_lsn)
         self.tasks = Tasks(self.site)

@@ -1,0 +1,130 @@
+"""Retention: how much of the log a master keeps, and from which LSN on it may forget the rest.
+
+The newest ``max_size`` transactions are kept, but none that is older than ``max_depth_us``, whichever bound is reached
+first. Nothing goes that somebody still needs, who says so by a **pin**: the lowest LSN that a live worker, a load under
+way, an archive or a peer has not got yet. A pin may make the log grow up to ``hard_limit`` transactions; then it is dropped
+and named, for an alarm, and whoever set it has to begin anew from a snapshot. Peers' pins are never dropped, as a master
+cannot be brought back by a snapshot; and what is not executed yet is never forgotten.
+
+    first            wanted        pin w3      executed          lsn
+      |---- may go ----|- pinned ----|------------|----------------|
+                       `-- max_size transactions, at most max_depth_us old
+
+It only decides; the journal forgets, in steps that leave the loop its time:
+
+    step = retention.step(history, now, Facts(lsn, executed_lsn, pins, peers))
+    if step is not None:
+        retention.done(more=journal.keep(step.below, step.ids_below))
+
+Invariants: ``below`` is never above a peer's pin, nor above what is executed, nor above a pin within the hard limit; ids
+stay known for ``max_depth_us`` at least, whether their entries are held or not.
+
+Must never: decide by what it remembers of a pin. Every step asks for the pins of that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from brokerha.model.ids import Instant, Lsn
+from brokerha.model.invariants import invariant
+from brokerha.model.records import History
+
+HOUR_US = 3_600_000_000
+LOOK_MS = 1_000
+"""Time between two looks whether there is anything to forget."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionConfig:
+    """How much of the log is kept. Transactions, unless the name says otherwise."""
+
+    max_size: int = 100_000
+    max_depth_us: int = 168 * HOUR_US
+    hard_limit: int = 0
+    """Most that pins may hold; 0 stands for four times `max_size`."""
+    slack: int = 0
+    """Forgetting begins when at least so many may go; 0 stands for a twentieth of `max_size`."""
+
+    def __post_init__(self) -> None:
+        invariant(self.max_size >= 1 and self.max_depth_us >= 1, "something is kept", max_size=self.max_size)
+        invariant(self.most >= self.max_size, "pins may hold more than is kept without", hard_limit=self.hard_limit)
+
+    @property
+    def most(self) -> int:
+        """Most transactions that pins may hold."""
+        return self.hard_limit or 4 * self.max_size
+
+    @property
+    def least(self) -> int:
+        """Fewest transactions for which forgetting begins."""
+        return self.slack or max(1, self.max_size // 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the decision rests on besides the journal itself."""
+
+    lsn: Lsn
+    """Length of the synchronised queue."""
+    executed_lsn: Lsn
+    pins: Mapping[str, Lsn] = field(default_factory=dict)
+    """Name -> lowest LSN still needed: live workers, loads under way, archives."""
+    peers: Mapping[str, Lsn] = field(default_factory=dict)
+    """The same of peers, whose pins are never dropped."""
+
+
+class Step(NamedTuple):
+    """What may be forgotten now."""
+
+    below: Lsn
+    """Bodies, entries and results below this LSN; the first LSN held when nothing may go."""
+    ids_below: Lsn
+    """Transaction ids below this LSN."""
+    dropped: tuple[str, ...]
+    """Names of pins that hold too much, and hold nothing any more."""
+
+
+class Retention:
+    """Decides at most once in `LOOK_MS`, and again in each turn while a step left more to do."""
+
+    def __init__(self, config: RetentionConfig) -> None:
+        self._config = config
+        self._look_at_ms: int | None = None
+        self._is_busy = False
+        self._old_below: Lsn = 1
+        """Everything below this LSN was too old at the last look."""
+
+    def step(self, history: History, now: Instant, facts: Facts) -> Step | None:
+        """What to forget in this turn; None when it is not time to look. Asks ``history`` for the age of entries."""
+        is_due = self._look_at_ms is None or now.mono_ms >= self._look_at_ms
+        if not is_due and not self._is_busy:
+            return None
+        if is_due:
+            self._look_at_ms = now.mono_ms + LOOK_MS
+            self._old_below = history.lsn_before(now.wall_us - self._config.max_depth_us) + 1
+        first_lsn = history.first_lsn()
+        below, dropped = self._below(facts)
+        if below - first_lsn < (1 if self._is_busy else self._config.least):
+            below = first_lsn
+        return Step(below, self._old_below, dropped)
+
+    def done(self, *, more: bool) -> None:
+        """Say whether the step left more to do at once."""
+        self._is_busy = more
+
+    def _below(self, facts: Facts) -> tuple[Lsn, tuple[str, ...]]:
+        """The LSN below which everything may go, and the pins that do not count for it."""
+        end = facts.lsn + 1
+        wanted = max(end - self._config.max_size, self._old_below)
+        firm = min([wanted, facts.executed_lsn + 1, *facts.peers.values()])
+        lowest_pinned = end - self._config.most
+        dropped = sorted(name for name, lsn in facts.pins.items() if lsn < min(firm, lowest_pinned))
+        kept = [lsn for name, lsn in facts.pins.items() if name not in dropped]
+        return min([firm, *kept]), tuple(dropped)
+
+    def deadline_ms(self) -> int | None:
+        """When to look again, by the monotonic clock; None for at once."""
+        return None if self._is_busy else self._look_at_ms
