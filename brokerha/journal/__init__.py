@@ -5,7 +5,7 @@ lmdb_journal.py     LmdbJournal: append a turn, trim, close; the writing half
   history.py        LmdbHistory: what a core asks about its own past; the reading half
   recovery.py       what is known when a journal is opened, read back from its file
   trimming.py       which rows go when everything below an LSN is forgotten
-  compaction.py      a smaller copy of the file takes its place
+  compaction.py     a smaller copy of the file takes its place
   verification.py   every problem of a file, for `brokerha log verify`
 memory_journal.py   MemoryJournal: the same in plain lists, for the simulator; says what the other one must do
 

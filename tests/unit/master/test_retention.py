@@ -1,0 +1,153 @@
+"""How much of the log is kept: by number, by age, by what somebody still needs; and never in too large a step."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.master.retention import LOOK_MS, Facts, Retention, RetentionConfig, Step
+from brokerha.model.ids import Instant, Lsn
+from brokerha.model.invariants import InvariantBroken
+from tests.unit.journal.turns import filled
+
+YOUNG = Instant(0, 0)
+"""A moment at which nothing is too old."""
+
+
+def log_of(count: int) -> MemoryJournal:
+    """A log of transactions that were stamped at 10, 20, 30, … and executed."""
+    journal = MemoryJournal("m1", "journal")
+    filled(journal, turns=count)
+    return journal
+
+
+def decided(
+    config: RetentionConfig,
+    journal: MemoryJournal,
+    pins: dict[str, Lsn] | None = None,
+    peers: dict[str, Lsn] | None = None,
+    *,
+    executed_lsn: Lsn | None = None,
+    now: Instant = YOUNG,
+) -> Step:
+    state = journal.state()
+    executed = state.executed_lsn if executed_lsn is None else executed_lsn
+    step = Retention(config).step(journal, now, Facts(state.lsn, executed, pins or {}, peers or {}))
+    assert step is not None
+    return step
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return log_of(100)
+
+
+def test_the_newest_transactions_are_kept(journal: MemoryJournal) -> None:
+    assert decided(RetentionConfig(max_size=30), journal) == Step(71, 1, ())
+    assert decided(RetentionConfig(max_size=100), journal).below == 1
+    assert decided(RetentionConfig(max_size=1_000), journal).below == 1
+
+
+def test_none_is_kept_that_is_too_old(journal: MemoryJournal) -> None:
+    # Given transactions stamped at 10 to 1,000, and a depth of 400: LSN 51 was stamped at 510
+    config = RetentionConfig(max_size=90, max_depth_us=400)
+    assert decided(config, journal, now=Instant(0, 905)) == Step(51, 51, ())
+    # Whichever bound is reached first
+    assert decided(config, journal, now=Instant(0, 455)) == Step(11, 6, ())
+    assert decided(config, journal, now=Instant(0, 10**9)) == Step(101, 101, ())
+
+
+@pytest.mark.parametrize(
+    ("pins", "peers", "executed", "below"),
+    [
+        ({}, {}, 100, 71),
+        ({"w1": 60, "w2": 90}, {}, 100, 60),
+        ({"w1": 95}, {}, 100, 71),
+        ({"archive": 70}, {"m2": 66}, 100, 66),
+        ({"w1": 65}, {"m2": 66}, 100, 65),
+        ({}, {}, 49, 50),
+        ({}, {}, 0, 1),
+    ],
+)
+def test_nothing_goes_that_is_needed(
+    journal: MemoryJournal, pins: dict[str, Lsn], peers: dict[str, Lsn], executed: Lsn, below: Lsn
+) -> None:
+    config = RetentionConfig(max_size=30)
+    assert decided(config, journal, pins, peers, executed_lsn=executed) == Step(below, 1, ())
+
+
+def test_pins_may_hold_up_to_the_hard_limit_and_are_then_dropped_by_name(journal: MemoryJournal) -> None:
+    config = RetentionConfig(max_size=20, hard_limit=50)
+    assert decided(config, journal, {"w1": 51}) == Step(51, 1, ())
+    assert decided(config, journal, {"w1": 50, "w2": 55, "load w3": 7}) == Step(55, 1, ("load w3", "w1"))
+    assert decided(config, journal, {"w1": 50}) == Step(81, 1, ("w1",))
+    assert decided(RetentionConfig(max_size=20), journal, {"w1": 20}) == Step(81, 1, ("w1",))
+    assert decided(RetentionConfig(max_size=20), journal, {"w1": 21}) == Step(21, 1, ())
+
+
+def test_peers_and_what_is_not_executed_hold_without_a_limit(journal: MemoryJournal) -> None:
+    config = RetentionConfig(max_size=20, hard_limit=50)
+    assert decided(config, journal, {"w1": 30}, {"m2": 10}) == Step(10, 1, ())
+    assert decided(config, journal, {"w1": 5}, {"m2": 10}) == Step(10, 1, ("w1",))
+    assert decided(config, journal, executed_lsn=3) == Step(4, 1, ())
+
+
+def test_forgetting_begins_only_when_it_is_worth_it() -> None:
+    config = RetentionConfig(max_size=40)  # Two transactions are worth it.
+    journal = log_of(41)
+    assert decided(config, journal).below == 1
+    filled_more = log_of(42)
+    assert decided(config, filled_more).below == 3
+
+
+def test_it_looks_once_in_a_while_and_in_each_turn_while_there_is_more(journal: MemoryJournal) -> None:
+    retention, facts = Retention(RetentionConfig(max_size=30, slack=10)), Facts(100, 100)
+    assert retention.step(journal, Instant(5, 0), facts) == Step(71, 1, ())
+    # Given a step that left more to do, of which less than the slack is left
+    journal.trim(66)
+    retention.done(more=True)
+    assert retention.deadline_ms() is None
+    assert retention.step(journal, Instant(6, 0), facts) == Step(71, 1, ())
+    # When a pin appears meanwhile, then it counts at once
+    assert retention.step(journal, Instant(7, 0), Facts(100, 100, {"archive": 68})) == Step(68, 1, ())
+    retention.done(more=False)
+    assert retention.step(journal, Instant(8, 0), facts) is None
+    assert retention.deadline_ms() == 5 + LOOK_MS
+    # And after a while it looks again, and has nothing that would be worth it
+    assert retention.step(journal, Instant(5 + LOOK_MS, 0), facts) == Step(66, 1, ())
+
+
+def test_ids_stay_known_for_the_depth_whether_their_entries_are_held_or_not(
+    journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brokerha.journal.memory_journal.MARK_LSNS", 10)
+    config = RetentionConfig(max_size=30, max_depth_us=400)
+    for below in range(11, 72, 10):
+        journal.trim(below)
+    # LSN 45 was stamped at 450; of what is trimmed, each tenth LSN has a time.
+    assert decided(config, journal, now=Instant(0, 855)) == Step(71, 41, ())
+    assert decided(config, journal, now=Instant(0, 1_200)) == Step(80, 80, ())
+
+
+@pytest.mark.parametrize("wrong", [{"max_size": 0}, {"max_depth_us": 0}, {"max_size": 10, "hard_limit": 9}])
+def test_bounds_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvariantBroken):
+        RetentionConfig(**wrong)
+
+
+@pytest.mark.parametrize("pins", [{}, {"w1": 1_000}])
+def test_a_journal_that_is_kept_so_holds_a_bounded_number(pins: dict[str, Lsn]) -> None:
+    journal, retention = MemoryJournal("m1", "journal"), Retention(RetentionConfig(max_size=40, slack=10))
+    author = None
+    dropped: set[str] = set()
+    for turn in range(200):
+        author = filled(journal, turns=1, per_turn=7, author=author)
+        state = journal.state()
+        step = retention.step(journal, Instant(turn * LOOK_MS, 0), Facts(state.lsn, state.executed_lsn, pins))
+        assert step is not None
+        retention.done(more=journal.keep(step.below, step.ids_below))
+        dropped.update(step.dropped)
+        held = state.lsn - journal.first_lsn() + 1
+        assert held <= (160 if pins and not dropped else 40) + 10 + 7
+        assert held >= min(40, state.lsn)
+    assert dropped == set(pins)
