@@ -1,5 +1,14 @@
 """What a worker keeps: RDF repositories and key-value tables, and the one store that makes both move together.
 
+worker_copy.py     a worker's directory: its present copy, snapshots for others, and the copy that replaces it
+copy_directory.py  which copy is the present one, what a start does with damage; FORMAT.md: all files
+generation.py      a copy that is replaced ends with its last reader
+snapshots.py       snapshots for others; frozen.py: the content at one LSN as files
+load.py            a snapshot that comes in; snapshot_chunks.py: which chunk lies where
+durable_files.py   small files that are replaced whole, directories that are fsynced
+scrub.py           the data compared with its fingerprint, slowly, in the background
+memory_copy.py     a copy without files, for tests and the simulator
+
 worker_store.py    the Store of a worker: one LSN over all repositories and tables; the order of its two commits
 batch.py           transactions on their way to the next commit
 evaluation.py      the repository side of one transaction while nothing is changed yet
