@@ -12,7 +12,19 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from brokerha.http import cluster, control, keys, page, probes, repositories, sparql, statements, tasks, transactions, workers
+from brokerha.http import (
+    cluster,
+    control,
+    keys,
+    page,
+    probes,
+    repositories,
+    sparql,
+    statements,
+    tasks,
+    transactions,
+    workers,
+)
 from brokerha.http.door import Door
 from brokerha.http.endpoint import Endpoint, Handler, not_found
 from brokerha.http.limits import HttpLimits

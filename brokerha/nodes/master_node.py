@@ -32,6 +32,7 @@ from brokerha.nodes.reading import Reads
 from brokerha.nodes.reads_queue import WorkerFacts
 from brokerha.nodes.reads_routing import RoutingLimits
 from brokerha.nodes.runner import IDLE_MS, MasterRunner
+from brokerha.nodes.site_log import SiteLog
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.nodes.tickets import Tickets
 from brokerha.ports.clock import Clock
@@ -74,6 +75,7 @@ class MasterNode:
         self._inbox: deque[Submit] = deque()
         self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
         self._gathering = StatusGathering(self.node_id, config.sync.members)
+        self._site_log = SiteLog(self.node_id)
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         state = journal.state()
         self._txid_prefix = f"{self.node_id}.{state.journal[:8]}.{state.incarnation + 1:x}."
@@ -107,6 +109,7 @@ class MasterNode:
         self.commands.settle(self.runner)
         self.loop.serve_calls()
         now = self.clock.now()
+        self._site_log.note(self.runner.core, now.mono_ms)
         if self._reads.is_busy:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
@@ -268,7 +271,11 @@ class MasterNode:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
-        numbers = {**self.view.metrics(self.clock.now()), **self._reads.metrics(), "open_tickets": len(self.tickets)}
+        seen = self.loop.call(self._seen_metrics).result(10) if self.loop.is_running else self._seen_metrics()
+        numbers = {**seen, **self._reads.metrics(), "open_tickets": len(self.tickets)}
         if self.followers is not None:
             numbers["log_stream_lsn"] = self.followers.published_lsn()
         return numbers
+
+    def _seen_metrics(self) -> dict[str, float]:
+        return {**self.view.metrics(self.clock.now()), **self._site_log.counts}

@@ -13,7 +13,7 @@ from brokerha.model.operations import LoggedRow, unpack_operations
 from brokerha.nodes.runner import MasterRunner
 from brokerha.ports.transport import Transport
 from brokerha.replication.healing import progress_of
-from brokerha.replication.site_config import WorkerFeed
+from brokerha.replication.site_config import NEVER, WorkerFeed
 
 LOG_LIMIT = 10_000
 """Lines of one answer."""
@@ -40,7 +40,7 @@ class MasterView:
         own = {
             "id": core.sync.node,
             "role": "master",
-            **states.describe(*self.state()),
+            **_described(*self.state(), MASTER=core.sync.node),
             "master": core.sync.node,
             "received_lsn": core.sync.lsn,
             "applied_lsn": applied,
@@ -51,6 +51,9 @@ class MasterView:
             "incoming": core.sync.backlog(),
             "in_doubt": 0,
             "seen_s": 0.0,
+            "probe": None,
+            "readable": None,
+            "free_bytes": None,
         }
         return [own, *(self._worker_row(worker, now) for worker in core.feed.workers.values())]
 
@@ -69,18 +72,15 @@ class MasterView:
     def _worker_row(self, worker: WorkerFeed, now: Instant) -> dict[str, Any]:
         core = self._runner.core
         seen_ms = now.mono_ms - worker.heard_ms
-        is_alive = core.feed.is_alive(worker.node, now.mono_ms)
-        state, reason = (worker.state, worker.reason) if is_alive else (states.UNREACHABLE, "not heard")
-        if worker.task and worker.is_on:
-            reason = f"works on {worker.task}"
+        state, reason = self._standing(worker, now)
         progress = progress_of(worker, core.site.executed, now.mono_ms)
-        if progress:
+        if progress and state != states.UNKNOWN:
             reason = f"{reason}: {progress}" if reason else progress
         lag = max(0, core.sync.lsn - worker.applied)
         return {
             "id": worker.node,
             "role": "worker",
-            **states.describe(state, reason),
+            **_described(state, reason, ID=worker.node),
             "master": core.sync.node,
             "received_lsn": worker.sent,
             "applied_lsn": worker.applied,
@@ -91,7 +91,26 @@ class MasterView:
             "incoming": 0,
             "in_doubt": 0,
             "seen_s": seen_ms / 1000 if seen_ms < 10**9 else None,
+            "probe": worker.node == core.feed.probe,
+            "readable": worker.is_readable,
+            "free_bytes": (worker.progress.free_bytes or None) if worker.progress is not None else None,
         }
+
+    def _standing(self, worker: WorkerFeed, now: Instant) -> tuple[str, str]:
+        """State word and reason of a worker. One that was switched off may be silent, and one may be late after a start."""
+        site = self._runner.core.site
+        if not worker.is_switched_on:
+            return states.OFF, "switched off" + ("" if site.is_alive(worker, now.mono_ms) else "; not heard")
+        if not site.is_alive(worker, now.mono_ms):
+            is_new = worker.heard_ms == NEVER
+            if is_new and site.is_settling(now.mono_ms):
+                return states.UNINITIALISED, "not heard yet"
+            silent_s = (now.mono_ms - worker.heard_ms) / 1000
+            return states.UNKNOWN, "never heard" if is_new else f"not heard for {silent_s:.0f} s"
+        if worker.task and worker.is_on:
+            return worker.state, f"works on {worker.task}"
+        own_words = worker.progress.reason if worker.is_on and worker.progress is not None else ""
+        return worker.state, worker.reason or own_words
 
     def _lag_s(self, applied: Lsn, lag: int, now: Instant) -> float | None:
         """Age of the oldest transaction that is not applied yet, in seconds."""
@@ -173,7 +192,7 @@ class MasterView:
             "loop": is_running,
             "journal": not self._runner.failure,
             "broker": self._transport.status().state == "connected",
-            "worker": bool(core.feed.alive(now.mono_ms)),
+            "worker": bool(core.feed.readable(now.mono_ms)),
             "lag": (max_lag_entries is None or lag <= max_lag_entries)
             and (max_lag_s is None or (lag_s is not None and lag_s <= max_lag_s)),
         }
@@ -192,10 +211,39 @@ class MasterView:
             "outbox_messages": wire.outbox,
             f'state_info{{state="{self.state()[0]}"}}': 1,
         }
-        for worker in core.feed.workers.values():
-            numbers[f'worker_applied_lsn{{worker="{worker.node}"}}'] = worker.applied
-            numbers[f'worker_alive{{worker="{worker.node}"}}'] = core.feed.is_alive(worker.node, now.mono_ms)
+        numbers.update(self._site_metrics(now))
         for name, count in (*core.sync.peers.ignored.items(), *core.ignored.items()):
             numbers[f'ignored_messages_total{{reason="{name}"}}'] = count
         numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
         return numbers
+
+    def _site_metrics(self, now: Instant) -> dict[str, float]:
+        core, journal = self._runner.core, self._runner.journal
+        numbers: dict[str, float] = {
+            "workers_in_sync": len(core.site.in_sync(now.mono_ms)),
+            "workers_needed": core.site.needed,
+            "read_only": bool(core.site.read_only_reason(now.mono_ms)),
+            "sites_differing": len(core.sites.differing),
+            "tasks_running": sum(row["state"] == "running" for row in core.tasks.rows(now.mono_ms)),
+            "journal_first_lsn": journal.first_lsn(),
+            "journal_results_first_lsn": journal.results_from(),
+        }
+        for worker in core.feed.workers.values():
+            label = f'{{worker="{worker.node}"}}'
+            is_alive = core.feed.is_alive(worker.node, now.mono_ms)
+            numbers[f"worker_applied_lsn{label}"] = worker.applied
+            numbers[f"worker_alive{label}"] = is_alive
+            numbers[f"worker_in_sync{label}"] = worker.is_on and is_alive
+            numbers[f"worker_probe{label}"] = worker.node == core.feed.probe
+            loading = worker.progress
+            numbers[f"worker_load_done_bytes{label}"] = loading.done_bytes if loading is not None else 0
+            numbers[f"worker_load_total_bytes{label}"] = loading.total_bytes if loading is not None else 0
+        return numbers
+
+
+def _described(state: str, reason: str, **names: str) -> dict[str, str]:
+    """State, reason and action, with the name of the node in the commands that the action tells to type."""
+    row = states.describe(state, reason)
+    for placeholder, name in names.items():
+        row["action"] = row["action"].replace(f" {placeholder}", f" {name}")
+    return row

@@ -36,6 +36,8 @@ class Scrubbing:
         self.limits = limits
         self.looks = 0
         """Finished since the start."""
+        self.damages = 0
+        """Looks that found damage."""
         self.last: Finding | None = None
         self._copy = copy
         self._name = name
@@ -68,6 +70,7 @@ class Scrubbing:
             self.looks += 1
             self.last = finding
             if finding.damage:
+                self.damages += 1
                 self._on_damage(f"scrub: {finding.damage}")
         return finding
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 FIELDS = (
     "id", "role", "state", "reason", "action", "master", "received_lsn", "applied_lsn", "lag_entries", "lag_s",
-    "fingerprint", "items", "incoming", "in_doubt", "seen_s",
+    "fingerprint", "items", "incoming", "in_doubt", "seen_s", "probe",
+    "readable", "free_bytes",
 )  # fmt: skip
 """Fields of one row; none is ever taken away within a major version."""
 
@@ -72,8 +73,14 @@ def silent(master: NodeId) -> dict[str, Any]:
 
 
 def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The whole answer; rows are unique by id (the node's own word counts) and sorted, masters before their workers."""
-    unique = {row["id"]: row for row in rows}
+    """The whole answer; rows are unique by id and sorted, masters before their workers.
+
+    Where two tell of a node, the later one counts, which is the node's own; what it does not know is taken from the other.
+    """
+    unique: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        known = {name: value for name, value in row.items() if value is not None}
+        unique[row["id"]] = {**row, **unique.get(row["id"], {}), **known}
     nodes = sorted(unique.values(), key=lambda row: (str(row["master"]), row["role"] != "master", str(row["id"])))
     words = {row["state"] for row in nodes}
     if words <= states.HEALTHY:

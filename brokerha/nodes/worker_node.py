@@ -283,6 +283,11 @@ class WorkerNode:
             f'state_info{{state="{self._row()["state"]}"}}': 1,
         }
         numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
+        if self._scrubbing is not None:
+            last = self._scrubbing.last
+            numbers["scrub_looks_total"] = self._scrubbing.looks
+            numbers["scrub_damage_total"] = self._scrubbing.damages
+            numbers["scrub_last_lsn"] = last.lsn if last is not None else 0
         return numbers
 
     def _row(self) -> dict[str, Any]:
@@ -306,4 +311,7 @@ class WorkerNode:
             "incoming": 0,
             "in_doubt": 0,
             "seen_s": 0.0,
+            "probe": None,
+            "readable": None,
+            "free_bytes": core.free_bytes or None,
         }
