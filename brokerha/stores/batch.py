@@ -97,7 +97,7 @@ class Batch:
                     evaluation.add(number, operation)
             if evaluation is not None:
                 evaluation.finish()
-            if self._suite or evaluation is not None:
+            if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
                 judge_evaluation(self._suite, keys, evaluation, self._stored)
         except (InvalidRequest, Rejected) as error:
             if evaluation is not None:

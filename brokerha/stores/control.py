@@ -30,7 +30,7 @@ ON_CONTROL: Final = frozenset({ADD, REMOVE})
 class Suite:
     """The checks that hold at one LSN."""
 
-    __slots__ = ("_by_repository", "_by_row_key", "checks")
+    __slots__ = ("_by_repository", "_by_row_key", "checks", "row_keys")
 
     def __init__(self, checks: Iterable[Check] = ()) -> None:
         self.checks: dict[str, Check] = {check.name: check for check in sorted(checks)}
@@ -43,6 +43,8 @@ class Suite:
                 self._by_row_key.setdefault(row_key, []).append(check.name)
             else:
                 self._by_repository.setdefault(check.target, []).append(check.name)
+        self.row_keys = frozenset(self._by_row_key)
+        """Row keys that checks are about."""
 
     def __bool__(self) -> bool:
         """Whether there are any checks."""
@@ -60,9 +62,8 @@ class Suite:
     def touched(self, row_keys: Collection[bytes], repositories: Iterable[str]) -> set[str]:
         """Names of the checks about one of these keys or repositories."""
         names: set[str] = set()
-        if self._by_row_key and not self._by_row_key.keys().isdisjoint(row_keys):
-            for row_key in self._by_row_key.keys() & row_keys:
-                names.update(self._by_row_key[row_key])
+        for row_key in self.row_keys.intersection(row_keys):
+            names.update(self._by_row_key[row_key])
         for repository in repositories:
             names.update(self._by_repository.get(repository, ()))
         return names
