@@ -17,9 +17,9 @@ from brokerha.model.requests import Reply
 from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.worker_node import WorkerNode
-from brokerha.replication.feed import FeedConfig
+from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.worker import WorkerConfig
-from brokerha.stores.memory import MemoryStore
+from brokerha.stores.memory_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 
@@ -53,7 +53,7 @@ class Site:
     def start_worker(self, name: str) -> WorkerNode:
         wire = KombuTransport(self.url, "nodes", name, 1, "worker")
         config = WorkerConfig(name, f"m{name[1:]}")
-        node = WorkerNode(config, "nodes", f"copy-of-{name}", MemoryStore(), wire, SystemClock(), self.names)
+        node = WorkerNode(config, "nodes", MemoryCopy(lambda: f"copy-{next(_numbers)}-of-{name}"), wire, SystemClock(), self.names)
         self.workers[name] = node
         node.start()
         return node
@@ -127,13 +127,19 @@ def test_status_shows_every_node_and_a_silent_master_as_unreachable(site: Site) 
     until(lambda: {row["applied_lsn"] for row in site.masters["m1"].status()["nodes"]} == {1})
     status = site.masters["m1"].status()
     assert [row["id"] for row in status["nodes"]] == ["m1", "w1", "m2", "w2"]
-    assert {row["state"] for row in status["nodes"]} == {states.OK}
+    assert {row["state"] for row in status["nodes"]} <= {states.OK, *states.SERVING}
+    assert [row["probe"] for row in status["nodes"]] == [None, True, None, True]
     assert len({row["fingerprint"] for row in status["nodes"]}) == 1
     assert site.workers["w1"].status()["state"] == states.OK
     site.masters.pop("m2").stop(5)
     rows = {row["id"]: row for row in site.masters["m1"].status(timeout_ms=200)["nodes"]}
     assert rows["m2"]["state"] == states.UNREACHABLE
     assert rows["m2"]["action"]
+
+
+def test_a_worker_tells_the_status_of_its_master_and_its_own(site: Site) -> None:
+    own = {row["id"]: row for row in site.workers["w1"].status()["nodes"]}["w1"]
+    assert (own["state"], own["probe"], own["readable"]) == (states.ON, True, True)
 
 
 def test_log_lines_say_what_happened(site: Site) -> None:
@@ -188,6 +194,8 @@ def test_workers_take_no_writes_and_say_who_does(site: Site) -> None:
         worker.log(1, 2)
     with pytest.raises(errors.NotReady):
         worker.outcome("x")
+    with pytest.raises(errors.NotReady, match="w1 is a worker: give the command workers to master m1"):
+        worker.command("workers", {}).result(WAIT_S)
 
 
 def test_metrics_are_numbers(site: Site) -> None:
