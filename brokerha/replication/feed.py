@@ -111,9 +111,12 @@ class Feed:
 
     def on_lines_missing(self, sender: NodeId) -> None:
         """Somebody does not have the lines that were asked for: the next one is asked."""
-        filling = self.site.filling
-        if filling is not None and sender == filling.source:
-            filling.place += 1
+        filling, worker = self.site.filling, self.workers.get(sender)
+        if filling is not None:
+            filling.place += sender == filling.source
+        elif worker is not None and worker.applied > self.executed:
+            # A copy that is ahead of the results here and cannot say what they are.
+            self.site.fill(worker, worker.applied)
 
     def _fill(self, mono_ms: int) -> list[Outgoing]:
         """Ask for results that a good copy here is ahead of; a silent source is followed by the next one."""

@@ -138,17 +138,20 @@ class Site:
         if found is Verdict.AHEAD:
             if any(each.is_on for each in self.workers.values() if each is not worker):
                 return False
-            sources = (*self.repair_sources, *self.config.others, worker.node)
-            if self.filling is None or self.filling.last != progress.applied_lsn:
-                self.filling = Filling(sources, progress.applied_lsn)
-            reason = f"fetches results up to LSN {progress.applied_lsn} from {self.filling.source}"
-            self._stand(worker, Standing.OUT_OF_SYNC, reason)
+            self.fill(worker, progress.applied_lsn)
+            self._stand(worker, Standing.OUT_OF_SYNC, f"waits for the results up to LSN {progress.applied_lsn}")
             return True
         is_chosen, worker.trust = worker.trust is Trust.CHOSEN, Trust.NONE
         if not is_chosen or progress.applied_lsn + 1 < self.history.first_lsn():
             return False
         self.adopt(worker, f"the copy of {worker.node} was chosen")
         return True
+
+    def fill(self, worker: WorkerFeed, last: Lsn) -> None:
+        """Fetch the results up to an LSN from whoever has them: other workers of this site, then those of others."""
+        if self.filling is None or self.filling.last < last:
+            own = tuple(each.node for each in self.workers.values() if each is not worker)
+            self.filling = Filling((*self.repair_sources, *own, *self.config.others, worker.node), last)
 
     def adopt(self, worker: WorkerFeed, reason: str) -> None:
         """The results of this site begin anew from what this worker holds."""

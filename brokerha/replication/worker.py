@@ -238,6 +238,10 @@ class WorkerCore:
         return sender == self.config.master or self._asking.is_asked(sender, first)
 
     def _on_items(self, is_execute: bool, first: Lsn, items: Items, view: int, now: Instant) -> None:
+        if not items:
+            # The master asks where this worker stands.
+            self._tell = True
+            return
         if self.state not in FOLLOWING or view < self.view:
             # Refused; the heartbeat says why nothing is confirmed.
             self.ignored += 1
@@ -300,6 +304,9 @@ class WorkerCore:
         if isinstance(decision, ApplyBatch):
             self._tell = True
             return
+        if isinstance(decision, ResendResults) and not done.results:
+            # This copy came from elsewhere and does not know how it came to be there.
+            self._send(self.config.master, RangeMissing(decision.first_lsn, decision.last_lsn, 0))
         first = done.first_lsn
         for part in cut(done.results, result_bytes):
             report = Executed(first, part, self.applied, self.fingerprint, self.items, self.journal)

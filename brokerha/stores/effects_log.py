@@ -105,6 +105,27 @@ class EffectsLog:
         pages = transaction.stat(self._table)
         return int(pages["psize"] * (pages["leaf_pages"] + pages["overflow_pages"]))
 
+    def tail(self, transaction: Any, lsns: int, limit_bytes: int) -> list[tuple[bytes, bytes]]:
+        """The last rows as they stand, that hold about so many LSNs and not more than so many bytes; at least one, if there is any.
+
+        Raises StoreDamaged for a row that is not what was written.
+        """
+        found: list[tuple[bytes, bytes]] = []
+        size_bytes = 0
+        with transaction.cursor(self._table) as cursor:
+            is_there = cursor.last()
+            while is_there:
+                key, row = cursor.item()
+                _checked(key, row)
+                size_bytes += len(row)
+                if found and size_bytes > limit_bytes:
+                    break
+                found.append((key, row))
+                if int.from_bytes(found[0][0], "big") - int.from_bytes(key, "big") >= lsns:
+                    break
+                is_there = cursor.prev()
+        return found[::-1]
+
     def _seek(self, cursor: Any, first_lsn: Lsn) -> bool:
         """Put the cursor on the row that holds ``first_lsn``; False when there is none."""
         key = first_lsn.to_bytes(8, "big")

@@ -3,9 +3,9 @@
     writers wait     backups of the engines (hard links)   +   one LMDB read transaction
     writers go on    keys and records are written into a fresh LMDB file, batch by batch
 
-The files hold everything but the effects log: whoever opens them needs no line before their LSN. To make sure that opening
-never asks for one, the state row says of each repository that everything up to the LSN is durable in it, which is so, because
-a backup flushes first. Every value is checked on its way, so that a source that is damaged says so instead of giving it on.
+The files hold everything, but of the effects log only its last lines: opening them never asks for one, because the state row says
+of each repository that everything up to the LSN is durable in it, which is so, as a backup flushes first. The last lines
+are there for the master, which may not have them in its journal yet when the copy that they came from is lost. Every value is checked on its way, so that a source that is damaged says so instead of giving it on.
 Memory is bounded by a batch.
 """
 
@@ -18,11 +18,15 @@ from typing import Any, NamedTuple
 import lmdb
 
 from brokerha.stores.control_table import read_suite
+from brokerha.stores.effects_log import EffectsLog
 from brokerha.stores.environment import Environment, store_errors
 from brokerha.stores.key_value import checked_value
 from brokerha.stores.repositories import Repositories
 from brokerha.stores.state import RepositoryState, StoreState, write_state
 
+TAIL_LSNS = 10_000
+"""Lines of the log that a snapshot carries: more than a probe may be ahead of its master's journal."""
+TAIL_LIMIT_BYTES = 64 * 1024 * 1024
 BATCH_LIMIT_BYTES = 16 * 1024 * 1024
 BATCH_ROWS_LIMIT = 50_000
 
@@ -67,6 +71,10 @@ def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None])
             with target.begin(write=True, db=control) as writing, frozen.transaction.cursor(source.control) as cursor:
                 for key, row in cursor:
                     writing.put(key, row)
+            effects = target.open_db(b"effects")
+            with target.begin(write=True, db=effects) as writing:
+                for key, row in EffectsLog(source.effects).tail(frozen.transaction, TAIL_LSNS, TAIL_LIMIT_BYTES):
+                    writing.put(key, row, append=True)
             with frozen.transaction.cursor(source.keys) as cursor:
                 for batch in _batches(cursor):
                     may_go_on()

@@ -5,6 +5,7 @@ so that it goes through messages like a real one:
 
     data/state            LSN, fingerprint, items, control suite
     data/keys             (row key, value) sorted
+    data/log              the last lines of the log, with the LSN of the first
     repositories/<name>   lines, sorted
 
 A simulated crash takes `image`: everything durable, a half-loaded snapshot included; snapshots for others are gone, as files
@@ -35,6 +36,8 @@ from brokerha.stores.snapshot_chunks import Chunks, sums_of
 
 _CHUNK_BYTES = 64
 _SNAPSHOTS_LIMIT = 3
+_TAIL_LINES = 30
+"""Last lines of the log that a snapshot carries."""
 
 
 @dataclass(slots=True)
@@ -255,6 +258,8 @@ class MemoryCopy:
 def _written(image: Any) -> Iterator[tuple[str, bytes]]:
     """The files of a store's image, in the order of a snapshot."""
     checks = [list(check) for check in image.suite.checks.values()]
+    lines = image.lines[-_TAIL_LINES:]
+    yield "data/log", msgpack.packb([image.lsn - len(lines) + 1, lines])
     yield "data/keys", msgpack.packb(sorted(image.keys.items()))
     yield "data/state", msgpack.packb([image.lsn, packed(image.fingerprint), image.items, checks])
     for name, lines in sorted(image.repositories.items()):
@@ -265,6 +270,7 @@ def _opened(contents: dict[str, bytearray]) -> object:
     """The image of a store from its files. Raises StoreDamaged."""
     try:
         keys = dict(msgpack.unpackb(contents.pop("data/keys"), use_list=False))
+        first_kept, lines = msgpack.unpackb(contents.pop("data/log"))
         lsn, fingerprint, items, checks = msgpack.unpackb(contents.pop("data/state"))
         repositories = {path.partition("/")[2]: set(msgpack.unpackb(lines)) for path, lines in contents.items()}
     except (KeyError, ValueError, TypeError) as error:
@@ -277,5 +283,6 @@ def _opened(contents: dict[str, bytearray]) -> object:
         fingerprint=int.from_bytes(fingerprint[1:], "big"),
         items=items,
         lsn=lsn,
-        first_kept=lsn + 1,
+        first_kept=first_kept,
+        lines=[Logged(*line) for line in lines],
     )

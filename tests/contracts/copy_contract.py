@@ -84,15 +84,16 @@ class CopyContract:
         assert follower.journal == name
         assert follower.recompute() == source.applied()
 
-    def test_a_loaded_copy_has_no_lines_from_before_and_takes_the_next_one(self, opened: Open) -> None:
+    def test_a_loaded_copy_has_the_last_lines_of_its_source_and_takes_the_next_one(self, opened: Open) -> None:
         source, follower = opened("w1"), opened("w2")
         filled(source)
         carry(source, follower)
         lsn = source.applied().lsn
         run(source, [("put", "t", b"later", b"")])
         follower.open_load()
-        assert follower.logged_from() == lsn + 1
-        assert follower.logged(1, lsn) == []
+        # The master may not have the results of these yet when the source is lost.
+        assert follower.logged_from() <= lsn
+        assert follower.logged(lsn, lsn) == source.logged(lsn, lsn)
         line: LoggedRow = Logged(*source.logged(lsn + 1, lsn + 1)[0])
         follower.apply(lsn + 1, [line])
         assert follower.applied() == source.applied()
