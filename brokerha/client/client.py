@@ -298,13 +298,23 @@ class Client:
         return answer
 
     def backup(
-        self, name: str, *, incremental: bool = False, replace: bool = False, timeout: float | None = None
+        self,
+        name: str,
+        *,
+        incremental: bool = False,
+        replace: bool = False,
+        worker: str = "",
+        timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Begin a backup; returns its task: ``{"request", "kind", "worker", "state", "done", "total", "reason", "answer"}``."""
-        return self.command("backup", {"name": name, "incremental": incremental, "replace": replace}, timeout=timeout)
+        """Begin a backup, at a worker that the master chooses if none is named; returns its task, as `task` does."""
+        wanted: dict[str, Any] = {"name": name, "incremental": incremental, "replace": replace}
+        return self.command("backup", {**wanted, "worker": worker} if worker else wanted, timeout=timeout)
 
     def task(self, request: str, *, timeout: float | None = None) -> dict[str, Any] | None:
-        """How far a task is; None when the master that answers does not know it."""
+        """How far a task is; None when the master that answers does not know it.
+
+        ``{"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}``
+        """
         try:
             return self.command("task", {"request": request}, timeout=timeout)
         except NotFound:

@@ -4,7 +4,8 @@
                                      202, Location: /cluster/tasks/{request}
     GET  /cluster/tasks/{request}    {"request", "kind", "worker", "state", "done", "total", "per_s", "left_s", "reason", "answer"}
 
-Without a worker the master chooses one. ``state`` is ``running``, ``done`` or ``failed``. The master that was asked knows the request, and no other.
+Without a worker the master chooses one. ``state`` is ``running``, ``done`` or ``failed``. The master that was asked knows the
+request, and no other.
 """
 
 from __future__ import annotations

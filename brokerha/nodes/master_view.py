@@ -6,10 +6,10 @@ import hashlib
 from typing import Any
 
 from brokerha.model import states
-from brokerha.model.errors import InvalidRequest
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, TxId
 from brokerha.model.operations import LoggedRow, unpack_operations
+from brokerha.nodes.journal_lines import logged_lines
 from brokerha.nodes.runner import MasterRunner
 from brokerha.ports.transport import Transport
 from brokerha.replication.healing import progress_of
@@ -17,10 +17,6 @@ from brokerha.replication.site_config import NEVER, WorkerFeed
 
 LOG_LIMIT = 10_000
 """Lines of one answer."""
-LOGGED_LIMIT = 1_000
-LOGGED_LIMIT_BYTES = 8 * 1024 * 1024
-"""Of one answer with effects; it closes with the page that reaches them, and pages begin small and double."""
-LOGGED_PAGE = 16
 
 
 class MasterView:
@@ -160,25 +156,7 @@ class MasterView:
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
         """The same range as lines that a store can apply, as far as there are results; bounded (see ports.Front)."""
-        journal = self._runner.journal
-        held_from = max(journal.first_lsn(), journal.results_from())
-        if first_lsn < held_from:
-            raise InvalidRequest(f"LSN {first_lsn} is not held any more: the first one is {held_from}")
-        rows: list[LoggedRow] = []
-        size_bytes, page = 0, LOGGED_PAGE
-        while len(rows) < min(LOGGED_LIMIT, last_lsn - first_lsn + 1) and size_bytes < LOGGED_LIMIT_BYTES:
-            following = first_lsn + len(rows)
-            count = min(page, last_lsn - following + 1, LOGGED_LIMIT - len(rows))
-            results = journal.results(following, count)
-            ordered = journal.ordered(following, len(results)) if results else []
-            # The two differ in length when the journal is trimmed in between; then the caller asks again, and is told.
-            found = [(txid, stamp, *result) for (stamp, txid, _), result in zip(ordered, results, strict=False)]
-            rows += found
-            size_bytes += sum(len(result.effect) for result in results)
-            if len(found) < count:
-                break
-            page *= 2
-        return rows
+        return logged_lines(self._runner.journal, first_lsn, last_lsn)
 
     def ready(
         self, is_running: bool, max_lag_entries: int | None, max_lag_s: float | None, now: Instant
