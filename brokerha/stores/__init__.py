@@ -22,6 +22,11 @@ environment.py     the directory: lock, format, identity, LMDB
 data_file.py       whether an LMDB file is whole, before LMDB is killed by it
 key_value.py       key-value tables on LMDB; key_range.py: keys and ranges of them
 memory.py          a store without files, for tests and the simulator
+control.py         the control suite: checks at one LSN, what a transaction does to them and touches
+control_table.py   its rows on disk
+control_judge.py   the judgement on one transaction; control_keys.py: conditions of keys
+control_sparql.py  queries as checks: what is allowed, the form that an update can evaluate
+control_run.py     evaluating them on what is nowhere yet, without a trace
 fingerprint.py     order-independent digest of the content, versioned
 
 rdf.py             one RDF repository on pyoxigraph: commit with its position, change of an operation, lines
