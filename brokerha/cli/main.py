@@ -14,7 +14,23 @@ from typing import Annotated
 
 import typer
 
-from brokerha.cli import agreement, bench, control, data, demo, exits, load, log, node, simulate, status, up
+from brokerha.cli import (
+    agreement,
+    backup,
+    bench,
+    control,
+    data,
+    demo,
+    exits,
+    load,
+    log,
+    node,
+    replay,
+    restore,
+    simulate,
+    status,
+    up,
+)
 from brokerha.model.errors import BrokerhaError
 
 PROGRAM = "brokerha"
@@ -43,12 +59,15 @@ COMMANDS = (
     data.delete,
     agreement.wait,
     agreement.verify,
+    restore.restore,
+    replay.replay,
     simulate.simulate,
     bench.bench,
 )
 for _command in COMMANDS:
     app.command()(_command)
 app.add_typer(log.app, name="log")
+app.add_typer(backup.app, name="backup")
 app.add_typer(control.app, name="control")
 
 

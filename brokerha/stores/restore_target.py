@@ -9,14 +9,17 @@ A time means the last line whose timestamp is at or below it. Reads only.
 from __future__ import annotations
 
 import fcntl
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.fingerprints import EMPTY, from_text
-from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId
 from brokerha.stores.backup_directory import BackupDirectory
 from brokerha.stores.backup_manifest import Manifest
+from brokerha.stores.copy_directory import POINTER
+from brokerha.stores.environment import store_errors
 
 LOCKS = ("lock", "owner")
 """Files that a node holds locked while it has its directory open: of a worker, of a master."""
@@ -113,6 +116,18 @@ def obstacle_in(directory: Path) -> Obstacle:
             is_locked=False, text=f"{directory} holds data: {', '.join(held[:5])}{' …' if held[5:] else ''}"
         )
     return Obstacle(is_locked=False, text="")
+
+
+def owner_of(directory: Path) -> tuple[str, NodeId] | None:
+    """(cluster, node) to whom the worker's directory belongs; None for what is none, or not there. Raises StoreError."""
+    with store_errors(f"cannot read {directory}"):
+        if not (directory / POINTER).exists():
+            return None
+        try:
+            pointer = json.loads((directory / POINTER).read_bytes())
+            return str(pointer["cluster"]), str(pointer["node"])
+        except (ValueError, KeyError, TypeError):
+            return None
 
 
 def _holder(lock: Path) -> str | None:
