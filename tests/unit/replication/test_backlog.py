@@ -43,11 +43,15 @@ def test_without_bounds_it_holds_what_a_set_of_lsns_would(came: list[Piece], app
         assert grown == backlog.queued - before
         later = [lsn for lsn in known if lsn > backlog.queued]
         assert backlog.gap() == ((backlog.queued + 1, min(later) - 1) if later else None)
-    assert [(lsn, txid) for _, lsn, txid in taken(backlog)] == [(n, f"t{n}") for n in range(applied + 1, backlog.queued + 1)]
+    assert [(lsn, txid) for _, lsn, txid in taken(backlog)] == [
+        (n, f"t{n}") for n in range(applied + 1, backlog.queued + 1)
+    ]
 
 
 @given(pieces, st.integers(1, 12), st.integers(1, 5))
-def test_with_bounds_nothing_is_out_of_order_and_never_too_much_is_kept(came: list[Piece], limit: int, often: int) -> None:
+def test_with_bounds_nothing_is_out_of_order_and_never_too_much_is_kept(
+    came: list[Piece], limit: int, often: int
+) -> None:
     backlog = Backlog(0, limit)
     store: list[tuple[int, str]] = []
     for number, (is_execute, first, count) in enumerate(came):

@@ -3,167 +3,262 @@
 from __future__ import annotations
 
 from brokerha.model import states
-from brokerha.model.ids import Instant
-from brokerha.model.messages import Apply, Envelope, Execute, Executed, Fetch, Message, Progress
-from brokerha.model.ready import ApplyBatch, ExecuteBatch, Ready, ResendResults, StoreDone, StoreFailed
-from brokerha.replication.worker import WorkerConfig, WorkerCore
-
-RESULT = ("applied", "", b"e")
+from brokerha.model.messages import Apply, Coin, Executed, Fetch, Idle, LoadFrom, Progress, RangeMissing, Request
+from brokerha.model.ready import ApplyBatch, Damaged, ExecuteBatch, RangeRead, ReadRange, ResendResults, StoreFailed
+from tests.unit.replication.benches import WorkerBench, content, line, lines, results, text, told, transactions
 
 
-class Bench:
-    """A worker core, a clock, and the last consequences."""
-
-    def __init__(self, applied: int = 0, **settings: int) -> None:
-        self.core = WorkerCore(WorkerConfig("w1", "m1", **settings), "journal", applied, "f", 0)
-        self.ms = 1000
-
-    def now(self) -> Instant:
-        return Instant(self.ms, self.ms * 1000)
-
-    def take(self, *messages: Message, sender: str = "m1") -> Ready:
-        for message in messages:
-            self.core.step(Envelope("c", sender, 1, message), self.now())
-        self.core.wake(self.now())
-        return self.core.take_ready(self.now())
-
-    def done(self, applied: int, first: int, results: tuple[tuple[str, str, bytes], ...] = ()) -> Ready:
-        self.core.step(StoreDone(first, applied, results, f"f{applied}", applied), self.now())
-        return self.core.take_ready(self.now())
-
-
-def transactions(first: int, last: int) -> Execute:
-    return Execute(first, tuple((f"t{n}", n, b"body") for n in range(first, last + 1)))
-
-
-def effects(first: int, last: int) -> Apply:
-    return Apply(first, (RESULT,) * (last - first + 1))
-
-
-def told(ready: Ready) -> list[Message]:
-    return [outgoing.message for outgoing in ready.messages]
+def heartbeat(bench: WorkerBench) -> Progress:
+    """The next heartbeat, whenever it comes."""
+    bench.ms += bench.core.config.heartbeat_ms
+    return next(message for message in told(bench.take()) if isinstance(message, Progress))
 
 
 def test_it_tells_where_it_stands_when_it_starts() -> None:
-    ready = Bench(applied=7).take()
-    assert told(ready) == [Progress("journal", 7, "f", 0, states.OK)]
+    ready = WorkerBench(applied=7, is_coined=False).take()
+    reason = "waits for its master"
+    assert told(ready) == [Progress("journal", 7, text(7), 7, states.UNINITIALISED, reason, wanted_lsn=7)]
     assert ready.messages[0].to == "m1"
 
 
+def test_a_worker_that_is_coined_says_whom_it_obeys() -> None:
+    bench = WorkerBench(applied=7, is_coined=False)
+    ready = bench.take(Coin(3))
+    progress = told(ready)[0]
+    assert isinstance(progress, Progress)
+    assert (progress.follows, progress.view, progress.state) == ("basic", 3, states.ON)
+
+
 def test_transactions_become_one_decision_and_what_comes_meanwhile_the_next() -> None:
-    bench = Bench()
+    bench = WorkerBench()
     assert bench.take(transactions(1, 2)).decisions == (ExecuteBatch(1, transactions(1, 2).items),)
     assert bench.take(transactions(3, 3), transactions(4, 5)).decisions == ()
-    ready = bench.done(2, 1, (RESULT, RESULT))
+    ready = bench.done(2, 1, results(1, 2))
     assert ready.decisions == (ExecuteBatch(3, (*transactions(3, 3).items, *transactions(4, 5).items)),)
-    assert told(ready)[0] == Executed(1, (RESULT, RESULT), 2, "f2", 2, "journal")
+    assert told(ready)[0] == Executed(1, results(1, 2), 2, text(2), 2, "journal")
 
 
-def test_effects_are_applied_and_confirmed() -> None:
-    bench = Bench()
-    assert bench.take(effects(1, 3)).decisions == (ApplyBatch(1, (RESULT,) * 3),)
+def test_lines_are_applied_and_confirmed() -> None:
+    bench = WorkerBench()
+    assert bench.take(lines(1, 3)).decisions == (ApplyBatch(1, lines(1, 3).items),)
     progress = told(bench.done(3, 1))[-1]
     assert isinstance(progress, Progress)
     assert progress.applied_lsn == 3
-    assert progress.fingerprint == "f3"
+    assert progress.fingerprint == text(3)
 
 
-def test_transactions_and_effects_are_never_mixed_in_one_decision() -> None:
-    bench = Bench()
-    bench.take(effects(1, 1))
-    bench.take(effects(2, 2), transactions(3, 3))
-    assert bench.done(1, 1).decisions == (ApplyBatch(2, (RESULT,)),)
+def test_transactions_and_lines_are_never_mixed_in_one_decision() -> None:
+    bench = WorkerBench()
+    bench.take(lines(1, 1))
+    bench.take(lines(2, 2), transactions(3, 3))
+    assert bench.done(1, 1).decisions == (ApplyBatch(2, (line(2),)),)
     assert bench.done(2, 2).decisions == (ExecuteBatch(3, transactions(3, 3).items),)
 
 
-def test_a_gap_is_told_at_once_and_nothing_behind_it_is_taken() -> None:
-    bench = Bench()
-    bench.take()
+def test_a_gap_is_asked_for_at_once_and_nothing_behind_it_is_taken() -> None:
+    bench = WorkerBench()
     ready = bench.take(transactions(3, 4))
     assert ready.decisions == ()
-    progress = told(ready)[0]
-    assert isinstance(progress, Progress)
-    assert progress.gap_from == 1
-    # The gap is told at most so often.
-    assert told(bench.take(transactions(5, 5))) == []
-    ready = bench.take(transactions(1, 4))
-    assert ready.decisions == (ExecuteBatch(1, transactions(1, 4).items),)
+    assert Request(1, 2) in told(ready)
+    assert bench.progress().follows == "request"
+    # The gap is asked for once, however many records show it.
+    assert Request(1, 2) not in told(bench.take(transactions(5, 5)))
+    ready = bench.take(transactions(1, 2))
+    assert ready.decisions == (ExecuteBatch(1, transactions(1, 5).items),)
+    assert bench.progress().follows == "basic"
 
 
 def test_what_is_known_already_is_skipped() -> None:
-    bench = Bench(applied=4)
-    bench.take()
-    assert bench.take(effects(3, 6)).decisions == (ApplyBatch(5, (RESULT, RESULT)),)
-    assert bench.take(effects(1, 2)).decisions == ()
+    bench = WorkerBench(applied=4)
+    assert bench.take(lines(3, 6)).decisions == (ApplyBatch(5, lines(5, 6).items),)
+    assert bench.take(lines(1, 2)).decisions == ()
 
 
 def test_what_was_executed_before_is_answered_from_the_effects_log() -> None:
-    bench = Bench(applied=4)
-    bench.take()
+    bench = WorkerBench(applied=4)
     ready = bench.take(transactions(3, 4))
     assert ready.decisions == (ResendResults(3, 4),)
-    ready = bench.done(4, 3, (RESULT, RESULT))
-    assert told(ready)[0] == Executed(3, (RESULT, RESULT), 4, "f4", 4, "journal")
+    ready = bench.done(4, 3, results(3, 4))
+    assert told(ready)[0] == Executed(3, results(3, 4), 4, text(4), 4, "journal")
+
+
+def test_results_that_are_asked_for_in_pieces_are_sent_again_from_the_lowest_on() -> None:
+    bench = WorkerBench(applied=6, decision_items=2)
+    bench.take(transactions(3, 3))
+    # While the store is busy with the first, more is asked for again.
+    bench.take(transactions(5, 6))
+    bench.take(transactions(4, 4))
+    assert bench.done(6, 3, results(3, 3)).decisions == (ResendResults(4, 5),)
+    assert bench.done(6, 4, results(4, 5)).decisions == (ResendResults(6, 6),)
 
 
 def test_a_failure_of_the_store_is_told_and_tried_again_after_a_pause() -> None:
-    bench = Bench(retry_ms=500)
+    bench = WorkerBench(retry_ms=500)
     bench.take(transactions(1, 2))
-    bench.core.step(StoreFailed("disk full"), bench.now())
-    ready = bench.core.take_ready(bench.now())
+    ready = bench.answer(StoreFailed("disk full"))
     progress = told(ready)[0]
     assert isinstance(progress, Progress)
     assert (progress.state, progress.reason) == (states.HALTED, "disk full")
+    # Whatever comes during the pause is not lost: it waits.
     assert bench.take(transactions(1, 2)).decisions == ()
     bench.ms += 500
-    assert bench.core.deadline_ms() is not None
+    deadline = bench.core.deadline_ms()
+    assert deadline is not None
+    assert deadline <= bench.ms
     ready = bench.take()
-    progress = told(ready)[0]
-    assert isinstance(progress, Progress)
-    # Whatever came during the pause is not lost: either it is handed over now, or it is asked for.
-    assert ready.decisions or progress.gap_from == 1
+    assert isinstance(told(ready)[0], Progress)
+    assert ready.decisions == (ExecuteBatch(1, transactions(1, 2).items),)
+    assert bench.done(2, 1, results(1, 2)).messages
+    assert bench.core.word() == (states.ON, "")
 
 
 def test_the_backlog_is_bounded() -> None:
-    bench = Bench(backlog=3)
+    bench = WorkerBench(backlog=3)
     bench.take(transactions(1, 1))
     bench.take(transactions(2, 9))
-    ready = bench.done(1, 1, (RESULT,))
+    ready = bench.done(1, 1, results(1, 1))
     assert ready.decisions == (ExecuteBatch(2, transactions(2, 3).items),)
 
 
-def test_it_tells_where_it_stands_when_its_master_asks() -> None:
-    bench = Bench(applied=4)
-    bench.take()
-    for first in (1, 5):
-        assert isinstance(told(bench.take(Apply(first, ())))[0], Progress)
+def test_it_tells_where_it_stands_when_its_master_asks_whatever_it_is_doing() -> None:
+    for is_coined in (True, False):
+        bench = WorkerBench(applied=4, is_coined=is_coined)
+        bench.take()
+        for first in (1, 5, 9):
+            ready = bench.take(Apply(first, ()))
+            assert [type(message) for message in told(ready)] == [Progress]
+            assert ready.decisions == ()
 
 
 def test_only_the_own_master_is_obeyed() -> None:
-    bench = Bench()
-    assert bench.take(transactions(1, 1), sender="m2").decisions == ()
+    bench = WorkerBench()
+    for message in (transactions(1, 1), lines(1, 1), Coin(9), Idle(9, "no"), LoadFrom(9, ("w2",), "no")):
+        assert bench.take(message, sender="m2").decisions == ()
     assert bench.take(Fetch(())).decisions == ()
-    assert bench.core.ignored == 2
+    assert bench.core.ignored == 6
+    assert (bench.progress().follows, bench.progress().view) == ("basic", 1)
 
 
 def test_heartbeats_come_by_themselves() -> None:
-    bench = Bench(heartbeat_ms=100)
-    bench.take()
+    bench = WorkerBench(heartbeat_ms=100)
     assert told(bench.take()) == []
     assert bench.core.deadline_ms() == bench.ms + 100
     bench.ms += 100
     assert isinstance(told(bench.take())[0], Progress)
 
 
-def test_it_says_that_it_catches_up() -> None:
-    bench = Bench()
+def test_it_says_how_much_it_has_to_apply() -> None:
+    bench = WorkerBench()
     bench.take(transactions(1, 5))
-    assert bench.core.state() == (states.CATCHING_UP, "5 transactions to apply")
+    assert bench.core.word() == (states.WRITING, "5 to apply")
+    bench = WorkerBench()
+    bench.take(transactions(3, 5))
+    assert bench.core.word() == (states.WAITING_WRITE, "5 to apply")
 
 
 def test_large_results_are_cut_into_messages() -> None:
-    bench = Bench()
+    bench = WorkerBench()
     bench.take(transactions(1, 3))
-    big = ("applied", "", b"x" * 700_000)
+    big = ("applied", "", b"x" * 700_000, content(1))
     parts = [m for m in told(bench.done(3, 1, (big, big, big))) if isinstance(m, Executed)]
     assert [(part.first_lsn, len(part.results)) for part in parts] == [(1, 2), (3, 1)]
+
+
+def test_records_of_an_older_view_are_refused_and_so_are_orders() -> None:
+    bench = WorkerBench(is_coined=False)
+    bench.take(Coin(5))
+    assert bench.take(lines(1, 1, view=4)).decisions == ()
+    bench.take(Idle(4, "late"))
+    assert bench.progress().follows == "basic"
+    assert bench.core.ignored == 2
+    assert bench.take(lines(1, 1, view=5)).decisions
+
+
+def test_a_new_primary_begins_anew_with_a_follower_that_asks() -> None:
+    bench = WorkerBench(applied=2)
+    bench.take(lines(5, 6))
+    assert bench.progress().follows == "request"
+    bench.take(Coin(2))
+    assert bench.progress().follows == "basic"
+    # What the old primary sent is forgotten: the new one's record shows the gap again.
+    bench.ms += 1000
+    assert Request(3, 5) in told(bench.take(lines(6, 6, view=2)))
+
+
+def test_another_follower_gets_the_part_of_the_log_that_is_kept_here() -> None:
+    bench = WorkerBench(applied=9, decision_items=3)
+    assert bench.take(Request(2, 9), sender="w2").decisions == (ReadRange("w2", 2, 4),)
+    ready = bench.answer(RangeRead("w2", 2, 4, lines(2, 4).items, 1))
+    assert [(out.to, out.message) for out in ready.messages] == [("w2", lines(2, 4))]
+    ready = bench.answer(RangeRead("w2", 2, 4, (), 7))
+    assert told(ready) == [RangeMissing(2, 4, 7)]
+
+
+def test_a_copy_in_trouble_has_no_lines_to_give_and_nobody_has_a_range_that_ends_before_it_begins() -> None:
+    bench = WorkerBench(applied=9)
+    bench.answer(Damaged("damaged"))
+    assert told(bench.take(Request(2, 3), sender="w2")) == [RangeMissing(2, 3, 0)]
+    assert told(WorkerBench(applied=9).take(Request(3, 2), sender="w2")) == [RangeMissing(3, 2, 0)]
+
+
+def test_a_copy_that_nobody_coined_yet_can_say_what_happened_up_to_it() -> None:
+    bench = WorkerBench(applied=9, is_coined=False)
+    assert bench.take(Request(2, 3)).decisions == (ReadRange("m1", 2, 3),)
+
+
+def test_a_copy_that_does_not_know_its_own_results_says_that_they_are_missing() -> None:
+    bench = WorkerBench(applied=9)
+    assert bench.take(transactions(3, 4)).decisions == (ResendResults(3, 4),)
+    assert RangeMissing(3, 4, 0) in told(bench.done(9, 3))
+
+
+def test_a_line_that_leads_elsewhere_is_told_with_what_this_copy_came_to() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(lines(5, 6))
+    failed = StoreFailed("LSN 5: another content", is_damage=True, lsn=5, fingerprint=content(99))
+    progress = told(bench.answer(failed))[-1]
+    assert isinstance(progress, Progress)
+    assert (progress.follows, progress.trouble, progress.applied_lsn) == ("load", "LSN 5: another content", 4)
+    assert (progress.differs_lsn, progress.differs_fingerprint) == (5, content(99))
+    assert not bench.core.may_be_read
+
+
+def test_a_copy_that_is_forgiven_follows_again() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(lines(5, 6))
+    bench.answer(StoreFailed("another content", is_damage=True, lsn=5, fingerprint=content(99)))
+    bench.take(Coin(1, (), 4))
+    assert bench.progress().follows == "load"
+    bench.take(Coin(1, (), 5))
+    assert (bench.progress().follows, bench.progress().trouble, bench.progress().differs_lsn) == ("basic", "", 0)
+    assert bench.take(transactions(5, 5)).decisions == (ExecuteBatch(5, transactions(5, 5).items),)
+
+
+def test_damage_is_told_once_and_ends_following_and_giving() -> None:
+    bench = WorkerBench(applied=4)
+    progress = told(bench.answer(Damaged("the data is not what its fingerprint says")))[-1]
+    assert isinstance(progress, Progress)
+    assert (progress.follows, progress.trouble) == ("load", "the data is not what its fingerprint says")
+    bench.answer(Damaged("something else"))
+    assert bench.progress().trouble == "the data is not what its fingerprint says"
+    assert bench.take(lines(5, 5)).decisions == ()
+
+
+def test_a_worker_that_is_switched_off_says_why_and_comes_back() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(Idle(1, "switched off"))
+    assert bench.core.word() == (states.OFF, "switched off")
+    assert bench.take(lines(5, 5)).decisions == ()
+    bench.take(Coin(1))
+    assert bench.core.word()[0] == states.ON
+    assert bench.take(lines(5, 5)).decisions
+
+
+def test_what_the_store_is_doing_when_it_is_switched_off_is_still_confirmed() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(lines(5, 6))
+    bench.take(lines(7, 7))
+    bench.take(Idle(1, "switched off"), Coin(1))
+    assert bench.done(6, 5).decisions == ()
+    assert heartbeat(bench).applied_lsn == 6
+    assert bench.take(lines(7, 7)).decisions == (ApplyBatch(7, (line(7),)),)
