@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from brokerha.master.admission import Waiters
+from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
 from brokerha.model import states
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
@@ -55,6 +56,7 @@ class MasterConfig:
     feed: FeedConfig = field(default_factory=FeedConfig)
     accept_limit: int = 100_000
     """Accepted transactions that may wait to be synchronised; more are refused until there is room."""
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
     outcomes_wait_ms: int = 20
     """Results that no other worker waits for are written with the next records, at the latest after this long."""
 
@@ -75,6 +77,9 @@ class MasterCore:
         self.sync.content = self._posted_fingerprint
         self.feed = Feed(config.feed, history, self.site, state.lsn, state.executed_lsn)
         self.tasks = Tasks(self.site)
+        self.retention = Retention(config.retention)
+        self.dropped_pins: tuple[str, ...] = ()
+        """Who needs more of the log than is kept, and has to begin anew from a snapshot."""
         self.sites = SiteComparison()
         self.waiters = Waiters()
         self.ignored: Counter[str] = Counter()
@@ -208,6 +213,7 @@ class MasterCore:
             self.sync.deadline_ms(),
             self.feed.deadline_ms(now.mono_ms),
             self.tasks.deadline_ms(),
+            self.retention.deadline_ms(),
             self.waiters.deadline_ms(),
             self._outcomes_due_ms,
         )
@@ -285,6 +291,23 @@ class MasterCore:
         self.feed.rebase(rebased.lsn)
         self._outcomes, self._outcomes_due_ms = [], None
         self._written_executed = rebased.lsn
+
+    def forgetting(self, now: Instant) -> Step | None:
+        """How much of the log the journal may forget in this turn; None for nothing. Whoever asks calls `retention.done`."""
+        pins = {}
+        for worker in self.site.workers.values():
+            progress = worker.progress
+            if not self.site.is_alive(worker, now.mono_ms) or progress is None:
+                continue
+            if progress.load_lsn:
+                pins[worker.node] = progress.load_lsn + 1
+            elif worker.is_following and not worker.condemned:
+                pins[worker.node] = worker.applied + 1
+        peers = {node: (peer.row.lsn if peer.row else 0) + 1 for node, peer in self.sync.peers.peers.items()}
+        step = self.retention.step(self.history, now, Facts(self._durable_lsn, self._written_executed, pins, peers))
+        if step is not None:
+            self.dropped_pins = step.dropped
+        return step
 
     def result_of(self, lsn: Lsn) -> ResultRow | None:
         """Result of a transaction by its LSN; None when it is not executed yet, or was trimmed."""

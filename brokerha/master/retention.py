@@ -94,6 +94,8 @@ class Retention:
         self._config = config
         self._look_at_ms: int | None = None
         self._is_busy = False
+        self._target: Lsn = 1
+        """Forgetting goes on up to here, in as many steps as it takes, and then waits until it is worth it again."""
         self._old_below: Lsn = 1
         """Everything below this LSN was too old at the last look."""
 
@@ -107,9 +109,9 @@ class Retention:
             self._old_below = history.lsn_before(now.wall_us - self._config.max_depth_us) + 1
         first_lsn = history.first_lsn()
         below, dropped = self._below(facts)
-        if below - first_lsn < (1 if self._is_busy else self._config.least):
-            below = first_lsn
-        return Step(below, self._old_below, dropped)
+        if is_due and below - first_lsn >= self._config.least:
+            self._target = below
+        return Step(max(first_lsn, min(below, self._target)), self._old_below, dropped)
 
     def done(self, *, more: bool) -> None:
         """Say whether the step left more to do at once."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from brokerha.master.core import MasterConfig
+from brokerha.master.retention import HOUR_US, RetentionConfig
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.nodes.config_environment import lay_over
@@ -350,7 +351,12 @@ class ClusterConfig(SiteKeys):
 
     def master_config(self, master_id: NodeId) -> MasterConfig:
         """Everything a master's core is told."""
-        return MasterConfig(self.sync_config(master_id), self.feed_config(master_id), self.accept_limit)
+        retention = RetentionConfig(
+            self.tx_log_max_size, round(self.tx_log_max_depth_h * HOUR_US), self.tx_log_hard_limit
+        )
+        return MasterConfig(
+            self.sync_config(master_id), self.feed_config(master_id), self.accept_limit, retention=retention
+        )
 
     def worker_config(self, worker_id: NodeId) -> WorkerConfig:
         """How a worker takes part."""

@@ -113,6 +113,7 @@ class MasterRunner:
             self.core.step(submit, now)
         self.core.wake(now)
         self._carry_out(now)
+        self._forget(now)
         return len(items) + len(fresh)
 
     def _carry_out(self, now: Instant) -> None:
@@ -139,6 +140,17 @@ class MasterRunner:
             return False
         self.crash_point("written, nothing sent")
         return True
+
+    def _forget(self, now: Instant) -> None:
+        """Let the journal forget a bounded part of what nobody needs any more."""
+        step = self.core.forgetting(now) if not self.failure else None
+        if step is None:
+            return
+        try:
+            self.core.retention.done(more=self.journal.keep(step.below, step.ids_below))
+        except JournalError as error:
+            kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
+            self._fail(kind, str(error), now)
 
     def _fail(self, kind: str, reason: str, now: Instant) -> None:
         """Forget what is not durable: answer open tickets with *unknown*, try again later."""
