@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,8 +9,8 @@ from brokerha.nodes.config_keys import Key
 from brokerha.nodes.read_book import MIB, ReadLimits
 from brokerha.nodes.reads_routing import RoutingLimits
 
-_POOL = {each.name: each.default for each in dataclasses.fields(ReadLimits)}
-_ROUTING = {each.name: each.default for each in dataclasses.fields(RoutingLimits)}
+_POOL = ReadLimits()
+_ROUTING = RoutingLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +18,15 @@ class ReadKeys:
     """Part of `ClusterConfig`."""
 
     read_threads: Annotated[int, Key("Reads that a worker evaluates at once.", unit="threads", low=1, high=256)] = (
-        _POOL["threads"]
+        _POOL.threads
     )
     read_queue: Annotated[
         int,
         Key("Reads that a worker holds, waiting or running; it refuses more.", unit="reads", low=1, high=100_000),
-    ] = _POOL["queue"]
+    ] = _POOL.queue
     read_limit_mb: Annotated[
         int, Key("Largest result of a read; a larger one is an error.", unit="MiB", low=1, high=1024)
-    ] = _POOL["result_bytes"] // MIB
+    ] = _POOL.result_bytes // MIB
     read_stuck_limit: Annotated[
         int,
         Key(
@@ -37,7 +36,7 @@ class ReadKeys:
             low=0,
             high=1024,
         ),
-    ] = _POOL["stuck"]
+    ] = _POOL.stuck
     read_patience_ms: Annotated[
         int,
         Key(
@@ -47,7 +46,7 @@ class ReadKeys:
             low=10,
             high=600_000,
         ),
-    ] = _ROUTING["patience_ms"]
+    ] = _ROUTING.patience_ms
 
     def read_limits(self, place: int) -> ReadLimits:
         """Bounds of the reads of a worker, by its place among those of its master.
