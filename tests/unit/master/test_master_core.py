@@ -11,15 +11,16 @@ from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Envelope, Execute, Executed, Post, Progress, Read, Row
-from brokerha.model.operations import Result
+from brokerha.model.operations import Result, ResultRow
 from brokerha.model.ready import Ready
 from brokerha.model.records import Accepted, Outcomes, Started
 from brokerha.model.requests import Reply, Submit
-from brokerha.replication.feed import FeedConfig
+from brokerha.replication.site_config import FeedConfig
 from brokerha.sync.config import SyncConfig
+from tests.unit.replication.benches import content, text
 
-APPLIED = ("applied", "", b"e")
-REJECTED = ("rejected", "no such thing", b"")
+APPLIED = ("applied", "", b"e", content(1))
+REJECTED = ("rejected", "no such thing", b"", content(1))
 
 
 class Bench:
@@ -56,11 +57,12 @@ class Bench:
         self.core.step(Envelope("c", sender, 1, message), self.now())  # type: ignore[arg-type]
 
     def worker_up(self, worker: str = "w1", applied: int = 0) -> None:
-        self.hear(worker, Progress(f"journal-of-{worker}", applied, "f", applied, "ok"))
+        journal = f"journal-of-{worker}"
+        self.hear(worker, Progress(journal, applied, text(applied), applied, "on", follows="basic", view=1))
 
-    def execute(self, first: int, *results: tuple[str, str, bytes], worker: str = "w1") -> None:
+    def execute(self, first: int, *results: ResultRow, worker: str = "w1") -> None:
         last = first + len(results) - 1
-        self.hear(worker, Executed(first, results, last, f"f{last}", last))
+        self.hear(worker, Executed(first, results, last, text(last), last, f"journal-of-{worker}"))
 
 
 def test_a_start_is_written_before_anything_is_said() -> None:
@@ -247,7 +249,10 @@ def test_a_peer_that_came_back_with_another_journal_is_named() -> None:
     bench.ms += 60_000
     bench.hear("m2", Post(replace(row, journal="another", incarnation=2), (), ()))
     bench.run()
-    assert bench.core.state(bench.now()) == (states.WAITING_FOR_PEERS, "not heard: m2 (its data directory is not the one it had)")
+    assert bench.core.state(bench.now()) == (
+        states.WAITING_FOR_PEERS,
+        "not heard: m2 (its data directory is not the one it had)",
+    )
 
 
 def test_an_emptied_disk_is_noticed_and_takes_no_writes() -> None:
