@@ -59,11 +59,23 @@ class Scrubbing:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def look(self, items_per_s: float) -> Finding | None:
-        """Look at everything once, in the calling thread; None when it was stopped. Raises StoreError."""
+    @property
+    def items(self) -> int:
+        """Items that there are to look at."""
+        return self._copy.applied().items
+
+    def look(self, items_per_s: float, on_items: Callable[[int], None] = lambda _: None) -> Finding | None:
+        """Look at everything once, in the calling thread; None when it was stopped. Raises StoreError.
+
+        ``on_items`` is told now and then how many items were looked at; what it raises ends the look.
+        """
         with self._one:
             scrub = Scrub(
-                self._copy, items_per_s=items_per_s, clock=time.monotonic, stopped_within=self._stop.wait
+                self._copy,
+                items_per_s=items_per_s,
+                clock=time.monotonic,
+                stopped_within=self._stop.wait,
+                on_items=on_items,
             )
             finding = scrub.run()
         if finding is not None:

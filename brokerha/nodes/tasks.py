@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import structlog
 
-from brokerha.model.errors import BrokerhaError, InvalidRequest, StoreError
+from brokerha.model.errors import BrokerhaError, InvalidRequest, StoreDamaged
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Outgoing, Task, TaskReport
 from brokerha.nodes.scrubbing import Scrubbing
@@ -132,7 +132,9 @@ class WorkerTasks:
             answer = kind(task.request, task.arguments, meter)
             report = TaskReport(task.request, "done", last.total, last.total, "", answer)
         except BrokerhaError as error:
-            report = TaskReport(task.request, "failed", last.done, last.total, str(error), {})
+            # Whoever asked must be able to tell a copy that is damaged from work that could not be done.
+            answer = {"damaged": True} if isinstance(error, StoreDamaged) else {}
+            report = TaskReport(task.request, "failed", last.done, last.total, str(error), answer)
         except Exception as error:
             log.exception("a task failed by a fault of brokerha", node=self._name, request=task.request)
             report = _failed(task.request, f"{type(error).__name__}: {error}; the log of {self._name} has the details")
@@ -201,11 +203,12 @@ def scrub_kind(scrubbing: Scrubbing) -> Kind:
 
 
 def _scrub(scrubbing: Scrubbing, _request: str, arguments: Mapping[str, Any], meter: Meter) -> Answer:
-    meter(0, 0)
-    finding = scrubbing.look(float(arguments.get("items_per_s") or scrubbing.limits.items_per_s))
+    total = scrubbing.items
+    rate = float(arguments.get("items_per_s") or scrubbing.limits.items_per_s)
+    finding = scrubbing.look(rate, lambda items: meter(min(items, total), total))
     if finding is None:
         raise TaskStopped("the node was stopped")
     if finding.damage:
-        raise StoreError(finding.damage)
+        raise StoreDamaged(finding.damage)
     meter(finding.items, finding.items)
     return {"lsn": finding.lsn, "items": finding.items, "is_compared": finding.is_compared}

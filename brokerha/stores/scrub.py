@@ -67,12 +67,17 @@ class Scrub:
         items_per_s: float,
         clock: Callable[[], float],
         stopped_within: Callable[[float], bool],
+        on_items: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """``clock`` gives seconds; ``stopped_within`` waits so many seconds, and returns True at once when it is to stop."""
+        """``clock`` gives seconds; ``stopped_within`` waits so many seconds, and returns True at once when it is to stop.
+
+        ``on_items`` is told now and then how many items were looked at; what it raises ends the scrub.
+        """
         self._store = store
         self._items_per_s = items_per_s
         self._clock = clock
         self._stopped_within = stopped_within
+        self._on_items = on_items
 
     def run(self) -> Finding | None:
         """Look at everything once; None when it was stopped. Raises StoreError when the store was closed or replaced."""
@@ -97,6 +102,7 @@ class Scrub:
 
     def _pace(self, items: int) -> None:
         """Wait until the rate allows more than so many items. Raises _Stopped."""
+        self._on_items(items)
         ahead_s = items / self._items_per_s - (self._clock() - self._begun_s)
         if self._stopped_within(max(ahead_s, 0.0)):
             raise _Stopped
