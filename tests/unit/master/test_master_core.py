@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ REJECTED = ("rejected", "no such thing", b"", content(1))
 class Bench:
     """One master (alone, or one of three) with a journal, a clock and its consequences."""
 
-    def __init__(self, members: tuple[str, ...] = ("m1",), workers: tuple[str, ...] = ("w1",), **settings: int) -> None:
+    def __init__(self, members: tuple[str, ...] = ("m1",), workers: tuple[str, ...] = ("w1",), **settings: Any) -> None:
         self.config = MasterConfig(SyncConfig("m1", members), FeedConfig(workers), **settings)
         self.journal = MemoryJournal("m1", "journal-of-m1")
         self.core = MasterCore(self.config, self.journal.state(), self.journal)

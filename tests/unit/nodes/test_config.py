@@ -9,8 +9,8 @@ import pytest
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config import ClusterConfig, load_config
 from brokerha.nodes.config_page import page
-from brokerha.replication.feed import FeedConfig
-from brokerha.replication.worker import WorkerConfig
+from brokerha.replication.site_config import FeedConfig
+from brokerha.replication.worker_config import WorkerConfig
 from brokerha.sync.config import SyncConfig
 
 GOOD = """\

@@ -21,7 +21,8 @@ from brokerha.model.records import Accepted, Added, Appended, Outcomes, Started
 from brokerha.replication.feed import Feed
 from brokerha.replication.site import Site
 from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
-from brokerha.replication.worker import CopyState, WorkerConfig, WorkerCore
+from brokerha.replication.worker import WorkerCore
+from brokerha.replication.worker_config import CopyState, WorkerConfig
 
 
 def content(lsn: Lsn) -> bytes:
