@@ -16,26 +16,13 @@ from concurrent.futures import Future
 from typing import Any
 
 import msgpack
-from pyoxigraph import (
-    DefaultGraph,
-    NamedNode,
-    Quad,
-    QueryBoolean,
-    QueryResultsFormat,
-    QuerySolutions,
-    RdfFormat,
-    Store,
-    parse,
-    serialize,
-)
+from pyoxigraph import Store, serialize
 
-from brokerha.http.accept import preferred
 from brokerha.model import states
 from brokerha.model.errors import (
     BrokerhaError,
     InvalidRequest,
     KeyReused,
-    NotAcceptable,
     NotFound,
     ReadOnly,
     Rejected,
@@ -46,18 +33,7 @@ from brokerha.model.fingerprints import packed
 from brokerha.model.operations import LoggedRow, Operation, pack_operations, unpack_operations
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, REJECTED_STATUS, UNKNOWN, Reply
 from brokerha.ports.front import ReadOutcome
-
-RESULTS = {
-    "application/sparql-results+json": QueryResultsFormat.JSON,
-    "application/json": QueryResultsFormat.JSON,
-    "application/sparql-results+xml": QueryResultsFormat.XML,
-    "text/csv": QueryResultsFormat.CSV,
-}
-GRAPHS = {
-    "application/n-triples": RdfFormat.N_TRIPLES,
-    "application/n-quads": RdfFormat.N_QUADS,
-    "text/turtle": RdfFormat.TURTLE,
-}
+from tests.unit.http.fake_rdf import GRAPHS, change, check, chosen, matching, query
 
 
 class FakeFront:
@@ -124,7 +100,7 @@ class FakeFront:
         body = operations if isinstance(operations, bytes) else pack_operations(list(operations))
         listed = unpack_operations(body)
         for operation in listed:
-            _check(operation)
+            check(operation)
         txid = txid or self.new_txid()
         self.submitted.append((txid, level, copies, timeout_ms))
         future: Future[Reply] = Future()
@@ -186,7 +162,7 @@ class FakeFront:
             elif kind == "remove-repository":
                 del self.repositories[name]
             else:
-                _change(self.repositories[name], kind, arguments[0])
+                change(self.repositories[name], kind, arguments[0])
 
     # ---- reads
 
@@ -234,15 +210,15 @@ class FakeFront:
         if store is None:
             raise UnknownRepository(f"repository {name!r} does not exist")
         if kind == "size":
-            return "text/plain", str(len(_matching(store, {}, arguments["context"]))).encode()
+            return "text/plain", str(len(matching(store, {}, arguments["context"]))).encode()
         if kind == "contexts":
             return "application/json", json.dumps(sorted(str(graph) for graph in store.named_graphs())).encode()
         if kind == "statements":
-            media_type = _chosen(arguments["accept"], GRAPHS)
-            found = _matching(store, arguments, arguments["context"])
+            media_type = chosen(arguments["accept"], GRAPHS)
+            found = matching(store, arguments, arguments["context"])
             quads = found if media_type == "application/n-quads" else [quad.triple for quad in found]
             return media_type, serialize(quads, format=GRAPHS[media_type]) or b""
-        return _query(store, arguments)
+        return query(store, arguments)
 
     def _range(self, table: str, arguments: dict[str, Any]) -> list[tuple[bytes, bytes]]:
         rows = [
@@ -343,64 +319,3 @@ class FakeFront:
 
     def metrics(self) -> dict[str, float]:
         return {"applied_lsn": len(self.results), 'state_info{state="ok"}': 1, "turns_total": 2.5}
-
-
-def _change(store: Store, kind: str, text: str) -> None:
-    if kind == "update":
-        store.update(text)
-    elif kind == "add":
-        store.extend(parse(text.encode(), format=RdfFormat.N_QUADS))
-    else:
-        for quad in parse(text.encode(), format=RdfFormat.N_QUADS):
-            store.remove(quad)
-
-
-def _check(operation: Operation) -> None:
-    try:
-        if operation[0] == "update":
-            Store().update("CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>;\n" + operation[2])
-        elif operation[0] in {"add", "remove"}:
-            for _ in parse(operation[2].encode(), format=RdfFormat.N_QUADS):
-                pass
-    except SyntaxError as error:
-        raise InvalidRequest(f"MALFORMED QUERY: {error}") from None
-    except RuntimeError:
-        pass
-
-
-def _query(store: Store, arguments: dict[str, Any]) -> tuple[str, bytes]:
-    chosen: dict[str, Any] = {}
-    if arguments["default-graph-uri"] or arguments["named-graph-uri"]:
-        chosen["default_graph"] = [NamedNode(iri) for iri in arguments["default-graph-uri"]]
-        chosen["named_graphs"] = [NamedNode(iri) for iri in arguments["named-graph-uri"]]
-    try:
-        result = store.query(arguments["query"], **chosen)
-    except SyntaxError as error:
-        raise InvalidRequest(f"MALFORMED QUERY: {error}") from None
-    if isinstance(result, (QuerySolutions, QueryBoolean)):
-        media_type = _chosen(arguments["accept"], RESULTS)
-        return media_type, result.serialize(format=RESULTS[media_type]) or b""
-    media_type = _chosen(arguments["accept"], GRAPHS)
-    return media_type, result.serialize(format=GRAPHS[media_type]) or b""
-
-
-def _chosen(accept: str | None, offers: dict[str, Any]) -> str:
-    media_type = preferred(accept or "", list(offers))
-    if media_type is None:
-        raise NotAcceptable(f"the result can be had as {', '.join(offers)}")
-    return media_type
-
-
-def _matching(store: Store, pattern: dict[str, Any], contexts: Sequence[str]) -> list[Quad]:
-    def names(context: str) -> set[str]:
-        return {str(DefaultGraph())} if context == "null" else {context}
-
-    graphs = set().union(*[names(context) for context in contexts])
-    return [
-        quad
-        for quad in store
-        if (not graphs or str(quad.graph_name) in graphs)
-        and pattern.get("subj") in {None, str(quad.subject)}
-        and pattern.get("pred") in {None, str(quad.predicate)}
-        and pattern.get("obj") in {None, str(quad.object)}
-    ]
