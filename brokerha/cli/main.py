@@ -30,6 +30,7 @@ from brokerha.cli import (
     simulate,
     status,
     up,
+    worker,
 )
 from brokerha.model.errors import BrokerhaError
 
@@ -68,6 +69,7 @@ for _command in COMMANDS:
     app.command()(_command)
 app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
+app.add_typer(worker.app, name="worker")
 app.add_typer(control.app, name="control")
 
 
