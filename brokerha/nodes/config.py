@@ -34,7 +34,7 @@ from brokerha.nodes.config_keys import Key, KeyRow, keys_of
 from brokerha.nodes.config_rules import check_rules
 from brokerha.nodes.config_site import SiteKeys
 from brokerha.replication.site_config import FeedConfig
-from brokerha.replication.worker import WorkerConfig
+from brokerha.replication.worker_config import WorkerConfig
 from brokerha.sync.config import ACKNOWLEDGE, SPLIT_RECOVERY, SyncConfig
 from brokerha.transports.addresses import is_embedded
 

@@ -40,7 +40,8 @@ from brokerha.ports.clock import Clock
 from brokerha.ports.journal import Journal
 from brokerha.ports.store import Store
 from brokerha.ports.transport import ClientMessage, Transport
-from brokerha.replication.worker import WorkerConfig, WorkerCore
+from brokerha.replication.worker import WorkerCore
+from brokerha.replication.worker_config import WorkerConfig
 
 TURN_LIMIT = 2000
 """Messages taken in one turn; the rest waits for the next, so that a turn stays short."""

@@ -35,7 +35,8 @@ from brokerha.ports.clock import Clock
 from brokerha.ports.copies import WorkerCopy
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.transport import Transport
-from brokerha.replication.worker import CopyState, WorkerConfig, WorkerCore
+from brokerha.replication.worker import WorkerCore
+from brokerha.replication.worker_config import CopyState, WorkerConfig
 
 log = structlog.get_logger()
 

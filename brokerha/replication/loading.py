@@ -20,7 +20,16 @@ from enum import StrEnum
 
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Chunk, ChunksWanted, Outgoing, SnapshotDone, SnapshotOffered, SnapshotWanted
-from brokerha.model.ready import AbandonLoad, BeginLoad, ChunkKept, CopyDecision, KeepChunk, LoadBegun, OpenLoad
+from brokerha.model.ready import (
+    AbandonLoad,
+    BeginLoad,
+    ChunkKept,
+    CopyDecision,
+    KeepChunk,
+    LoadBegun,
+    LoadFailed,
+    OpenLoad,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,8 @@ class Loading:
         self._at_disk: set[int] = set()
         self._kept: set[int] = set()
         self._bad = 0
+        self._has_lost_snapshot = False
+        """Whether this source had to begin once more already."""
         self._messages: list[Outgoing] = []
         self._decisions: list[CopyDecision] = []
 
@@ -102,6 +113,16 @@ class Loading:
             self.total_bytes = sum(self._sizes)
             self._decisions.append(BeginLoad(offer))
 
+    def on_answer(self, answer: LoadBegun | ChunkKept | LoadFailed, now: Instant) -> None:
+        """The disk answers."""
+        match answer:
+            case LoadBegun():
+                self.on_begun(answer, now)
+            case ChunkKept():
+                self.on_kept(answer, now)
+            case LoadFailed():
+                self.on_failed(answer.reason, now)
+
     def on_begun(self, begun: LoadBegun, now: Instant) -> None:
         """There is room."""
         if self.phase is not Phase.MAKING_ROOM or self.offer is None or begun.snapshot != self.offer.snapshot:
@@ -120,7 +141,10 @@ class Loading:
         if sender != self.source:
             return
         self._heard_ms = now.mono_ms
-        if chunk.is_gone:
+        if chunk.is_gone and self._has_lost_snapshot:
+            self._give_up("lost its snapshot twice", now)
+        elif chunk.is_gone:
+            self._has_lost_snapshot = True
             self._begin_anew(now)
         elif chunk.number < len(self._sizes) and self._is_missing(chunk.number):
             self._in_flight.pop(chunk.number, None)
@@ -132,6 +156,8 @@ class Loading:
         if self.phase is not Phase.FETCHING or kept.number not in self._at_disk:
             return
         self._at_disk.discard(kept.number)
+        # A slow disk here is not the silence of the source.
+        self._heard_ms = now.mono_ms
         if kept.is_good:
             self._kept.add(kept.number)
             self.done_bytes += self._sizes[kept.number]
@@ -144,7 +170,12 @@ class Loading:
 
     def on_failed(self, reason: str, now: Instant) -> None:
         """There is no room, or what was loaded could not be opened."""
-        self._give_up(reason, now)
+        if self.phase in (Phase.MAKING_ROOM, Phase.FETCHING, Phase.OPENING):
+            # Each chunk that waited for the disk fails by itself; only the first failure counts.
+            self._give_up(reason, now)
+
+    def _is_waiting_for_source(self) -> bool:
+        return self.phase is Phase.ASKING or (self.phase is Phase.FETCHING and not self._at_disk)
 
     def _is_missing(self, number: int) -> bool:
         return number not in self._kept and number not in self._at_disk
@@ -158,6 +189,7 @@ class Loading:
         """Leave this source and ask the next one."""
         self.failures.append(f"{self.source}: {reason}")
         self._place += 1
+        self._has_lost_snapshot = False
         if self._place >= len(self.sources):
             self.phase = Phase.FAILED
             self._ask_at_ms = None
@@ -187,7 +219,7 @@ class Loading:
 
     def take(self, now: Instant) -> tuple[list[Outgoing], list[CopyDecision]]:
         """What is to be sent and done now."""
-        if self.phase in (Phase.ASKING, Phase.FETCHING) and now.mono_ms - self._heard_ms >= self.config.patience_ms:
+        if self._is_waiting_for_source() and now.mono_ms - self._heard_ms >= self.config.patience_ms:
             self._give_up(f"silent for {self.config.patience_ms / 1000:.0f} s", now)
         if self.phase is Phase.ASKING and self._ask_at_ms is not None and now.mono_ms >= self._ask_at_ms:
             self._ask_at_ms = now.mono_ms + self.config.ask_ms
@@ -223,8 +255,10 @@ class Loading:
         if self.phase is Phase.ASKING:
             return min(self._ask_at_ms or self._heard_ms, self._heard_ms + self.config.patience_ms)
         if self.phase is Phase.FETCHING:
-            oldest = next(iter(self._in_flight.values()), self._heard_ms)
-            return min(oldest + self.config.chunk_wait_ms, self._heard_ms + self.config.patience_ms)
+            due = [asked_ms + self.config.chunk_wait_ms for asked_ms in list(self._in_flight.values())[:1]]
+            if self._is_waiting_for_source():
+                due.append(self._heard_ms + self.config.patience_ms)
+            return min(due, default=None)
         return None
 
 

@@ -2,6 +2,7 @@
 
     SnapshotWanted -> MakeSnapshot ... SnapshotMade -> SnapshotOffered
     ChunksWanted   -> ReadChunks   ... ChunksRead   -> Chunk, Chunk, ...
+    Request        -> ReadRange    ... RangeRead    -> Apply
     SnapshotDone, or nobody asked for long -> DropSnapshot
 
 The source keeps writing and answering reads meanwhile. Invariants: at most `snapshots` at once, at most `reading` chunks
@@ -13,8 +14,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from brokerha.model.ids import Instant, NodeId
-from brokerha.model.messages import Chunk, ChunksWanted, Outgoing, SnapshotOffered, SnapshotWanted
-from brokerha.model.ready import ChunksRead, CopyDecision, DropSnapshot, MakeSnapshot, ReadChunks, SnapshotMade
+from brokerha.model.messages import (
+    Apply,
+    Chunk,
+    ChunksWanted,
+    Outgoing,
+    RangeMissing,
+    Request,
+    SnapshotDone,
+    SnapshotOffered,
+    SnapshotWanted,
+)
+from brokerha.model.ready import (
+    ChunksRead,
+    CopyDecision,
+    DropSnapshot,
+    MakeSnapshot,
+    RangeRead,
+    ReadChunks,
+    ReadRange,
+    SnapshotMade,
+)
+from brokerha.replication.cutting import cut, result_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +45,8 @@ class OfferConfig:
     snapshots: int = 2
     reading: int = 64
     """Chunks that may wait for the disk."""
+    lines: int = 1000
+    """Lines of the log in one answer; whoever wants more asks again."""
     keep_ms: int = 60_000
     """A snapshot that nobody asked about for so long is deleted."""
 
@@ -49,6 +72,30 @@ class Offering:
     def followers(self) -> list[NodeId]:
         """Who is loading from here."""
         return [offer.follower for offer in self._offers.values()]
+
+    def on_message(
+        self, sender: NodeId, message: Request | SnapshotWanted | ChunksWanted | SnapshotDone, refusal: str, now: Instant
+    ) -> None:
+        """Somebody wants something of this copy; ``refusal`` says why it gives no snapshot, or is empty."""
+        match message:
+            case Request():
+                self.on_request(sender, message, refusal)
+            case SnapshotWanted():
+                self.on_wanted(sender, message, refusal, now)
+            case ChunksWanted():
+                self.on_chunks_wanted(sender, message, now)
+            case SnapshotDone():
+                self.on_done(message.snapshot)
+
+    def on_answer(self, answer: RangeRead | SnapshotMade | ChunksRead, view: int, now: Instant) -> None:
+        """The disk answers."""
+        match answer:
+            case RangeRead():
+                self.on_range(answer, view)
+            case SnapshotMade():
+                self.on_made(answer, now)
+            case ChunksRead():
+                self.on_read(answer)
 
     def on_wanted(self, sender: NodeId, wanted: SnapshotWanted, refusal: str, now: Instant) -> None:
         """Somebody wants a snapshot; ``refusal`` says why this copy gives none, or is empty."""
@@ -108,6 +155,24 @@ class Offering:
         for number, data in read.chunks:
             chunk = Chunk(read.snapshot, number, data or b"", is_gone=data is None)
             self._messages.append(Outgoing(read.to, chunk))
+
+    def on_request(self, sender: NodeId, request: Request, refusal: str) -> None:
+        """Another follower, or a master, asks for a part of the log that this copy may still have."""
+        if refusal or request.first_lsn > request.last_lsn:
+            self._messages.append(Outgoing(sender, RangeMissing(request.first_lsn, request.last_lsn, 0)))
+            return
+        last = min(request.last_lsn, request.first_lsn + self.config.lines - 1)
+        self._decisions.append(ReadRange(sender, request.first_lsn, last))
+
+    def on_range(self, read: RangeRead, view: int) -> None:
+        """Lines of the log came from the disk."""
+        if not read.items:
+            missing = RangeMissing(read.first_lsn, read.last_lsn, read.kept_from)
+            self._messages.append(Outgoing(read.to, missing))
+        first = read.first_lsn
+        for part in cut(read.items, result_bytes):
+            self._messages.append(Outgoing(read.to, Apply(first, part, view)))
+            first += len(part)
 
     def on_done(self, snapshot: str) -> None:
         """A follower needs its snapshot no more."""

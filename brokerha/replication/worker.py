@@ -14,9 +14,6 @@ unknown sender, or that come in IDLE or LOAD change nothing; a copy that is in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from brokerha.model import states
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import (
@@ -31,7 +28,6 @@ from brokerha.model.messages import (
     LoadFrom,
     Message,
     Outgoing,
-    Progress,
     RangeMissing,
     Request,
     SnapshotDone,
@@ -50,7 +46,6 @@ from brokerha.model.ready import (
     LoadOpened,
     OpenLoad,
     RangeRead,
-    ReadRange,
     Ready,
     ResendResults,
     SnapshotMade,
@@ -59,44 +54,14 @@ from brokerha.model.ready import (
     StoreDone,
     StoreFailed,
 )
-from brokerha.replication.asking import AskConfig, Asking
+from brokerha.replication.asking import Asking
 from brokerha.replication.backlog import Backlog, Items
 from brokerha.replication.cutting import cut, result_bytes
 from brokerha.replication.follower import FOLLOWING, Event, State, after
-from brokerha.replication.loading import LoadConfig, Loading, Phase, new_request
-from brokerha.replication.offering import OfferConfig, Offering
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerConfig:
-    """How one worker takes part."""
-
-    node: NodeId
-    master: NodeId
-    heartbeat_ms: int = 1000
-    backlog: int = 8000
-    """Transactions that may wait for the store; what comes beyond is dropped and asked for again."""
-    decision_items: int = 1000
-    decision_bytes: int = 4 * 1024 * 1024
-    retry_ms: int = 2000
-    """After a failure of the store the decision is tried again after this long."""
-    ask: AskConfig = field(default_factory=AskConfig)
-    load: LoadConfig = field(default_factory=LoadConfig)
-    offer: OfferConfig = field(default_factory=OfferConfig)
-
-
-@dataclass(frozen=True, slots=True)
-class CopyState:
-    """What a worker finds when it starts."""
-
-    journal: str
-    applied: Lsn
-    fingerprint: str
-    items: int
-    note: str = ""
-    """What happened to the copy that was here before; empty when this is it."""
-    pending_load: str = ""
-    """Name of a snapshot whose load was begun before the process started; empty when there is none."""
+from brokerha.replication.loading import Loading, Phase, new_request
+from brokerha.replication.offering import Offering
+from brokerha.replication.worker_config import CopyState, WorkerConfig
+from brokerha.replication.worker_words import progress_of, word_of
 
 
 class WorkerCore:
@@ -123,7 +88,8 @@ class WorkerCore:
         self.loading: Loading | None = None
         self.last_load = copy.note
         """What became of the last load, or of the copy that was here before; for the status."""
-        self._differs: tuple[Lsn, bytes] = (0, b"")
+        self.differs: tuple[Lsn, bytes] = (0, b"")
+        """Line of the log that led this copy to another content, and to which; (0, empty) when none did."""
         self._pending_load = copy.pending_load
         self._is_opening = False
         self._asking = Asking(config.ask)
@@ -135,7 +101,6 @@ class WorkerCore:
         self._outgoing: list[Outgoing] = []
         self._decisions: list[Decision] = []
         self._heartbeat_at_ms: int | None = None
-        self._told_load_ms: int | None = None
         self._tell = True
 
     # ---- inputs
@@ -151,12 +116,8 @@ class WorkerCore:
                 self._on_failed(item, now)
             case Damaged():
                 self._on_damaged(item.reason)
-            case RangeRead():
-                self._on_range_read(item)
-            case SnapshotMade():
-                self.offering.on_made(item, now)
-            case ChunksRead():
-                self.offering.on_read(item)
+            case RangeRead() | SnapshotMade() | ChunksRead():
+                self.offering.on_answer(item, self.view, now)
             case LoadBegun() | ChunkKept() | LoadOpened() | LoadFailed():
                 self._on_load_answer(item, now)
 
@@ -170,14 +131,8 @@ class WorkerCore:
                 self._on_items(True, message.first_lsn, message.items, message.view, now)
             case RangeMissing():
                 self._on_range_missing(sender, message, now)
-            case Request():
-                self._on_request(sender, message)
-            case SnapshotWanted():
-                self.offering.on_wanted(sender, message, self._refusal(), now)
-            case ChunksWanted():
-                self.offering.on_chunks_wanted(sender, message, now)
-            case SnapshotDone():
-                self.offering.on_done(message.snapshot)
+            case Request() | SnapshotWanted() | ChunksWanted() | SnapshotDone():
+                self.offering.on_message(sender, message, self._refusal(message), now)
             case SnapshotOffered() if self.loading is not None:
                 self.loading.on_offered(sender, message, now)
             case Chunk() if self.loading is not None:
@@ -198,8 +153,8 @@ class WorkerCore:
         match message:
             case Coin():
                 self._sources = message.sources
-                if message.forgiven_lsn and message.forgiven_lsn == self._differs[0]:
-                    self.trouble, self._differs = "", (0, b"")
+                if message.forgiven_lsn and message.forgiven_lsn == self.differs[0]:
+                    self.trouble, self.differs = "", (0, b"")
                     self._change(Event.PAUSED)
                 if (is_new or self.state is State.IDLE) and not self.trouble:
                     self._change(Event.COINED)
@@ -217,8 +172,7 @@ class WorkerCore:
             return
         self._tell = True
         self._asking.stop()
-        if self.state in FOLLOWING:
-            self.idle_reason = ""
+        self.idle_reason = "" if self.state in FOLLOWING else self.idle_reason
         if self.state not in FOLLOWING or event is Event.COINED:
             self._backlog.restart(self.applied if self._at_store is None else self._backlog_end())
             self._resend = None
@@ -276,22 +230,6 @@ class WorkerCore:
         if self._asking.on_missing(sender, answer, now):
             self._fall("the log lacks LSN " + self._asking.range_text() + " everywhere", Event.MISSING)
 
-    def _on_request(self, sender: NodeId, request: Request) -> None:
-        """Another follower asks for a part of the log that this copy may still have."""
-        if self.trouble or self.state is State.LOAD or request.first_lsn > request.last_lsn:
-            self._send(sender, RangeMissing(request.first_lsn, request.last_lsn, 0))
-            return
-        last = min(request.last_lsn, request.first_lsn + self.config.decision_items - 1)
-        self._decisions.append(ReadRange(sender, request.first_lsn, last))
-
-    def _on_range_read(self, read: RangeRead) -> None:
-        if not read.items:
-            self._send(read.to, RangeMissing(read.first_lsn, read.last_lsn, read.kept_from))
-        first = read.first_lsn
-        for part in cut(read.items, result_bytes):
-            self._send(read.to, Apply(first, part, self.view))
-            first += len(part)
-
     # ---- the store
 
     def _on_done(self, done: StoreDone) -> None:
@@ -318,7 +256,7 @@ class WorkerCore:
         self._backlog.restart(self.applied)
         self._tell = True
         if failed.is_damage:
-            self._differs = (failed.lsn, failed.fingerprint)
+            self.differs = (failed.lsn, failed.fingerprint)
             self._on_damaged(failed.reason)
             return
         self.failure = failed.reason
@@ -351,14 +289,8 @@ class WorkerCore:
             self._is_opening = False
         if isinstance(answer, LoadOpened):
             self._on_opened(answer)
-        elif self.loading is None:
-            return
-        elif isinstance(answer, LoadBegun):
-            self.loading.on_begun(answer, now)
-        elif isinstance(answer, ChunkKept):
-            self.loading.on_kept(answer, now)
-        else:
-            self.loading.on_failed(answer.reason, now)
+        elif self.loading is not None:
+            self.loading.on_answer(answer, now)
 
     def _on_opened(self, opened: LoadOpened) -> None:
         """The snapshot is the copy, whatever was decided meanwhile."""
@@ -368,18 +300,19 @@ class WorkerCore:
         self.journal, self.applied = opened.journal, opened.applied_lsn
         self.fingerprint, self.items = opened.fingerprint, opened.items
         self.trouble = self.failure = self._pending_load = ""
-        self._differs = (0, b"")
+        self.differs = (0, b"")
         self.last_load = f"loaded LSN {opened.applied_lsn}"
         self.master_lsn = max(self.master_lsn, self.applied)
         self._change(Event.LOADED)
         self._backlog.restart(self.applied)
         self._tell = True
 
-    def _refusal(self) -> str:
-        """Why nobody gets a snapshot of this copy; empty when they may."""
+    def _refusal(self, message: Message) -> str:
+        """Why nobody gets anything of this copy; empty when they may. Lines of the log are right also when it is idle."""
         if self.trouble or self.failure:
             return f"its own copy is in trouble: {self.trouble or self.failure}"
-        return "" if self.state in FOLLOWING else f"it is {self.state.value}"
+        is_fit = self.state in FOLLOWING or (self.state is State.IDLE and isinstance(message, Request))
+        return "" if is_fit else f"it is {self.state.value}"
 
     # ---- time
 
@@ -415,7 +348,7 @@ class WorkerCore:
         if self._tell:
             self._tell = False
             self._heartbeat_at_ms = now.mono_ms + self.config.heartbeat_ms
-            self._send(self.config.master, self._progress())
+            self._send(self.config.master, progress_of(self))
         outgoing, self._outgoing = self._outgoing, []
         decisions, self._decisions = self._decisions, []
         return Ready(messages=tuple(outgoing), decisions=tuple(decisions))
@@ -450,29 +383,6 @@ class WorkerCore:
     def _send(self, to: NodeId, message: Message) -> None:
         self._outgoing.append(Outgoing(to, message))
 
-    def _progress(self) -> Progress:
-        word, reason = self.word()
-        loading = self.loading
-        return Progress(
-            journal=self.journal,
-            applied_lsn=self.applied,
-            fingerprint=self.fingerprint,
-            items=self.items,
-            state=word,
-            reason=reason,
-            running_reads=self.running_reads,
-            follows=self.state.value,
-            view=self.view,
-            trouble=self.trouble,
-            load_lsn=loading.lsn if loading is not None else 0,
-            done_bytes=loading.done_bytes if loading is not None else 0,
-            total_bytes=loading.total_bytes if loading is not None else 0,
-            free_bytes=self.free_bytes,
-            wanted_lsn=self.master_lsn,
-            differs_lsn=self._differs[0],
-            differs_fingerprint=self._differs[1],
-        )
-
     # ---- questions
 
     @property
@@ -487,20 +397,4 @@ class WorkerCore:
 
     def word(self) -> tuple[str, str]:
         """State word and reason."""
-        if self.state is State.LOAD:
-            done = ""
-            if self.loading is not None and self.loading.total_bytes:
-                done = f" from {self.loading.source}: {100 * self.loading.done_bytes // self.loading.total_bytes} %"
-            return states.REPLICATION_CLIENT, (f"{self.trouble}; " if self.trouble else "") + f"loading{done}"
-        if self.trouble:
-            return states.OUT_OF_SYNC, self.trouble
-        if self.failure:
-            return states.HALTED, self.failure
-        if self.state is State.IDLE:
-            return (states.OFF, self.idle_reason) if self.idle_reason else (states.UNINITIALISED, "waits for its master")
-        if self.offering.followers:
-            word = states.WRITING_COPY if self.is_writing else states.REPLICATION_SERVER
-            return word, f"gives its copy to {', '.join(self.offering.followers)}"
-        if self.master_lsn > self.applied:
-            return (states.WRITING if self.is_writing else states.WAITING_WRITE), f"{self.master_lsn - self.applied} to apply"
-        return states.ON, ""
+        return word_of(self)

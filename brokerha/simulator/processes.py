@@ -18,7 +18,8 @@ from brokerha.model.messages import Envelope
 from brokerha.model.ready import Damaged
 from brokerha.model.requests import Reply, Submit
 from brokerha.nodes.runner import MasterRunner, WorkerRunner
-from brokerha.replication.worker import CopyState, WorkerConfig, WorkerCore
+from brokerha.replication.worker import WorkerCore
+from brokerha.replication.worker_config import CopyState, WorkerConfig
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimDoor, SimJournal
 from brokerha.simulator.network import SimTransport

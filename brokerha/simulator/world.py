@@ -22,7 +22,7 @@ from typing import Any, TextIO
 from brokerha.master.core import MasterConfig
 from brokerha.model.ids import NodeId
 from brokerha.replication.site_config import FeedConfig
-from brokerha.replication.worker import WorkerConfig
+from brokerha.replication.worker_config import WorkerConfig
 from brokerha.simulator.checkers import Checkers
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal

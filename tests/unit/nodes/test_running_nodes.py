@@ -18,7 +18,7 @@ from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.worker_node import WorkerNode
 from brokerha.replication.site_config import FeedConfig
-from brokerha.replication.worker import WorkerConfig
+from brokerha.replication.worker_config import WorkerConfig
 from brokerha.stores.memory_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport

@@ -1,0 +1,42 @@
+"""Settings of a worker towards its master, and what it finds when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.replication.asking import AskConfig
+from brokerha.replication.loading import LoadConfig
+from brokerha.replication.offering import OfferConfig
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """How one worker takes part."""
+
+    node: NodeId
+    master: NodeId
+    heartbeat_ms: int = 1000
+    backlog: int = 8000
+    """Transactions that may wait for the store; what comes beyond is dropped and asked for again."""
+    decision_items: int = 1000
+    decision_bytes: int = 4 * 1024 * 1024
+    retry_ms: int = 2000
+    """After a failure of the store the decision is tried again after this long."""
+    ask: AskConfig = field(default_factory=AskConfig)
+    load: LoadConfig = field(default_factory=LoadConfig)
+    offer: OfferConfig = field(default_factory=OfferConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """What a worker finds when it starts."""
+
+    journal: str
+    applied: Lsn
+    fingerprint: str
+    items: int
+    note: str = ""
+    """What happened to the copy that was here before; empty when this is it."""
+    pending_load: str = ""
+    """Name of a snapshot whose load was begun before the process started; empty when there is none."""
