@@ -28,21 +28,35 @@ Program = Callable[["ClusterConfig", str], int]
 def node(
     node_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the node in the cluster file.")],
     config: ClusterFileOption = DEFAULT_CONFIG,
+    role: Annotated[
+        str, typer.Option("--role", metavar="worker", help="Of a node that is not in the cluster file; only worker.")
+    ] = "",
+    master: Annotated[str, typer.Option("--master", metavar="ID", help="With --role: the master that it belongs to.")] = "",
+    http: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="With --role: where it listens for HTTP; nowhere without it.")
+    ] = "",
 ) -> int:
     """Run one node in the foreground: what a supervisor starts.
 
-    The cluster file gives it its role.
+    The cluster file gives it its role. A worker that was added at run time (brokerha worker add) is not in the file:
+    --role worker --master ID say what it is.
 
     SIGTERM and Ctrl-C stop it in order; kill -9 is as safe. It waits for a broker that is away and never gives up.
     """
-    return run_node(config, node_id)
+    if (role or master or http) and not (role == "worker" and master):
+        message = "--role worker --master ID (and --http) belong together: they are for a worker that is not in the cluster file"
+        raise typer.BadParameter(message)
+    return run_node(config, node_id, master, http)
 
 
-def run_node(path: Path, node_id: str) -> int:
-    """Find the program of a node and run it; returns its exit code."""
+def run_node(path: Path, node_id: str, master: str = "", http: str = "") -> int:
+    """Find the program of a node and run it; returns its exit code. With ``master`` it is a worker of that one."""
     from brokerha.nodes.config import load_config
+    from brokerha.nodes.config_added import with_worker
 
     config = load_config(path, os.environ)
+    if master:
+        config = with_worker(config, node_id, master, http)
     entry = config.node(node_id)
     if entry.role == "backup":
         message = f"{node_id} is a backup, and backups are not available yet in this version: leave it out for now"
