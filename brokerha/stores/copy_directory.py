@@ -1,7 +1,7 @@
 """The directory of a worker: which of the copies in it is the present one, and what a kill or damage left beside it.
 
     lock          held with flock while a process has the directory; holds its process id
-    present       the pointer: format, cluster, node, number of the present copy; JSON, replaced as a whole
+    present       the pointer: checksum, then format, cluster, node, number of the present copy as JSON
     opening       how often each copy was begun to be opened and not finished; JSON, gone after a good opening
     copy.<n>/     the present copy (environment.py), and one that is being loaded (load.py)
     aside.<n>/    the last copy that was damaged, for whoever wants to look at it
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.stores.durable_files import delete_tree, fsync_path, replace_file
@@ -166,13 +167,16 @@ class CopyDirectory:
     def _write_pointer(self, number: int, *, is_new: bool) -> None:
         pointer = {"format": FORMAT, "cluster": self._cluster, "node": self._node, "copy": number, "new": is_new}
         with store_errors(f"cannot change the present copy in {self.home.name}"):
-            replace_file(self.home / POINTER, json.dumps(pointer).encode() + b"\n")
+            body = json.dumps(pointer).encode()
+            replace_file(self.home / POINTER, b"%08x %s\n" % (crc32(body), body))
         self._present, self._is_new = number, is_new
 
     def _understood(self, row: bytes) -> dict[str, Any]:
         """The pointer. Raises StoreDamaged when it is none, StoreError when it is not ours."""
+        # A bit that flipped in the name of the node must not look like the directory of another node.
+        checksum, _, body = row.rstrip(b"\n").partition(b" ")
         try:
-            pointer = json.loads(row)
+            pointer = json.loads(body) if checksum == b"%08x" % crc32(body) else {}
             known, cluster, node = int(pointer["format"]), pointer["cluster"], pointer["node"]
             if known == FORMAT:
                 int(pointer["copy"]), bool(pointer["new"])

@@ -211,7 +211,7 @@ def _packed(identity: Identity) -> bytes:
 
 
 def _unpacked(row: bytes) -> Identity:
-    if len(row) < 4 or crc32(row[4:]) != int.from_bytes(row[:4], "big"):
+    if len(row) <= 4 or crc32(row[4:]) != int.from_bytes(row[:4], "big"):
         raise StoreDamaged("the store does not say whose it is; take the content from another worker")
     return Identity(*msgpack.unpackb(row[4:]))
 

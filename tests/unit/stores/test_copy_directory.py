@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -60,8 +61,9 @@ def names(directory: Path) -> list[str]:
 
 
 def change_pointer(home: Path, **fields: object) -> None:
-    pointer = json.loads((home / "present").read_bytes())
-    (home / "present").write_text(json.dumps({**pointer, **fields}))
+    _, _, body = (home / "present").read_bytes().partition(b" ")
+    body = json.dumps({**json.loads(body), **fields}).encode()
+    (home / "present").write_bytes(b"%08x %s\n" % (crc32(body), body))
 
 
 def cut_tables(home: Path) -> None:
@@ -93,6 +95,11 @@ def spoil_the_pointer(home: Path) -> None:
     (home / "present").write_bytes(b"\0" * 80)
 
 
+def flip_a_bit_of_the_name_in_the_pointer(home: Path) -> None:
+    row = (home / "present").read_bytes()
+    (home / "present").write_bytes(row.replace(b'"w1"', b'"w5"'))
+
+
 def point_to_nothing(home: Path) -> None:
     change_pointer(home, copy=7)
 
@@ -107,6 +114,7 @@ def point_to_nothing(home: Path) -> None:
         delete_the_copy,
         delete_the_pointer,
         spoil_the_pointer,
+        flip_a_bit_of_the_name_in_the_pointer,
         point_to_nothing,
     ],
 )

@@ -89,9 +89,11 @@ def test_a_store_of_another_format_is_refused(place: Place) -> None:
 )
 def test_a_damaged_record_of_the_store_itself_is_refused(place: Place, key: bytes, problem: str) -> None:
     place.open().close()
-    change_row(place, key, lambda row: row[:-1] + bytes([row[-1] ^ 1]))
-    with pytest.raises(StoreDamaged, match=problem):
-        place.open()
+    # The sum of nothing is nothing, so that rows of nothing but zeros need care of their own.
+    for damage in (lambda row: row[:-1] + bytes([row[-1] ^ 1]), lambda _: bytes(4), lambda _: b""):
+        change_row(place, key, damage)
+        with pytest.raises(StoreDamaged, match=problem):
+            place.open()
 
 
 def test_a_store_that_lost_its_format_is_not_taken_for_a_new_one(place: Place) -> None:
