@@ -14,14 +14,14 @@ IDS_BUFFERED = 65_536
 """Transaction ids held in memory until their rows are written by key range, many to a page."""
 IDS_WRITTEN = 1_024
 """Rows of ids that one turn may write beyond twice what it brought."""
-TRIM_LSNS = 10_000
-"""Most LSNs that one call of `trim` drops; measured in records of 200: 3 to 11 ms."""
-TRIM_RECORDS = 300
-"""Most `Added` records that one call of `trim` drops; measured in records of 5: 14 ms."""
+TRIM_LSNS = 5_000
+"""Most LSNs that one call of `trim` drops; measured with records of 200: 2 to 6 ms."""
+TRIM_RECORDS = 200
+"""Most `Added` records that one call of `trim` drops; measured with records of 5: 9 ms."""
 TRIM_IDS = 5_000
 """Most rows of ids that one call of `trim` writes first."""
-FORGET_IDS = 10_000
-"""Most rows of ids that one call of `forget_ids` looks at; measured: 12 to 16 ms."""
+FORGET_IDS = 5_000
+"""Most rows of ids that one call of `forget_ids` looks at; measured: 6 to 8 ms."""
 FORGET_AT_ONCE = 10_000
 """`keep` looks through all ids once at least so many, and an eighth of all, may be old enough."""
 COMPACT_FREE_BYTES = 64 * 1024**2

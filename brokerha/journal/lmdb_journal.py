@@ -77,6 +77,10 @@ class LmdbJournal(LmdbHistory):
         """Why nothing is written any more; empty while all is well."""
         self._swept_to = 0
         self._forget_from = b""
+        self._was_trimmed = False
+        """Whether the last step of `keep` was a trim: then ids come first, so that neither waits for ever."""
+        self._search_below: Lsn = 0
+        """What the search for old ids that is under way looks for."""
         self._forgotten_below: Lsn = 0
         """Ids below were looked for and forgotten since the journal was opened."""
         self._written_bytes = 0
@@ -285,14 +289,18 @@ class LmdbJournal(LmdbHistory):
         Returns whether there is more to do at once; costs next to nothing when there is nothing. An id below
         ``ids_below`` may stay known for longer. Raises JournalFull or JournalError, as `trim` does.
         """
-        if self._can_trim(below):
+        if self._can_trim(below) and not (self._was_trimmed and self._are_ids_due(ids_below)):
+            self._was_trimmed = True
             before = (self._current.first_lsn, self._ids.first_waiting)
             self.trim(below)
             if before != (self._current.first_lsn, self._ids.first_waiting):
                 return True
         if self._are_ids_due(ids_below):
-            if not self.forget_ids(ids_below):
-                self._forgotten_below = min(ids_below, self._current.first_lsn)
+            self._was_trimmed = False
+            if not self._forget_from:
+                self._search_below = min(ids_below, self._current.first_lsn)
+            if not self.forget_ids(self._search_below):
+                self._forgotten_below = self._search_below
             return True
         self.compact()
         return False

@@ -332,18 +332,17 @@ class MemoryJournal:
         below = min(below, content.current.first_lsn)
         content.lsns = {txid: lsn for txid, lsn in content.lsns.items() if lsn >= below}
         content.rejected = {lsn: reason for lsn, reason in content.rejected.items() if lsn >= below}
-        content.marks = [mark for mark in content.marks[:-1] if mark[0] >= below] + content.marks[-1:]
+        content.marks = [mark for mark in content.marks[:-1] if mark[0] >= below - 1] + content.marks[-1:]
         return False
 
     def keep(self, below: Lsn, ids_below: Lsn) -> bool:
         """Take one step of forgetting; returns whether there is more to do at once."""
-        if self.trim(below):
-            return True
+        is_trimmed = self.trim(below) > 0
         below = min(ids_below, self._content.current.first_lsn)
         if below - self._forgotten_below >= FORGET_AT_ONCE:
             self.forget_ids(below)
             self._forgotten_below = below
-        return False
+        return is_trimmed
 
     def close(self) -> None:
         """Refuse further appends. Idempotent."""

@@ -165,13 +165,14 @@ def forget_ids(txn: lmdb.Transaction, table: Table, below: Lsn, start: bytes) ->
 def forget_lsns(txn: lmdb.Transaction, tables: Tables, below: Lsn) -> bool:
     """Delete a bounded number of rejections and marks below an LSN; returns whether there are more.
 
-    The newest mark stays, as the times of later ones must not go back behind it.
+    The newest mark stays, as the times of later ones must not go back behind it, and so does the one just below the LSN:
+    it says that everything up to there is old.
     """
     more = False
     for table in (tables.rejected, tables.marks):
         with txn.cursor(table) as cursor:
             last = bytes(cursor.key()) if cursor.last() else b""
-            end = number_key(below) if table is tables.rejected else min(number_key(below), last)
+            end = number_key(below) if table is tables.rejected else min(number_key(max(below - 1, 0)), last)
             found, count = cursor.first(), 0
             while found and bytes(cursor.key()) < end and count < FORGET_IDS:
                 found, count = cursor.delete(), count + 1

@@ -106,7 +106,8 @@ class Retention:
             return None
         if is_due:
             self._look_at_ms = now.mono_ms + LOOK_MS
-            self._old_below = history.lsn_before(now.wall_us - self._config.max_depth_us) + 1
+            old_lsn = history.lsn_before(now.wall_us - self._config.max_depth_us)
+            self._old_below = max(self._old_below, old_lsn + 1)
         first_lsn = history.first_lsn()
         below, dropped = self._below(facts)
         if is_due and below - first_lsn >= self._config.least:

@@ -80,7 +80,12 @@ class TrimContract:
         for journal in around_restart(disk):
             found = [journal.lsn_before(time) for time in (10, 30, 31, 80, 81, 90, 91, 1_000)]
             assert found == [0, 0, 3, 3, 8, 8, 9, 10]
-        # And only the newest of these stays when ids are forgotten
+        # And what is forgotten stays known to be old
+        while disk.journal.forget_ids(below=4):
+            pass
+        for journal in around_restart(disk):
+            assert [journal.lsn_before(time) for time in (31, 80, 81, 91)] == [3, 3, 8, 9]
+        # Until more is forgotten: only the newest stays
         while disk.journal.forget_ids(below=9):
             pass
         for journal in around_restart(disk):
@@ -203,6 +208,19 @@ class TrimContract:
             assert journal.first_lsn() == 15
             known = [journal.lsn_of(f"t{n}") for n in range(1, 25)]
             assert known == [None] * 7 + list(range(8, 25))
+
+    def test_ids_are_forgotten_though_there_is_always_something_to_trim(
+        self, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for module in (memory_journal, lmdb_journal):
+            monkeypatch.setattr(module, "FORGET_AT_ONCE", 2)
+        author = filled(disk.journal, turns=10)
+        # When each turn brings one transaction more, and one step is taken in it
+        for _ in range(20):
+            filled(disk.journal, turns=1, author=author)
+            disk.journal.keep(below=author.lsn - 5, ids_below=author.lsn - 5)
+        # Then the old ids are gone all the same
+        assert [disk.journal.lsn_of(f"t{n}") for n in range(1, 16)] == [None] * 15
 
     def test_ids_that_are_too_few_for_a_search_stay_known(self, disk: Disk) -> None:
         filled(disk.journal, turns=12)

@@ -107,14 +107,17 @@ def test_it_looks_once_in_a_while_and_in_each_turn_while_there_is_more(journal: 
     journal.trim(66)
     retention.done(more=True)
     assert retention.deadline_ms() is None
-    assert retention.step(journal, Instant(6, 0), facts) == Step(71, 1, ())
+    # Then it goes on to where it wanted to go, though more could go by now
+    assert retention.step(journal, Instant(6, 0), Facts(102, 102)) == Step(71, 1, ())
     # When a pin appears meanwhile, then it counts at once
     assert retention.step(journal, Instant(7, 0), Facts(100, 100, {"archive": 68})) == Step(68, 1, ())
     retention.done(more=False)
     assert retention.step(journal, Instant(8, 0), facts) is None
     assert retention.deadline_ms() == 5 + LOOK_MS
-    # And after a while it looks again, and has nothing that would be worth it
-    assert retention.step(journal, Instant(5 + LOOK_MS, 0), facts) == Step(66, 1, ())
+    # And after a while it looks again; more would not be worth it
+    journal.trim(71)
+    assert retention.step(journal, Instant(5 + LOOK_MS, 0), Facts(109, 109)) == Step(71, 1, ())
+    assert retention.step(journal, Instant(5 + 2 * LOOK_MS, 0), Facts(110, 110)) == Step(81, 1, ())
 
 
 def test_ids_stay_known_for_the_depth_whether_their_entries_are_held_or_not(
