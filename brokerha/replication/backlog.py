@@ -74,7 +74,8 @@ class Backlog:
         """Keep a piece that came too early; only half of the room, so that what is missing always finds some."""
         before = self._held.get(first)
         known = len(before[1]) if before is not None else 0
-        fresh = items[: max(0, self.limit // 2 - self._held_count + known)]
+        room = min(self.limit // 2 - self._held_count, self.limit - len(self))
+        fresh = items[: max(0, room + known)]
         if len(fresh) > known:
             self._held_count += len(fresh) - known
             self._held[first] = (is_execute, fresh)

@@ -23,6 +23,7 @@ from brokerha.replication.site import Site
 from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import CopyState, WorkerConfig
+from brokerha.replication.worker_words import progress_of
 
 
 def content(lsn: Lsn) -> bytes:
@@ -92,7 +93,7 @@ class WorkerBench:
 
     def progress(self) -> Progress:
         """What a heartbeat would say now."""
-        return self.core._progress()
+        return progress_of(self.core)
 
 
 def told(ready: Ready) -> list[Message]:

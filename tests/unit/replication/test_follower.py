@@ -18,7 +18,7 @@ def test_each_pair_of_state_and_event_has_one_consequence(state: State, event: E
 
 
 def test_each_state_is_reached_and_left() -> None:
-    assert {target for target in TRANSITIONS.values()} == set(State)
+    assert set(TRANSITIONS.values()) == set(State)
     assert {source for source, _ in TRANSITIONS} == set(State)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from brokerha.model import states
 from brokerha.model.messages import Apply, Coin, Executed, Fetch, Idle, LoadFrom, Progress, RangeMissing, Request
 from brokerha.model.ready import ApplyBatch, Damaged, ExecuteBatch, RangeRead, ReadRange, ResendResults, StoreFailed
+from brokerha.replication.offering import OfferConfig
 from tests.unit.replication.benches import WorkerBench, content, line, lines, results, text, told, transactions
 
 
@@ -186,7 +187,7 @@ def test_a_new_primary_begins_anew_with_a_follower_that_asks() -> None:
 
 
 def test_another_follower_gets_the_part_of_the_log_that_is_kept_here() -> None:
-    bench = WorkerBench(applied=9, decision_items=3)
+    bench = WorkerBench(applied=9, offer=OfferConfig(lines=3))
     assert bench.take(Request(2, 9), sender="w2").decisions == (ReadRange("w2", 2, 4),)
     ready = bench.answer(RangeRead("w2", 2, 4, lines(2, 4).items, 1))
     assert [(out.to, out.message) for out in ready.messages] == [("w2", lines(2, 4))]
