@@ -18,7 +18,7 @@ from brokerha.cli.line_sources import Lines, Source, opened
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format
 from brokerha.cli.progress import Meter, progress
-from brokerha.model.errors import InvalidRequest
+from brokerha.model.errors import InvalidRequest, StoreDamaged
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn, NodeId, is_node_id
 
@@ -116,11 +116,10 @@ def _applied(
     from brokerha.stores.replaying import replay as applied_lines
     from brokerha.stores.worker_copy import WorkerCopy
 
+    # Looked at before it is opened, because opening makes it.
+    before = _where(into, owner)
+    first_lsn = _first(from_lsn, before, last_lsn, source)
     with closing(WorkerCopy(into, cluster=owner[0], node=owner[1])) as copy:
-        if copy.trouble:
-            raise InvalidRequest(f"the data in {into} is damaged: {copy.trouble}")
-        before = copy.applied()
-        first_lsn = _first(from_lsn, before, last_lsn, source)
         lines = 0
         if first_lsn <= last_lsn:
             with progress("replay", last_lsn - max(first_lsn, before.lsn + 1) + 1, "lines") as meter:
@@ -186,6 +185,7 @@ def _measured(lines: Lines, first_lsn: Lsn, last_lsn: Lsn, meter: Meter) -> Any:
 
 
 def _where(into: Path, owner: tuple[str, NodeId]) -> Applied:
+    """Where a directory stands; a new one is not made. Raises StoreDamaged, StoreError (in use)."""
     from brokerha.model.fingerprints import EMPTY
     from brokerha.ports.store import Applied
     from brokerha.stores.restore_target import owner_of
@@ -194,4 +194,6 @@ def _where(into: Path, owner: tuple[str, NodeId]) -> Applied:
     if owner_of(into) is None:
         return Applied(0, text_of(EMPTY), 0)
     with closing(WorkerCopy(into, cluster=owner[0], node=owner[1])) as copy:
+        if copy.trouble:
+            raise StoreDamaged(f"the data in {into} cannot be used: {copy.trouble}")
         return copy.applied()

@@ -173,10 +173,8 @@ class CopyDirectory:
 
     def _understood(self, row: bytes) -> dict[str, Any]:
         """The pointer. Raises StoreDamaged when it is none, StoreError when it is not ours."""
-        # A bit that flipped in the name of the node must not look like the directory of another node.
-        checksum, _, body = row.rstrip(b"\n").partition(b" ")
         try:
-            pointer = json.loads(body) if checksum == b"%08x" % crc32(body) else {}
+            pointer = read_pointer(row)
             known, cluster, node = int(pointer["format"]), pointer["cluster"], pointer["node"]
             if known == FORMAT:
                 int(pointer["copy"]), bool(pointer["new"])
@@ -215,3 +213,10 @@ class CopyDirectory:
         """Numbers of what is there of a kind, lowest first."""
         names = [path.name.partition(".") for path in self.home.glob(f"{kind}.*")]
         return sorted(int(number) for _, _, number in names if number.isdecimal())
+
+
+def read_pointer(row: bytes) -> dict[str, Any]:
+    """What a pointer file says; nothing when its checksum differs. Raises ValueError."""
+    # A bit that flipped in the name of the node must not look like the directory of another node.
+    checksum, _, body = row.rstrip(b"\n").partition(b" ")
+    return dict(json.loads(body)) if checksum == b"%08x" % crc32(body) else {}

@@ -9,7 +9,6 @@ A time means the last line whose timestamp is at or below it. Reads only.
 from __future__ import annotations
 
 import fcntl
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from brokerha.model.fingerprints import EMPTY, from_text
 from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId
 from brokerha.stores.backup_directory import BackupDirectory
 from brokerha.stores.backup_manifest import Manifest
-from brokerha.stores.copy_directory import POINTER
+from brokerha.stores.copy_directory import POINTER, read_pointer
 from brokerha.stores.environment import store_errors
 
 LOCKS = ("lock", "owner")
@@ -124,7 +123,7 @@ def owner_of(directory: Path) -> tuple[str, NodeId] | None:
         if not (directory / POINTER).exists():
             return None
         try:
-            pointer = json.loads((directory / POINTER).read_bytes())
+            pointer = read_pointer((directory / POINTER).read_bytes())
             return str(pointer["cluster"]), str(pointer["node"])
         except (ValueError, KeyError, TypeError):
             return None
