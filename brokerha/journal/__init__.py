@@ -1,6 +1,7 @@
 """The journal: the durable record of one master. FORMAT.md says how it lies on the disk, and what recovery does.
 
-lmdb_journal.py     LmdbJournal: append a turn, trim, close; the writing half
+lmdb_journal.py     LmdbJournal: all of it, and how it forgets
+  writing.py        LmdbWriter: append a turn; the writing half
   turn.py           one turn on its way into the file: records, index rows, memory moved on
   history.py        LmdbHistory: what a core asks about its own past; the reading half
   recovery.py       what is known when a journal is opened, read back from its file

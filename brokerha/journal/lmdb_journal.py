@@ -7,55 +7,51 @@ transaction, which is fsynced before `append` returns. After a crash all of a tu
     state = journal.state()                            # what the core begins from
     journal.append([Started(state.incarnation + 1)])   # durable from here on
 
-Invariants: memory (tail, ids, recent records, current state) never says more than the file does, as any other thread
-sees it; when a commit fails, memory is read back from the file. One process holds the directory, one thread appends.
+    journal.keep(below=state.lsn - 100_000, ids_below=1)   # one bounded step of forgetting, in the loop
 
-Must never: go on writing after an error that may have left the file half written (anything but a full disk or map):
-the journal stays readable and refuses further turns, until the node is started again.
+How a turn is written is in writing.py; here is how a journal forgets: in steps that are short whatever it holds, each one
+a commit of its own. One process holds the directory, one thread appends and forgets, any thread reads.
+
+Invariants: what is not synchronised, and ids above the first LSN, are never forgotten; the fingerprint before the first
+result stays known. Must never: leave the old file and the new one with different turns while it is exchanged.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
 import lmdb
 
-from brokerha.journal import compaction, recovery, trimming
+from brokerha.journal import compaction, trimming
 from brokerha.journal.beginning import Beginning
-from brokerha.journal.database import Database, translated
-from brokerha.journal.directory import Directory, check_file, damaged
-from brokerha.journal.history import LmdbHistory
+from brokerha.journal.database import translated
+from brokerha.journal.directory import damaged
 from brokerha.journal.limits import (
     CACHE_BYTES,
     COMPACT_AT_WORK_BYTES,
     COMPACT_FREE_BYTES,
     FORGET_AT_ONCE,
     IDS_BUFFERED,
-    IDS_WRITTEN,
     MAP_SIZE_BYTES,
     MARK_LSNS,
-    READ_AT_ONCE,
     TAIL_RECORDS,
     TRIM_IDS,
 )
-from brokerha.journal.recovery import STATE, State
 from brokerha.journal.rows import BadRow, count_in_added_row, keyed_row, number_key
-from brokerha.journal.turn import Turn
-from brokerha.journal.verification import verify
+from brokerha.journal.writing import LmdbWriter
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.records import MasterState, Record, StreamState
 
 
-class LmdbJournal(LmdbHistory):
+class LmdbJournal(LmdbWriter):
     """A `ports.Journal` in a directory, for one node of one cluster.
 
     ``cache_bytes`` bounds what was appended last and is kept in memory; ``ids_buffered`` and ``tail_records`` bound
-    what a restart reads. ``begin_at`` makes a new journal that begins behind an LSN. Raises JournalInUse, JournalForeign, JournalDamaged, JournalError.
+    what a restart reads. ``begin_at`` makes a new journal that begins behind an LSN. Raises JournalInUse, JournalForeign,
+    JournalDamaged, JournalError.
     """
 
     def __init__(
@@ -70,11 +66,6 @@ class LmdbJournal(LmdbHistory):
         tail_records: int = TAIL_RECORDS,
         begin_at: Beginning | None = None,
     ) -> None:
-        self._ids_buffered = ids_buffered
-        self._tail_records = tail_records
-        self._is_closed = False
-        self._refusal = ""
-        """Why nothing is written any more; empty while all is well."""
         self._swept_to = 0
         self._forget_from = b""
         self._was_trimmed = False
@@ -83,137 +74,30 @@ class LmdbJournal(LmdbHistory):
         """What the search for old ids that is under way looks for."""
         self._forgotten_below: Lsn = 0
         """Ids below were looked for and forgotten since the journal was opened."""
-        self._written_bytes = 0
         self._compact_after_bytes = 0
         """Not before so much was written: a copy did not fit on the disk."""
         self._compacting = Lock()
-        self._directory = Directory(directory)
+        super().__init__(
+            directory,
+            cluster,
+            node,
+            map_size_bytes=map_size_bytes,
+            cache_bytes=cache_bytes,
+            ids_buffered=ids_buffered,
+            tail_records=tail_records,
+            begin_at=begin_at,
+        )
         try:
-            check_file(self._directory.data)
-            super().__init__(node, Database(self._directory.data, map_size_bytes), cache_bytes)
-        except BaseException:
-            self._directory.close()
-            raise
-        try:
-            self._open(cluster, begin_at)
+            # Nobody waits for the loop yet, so it may be as large as it likes.
+            self._compact(sys.maxsize)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, cluster: str, begin_at: Beginning | None) -> None:
-        database = self._database
-        identity = recovery.read_identity(database)
-        if identity is None:
-            self._make_room(recovery.BEGINNING_ROW_BYTES * len(begin_at.ids) if begin_at else 0)
-            recovery.create(database, cluster, self._node, begin_at)
-            identity = recovery.read_identity(database) or {}
-        elif begin_at is not None:
-            message = f"there is a journal in {database.path.parent} already: a backup is restored into a new directory"
-            raise JournalError(message)
-        recovery.check_identity(database, identity, cluster, self._node)
-        self._name = str(identity["journal"])
-        database.name(self._name)
-        recovery.verify_newest(database, recovery.read_state(database).next_number)
-        self._compact(sys.maxsize)
-        self._load()
-
-    def _load(self) -> None:
-        """Read memory back from the file."""
-        try:
-            self._load_all()
-        except BadRow as error:
-            raise damaged(self._database.path, f"an index row is not what was written ({error})") from error
-
-    def _load_all(self) -> None:
-        self._recent.clear()
-        self._unpacked.clear()
-        self._forget_row()
-        state = recovery.read_state(self._database)
-        self._next = state.next_number
-        self._current = state.current
-        self._tail = recovery.load_tail(self._database, self._node, state.first_needed)
-        recovery.load_streams(self._tail, self._current, self._read_stream)
-        self._ids = recovery.load_ids(self._read_ordered, state.first_waiting, self._ids_buffered)
-
-    # ------------------------------------------------------------------------- writing
-
-    def append(self, records: Sequence[Record]) -> None:
-        """Write all records of a turn in one commit and fsync it before returning.
-
-        Raises JournalFull or JournalError; then nothing of it was written, and the journal stays usable for reading.
-        """
-        if not records:
-            return
-        with self._lock:
-            self._check_writable()
-            try:
-                turn = Turn(self._next, self._database.seed, self._current, self._tail, self._ids)
-                for record in records:
-                    turn.take(record)
-                self._write(turn)
-            except BaseException as error:
-                self._recover_from(error)
-                raise
-            self._next = turn.number
-            self._written_bytes += turn.size_bytes
-            self._database.refresh()
-            for number, record, size_bytes in turn.held:
-                self._recent.add(number, record, size_bytes)
-
-    def _write(self, turn: Turn) -> None:
-        env, tables, path = self._database.env, self._database.tables, self._database.path
-        self._make_room(turn.size_bytes)
-        self._spill(turn)
-        with translated(path), env.begin(write=True) as txn:
-            turn.write(txn, tables)
-            self._ids.write(txn, tables.ids, self._current.lsn + 1, 2 * turn.lsns + IDS_WRITTEN)
-            self._put_state(txn, turn.number)
-
-    def _make_room(self, turn_bytes: int) -> None:
-        database = self._database
-        info = database.env.info()
-        try:
-            self._directory.keep_ahead(info["last_pgno"], database.page_bytes, info["map_size"], turn_bytes)
-        except OSError as error:
-            message = f"the journal {database.path} cannot grow: {error.strerror}; nothing of the turn was written"
-            raise JournalFull(message) from error
-
-    def _spill(self, turn: Turn) -> None:
-        """Keep the number of records that a restart must read for bodies without an LSN within its bound."""
-        for _ in range(2 * len(turn.held) + 1):
-            number = self._tail.first_needed(turn.number)
-            if turn.number - number <= self._tail_records:
-                return
-            own = number - self._next
-            self._tail.spill(number, turn.held[own][1] if own >= 0 else self._record(number))
-
-    def _spill_before(self, end: int) -> None:
-        """Give all bodies without an LSN in records before ``end`` rows in `waiting`, as their neighbours may go."""
-        while (number := self._tail.first_needed(end)) < end:
-            self._tail.spill(number, self._record(number))
-
-    def _put_state(self, txn: lmdb.Transaction, next_number: int) -> None:
-        needed = self._tail.first_needed(next_number)
-        state = State(next_number, needed, self._ids.first_waiting, self._current)
-        txn.put(STATE, state.pack(), db=self._database.tables.meta)
-
-    def _check_writable(self) -> None:
-        if self._is_closed:
-            raise JournalError(f"the journal {self._database.path} is closed")
-        if self._refusal:
-            raise JournalError(self._refusal)
-
-    def _recover_from(self, error: BaseException) -> None:
-        """Bring memory back to what is durable, after a turn that was not written."""
-        if isinstance(error, JournalError) and not isinstance(error, JournalFull):
-            self._refusal = f"{error}; nothing more is written until the node is started again"
-        try:
-            self._database.refresh()
-            self._load()
-        except JournalError as second:
-            self._refusal = f"{second}; nothing more is written until the node is started again"
-
-    # ------------------------------------------------------------------------ forgetting
+    def close(self) -> None:
+        """Release the directory. Idempotent."""
+        with self._compacting:
+            super().close()
 
     def trim(self, below: Lsn) -> int:
         """Forget bodies, entries and results below an LSN, by whole records; ids stay known.
@@ -360,40 +244,3 @@ class LmdbJournal(LmdbHistory):
         except (OSError, lmdb.Error, JournalError) as error:
             self._refusal = f"the file of the journal could not be exchanged ({error}): start the node again"
             raise JournalError(self._refusal) from error
-
-    # -------------------------------------------------------------------------- reading
-
-    def state(self) -> MasterState:
-        """What a restart begins from. Costs the un-synchronised tail, not the length of the log."""
-        with self._lock:
-            state = self._current.master_state(self._name)
-            state.parked = list(self._tail.parked)
-            for origin, entries in self._tail.streams.items():
-                state.streams[origin] = StreamState(state.used.get(origin, 0), entries.copy())
-            return state
-
-    def records(self, start: int = 0) -> Iterator[tuple[int, Record]]:
-        """All held records with their numbers, from number ``start`` on, each verified. Raises JournalDamaged.
-
-        Goes on while turns are appended, and then returns those as well; it never holds up the journal for long.
-        """
-        while True:
-            with self._lock:
-                rows = self._database.records(start, READ_AT_ONCE)
-            for number, row in rows:
-                yield number, self._database.unseal(number, row)
-                start = number + 1
-            if len(rows) < READ_AT_ONCE:
-                return
-
-    def verify(self) -> Iterator[str]:
-        """Every problem of the file, each as a sentence; none for a sound journal. Reads the whole log."""
-        return verify(self._database)
-
-    def close(self) -> None:
-        """Release the directory. Idempotent."""
-        with self._compacting, self._lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self._database.close()
-                self._directory.close()
