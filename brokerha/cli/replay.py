@@ -7,6 +7,7 @@ error, or before Ctrl-C, stays: the same command goes on from there.
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,10 +85,10 @@ def replay(
         answer = act(source, into, owner, from_lsn, last_lsn)
     if chosen is not Format.TABLE:
         output.write(answer, [answer], chosen, {})
-    verb = "would be" if dry_run else "were"
     lines = output.counted(answer["lines"], "line")
     exits.say(
-        f"{lines} from {source.name} {verb} applied to {into}: LSN {answer['lsn']:,}, fingerprint {answer['fingerprint'] or 'not known'}"
+        f"{into}{' would be' if dry_run else ''} at LSN {answer['lsn']:,} with fingerprint {answer['fingerprint'] or 'not known'}, "
+        f"after {lines} from {source.name}"
     )
     return exits.DONE
 
@@ -116,14 +117,16 @@ def _applied(
     from brokerha.stores.replaying import replay as applied_lines
     from brokerha.stores.worker_copy import WorkerCopy
 
-    # Looked at before it is opened, because opening makes it.
+    # The directory and the first line are looked at before it is opened, because opening makes it.
     before = _where(into, owner)
     first_lsn = _first(from_lsn, before, last_lsn, source)
+    lines_to_apply = source.lines(first_lsn, last_lsn) if first_lsn <= last_lsn else iter(())
+    begun = list(islice(lines_to_apply, 1))
     with closing(WorkerCopy(into, cluster=owner[0], node=owner[1])) as copy:
         lines = 0
         if first_lsn <= last_lsn:
             with progress("replay", last_lsn - max(first_lsn, before.lsn + 1) + 1, "lines") as meter:
-                lines = applied_lines(copy, source.lines(first_lsn, last_lsn), first_lsn, last_lsn, meter.advance)
+                lines = applied_lines(copy, chain(begun, lines_to_apply), first_lsn, last_lsn, meter.advance)
         return _answer(into, before.lsn, lines, copy.applied())
 
 
