@@ -3,6 +3,9 @@
 A copy is a worker. What the cluster says of itself (`status`) names each of them with the LSN that it has applied and the
 fingerprint of its content at that LSN; two copies agree when they have equal fingerprints at one LSN. While writes go on,
 copies are seen at different LSNs, so what each of them showed is remembered until all have been seen at one LSN.
+
+`verify` waits for copies that are in sync and for those that are just being judged. All others (off, loading, out of sync, not
+heard) are named and not waited for. With ``--deep`` every worker first looks at its data itself (deep.py).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +36,8 @@ ALL = "all"
 QUORUM = "quorum"
 SEEN_LIMIT = 1000
 """LSNs at which copies are remembered."""
+WAITED_FOR = states.SERVING | {states.UNINITIALISED}
+"""States of copies that are compared, or will be in a moment."""
 
 
 class Deadline:
@@ -123,12 +129,18 @@ def _wait_for_copies(client: Client, lsn: int, on: str, deadline: Deadline) -> t
         if copies and len(done) >= needed and (on.isdecimal() or not hidden):
             return done, len(copies)
         if not deadline.pause():
-            late = [f"{copy['id']} is at {copy['applied_lsn']}" for copy in copies if copy["id"] not in done]
+            late = [f"{copy['id']} is {_place(copy)}" for copy in copies if copy["id"] not in done]
             behind = ", ".join([*late, *hidden])
             message = (
                 f"LSN {lsn} is applied on {len(done)} of {len(copies)} copies after {deadline.timeout_s:g} s ({behind})"
             )
             raise TimedOut(message)
+
+
+def _place(copy: Mapping[str, Any]) -> str:
+    """Where a copy stands, with its state where that is the cause."""
+    state = "" if copy["state"] in WAITED_FOR else f"{copy['state']} "
+    return f"{state}at {copy['applied_lsn']}"
 
 
 def copies_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -143,6 +155,9 @@ def hidden_sites(answer: Mapping[str, Any]) -> list[str]:
 
 
 def verify(
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Have every worker compute its fingerprint anew from all of its data first.")
+    ] = False,
     config: ConfigOption = None,
     url: UrlOption = None,
     timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
@@ -150,8 +165,13 @@ def verify(
 ) -> int:
     """Compare all copies at one LSN.
 
-    Exit code 0 when all are equal; 2 when copies differ, which are named, or could not be compared in time.
+    Exit code 0 when all are equal; 1 when those in sync are, and others, which are named, could not be compared; 2 when copies
+    differ or are damaged, which are named, or could not be compared in time.
+
+    --deep finds damage that fingerprints do not show. It reads everything at the rate of scrub-items-per-s, so it takes its time;
+    --timeout-s is then for each question. With --url it is the workers of that master.
     """
+    looks = _looked_at(config, url, timeout_s) if deep else None
     deadline = Deadline(timeout_s)
     with connected(config, url) as client:
         seen = _Seen()
@@ -160,11 +180,19 @@ def verify(
             seen.take(copies_of(answer), hidden_sites(answer))
             verdict = seen.verdict()
             if verdict is not None:
-                return _show(verdict, chosen)
+                return _show(verdict, looks, chosen)
             if not deadline.pause():
                 raise TimedOut(
                     f"the copies were not seen at one LSN within {deadline.timeout_s:g} s ({seen.positions()})"
                 )
+
+
+def _looked_at(config: Path | None, url: str | None, timeout_s: float) -> list[dict[str, Any]]:
+    from brokerha.cli.deep import look_at_all
+    from brokerha.cli.masters import masters
+
+    with masters(config, url, timeout_s) as cluster:
+        return look_at_all(cluster)
 
 
 class _Seen:
@@ -173,11 +201,14 @@ class _Seen:
     def __init__(self) -> None:
         self._by_lsn: dict[int, dict[str, str]] = {}
         self._last: list[dict[str, Any]] = []
+        self._skipped: list[dict[str, Any]] = []
         self._hidden: list[str] = []
 
     def take(self, copies: list[dict[str, Any]], hidden: list[str]) -> None:
-        self._last, self._hidden = copies, hidden
-        for copy in copies:
+        self._hidden = hidden
+        self._last = [copy for copy in copies if copy["state"] in WAITED_FOR]
+        self._skipped = [copy for copy in copies if copy["state"] not in WAITED_FOR]
+        for copy in self._last:
             if copy["applied_lsn"] is not None and (copy["fingerprint"] or copy["applied_lsn"] == 0):
                 self._by_lsn.setdefault(copy["applied_lsn"], {})[copy["id"]] = copy["fingerprint"]
         while len(self._by_lsn) > SEEN_LIMIT:
@@ -189,15 +220,20 @@ class _Seen:
         for lsn in sorted(self._by_lsn, reverse=True):
             found = self._by_lsn[lsn]
             if len(set(found.values())) > 1 or (names and names <= found.keys() and not self._hidden):
-                return _verdict(lsn, found)
+                homes = {copy["id"]: copy["master"] for copy in self._last}
+                return {**_verdict(lsn, found, homes), "skipped": [_named(copy) for copy in self._skipped]}
         return None
 
     def positions(self) -> str:
-        places = [f"{copy['id']} {copy['state']} at {copy['applied_lsn']}" for copy in self._last]
+        places = [f"{copy['id']} {copy['state']} at {copy['applied_lsn']}" for copy in (*self._last, *self._skipped)]
         return ", ".join([*places, *self._hidden]) or "no copy"
 
 
-def _verdict(lsn: int, found: Mapping[str, str]) -> dict[str, Any]:
+def _named(copy: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: copy.get(name) for name in ("id", "state", "reason", "applied_lsn")}
+
+
+def _verdict(lsn: int, found: Mapping[str, str], homes: Mapping[str, str]) -> dict[str, Any]:
     """Who differs from the fingerprint that most copies have; from all, when no fingerprint has the most."""
     ranking = Counter(found.values()).most_common(2)
     is_tie = len(ranking) > 1 and ranking[0][1] == ranking[1][1]
@@ -208,17 +244,51 @@ def _verdict(lsn: int, found: Mapping[str, str]) -> dict[str, Any]:
         "equal": is_equal,
         "fingerprint": None if is_tie else ranking[0][0],
         "differ": [] if is_equal else differ,
-        "copies": [{"id": name, "fingerprint": found[name]} for name in sorted(found)],
+        "copies": [{"id": name, "master": homes.get(name), "fingerprint": found[name]} for name in sorted(found)],
     }
 
 
-def _show(verdict: Mapping[str, Any], chosen: Format) -> int:
+def _show(verdict: Mapping[str, Any], looks: list[dict[str, Any]] | None, chosen: Format) -> int:
+    if looks is not None and chosen is Format.TABLE:
+        from brokerha.cli.deep import COLUMNS
+
+        output.write({}, looks, chosen, COLUMNS)
     copies: Sequence[Mapping[str, Any]] = verdict["copies"]
-    output.write(verdict, copies, chosen, {"id": "COPY", "fingerprint": "FINGERPRINT"})
+    whole = verdict if looks is None else {**verdict, "deep": looks}
+    output.write(whole, copies, chosen, {"id": "COPY", "fingerprint": "FINGERPRINT"})
+    unsure = [f"{copy['id']} is {copy['state']}" + (f": {copy['reason']}" if copy["reason"] else "") for copy in verdict["skipped"]]
+    for line in unsure:
+        exits.say(f"not compared: {line}")
+    code = exits.DEGRADED if unsure else exits.DONE
+    if looks is not None:
+        code = max(code, _say_looks(looks))
     if verdict["equal"]:
         exits.say(f"{len(copies)} copies are equal at LSN {verdict['lsn']:,}")
-        return exits.DONE
-    exits.say(
-        f"copies differ at LSN {verdict['lsn']:,}: {', '.join(verdict['differ'])}; stop each of them, empty its data directory and start it again: it gets the whole log anew"
-    )
+        return code
+    exits.say(f"copies differ at LSN {verdict['lsn']:,}: {', '.join(verdict['differ'])}; {_remedy(verdict)}")
     return exits.FAILED
+
+
+def _say_looks(looks: Sequence[Mapping[str, Any]]) -> int:
+    for look in looks:
+        if look["result"] != "equal":
+            exits.say(f"{look['result']}: {look['id'] or 'the workers of ' + str(look['master'])}: {look['reason']}")
+    results = {look["result"] for look in looks}
+    if "damaged" in results:
+        exits.say("a damaged copy is replaced by its master as soon as another worker of the site is in sync: brokerha worker list")
+        return exits.FAILED
+    return exits.DEGRADED if "unknown" in results else exits.DONE
+
+
+def _remedy(verdict: Mapping[str, Any]) -> str:
+    """What to do: one copy is replaced, a whole site is repaired."""
+    differ = set(verdict["differ"])
+    homes = {copy["id"]: copy["master"] for copy in verdict["copies"]}
+    sites = {home for name, home in homes.items() if name in differ}
+    good = [name for name in homes if name not in differ]
+    for site in sorted(map(str, sites)):
+        if good and all(name in differ for name, home in homes.items() if home == site):
+            return f"the whole site of {site} differs: brokerha worker repair {site} --from {good[0]}"
+    if not good:
+        return "no content has the most copies: brokerha verify --deep shows which are damaged"
+    return f"replace each by a copy of another worker: brokerha worker copy {min(differ)}"

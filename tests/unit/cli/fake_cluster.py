@@ -11,10 +11,11 @@ from brokerha.model.errors import BrokerhaError
 
 
 def node(
-    name: str, role: str = "worker", state: str = states.OK, lsn: int | None = 7, fingerprint: str = "f1", **more: Any
+    name: str, role: str = "worker", state: str = "", lsn: int | None = 7, fingerprint: str = "f1", **more: Any
 ) -> dict[str, Any]:
-    """A status row with every field of the contract."""
+    """A status row with every field of the contract; of a node that is well unless a state is given."""
     reason = more.pop("reason", "")
+    state = state or (states.OK if role == "master" else states.ON)
     return {
         "id": name,
         "role": role,
@@ -29,6 +30,9 @@ def node(
         "incoming": 0,
         "in_doubt": 0,
         "seen_s": 0.5,
+        "probe": False if role == "worker" else None,
+        "readable": True if role == "worker" else None,
+        "free_bytes": None,
         **more,
     }
 

@@ -99,7 +99,11 @@ def test_equal_copies_at_one_lsn_are_exit_code_0(run, cluster):
         "equal": True,
         "fingerprint": "f1",
         "differ": [],
-        "copies": [{"id": "w1", "fingerprint": "f1"}, {"id": "w2", "fingerprint": "f1"}],
+        "copies": [
+            {"id": "w1", "master": "m1", "fingerprint": "f1"},
+            {"id": "w2", "master": "m1", "fingerprint": "f1"},
+        ],
+        "skipped": [],
     }
     assert ran.err == "brokerha: 2 copies are equal at LSN 7\n"
 
@@ -109,6 +113,30 @@ def test_the_copy_that_differs_from_most_is_named(run, cluster):
     ran = run("verify", *URL)
     assert ran.code == 2
     assert "copies differ at LSN 7: w2" in ran.err
+
+
+@pytest.mark.parametrize("state", [states.OFF, states.REPLICATION_CLIENT, states.OUT_OF_SYNC, states.UNKNOWN])
+def test_a_copy_that_is_not_in_sync_is_named_and_not_waited_for(run, cluster, state):
+    cluster(status=answer(node("m1", "master"), node("w1"), node("w2", state=state, lsn=3, reason="why")))
+    ran = run("verify", *URL, "-o", "json")
+    given = json.loads(ran.out)
+    assert (ran.code, given["equal"], given["skipped"][0]["id"]) == (1, True, "w2")
+    assert f"not compared: w2 is {state}: why" in ran.err
+
+
+def test_a_copy_that_is_being_judged_is_waited_for(run, cluster):
+    new = answer(node("m1", "master"), node("w1"), node("w2", state=states.UNINITIALISED, lsn=0))
+    cluster(status=[new, copies(7, 7)])
+    ran = run("verify", *URL)
+    assert (ran.code, ran.err) == (0, "brokerha: 2 copies are equal at LSN 7\n")
+
+
+def test_a_site_that_differs_as_a_whole_is_told_how_to_be_repaired(run, cluster):
+    other = [node(name, master="m2", fingerprint="f2") for name in ("w4",)]
+    cluster(status=answer(node("m1", "master"), node("m2", "master"), node("w1"), node("w2"), *other))
+    ran = run("verify", *URL)
+    assert ran.code == 2
+    assert "the whole site of m2 differs: brokerha worker repair m2 --from w1" in ran.err
 
 
 def test_two_copies_that_differ_are_both_named(run, cluster):
@@ -130,7 +158,7 @@ def test_copies_that_stay_apart_cannot_be_compared(run, cluster):
     cluster(status=copies(7, 3))
     ran = run("verify", *URL, *SHORT)
     assert ran.code == 2
-    assert "the copies were not seen at one LSN within 0.05 s (w1 ok at 7, w2 ok at 3)" in ran.err
+    assert "the copies were not seen at one LSN within 0.05 s (w1 on at 7, w2 on at 3)" in ran.err
 
 
 def test_a_silent_site_keeps_verify_from_saying_that_all_are_equal(run, cluster):

@@ -84,6 +84,38 @@ def test_a_node_that_is_not_in_the_file_is_a_configuration_error(run, file):
     assert (ran.code, ran.err) == (78, 'brokerha: orders.toml: there is no node "w2": write w1\n')
 
 
+def test_a_worker_that_was_added_at_run_time_is_started_without_an_entry(run, file, monkeypatch):
+    seen = []
+
+    def added(config, node_id: str) -> int:
+        entry = config.node(node_id)
+        seen.append((entry.role, config.master_of(node_id), entry.http, config.data_directory(node_id).name))
+        return 0
+
+    monkeypatch.setattr(node_module, "program_of", lambda role: added)
+    ran = run("node", "w9", "-c", file, "--role", "worker", "--master", "m1", "--http", "127.0.0.1:7309")
+    assert ran.code == 0
+    assert seen == [("worker", "m1", "127.0.0.1:7309", "w9")]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("w9", "--role", "worker"), 64, "--role worker --master ID"),
+        (("w9", "--role", "master", "--master", "m1"), 64, "--role worker --master ID"),
+        (("w9", "--http", ":7309"), 64, "--role worker --master ID"),
+        (("w9", "--role", "worker", "--master", "m7"), 78, "there is no master 'm7': write --master with one of m1"),
+        (("W9", "--role", "worker", "--master", "m1"), 78, "'W9' is no node id"),
+        (("m1", "--role", "worker", "--master", "m1"), 78, "m1 is a master of m1 there already"),
+        (("w9", "--role", "worker", "--master", "m1", "--http", "here"), 78, "'here' is not host:port"),
+    ],
+)
+def test_a_worker_that_cannot_be_added_is_refused(run, file, options, code, words):
+    ran = run("node", *options, "-c", file)
+    assert ran.code == code
+    assert words in ran.err
+
+
 def test_an_embedded_cluster_has_no_single_nodes(run, tmp_path):
     (tmp_path / "orders.toml").write_text(FILE.replace("amqp://h", "embedded://"))
     ran = run("node", "m1", "-c", "orders.toml")

@@ -14,7 +14,7 @@ from tests.unit.cli.fake_cluster import HEALTHY, answer, node
 URL = ("--url", "http://127.0.0.1:7201")
 CONTRACT = {
     "id", "role", "state", "reason", "action", "master", "received_lsn", "applied_lsn", "lag_entries", "lag_s", "fingerprint",
-    "incoming", "in_doubt", "seen_s",
+    "incoming", "in_doubt", "seen_s", "probe", "readable", "free_bytes",
 }  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def test_a_healthy_cluster_is_a_table_and_exit_code_0(run, cluster):
         "cluster orders  epoch 1  ok  (2 of 2 nodes ok)",
         "NODE  ROLE    STATE  RECEIVED  APPLIED  LAG         INCOMING  IN-DOUBT  ITEMS  FINGERPRINT   SEEN ",
         "m1    master  ok      120,441  120,441  0  0.0 s           0         0     12  v1:012345678  0.5 s",
-        "w1    worker  ok      120,000  120,000  441  1.3 s         0         0     12  f1            0.5 s",
+        "w1    worker  on      120,000  120,000  441  1.3 s         0         0     12  f1            0.5 s",
     ]
     assert client.calls[0] == ("connect", URL[1])
 
@@ -81,6 +81,11 @@ def test_yaml_and_tsv_carry_the_same(run, cluster):
         ([states.OK, states.HALTED], 2),
         ([states.DISK_FULL], 2),
         ([states.LOST_STATE], 2),
+        ([states.OK, *sorted(states.SERVING)], 0),
+        ([states.READ_ONLY, states.REPLICATION_CLIENT, states.OFF], 1),
+        ([states.OK, states.UNKNOWN], 2),
+        ([states.DIFFERS], 2),
+        ([states.NEEDS_ATTENTION], 2),
     ],
 )
 def test_the_worst_state_is_the_exit_code(run, cluster, words, code):
