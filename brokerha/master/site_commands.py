@@ -14,7 +14,7 @@ from brokerha.master.core import MasterCore
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
 from brokerha.model.records import WorkersChanged
-from brokerha.replication.site_config import Trust, WorkerFeed
+from brokerha.replication.site_config import Standing, Trust, WorkerFeed
 
 Arguments = dict[str, Any]
 Answer = dict[str, Any]
@@ -80,7 +80,7 @@ class SiteCommands:
         others = [worker for worker in self._site.in_sync(now.mono_ms) if worker.node != node]
         if self._protects and self._site.workers[node].is_on and not others and arguments.get("force") is not True:
             raise NotReady(f"{node} is the last worker in sync: bring another one in first, or say force")
-        del self._site.workers[node]
+        self._site.forget(node)
         self._core.feed.on_changed_workers()
         return self._changed(node)
 
@@ -121,7 +121,13 @@ class SiteCommands:
         lsn, first = progress.applied_lsn, self._core.history.first_lsn()
         if lsn > self._site.lsn or lsn + 1 < first:
             raise InvalidRequest(f"{worker.node} is at LSN {lsn}; the log here has {first} to {self._site.lsn}: restore from a backup")
+        if progress.trouble and not progress.differs_lsn:
+            raise InvalidRequest(f"{worker.node} is damaged ({progress.trouble}): choose another one, or restore from a backup")
         worker.trust, worker.condemned, worker.order = Trust.CHOSEN, "", ""
+        if progress.differs_lsn:
+            # It stopped before a line that it came to something else at: the results begin anew from there.
+            worker.trust = Trust.NONE
+            self._site.adopt(worker, f"the copy of {worker.node} was chosen")
         for other in self._site.workers.values():
             if other is not worker:
                 other.condemned = f"{worker.node} was chosen instead"
@@ -149,9 +155,13 @@ class SiteCommands:
             known = ", ".join(self._core.config.feed.others) or "none"
             raise InvalidRequest(f"{', '.join(unknown)}: not a worker of another site; known are {known}")
         self._site.repair_sources = sources
+        # First all of them, so that none is healed from another one that is to be replaced as well.
         for worker in self._site.workers.values():
             worker.condemned = f"the site takes the content of {', '.join(sources)}"
             worker.order = ""
+            if worker.is_on:
+                worker.standing = Standing.OUT_OF_SYNC
+        for worker in self._site.workers.values():
             self._site.judge(worker, now.mono_ms)
         return {"workers": list(self._site.workers), "from": list(sources)}
 

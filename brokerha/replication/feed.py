@@ -113,7 +113,9 @@ class Feed:
         """Somebody does not have the lines that were asked for: the next one is asked."""
         filling, worker = self.site.filling, self.workers.get(sender)
         if filling is not None:
-            filling.place += sender == filling.source
+            # After the last one there is a pause, so that sources without them are not asked round and round.
+            if sender == filling.source and (filling.place + 1) % len(filling.sources):
+                filling.place, filling.asked_ms = filling.place + 1, NEVER
         elif worker is not None and worker.applied > self.executed:
             # A copy that is ahead of the results here and cannot say what they are.
             self.site.fill(worker, worker.applied)

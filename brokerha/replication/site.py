@@ -66,6 +66,11 @@ class Site:
         if worker.progress is None or worker.progress.follows != progress.follows:
             worker.order = ""
             worker.load_begun_ms = mono_ms
+            if progress.follows == "idle":
+                # A new process, or one that was told to stop: what was under way to it is lost.
+                worker.sent = worker.applied
+        if not progress.differs_lsn:
+            worker.forgiven_lsn = 0
         worker.progress = progress
         worker.heard_ms = mono_ms
         self._rate(worker, progress.applied_lsn, mono_ms)
@@ -89,7 +94,12 @@ class Site:
             self._stand(worker, Standing.OFF, "switched off")
             if progress.follows != "idle":
                 self._order(worker, Idle(self.view, "switched off by its master"), mono_ms)
+        elif progress.differs_lsn and progress.differs_lsn == worker.forgiven_lsn:
+            self._stand(worker, Standing.OUT_OF_SYNC, f"comes back: the log was wrong at LSN {worker.forgiven_lsn}")
+            self._order(worker, Coin(self.view, (), worker.forgiven_lsn), mono_ms)
         elif progress.follows == "load":
+            # Remembered here, because a worker that dies forgets what was found out about its copy.
+            worker.condemned = progress.trouble or worker.condemned
             self._stand(worker, Standing.LOADING, progress.reason)
             self._vote(worker, progress)
             if not progress.total_bytes and not self._is_undecided(progress, mono_ms):
@@ -153,12 +163,21 @@ class Site:
             own = tuple(each.node for each in self.workers.values() if each is not worker)
             self.filling = Filling((*self.repair_sources, *own, *self.config.others, worker.node), last)
 
+    def forget(self, node: NodeId) -> None:
+        """A worker was removed; what it said about others counts no more."""
+        del self.workers[node]
+        self._votes, self.disagreement = None, ""
+
     def adopt(self, worker: WorkerFeed, reason: str) -> None:
         """The results of this site begin anew from what this worker holds."""
         progress = worker.progress
         if progress is not None:
-            worker.condemned = ""
-            self.repair_sources = ()
+            worker.condemned, worker.forgiven_lsn = "", progress.differs_lsn
+            self.repair_sources, self.disagreement, self._votes = (), "", None
+            for other in self.workers.values():
+                if other is not worker and other.trust is Trust.CHOSEN:
+                    # One copy is where the results begin anew; the others are compared with it.
+                    other.trust = Trust.LOADED
             self.adopted = (progress.applied_lsn, from_text(progress.fingerprint), progress.items, reason)
 
     def _stand_by_lag(self, worker: WorkerFeed, lag: int) -> None:
@@ -185,7 +204,7 @@ class Site:
         """Workers of other sites: when told so, or when no copy of this site is good and none will be heard soon."""
         if self.repair_sources:
             return self.repair_sources
-        if self.is_settling(mono_ms):
+        if self.disagreement or self.is_settling(mono_ms):
             return ()
         hopeful = (w for w in self.workers.values() if w.is_switched_on and not w.condemned and self.is_alive(w, mono_ms))
         return () if any(hopeful) else self.config.others
@@ -225,7 +244,7 @@ class Site:
         right = max(votes.others.values(), key=len)
         for worker in self.workers.values():
             if worker.node in right:
-                worker.forgiven_lsn, worker.condemned = votes.lsn, ""
+                worker.forgiven_lsn, worker.condemned, worker.order = votes.lsn, "", ""
                 self._orders.append(Outgoing(worker.node, Coin(self.view, (), votes.lsn)))
             elif worker.applied >= votes.lsn:
                 worker.condemned = f"differs from the majority at LSN {votes.lsn}"

@@ -68,7 +68,10 @@ class Tasks:
     def begin(self, kind: str, arguments: dict[str, Any], node: NodeId, protect_single: bool, now: Instant) -> str:
         """Give a task to a worker (empty: the one with the least to do); returns its request. Raises NotReady."""
         worker = self._chosen(node, kind in EXCLUSIVE and protect_single, now.mono_ms)
-        request = f"{kind}-{now.wall_us}"
+        moment_us = now.wall_us
+        while f"{kind}-{moment_us}" in self._works:
+            moment_us += 1
+        request = f"{kind}-{moment_us}"
         if kind in EXCLUSIVE:
             worker.task = request
         self._works[request] = Work(Task(request, kind, arguments), worker.node, now.mono_ms, now.mono_ms - AGAIN_MS)
