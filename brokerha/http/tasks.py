@@ -17,7 +17,8 @@ from urllib.parse import quote
 from brokerha.http import answer
 from brokerha.http.answer import JSON, Answer
 from brokerha.http.call import Call
-from brokerha.model.errors import InvalidRequest, TimedOut, UnsupportedType
+from brokerha.http.passing import command
+from brokerha.model.errors import InvalidRequest, UnsupportedType
 
 _BACKUP = {"name": str, "incremental": bool, "replace": bool, "worker": str}
 """Fields of a backup, with their types; the first must be there."""
@@ -28,22 +29,13 @@ async def post_backup(call: Call) -> Answer:
     if call.media_type() not in {JSON, ""}:
         raise UnsupportedType(f"content type {call.media_type()!r}: send {JSON}")
     arguments = {"incremental": False, "replace": False, **_fields(await call.text())}
-    report = await _command(call, "backup", arguments)
+    report = await command(call, "backup", arguments)
     return answer.as_json(report, 202, {"Location": f"/cluster/tasks/{quote(str(report['request']), safe='')}"})
 
 
 async def get(call: Call) -> Answer:
     """How far a task is."""
-    return answer.as_json(await _command(call, "task", {"request": call.path_text("request")}))
-
-
-async def _command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    timeout_ms = call.timeout_ms()
-    future = call.front.command(name, arguments, timeout_ms)
-    try:
-        return await call.door.settled(future, timeout_ms)
-    except TimeoutError:
-        raise TimedOut("the node did not say in time what became of it: look at its status, and try again") from None
+    return answer.as_json(await command(call, "task", {"request": call.path_text("request")}))
 
 
 def _fields(text: str) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
 import brokerha
 from brokerha.client import http_lane
+from brokerha.client.http_commands import request_of
 from brokerha.client.http_nodes import HttpNodes, error_of_answer
 from brokerha.client.http_wire import HttpWire
 from brokerha.model import errors
@@ -304,3 +306,31 @@ def test_lines_of_the_log_come_with_effects(served: Served) -> None:
     with brokerha.connect(served.url, timeout=10) as db:
         db.put("t", "k", "v", key="mine")
         assert db.logged(1, 5) == [("mine", 1001, "applied", "", b"", packed(1))]
+
+
+def test_a_command_that_is_refused_is_told_at_once(served: Served) -> None:
+    served.front.refusal = errors.NotReady("w1 is the last worker in sync")
+    with brokerha.connect(served.url, timeout=30) as db, pytest.raises(errors.NotReady, match="last worker"):
+        db.command("worker-off", {"worker": "w1"})
+    assert len(served.front.commands) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "request_"),
+    [
+        ("workers", {}, ("GET", "/cluster/workers", b"")),
+        ("worker-add", {"worker": "w2", "readable": False}, ("PUT", "/cluster/workers/w2", b'{"readable": false}')),
+        ("worker-remove", {"worker": "w2", "force": True}, ("DELETE", "/cluster/workers/w2?force=true", b"")),
+        ("worker-remove", {"worker": "a/b", "force": False}, ("DELETE", "/cluster/workers/a%2Fb", b"")),
+        ("worker-on", {"worker": "w2"}, ("POST", "/cluster/workers/w2/on", b"")),
+        ("worker-repair", {"from": ["w2"]}, ("POST", "/cluster/repair", b'{"from": ["w2"]}')),
+        ("task", {"request": "scrub-1"}, ("GET", "/cluster/tasks/scrub-1", b"")),
+    ],
+)
+def test_each_command_has_its_request(name: str, arguments: dict[str, Any], request_: tuple[str, str, bytes]) -> None:
+    assert request_of(name, arguments) == request_
+
+
+def test_a_command_that_there_is_not_is_refused() -> None:
+    with pytest.raises(errors.InvalidRequest, match="unknown command 'dance'"):
+        request_of("dance", {})
