@@ -81,6 +81,8 @@ class WorkerNode:
 
     def start(self) -> None:
         """Begin to work."""
+        if self.store.trouble:
+            log.error("the copy was moved aside and begins anew", node=self.config.node, reason=self.store.trouble)
         self.loop.start()
         if self._scrubbing is not None:
             self._scrubbing.start(self.on_damage, self._may_be_scrubbed)

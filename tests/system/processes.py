@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import httpx2
 
@@ -20,8 +22,12 @@ DEADLINE_S = 90.0
 class ProcessCluster:
     """Masters m1…mN with their workers, each a process with an HTTP door."""
 
-    def __init__(self, folder: Path, broker: str, masters: int = 3, workers_each: int = 2) -> None:
+    def __init__(
+        self, folder: Path, broker: str, masters: int = 3, workers_each: int = 2, settings: str = ""
+    ) -> None:
+        """``settings`` are further lines of the section ``[cluster]``."""
         self.folder = folder
+        self._settings = settings
         self.broker = broker
         self.masters = [f"m{n}" for n in range(1, masters + 1)]
         self.workers = [f"{m}{chr(97 + k)}" for m in self.masters for k in range(workers_each)]
@@ -33,7 +39,7 @@ class ProcessCluster:
         self._http = httpx2.Client(timeout=5)
 
     def _toml(self) -> str:
-        text = f'[cluster]\nname = "system"\nbroker = "{self.broker}"\ndata = "{self.folder / "var"}"\n'
+        text = f'[cluster]\nname = "system"\nbroker = "{self.broker}"\ndata = "{self.folder / "var"}"\n{self._settings}'
         for master in self.masters:
             text += f'[[master]]\nid = "{master}"\nhttp = "127.0.0.1:{self.ports[master]}"\n'
         for worker in self.workers:
@@ -102,9 +108,41 @@ class ProcessCluster:
         """SIGKILL a node; ``up --restart`` brings it back."""
         os.kill(self.pid(node), signal.SIGKILL)
 
+    @contextlib.contextmanager
+    def down(self, node: str) -> Iterator[Path]:
+        """SIGKILL a node and keep it from coming back while its folder is tampered with."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            pid = self.pid(node)
+            os.kill(pid, signal.SIGKILL)
+            while _is_running(pid):
+                time.sleep(0.02)
+            yield self.folder / "var" / node
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def row(self, node: str) -> dict[str, Any]:
+        """The status row of a node, by the word of its first master that answers; empty when none does."""
+        for master in self.masters:
+            response = self.get(master, "/cluster/status?timeout-s=2")
+            if response is not None and response.status_code == 200:
+                found = [row for row in response.json()["nodes"] if row["id"] == node]
+                if found:
+                    return dict(found[0])
+        return {}
+
     def workers_of(self, master: str) -> list[dict[str, object]]:
         """Status rows of one master's workers, by its own word."""
         response = self.get(master, "/cluster/status")
         assert response is not None
         rows = response.json()["nodes"]
         return [row for row in rows if row["role"] == "worker" and row["master"] == master]
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process runs; one that waits to be reaped does not."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
