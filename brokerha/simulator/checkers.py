@@ -14,6 +14,8 @@ brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
     durable_checks.py    records: S1, S2, S3, S5, S6, S8, S11
     message_checks.py    messages: S7 (what workers are told), S8, S9, S11
     worker_checks.py     decisions and stores: S7, equal results, content
+    copy_checks.py       copies of workers: F4 to F8
+    readiness_checks.py  what masters make of their workers: F6, F9
     reply_checks.py      answers: at most one, and true
 """
 
@@ -25,19 +27,36 @@ from typing import TYPE_CHECKING
 
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Apply, Bodies, Execute, Executed, Fetch, Outgoing, Post
+from brokerha.model.messages import (
+    Apply,
+    Bodies,
+    Chunk,
+    ChunksWanted,
+    Coin,
+    Envelope,
+    Execute,
+    Executed,
+    Fetch,
+    LoadFrom,
+    Outgoing,
+    Post,
+    Progress,
+    SnapshotOffered,
+)
 from brokerha.model.ready import Decision, StoreDone, StoreFailed
-from brokerha.model.records import Record
-from brokerha.model.requests import Reply
+from brokerha.model.records import Accepted, Record
+from brokerha.model.requests import REFUSED, Reply
+from brokerha.simulator.copy_checks import CopyChecks
 from brokerha.simulator.durable_checks import DurableChecks
 from brokerha.simulator.message_checks import MessageChecks
+from brokerha.simulator.readiness_checks import ReadinessChecks
 from brokerha.simulator.reply_checks import ReplyChecks
 from brokerha.simulator.truth import Truth, check
 from brokerha.simulator.worker_checks import WorkerChecks
 from brokerha.stores.memory_copy import MemoryCopy
 
 if TYPE_CHECKING:
-    from brokerha.simulator.processes import SimMaster
+    from brokerha.simulator.processes import SimMaster, SimWorker
     from brokerha.simulator.world import World
 
 MEMORY_TURNS = 4
@@ -51,10 +70,15 @@ class Checkers:
         self.truth = Truth(world)
         self.posts: Counter[tuple[NodeId, NodeId]] = Counter()
         """Posts sent, by sender and receiver."""
+        self.told: Counter[tuple[NodeId, NodeId, str]] = Counter()
+        """Messages to and from workers, heartbeats left out, by sender, receiver and kind."""
+        self._masters = frozenset(master.node for master in world.masters)
         self._world = world
         self._durable = DurableChecks(self.truth)
         self._messages = MessageChecks(self.truth)
         self._workers = WorkerChecks(self.truth)
+        self._copies = CopyChecks(self.truth)
+        self._readiness = ReadinessChecks(self.truth)
         self._replies = ReplyChecks(self.truth)
         self._by_message: dict[type, Callable[..., None]] = {
             Post: self._messages.on_post,
@@ -62,7 +86,13 @@ class Checkers:
             Fetch: self._messages.on_fetch,
             Execute: self._messages.on_execute,
             Apply: self._messages.on_apply,
-            Executed: self._workers.on_executed,
+            Executed: self._on_executed,
+            Progress: self._copies.on_progress,
+            SnapshotOffered: self._copies.on_offered,
+            Chunk: self._copies.on_chunk,
+            ChunksWanted: self._copies.on_wanted,
+            LoadFrom: self._copies.on_load_from,
+            Coin: self._readiness.on_coin,
         }
 
     # ---- what happens
@@ -75,31 +105,63 @@ class Checkers:
         """These records are durable now."""
         for record in records:
             self._durable.on_record(node, record)
+            if isinstance(record, Accepted):
+                self._readiness.on_accepted(self._world.master(node))
 
     def on_message(self, sender: NodeId, outgoing: Outgoing) -> None:
         """A message leaves its sender."""
         kind = type(outgoing.message)
         if kind is Post:
             self.posts[sender, outgoing.to] += 1
+        elif kind is not Progress and not (sender in self._masters and outgoing.to in self._masters):
+            self.told[sender, outgoing.to, kind.__name__] += 1
         handler = self._by_message.get(kind)
         if handler is not None:
             handler(sender, outgoing.to, outgoing.message)
 
+    def _on_executed(self, sender: NodeId, to: NodeId, report: Executed) -> None:
+        self._workers.on_executed(sender, to, report)
+        self._copies.on_executed(sender, to, report)
+
+    def on_taken(self, node: NodeId, envelopes: Sequence[Envelope]) -> None:
+        """A master takes messages in."""
+        self._readiness.on_taken(node, self._world.master(node).runner.core, envelopes)
+
     def on_reply(self, node: NodeId, reply: Reply) -> None:
         """A client gets its answer."""
+        if reply.status == REFUSED:
+            self._readiness.on_refused(self._world.master(node), reply)
         self._replies.on_reply(node, reply)
 
     def on_decision(self, node: NodeId, decision: Decision) -> None:
         """A worker hands something to its store."""
+        self._copies.on_decision(node, decision)
         self._workers.on_decision(node, decision)
 
     def on_store(self, node: NodeId, copy: MemoryCopy, answer: StoreDone | StoreFailed) -> None:
         """A store did what it was told."""
         self._workers.on_store(node, copy, answer)
 
-    def on_loaded(self, node: NodeId, copy: MemoryCopy) -> None:
+    def on_copy(self, node: NodeId, copy: MemoryCopy, decision: Decision) -> None:
+        """Something was done with a copy as a whole."""
+        self._copies.on_copy(node, copy, decision)
+
+    def on_loaded(self, process: SimWorker, copy: MemoryCopy) -> None:
         """A worker replaced its copy by a snapshot."""
-        self._workers.on_loaded(node, copy)
+        self._copies.on_loaded(process, copy)
+
+    def on_worker_start(self, node: NodeId, copy: MemoryCopy) -> None:
+        """A worker begins from its copy."""
+        self._copies.on_start(node, copy)
+
+    def on_detected(self, node: NodeId) -> None:
+        """A worker is told that its copy is damaged."""
+        self._copies.on_detected(node)
+
+    def after_worker_turn(self, worker: SimWorker, taken: Sequence[Envelope]) -> None:
+        """What a worker may not be after a turn."""
+        mine = worker.config.master
+        self._copies.after_turn(worker, [envelope.message for envelope in taken if envelope.sender == mine])
 
     def on_wipe(self, node: NodeId) -> None:
         """A master lost its data directory."""
@@ -108,12 +170,16 @@ class Checkers:
     def on_emptied(self, node: NodeId) -> None:
         """A worker lost its data."""
         self.truth.applied[node] = 0
+        self._copies.on_lost(node)
 
     def after_turn(self, master: SimMaster) -> None:
         """S9: what a master keeps in memory is bounded by its windows."""
         if master.runner.turns % MEMORY_TURNS or master.runner.failure:
             return  # A core that could not write is thrown away.
         core, config = master.runner.core, master.config
+        for name, worker in core.site.workers.items():
+            known = self._copies.confirmed(name, worker.journal)
+            check(worker.applied <= known, "F4", "believes what was confirmed", node=master.node, worker=name)
         sync = core.sync
         for stream in sync.streams.values():
             check(len(stream.waiting) <= 4 * config.sync.post_window, "S9", "announced entries", node=master.node)

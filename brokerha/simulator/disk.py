@@ -130,7 +130,10 @@ class SimDoor:
         answer = carry_out_copy(self.copy, decision)
         if isinstance(answer, LoadOpened):
             process.world.faults_seen["snapshot loaded"] += 1
-            process.world.checkers.on_loaded(process.node, self.copy)
+            process.world.checkers.on_loaded(process, self.copy)
+        elif isinstance(answer, LoadFailed):
+            process.world.faults_seen["load failed"] += 1
+        process.world.checkers.on_copy(process.node, self.copy, decision)
         process.reach("copy there", (decision,))
         return answer
 

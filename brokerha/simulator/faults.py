@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Bodies, Executed, Post
+from brokerha.model.messages import Bodies, Chunk, Executed, Post, SnapshotOffered
+from brokerha.model.ready import BeginLoad, KeepChunk, MakeSnapshot, OpenLoad, ReadChunks
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, ClockReserved, Outcomes, PeerJournal, Started
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.options import HOUR_US, SECOND_US
 from brokerha.simulator.processes import Aim, Process, SimMaster, SimWorker
+from brokerha.simulator.worker_faults import WorkerFaults
 
 if TYPE_CHECKING:
     from brokerha.simulator.world import World
@@ -28,7 +30,9 @@ MASTER_POINTS = (
     "half sent",
     "sent, not answered",
 )
-WORKER_POINTS = ("store absent", "store there", "half sent")
+WORKER_POINTS = ("store absent", "store there", "half sent", "copy absent", "copy there")
+COPY_STEPS = (BeginLoad, KeepChunk, OpenLoad, MakeSnapshot, ReadChunks, None)
+WORKER_MESSAGES = (Executed, SnapshotOffered, Chunk, None)
 RECORDS = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Added, Outcomes, None, None)
 MESSAGES = (Post, Bodies, Executed, None)
 
@@ -37,7 +41,7 @@ class Faults:
     """The bad luck of one world."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self.world = self._world = world
         self._kinds: dict[str, Callable[[], None]] = {
             "crash master": self._crash_master,
             "crash worker": self._crash_worker,
@@ -53,9 +57,9 @@ class Faults:
             "slow disk": self._slow_disk,
             "full disk": self._full_disk,
             "store failure": self._store_failure,
-            "empty worker": self._empty_worker,
             "trim": self._trim,
             "wipe": self._wipe,
+            **WorkerFaults(self).kinds,
         }
 
     def begin(self) -> None:
@@ -73,17 +77,17 @@ class Faults:
             self._kinds[kind]()
             self._plan(kind)
 
-    # ---- helpers
+    # ---- for all kinds
 
-    def _note(self, kind: str, what: str) -> None:
+    def note(self, kind: str, what: str) -> None:
         world = self._world
         world.faults_seen[kind] += 1
         world.trace.note(world.now_us, "world", kind, what)
 
-    def _a_while(self) -> int:
+    def a_while(self) -> int:
         return self._world.rng.choice((50_000, 500_000, 2 * SECOND_US, 5 * SECOND_US))
 
-    def _one(self, processes: list[SimMaster] | list[SimWorker]) -> Process | None:
+    def one(self, processes: list[SimMaster] | list[SimWorker]) -> Process | None:
         up = [process for process in processes if process.is_up]
         return self._world.rng.choice(up) if up else None
 
@@ -93,19 +97,19 @@ class Faults:
     # ---- crashes
 
     def _crash_master(self) -> None:
-        self._crash(self._one(self._world.masters))
+        self._crash(self.one(self._world.masters))
 
     def _crash_worker(self) -> None:
-        self._crash(self._one(self._world.workers))
+        self._crash(self.one(self._world.workers))
 
     def _crash(self, process: Process | None) -> None:
         if process is not None:
-            self._note("crash", process.node)
+            self.note("crash", process.node)
             process.die()
             self._world.plan_restart(process)
 
     def _crash_all(self) -> None:
-        self._note("crash of all masters", "all at once")
+        self.note("crash of all masters", "all at once")
         for master in self._world.masters:
             if master.is_up:
                 master.die()
@@ -119,28 +123,27 @@ class Faults:
             kind = rng.choice(MESSAGES if point == "half sent" else RECORDS)
             kind = None if point == "nothing written" else kind
         else:
-            point, kind = rng.choice(WORKER_POINTS), None
+            point = rng.choice(WORKER_POINTS)
+            kinds = {"copy absent": COPY_STEPS, "copy there": COPY_STEPS, "half sent": WORKER_MESSAGES}
+            kind = rng.choice(kinds.get(point, (None,)))
         process.aim = Aim(point, kind, rng.randint(1, 4))
 
-    def _empty_worker(self) -> None:
-        process = self._one(self._world.workers)
-        if isinstance(process, SimWorker):
-            self._note("worker emptied", process.node)
-            process.die()
-            process.empty()
-            self._world.plan_restart(process)
-
     def _trim(self) -> None:
-        """A master forgets the oldest part of its log, as far as nobody needs it any more."""
-        truth = self._world.checkers.truth
-        master = self._one(self._world.masters)
-        feeding = [m.node for m in self._world.masters if m.config.feed.workers]
-        executed = [truth.mirrors[node].executed for node in feeding]
-        done = min([mirror.lsn for mirror in truth.mirrors.values()] + executed + list(truth.applied.values()))
-        if isinstance(master, SimMaster) and done:
-            below = self._world.rng.randint(1, done + 1)
+        """A master forgets the oldest part of its log: what it has executed and its peers hold, whatever its workers need."""
+        world = self._world
+        truth = world.checkers.truth
+        master = self.one(world.masters)
+        if not isinstance(master, SimMaster):
+            return
+        done = min(mirror.lsn for mirror in truth.mirrors.values())
+        if master.config.feed.workers:
+            done = min(done, truth.mirrors[master.node].executed)
+        if world.anchor is not None and world.anchor.config.master == master.node:
+            done = min(done, truth.applied[world.anchor.node])
+        if done:
+            below = world.rng.randint(1, done + 1)
             if master.journal.trim(below):
-                self._note("log trimmed", f"{master.node} below {below}")
+                self.note("log trimmed", f"{master.node} below {below}")
 
     def _wipe(self) -> None:
         """One data directory is lost, of a master that somebody has heard of; only once in a run."""
@@ -154,37 +157,37 @@ class Faults:
         ]
         if known:
             master = world.rng.choice(known)
-            self._note("data directory lost", master.node)
+            self.note("data directory lost", master.node)
             master.die()
             master.wipe()
             world.plan_restart(master)
 
     # ---- the wire
 
-    def _cut(self, kind: str, directions: list[tuple[NodeId, NodeId]]) -> None:
+    def cut(self, kind: str, directions: list[tuple[NodeId, NodeId]]) -> None:
         if directions:
-            self._note(kind, " ".join(f"{sender}>{receiver}" for sender, receiver in directions))
-            self._world.network.cut(directions, self._a_while())
+            self.note(kind, " ".join(f"{sender}>{receiver}" for sender, receiver in directions))
+            self._world.network.cut(directions, self.a_while())
 
     def _cut_one_way(self) -> None:
         links = self._world.links
-        self._cut("cut one way", [self._world.rng.choice(links)] if links else [])
+        self.cut("cut one way", [self._world.rng.choice(links)] if links else [])
 
     def _cut_link(self) -> None:
         links = self._world.links
-        self._cut("cut link", both_ways([self._world.rng.choice(links)]) if links else [])
+        self.cut("cut link", both_ways([self._world.rng.choice(links)]) if links else [])
 
     def _isolate(self) -> None:
         names = self._names()
         alone = self._world.rng.choice(names)
-        self._cut("isolate", both_ways((alone, other) for other in names if other != alone))
+        self.cut("isolate", both_ways((alone, other) for other in names if other != alone))
 
     def _partition(self) -> None:
         names = self._names()
         self._world.rng.shuffle(names)
         if len(names) > 1:
             place = self._world.rng.randint(1, len(names) - 1)
-            self._cut("partition", both_ways((one, other) for one in names[:place] for other in names[place:]))
+            self.cut("partition", both_ways((one, other) for one in names[:place] for other in names[place:]))
 
     def _bridge(self) -> None:
         """Two sides that only one master hears both of."""
@@ -192,14 +195,14 @@ class Faults:
         self._world.rng.shuffle(names)
         if len(names) > 2:
             place = self._world.rng.randint(1, len(names) - 2)
-            self._cut("bridge", both_ways((one, other) for one in names[:place] for other in names[place + 1 :]))
+            self.cut("bridge", both_ways((one, other) for one in names[:place] for other in names[place + 1 :]))
 
     def _clog(self) -> None:
         """Links are clogged one by one and come free in another order."""
         world, rng = self._world, self._world.rng
         chosen = [link for link in world.links if rng.random() < 0.5]
         if chosen:
-            self._note("clog", f"{len(chosen)} directions")
+            self.note("clog", f"{len(chosen)} directions")
         for place, link in enumerate(chosen):
             start_us = place * 20_000
             world.at(world.now_us + start_us, world.network.clog, link, rng.randint(1, 10) * 200_000)
@@ -210,14 +213,14 @@ class Faults:
         rng = self._world.rng
         master = rng.choice(self._world.masters)
         by_us = rng.choice((-1, 1)) * rng.choice((2_000, 100_000, 5 * SECOND_US, HOUR_US))
-        self._note("clock jump", f"{master.node} by {by_us / SECOND_US} s")
+        self.note("clock jump", f"{master.node} by {by_us / SECOND_US} s")
         master.clock.jump(by_us)
 
     def _slow_disk(self) -> None:
         process = self._world.rng.choice(self._world.processes_list)
-        self._note("slow disk", process.node)
+        self.note("slow disk", process.node)
         process.is_disk_slow = True
-        self._world.at(self._world.now_us + self._a_while(), self._quick_disk, process)
+        self._world.at(self._world.now_us + self.a_while(), self._quick_disk, process)
 
     def _quick_disk(self, process: Process) -> None:
         process.is_disk_slow = False
@@ -230,9 +233,9 @@ class Faults:
             self._fill(self._world.rng.choice(self._world.workers))
 
     def _fill(self, process: Process) -> None:
-        self._note("full disk", process.node)
+        self.note("full disk", process.node)
         process.is_disk_full = True
-        self._world.at(self._world.now_us + self._a_while(), self._empty_disk, process)
+        self._world.at(self._world.now_us + self.a_while(), self._empty_disk, process)
 
     def _empty_disk(self, process: Process) -> None:
         process.is_disk_full = False

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Envelope, Message, Outgoing
+from brokerha.model.messages import Chunk, Envelope, Message, Outgoing
 from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Network:
             world.faults_seen["message cut off"] += 1
             world.trace.note(world.now_us, sender.node, "cut off", outgoing)
             return
-        envelope = self._enveloped(sender, outgoing.message)
+        envelope = self._enveloped(sender, self._spoilt(outgoing.message))
         if self._clogs[direction] > 0:
             world.faults_seen["message held back"] += 1
             world.trace.note(world.now_us, sender.node, "held back", outgoing)
@@ -58,6 +59,18 @@ class Network:
             return
         world.trace.note(world.now_us, sender.node, "sends", outgoing)
         self._fly(direction, envelope, after_us)
+
+    def _spoilt(self, message: Message) -> Message:
+        """A chunk now and then with a bit flipped: the wire has checks of its own, and they are not enough."""
+        world = self._world
+        if not isinstance(message, Chunk) or not message.data or world.is_calm:
+            return message
+        if not self._wire.bad_chunk or world.rng.random() >= self._wire.bad_chunk:
+            return message
+        world.faults_seen["bad chunk"] += 1
+        data = bytearray(message.data)
+        data[world.rng.randrange(len(data))] ^= 1 << world.rng.randrange(8)
+        return replace(message, data=bytes(data))
 
     def _enveloped(self, sender: Process, message: Message) -> Envelope:
         if not self._wire.is_encoded:

@@ -12,9 +12,15 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from brokerha.master.retention import RetentionConfig
+from brokerha.replication.asking import AskConfig
+from brokerha.replication.loading import LoadConfig
+from brokerha.replication.offering import OfferConfig
+
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 60 * MINUTE_US
+KEEP_RESULTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,8 @@ class Wire:
     """Whether messages of one link keep their order, as with one queue and one consumer."""
     is_encoded: bool = False
     """Whether messages go through bytes and back, as in production; it costs time."""
+    bad_chunk: float = 0.0
+    """Part of the chunks of snapshots that arrives with a bit flipped."""
     keeps_for_dead: bool = False
     """Whether what comes for a dead node waits for its return, as a queue of the broker does."""
 
@@ -42,6 +50,10 @@ class Disk:
     write_us: tuple[int, int] = (100, 500)
     slow_us: tuple[int, int] = (100_000, 2_000_000)
     """While it is slow."""
+    chunk_bytes: int = 64
+    """Size of the chunks of a snapshot."""
+    keep_results: int = KEEP_RESULTS
+    """Lines of the log that a worker keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,10 @@ class Options:
     """Settings of `SyncConfig` that differ from the defaults."""
     feed: dict[str, Any] = field(default_factory=dict)
     worker: dict[str, Any] = field(default_factory=dict)
+    dedicated_probe: bool = False
+    """Whether the first worker of each site executes whenever it can."""
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
+    """Of all masters but the one of the anchor, whose log has to reach back to it."""
     accept_limit: int = 100_000
     wire: Wire = field(default_factory=Wire)
     disk: Disk = field(default_factory=Disk)
@@ -106,11 +122,13 @@ class Options:
                 for key in type(ours).__dataclass_fields__
                 if getattr(ours, key) != getattr(theirs, key)
             ]
-        for name in ("accept_limit", "skew_us", "drift", "broken_link", "looks_on", "wipes"):
+        for name in ("dedicated_probe", "retention", *_SINGLE):
             if getattr(self, name) != getattr(usual, name):
                 parts.append(f"{name}={getattr(self, name)}")
         return " ".join(parts) + " faults=" + ",".join(sorted(self.faults))
 
+
+_SINGLE = ("accept_limit", "skew_us", "drift", "scrub_us", "broken_link", "looks_on", "wipes")
 
 FAULTS = {
     "crash master": 4 * SECOND_US,
@@ -129,15 +147,26 @@ FAULTS = {
     "store failure": 3 * SECOND_US,
     "empty worker": 5 * SECOND_US,
     "trim": 2 * SECOND_US,
+    "damage worker": 3 * SECOND_US,
+    "spoil worker": 5 * SECOND_US,
+    "freeze worker": 4 * SECOND_US,
+    "switch worker": 3 * SECOND_US,
+    "copy worker": 2 * SECOND_US,
+    "remove worker": 5 * SECOND_US,
+    "cut workers": 2 * SECOND_US,
 }
 """Faults that happen at a moment, with the usual mean time between two of a kind."""
+
+
+RETENTIONS: tuple[dict[str, int], ...] = ({}, {}, {"max_size": 4, "slack": 1}, {"max_size": 2, "hard_limit": 6})
+"""How much of the log is kept, as a seed draws it."""
 
 
 def draw(seed: int) -> Options:
     """Options of a seed."""
     rng = Random(seed)
     masters = rng.choices((1, 2, 3, 5), (4, 11, 75, 10))[0]
-    most = 2 if masters <= 3 else 1
+    most = rng.choice((1, 2, 2, 3)) if masters <= 3 else 1
     feed, worker = _feed(rng), _worker(rng)
     # A worker that keeps less than it is sent drops the rest each time, which is right but takes for ever.
     feed["window"] = min(feed["window"], worker["backlog"])
@@ -147,14 +176,17 @@ def draw(seed: int) -> Options:
         sync=_sync(rng),
         feed=feed,
         worker=worker,
+        dedicated_probe=rng.random() < 0.2,
+        retention=RetentionConfig(**rng.choice(RETENTIONS)),
         accept_limit=rng.choice((100_000, 100_000, 100_000, 4)),
         wire=_wire(rng),
-        disk=Disk(write_us=rng.choice(((50, 100), (100, 1_000), (2_000, 20_000)))),
+        disk=_disk(rng, feed["window"]),
         load=_load(rng),
         skew_us=rng.choice((0, 1_000, SECOND_US, HOUR_US)),
         drift=rng.choice((0.0, 0.0, 0.001, 0.1)),
         faults=_faults(rng),
         safety_us=rng.randint(2, 8) * SECOND_US,
+        scrub_us=rng.choice((500_000, 2 * SECOND_US)),
         broken_link=masters >= 3 and rng.random() < 0.1,
         looks_on=rng.random() < 0.2,
     )
@@ -198,7 +230,27 @@ def _worker(rng: Random) -> dict[str, Any]:
         "decision_items": rng.choice((1, 3, 1_000)),
         "decision_bytes": rng.choice((1, 4_194_304)),
         "retry_ms": rng.choice((200, 2_000)),
+        "ask": AskConfig(rng.choice((20, 100)), rng.choice((200, 3_000))),
+        "load": LoadConfig(
+            window=rng.choice((1, 4, 16)),
+            ask_ms=rng.choice((100, 1_000)),
+            chunk_wait_ms=rng.choice((100, 1_000)),
+            patience_ms=rng.choice((1_500, 4_000)),
+            bad_chunks=rng.choice((3, 20)),
+        ),
+        "offer": OfferConfig(
+            snapshots=rng.choice((1, 2)), reading=rng.choice((2, 64)), keep_ms=rng.choice((2_000, 6_000))
+        ),
     }
+
+
+def _disk(rng: Random, window: int) -> Disk:
+    return Disk(
+        write_us=rng.choice(((50, 100), (100, 1_000), (2_000, 20_000))),
+        chunk_bytes=rng.choice((64, 1_024, 4_096)),
+        # What was sent and not confirmed has to be answered again: less than that nobody keeps.
+        keep_results=rng.choice((4 * window, KEEP_RESULTS)),
+    )
 
 
 def _wire(rng: Random) -> Wire:
@@ -211,6 +263,7 @@ def _wire(rng: Random) -> Wire:
         spike_us=rng.choice((20_000, 300_000, 3_000_000)),
         is_ordered=rng.random() < 0.5,
         is_encoded=rng.random() < 0.1,
+        bad_chunk=rng.choice((0.0, 0.0, 0.1, 0.4)),
         keeps_for_dead=rng.random() < 0.5,
     )
 
@@ -231,8 +284,4 @@ def _load(rng: Random) -> Load:
 def _faults(rng: Random) -> dict[str, int]:
     part = rng.choice((0.1, 0.3, 0.6))
     strength = rng.choice((0.3, 1.0, 3.0))
-    faults = {kind: int(mean_us * strength) for kind, mean_us in FAULTS.items() if rng.random() < part}
-    if "empty worker" in faults:
-        # An empty worker is brought along from the first LSN, which has to be there.
-        faults.pop("trim", None)
-    return faults
+    return {kind: int(mean_us * strength) for kind, mean_us in FAULTS.items() if rng.random() < part}

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from brokerha.master.core import MasterConfig
+from brokerha.master.site_commands import SiteCommands
+from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Envelope
 from brokerha.model.ready import Damaged
@@ -23,6 +25,7 @@ from brokerha.replication.worker_config import CopyState, WorkerConfig
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimDoor, SimJournal
 from brokerha.simulator.network import SimTransport
+from brokerha.simulator.options import KEEP_RESULTS
 from brokerha.stores.memory_copy import MemoryCopy
 
 if TYPE_CHECKING:
@@ -193,6 +196,20 @@ class SimMaster(Process):
         self._submits.append(submit)
         self.wake()
 
+    def command(self, name: str, **arguments: object) -> dict[str, object] | None:
+        """An operator's command; None when it is refused or the master cannot take it now."""
+        if not self.is_up or self.runner.failure:
+            return None
+        commands = SiteCommands(self.runner.core, protect_single_worker=True)
+        self.world.trace.note(self.world.now_us, self.node, "is told", f"{name} {arguments}")
+        try:
+            answer = commands.run(name, arguments, self.clock.now())
+        except BrokerhaError as error:
+            self.world.trace.note(self.world.now_us, self.node, "refuses", str(error))
+            return None
+        self.wake()
+        return answer
+
     def _open(self) -> None:
         self.journal.process = self
         self.world.checkers.on_start(self.node, self.journal)
@@ -204,6 +221,8 @@ class SimMaster(Process):
         submits, self._submits = self._submits, []
         trace = self.world.trace
         trace.note(self.world.now_us, self.node, "takes", [*self.transport.inbox, *submits])
+        if not self.runner.failure:
+            self.world.checkers.on_taken(self.node, self.transport.inbox)
         self.runner.turn(submits)
         self.incarnation = self.runner.core.sync.incarnation
         self.world.checkers.after_turn(self)
@@ -245,7 +264,11 @@ class SimWorker(Process):
         super().__init__(world, config.node, clock)
         self.config = config
         self._copies = 0
-        self.copy = MemoryCopy(self._new_journal)
+        disk = world.options.disk
+        # Somebody has to have the results that a site lacks, however long that was without any copy.
+        kept = disk.keep_results if world.workers else KEEP_RESULTS
+        self._settings = {"chunk_bytes": disk.chunk_bytes, "keep_results": kept}
+        self.copy = MemoryCopy(self._new_journal, **self._settings)
         self.is_damaged = False
         """Whether its data was changed behind its back."""
         self.frozen_until_us = 0
@@ -260,11 +283,15 @@ class SimWorker(Process):
         core = WorkerCore(self.config, state)
         self.door = SimDoor(self, copy)
         self.runner = WorkerRunner(self.config, core, self.door, self.transport, self.clock)
+        self.frozen_until_us = 0
+        self.world.checkers.on_worker_start(self.node, copy)
         self._plan_scrub()
 
     def _take_turn(self) -> int:
-        self.world.trace.note(self.world.now_us, self.node, "takes", list(self.transport.inbox))
+        taken = self.transport.inbox
+        self.world.trace.note(self.world.now_us, self.node, "takes", list(taken))
         self.runner.turn()
+        self.world.checkers.after_worker_turn(self, taken)
         return self.runner.wait_ms()
 
     def _plan(self, at_us: int) -> None:
@@ -276,20 +303,28 @@ class SimWorker(Process):
         self._turn_at_us = None
         self._plan(self.frozen_until_us)
 
+    def thaw(self) -> None:
+        """Let it go on."""
+        self.frozen_until_us = 0
+        if self.is_up:
+            self.wake()
+
     def die(self) -> None:
         """Lose the process; the copy keeps what it committed."""
         super().die()
-        self.copy = MemoryCopy.from_image(self.copy.image(), self._new_journal)
+        self.copy = MemoryCopy.from_image(self.copy.image(), self._new_journal, **self._settings)
 
     def empty(self) -> None:
         """Lose all data while the process is down."""
-        self.copy = MemoryCopy(self._new_journal)
+        self.copy = MemoryCopy(self._new_journal, **self._settings)
         self.is_damaged = False
         self.world.checkers.on_emptied(self.node)
 
     def spoil(self) -> None:
         """Make the copy one that cannot be opened any more, while the process is down: it is moved aside."""
-        self.copy = MemoryCopy.from_image(self.copy.image(), self._new_journal, trouble="its files are damaged")
+        self.copy = MemoryCopy.from_image(
+            self.copy.image(), self._new_journal, trouble="its files are damaged", **self._settings
+        )
         self.is_damaged = False
         self.world.checkers.on_emptied(self.node)
 
@@ -310,8 +345,11 @@ class SimWorker(Process):
         if life != self.life:
             return
         self._plan_scrub()
+        if self.world.now_us < self.frozen_until_us:
+            return
         copy, core = self.copy, self.runner.core
         if core.may_be_read and not core.is_writing and copy.recompute() != copy.applied():
             self.world.faults_seen["damage found"] += 1
+            self.world.checkers.on_detected(self.node)
             core.step(Damaged("scrub: the data has another fingerprint"), self.clock.now())
             self.wake()

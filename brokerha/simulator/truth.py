@@ -70,6 +70,11 @@ class Truth:
         self.rows: dict[tuple[NodeId, str, int, int], Row] = {}
         """What each master said, by node, journal, incarnation and number."""
         self.applied: dict[NodeId, Lsn] = {worker.node: 0 for worker in world.workers}
+        self.reached: dict[NodeId, Lsn] = dict(self.applied)
+        """Highest LSN that any copy of a worker ever had."""
+        self.worker_config = {worker.node: worker.config for worker in world.workers}
+        self.may_differ = False
+        """Set by scenarios that let copies come to different contents: equal content is demanded at the end only."""
         self.master_of = {worker.node: worker.config.master for worker in world.workers}
 
     @property
@@ -94,6 +99,11 @@ class Truth:
         """Body of the transaction at an LSN."""
         _, txid, origin = self.canon[lsn - 1]
         return self.bodies[origin, txid]
+
+    def set_applied(self, node: NodeId, lsn: Lsn) -> None:
+        """A worker's copy stands here now."""
+        self.applied[node] = lsn
+        self.reached[node] = max(self.reached[node], lsn)
 
     def wipe(self, node: NodeId) -> None:
         """A disk is lost: what it held is remembered apart."""

@@ -15,11 +15,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable
-from itertools import islice
+from itertools import combinations, islice
 from random import Random
 from typing import Any, TextIO
 
 from brokerha.master.core import MasterConfig
+from brokerha.master.retention import RetentionConfig
 from brokerha.model.ids import NodeId
 from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.worker_config import WorkerConfig
@@ -30,6 +31,7 @@ from brokerha.simulator.faults import Faults
 from brokerha.simulator.network import Network, both_ways
 from brokerha.simulator.options import Options
 from brokerha.simulator.processes import Process, SimMaster, SimWorker
+from brokerha.simulator.settling import missing_at_workers, switch_all_on
 from brokerha.simulator.trace import Trace
 from brokerha.simulator.truth import check
 from brokerha.simulator.workload import Clients
@@ -41,6 +43,10 @@ LOOK_US = 50_000
 """How often the liveness phase looks whether everything has come together."""
 QUIET_POSTS = 5
 """Most posts from one idle master to another within three idle rounds."""
+QUIET_AFTER_US = 7_000_000
+"""Time in which a snapshot that nobody asks for any more is forgotten."""
+QUIET_MESSAGES = 1
+"""Most messages of a kind, heartbeats left out, between two idle nodes of a site in that time."""
 WIPED_US = 5_000_000
 """Time after healing in which a master that lost its disk has to find out."""
 FULL_STEPS = 250
@@ -70,6 +76,7 @@ class World:
         self.processes_list: list[Process] = [*self.masters, *self.workers]
         self.processes: dict[NodeId, Process] = {process.node: process for process in self.processes_list}
         self.links = self._all_links()
+        self.worker_links = self._all_worker_links()
         self.broken: list[tuple[NodeId, NodeId]] = []
         self.clients = Clients(self)
         self.network = Network(self)
@@ -79,14 +86,27 @@ class World:
     def _build(self) -> None:
         options = self.options
         names = tuple(f"m{number}" for number in range(1, len(options.workers) + 1))
-        for name, count in zip(names, options.workers, strict=True):
-            workers = tuple(f"{name}w{number}" for number in range(1, count + 1))
+        sites = {
+            name: tuple(f"{name}w{number}" for number in range(1, count + 1))
+            for name, count in zip(names, options.workers, strict=True)
+        }
+        for name, workers in sites.items():
             sync = SyncConfig(node=name, members=names, **options.sync)
-            feed = FeedConfig(workers=workers, **options.feed)
-            config = MasterConfig(sync, feed, accept_limit=options.accept_limit)
+            others = tuple(worker for other in names if other != name for worker in sites[other])
+            probe = workers[0] if workers and options.dedicated_probe else ""
+            feed = FeedConfig(workers=workers, others=others, probe=probe, **options.feed)
+            # The log of the anchor's site has to reach back to it, whatever the settings say.
+            is_anchored = bool(workers) and not self.workers
+            retention = RetentionConfig() if is_anchored else options.retention
+            config = MasterConfig(sync, feed, accept_limit=options.accept_limit, retention=retention)
             self.masters.append(SimMaster(self, config, self._clock(), SimJournal(name, f"{name}-journal")))
             for worker in workers:
                 self.workers.append(SimWorker(self, WorkerConfig(worker, name, **options.worker), self._clock()))
+
+    @property
+    def anchor(self) -> SimWorker | None:
+        """The worker whose disk is never lost nor damaged, so that at least one copy of the content survives."""
+        return self.workers[0] if self.workers else None
 
     def _clock(self) -> SimClock:
         skew = self.rng.randint(-self.options.skew_us, self.options.skew_us)
@@ -99,6 +119,12 @@ class World:
         names = [master.node for master in self.masters]
         links = [(one, other) for one in names for other in names if one != other]
         return links + both_ways((worker.node, worker.config.master) for worker in self.workers)
+
+    def _all_worker_links(self) -> list[tuple[NodeId, NodeId]]:
+        """Ways that only loads and questions for results take: between workers, and to workers of other sites."""
+        pairs = [(one.node, other.node) for one, other in combinations(self.workers, 2)]
+        pairs += [(m.node, w.node) for m in self.masters for w in self.workers if w.config.master != m.node]
+        return both_ways(pairs)
 
     def master(self, node: NodeId) -> SimMaster:
         """One master by its name."""
@@ -178,6 +204,8 @@ class World:
             process.is_disk_full = process.is_disk_slow = False
             process.aim = None
             self._restart(process)
+        for worker in self.workers:
+            worker.thaw()
 
     def liveness_phase(self) -> None:
         """S4 and S10: within a bounded time everything that was accepted is everywhere."""
@@ -195,16 +223,19 @@ class World:
             self._stays_quiet()
 
     def _stays_quiet(self) -> None:
-        """R17: a cluster with nothing to agree on sends heartbeats and nothing else."""
+        """R17: a cluster with nothing to agree on sends heartbeats and nothing else, and gives no orders."""
         idle_us = max(master.config.sync.idle_round_ms for master in self.masters) * 1000
-        self.run_until(self.now_us + 3 * idle_us)
-        before = dict(self.checkers.posts)
+        self.run_until(self.now_us + max(3 * idle_us, QUIET_AFTER_US))
+        before, told = dict(self.checkers.posts), self.checkers.told.copy()
         self.run_until(self.now_us + 3 * idle_us)
         for (sender, receiver), count in self.checkers.posts.items():
             posts = count - before.get((sender, receiver), 0)
             check(posts <= QUIET_POSTS, "R17", "idle masters are quiet", sender=sender, to=receiver, posts=posts)
+        for what, count in (self.checkers.told - told).items():
+            check(count <= QUIET_MESSAGES, "F8", "nothing is told for ever", what=what, count=count)
 
     def _is_apart(self) -> bool:
+        switch_all_on(self)
         return bool(self.what_is_missing())
 
     def what_is_missing(self) -> str:
@@ -228,7 +259,7 @@ class World:
         for master in self.masters:
             if master.runner.core.sync.is_busy():
                 return f"{master.node} has something to agree on"
-        return ""
+        return missing_at_workers(self)
 
     def run(self) -> None:
         """Both phases. Raises Violation, InvariantBroken or whatever else the cores raise."""

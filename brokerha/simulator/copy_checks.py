@@ -1,0 +1,176 @@
+"""Checks of copies: what is loaded and given away, what is confirmed, and that a bad copy is of no use to anybody (F4, F6, F7).
+
+    F4  what a worker confirmed never moves backwards within a journal name
+    F6  a worker in LOAD or IDLE takes no records; a copy known to be damaged is neither read, nor written, nor given away
+    F7  a snapshot is the content at its LSN; the old copy is there until the new one is open; a new copy has a new name
+    F8  nobody is told the same for ever; the window of chunks in flight is bounded; a good copy is not replaced
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.messages import (
+    Chunk,
+    ChunksWanted,
+    Coin,
+    Executed,
+    Idle,
+    LoadFrom,
+    Message,
+    Progress,
+    SnapshotOffered,
+)
+from brokerha.model.ready import AbandonLoad, ApplyBatch, BeginLoad, Decision, ExecuteBatch, KeepChunk, OpenLoad
+from brokerha.simulator.truth import Truth, check
+from brokerha.stores.memory_copy import MemoryCopy
+
+if TYPE_CHECKING:
+    from brokerha.simulator.processes import SimWorker
+
+FOLLOWS = ("basic", "request")
+
+
+class CopyChecks:
+    """What becomes of the copies of all workers."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._journals: dict[NodeId, str] = {}
+        """Name of each worker's present copy."""
+        self._names: set[str] = set()
+        """All names that there ever were."""
+        self._confirmed: dict[tuple[NodeId, str], Lsn] = {}
+        """By worker and journal name."""
+        self._follows: dict[NodeId, str] = {}
+        """What each worker last said that it does."""
+        self._asked: dict[NodeId, tuple[str, set[int]]] = {}
+        """By follower: the snapshot, and chunks that were asked for and are not written yet."""
+        self._loading: set[NodeId] = set()
+        self.detected: set[NodeId] = set()
+        """Workers whose present copy was found to be damaged."""
+
+    # ---- at the worker
+
+    def on_start(self, node: NodeId, copy: MemoryCopy) -> None:
+        """A restart finds the copy that was there."""
+        known = self._journals.setdefault(node, copy.journal)
+        self._names.add(copy.journal)
+        lsn = self._truth.applied[node]
+        check(copy.journal == known, "F7", "a restart finds the copy that was there", node=node, name=copy.journal)
+        check(copy.applied().lsn == lsn, "S3", "a restart finds what was committed", node=node, lsn=lsn)
+        self._follows[node] = "idle"
+        self._asked.pop(node, None)
+        self._loading.discard(node)
+
+    def on_lost(self, node: NodeId) -> None:
+        """The copy is gone."""
+        self._journals.pop(node, None)
+        self.detected.discard(node)
+
+    def on_detected(self, node: NodeId) -> None:
+        """Somebody told the worker that its copy is damaged."""
+        self.detected.add(node)
+
+    def on_decision(self, node: NodeId, decision: Decision) -> None:
+        """A worker has something done."""
+        if isinstance(decision, ExecuteBatch | ApplyBatch):
+            follows = self._follows.get(node)
+            check(follows in FOLLOWS, "F6", "only a follower takes records", node=node, follows=follows)
+            check(node not in self._loading, "F6", "nothing is written while a copy is replaced", node=node)
+            check(node not in self.detected, "F6", "a damaged copy is not written", node=node)
+        elif isinstance(decision, BeginLoad):
+            self._loading.add(node)
+        elif isinstance(decision, AbandonLoad):
+            self._loading.discard(node)
+
+    def on_copy(self, node: NodeId, copy: MemoryCopy, decision: Decision) -> None:
+        """Something was done beside the store; only opening a load replaces the copy."""
+        if isinstance(decision, KeepChunk) and node in self._asked:
+            self._asked[node][1].discard(decision.number)
+        if isinstance(decision, OpenLoad):
+            self._loading.discard(node)
+        is_there = (copy.journal, copy.applied().lsn) == (self._journals[node], self._truth.applied[node])
+        check(is_there, "F7", "the old copy is there until the new one is open", node=node, after=type(decision).__name__)
+
+    def on_loaded(self, process: SimWorker, copy: MemoryCopy) -> None:
+        """A worker replaced its copy: the new one is the content at its LSN, whatever the old one was."""
+        truth, node, applied = self._truth, process.node, copy.applied()
+        right = truth.model.fingerprints[applied.lsn] if applied.lsn <= truth.lsn else "nothing"
+        check(applied.fingerprint == right, "F7", "a snapshot is the content at its LSN", node=node, lsn=applied.lsn)
+        check(copy.journal not in self._names, "F7", "a new copy has a new name", node=node, name=copy.journal)
+        self._names.add(copy.journal)
+        self._journals[node] = copy.journal
+        self._loading.discard(node)
+        self.detected.discard(node)
+        truth.set_applied(node, applied.lsn)
+        # A source may not know yet that its data is damaged; what is loaded is then found by its scrub.
+        process.is_damaged = copy.recompute() != applied
+        is_explained = not process.is_damaged or truth.world.faults_seen["worker damaged"] > 0
+        check(is_explained, "F7", "what was loaded is what was given", node=node, lsn=applied.lsn)
+
+    def after_turn(self, process: SimWorker, taken: list[Message]) -> None:
+        """A damaged copy is not read; who was told to stop has stopped."""
+        core, node = process.runner.core, process.node
+        check(node not in self.detected or not core.may_be_read, "F6", "a damaged copy is not read", node=node)
+        orders = [message for message in taken if isinstance(message, Coin | Idle | LoadFrom)]
+        if orders and isinstance(orders[-1], Idle):
+            follows = self._follows.get(node)
+            check(follows == "idle", "F6", "who is told to stop says that it has", node=node, follows=follows)
+
+    # ---- on the wire
+
+    def on_progress(self, sender: NodeId, _to: NodeId, progress: Progress) -> None:
+        """A worker says where it stands."""
+        self._follows[sender] = progress.follows
+        if progress.trouble and progress.follows in FOLLOWS:
+            check(False, "F6", "a copy in trouble does not follow", node=sender, trouble=progress.trouble)
+        self._confirms(sender, progress.journal, progress.applied_lsn)
+
+    def on_executed(self, sender: NodeId, _to: NodeId, report: Executed) -> None:
+        """A worker reports results."""
+        self._confirms(sender, report.journal, report.applied_lsn)
+
+    def _confirms(self, node: NodeId, journal: str, lsn: Lsn) -> None:
+        before = self._confirmed.get((node, journal), 0)
+        check(lsn >= before, "F4", "what was confirmed stays", node=node, journal=journal, lsn=lsn, before=before)
+        if journal == self._journals.get(node):
+            applied = self._truth.applied[node]
+            check(lsn <= applied, "F4", "confirms what is durable", node=node, lsn=lsn, applied=applied)
+        self._confirmed[node, journal] = lsn
+
+    def confirmed(self, node: NodeId, journal: str) -> Lsn:
+        """What a worker confirmed under a name."""
+        return self._confirmed.get((node, journal), 0)
+
+    def on_offered(self, sender: NodeId, _to: NodeId, offer: SnapshotOffered) -> None:
+        """A source offers a snapshot."""
+        if not offer.snapshot:
+            return
+        check(sender not in self.detected, "F6", "a damaged copy is not given away", node=sender)
+        right = self._truth.model.fingerprints[offer.lsn] if offer.lsn <= self._truth.lsn else "nothing"
+        check(offer.fingerprint == right, "F7", "a snapshot is of one LSN", node=sender, lsn=offer.lsn)
+
+    def on_chunk(self, sender: NodeId, _to: NodeId, chunk: Chunk) -> None:
+        """A source gives a part of its copy."""
+        is_given = bool(chunk.data) and sender in self.detected
+        check(not is_given, "F6", "a damaged copy is not given away", node=sender, snapshot=chunk.snapshot)
+
+    def on_wanted(self, sender: NodeId, _to: NodeId, wanted: ChunksWanted) -> None:
+        """A follower asks for chunks."""
+        snapshot, numbers = self._asked.get(sender, ("", set()))
+        if snapshot != wanted.snapshot:
+            numbers = set()
+        numbers.update(wanted.numbers)
+        self._asked[sender] = wanted.snapshot, numbers
+        window = self._truth.worker_config[sender].load.window
+        check(len(numbers) <= window, "F5", "chunks in flight are bounded", node=sender, asked=len(numbers))
+
+    def on_load_from(self, sender: NodeId, to: NodeId, order: LoadFrom) -> None:
+        """A master has a copy replaced."""
+        world = self._truth.world
+        anchor = world.anchor
+        is_good = anchor is not None and to == anchor.node and not world.master(sender).is_wiped
+        check(not is_good or self._truth.may_differ, "F8", "a good copy is not replaced", to=to, reason=order.reason)
+        check(to not in order.sources, "F8", "nobody loads from itself", to=to, sources=order.sources)

@@ -1,0 +1,110 @@
+"""Checks of what masters make of their workers: the read-only rule, and that a condemned copy does not come back (F9, F6).
+
+A master accepts a write only while enough of its workers are heard and well by their own words, and refuses one for the lack
+of them only when it has too few. What it heard is noted here from the messages that it took in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from brokerha.model.ids import NodeId
+from brokerha.model.messages import Coin, Envelope, Executed, Progress
+from brokerha.model.requests import Reply
+from brokerha.simulator.truth import Truth, check
+
+if TYPE_CHECKING:
+    from brokerha.master.core import MasterCore
+    from brokerha.simulator.processes import SimMaster
+
+TOLERANCE_US = 2_000
+"""Nodes count whole milliseconds."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a master last took in from a worker."""
+
+    at_us: int
+    progress: Progress | None = None
+
+
+class ReadinessChecks:
+    """What each master heard, in its present life."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._began: dict[NodeId, tuple[object, int]] = {}
+        """Each master's core, and when it was first seen."""
+        self._heard: dict[NodeId, dict[NodeId, _Heard]] = {}
+        self._troubled: dict[NodeId, set[tuple[NodeId, str]]] = {}
+        """By master: workers with the names of copies that they themselves called bad."""
+
+    def on_taken(self, node: NodeId, core: MasterCore, envelopes: Iterable[Envelope]) -> None:
+        """A master takes these messages in."""
+        now_us = self._truth.world.now_us
+        if self._began.get(node, (None, 0))[0] is not core:
+            self._began[node] = core, now_us
+            self._heard[node], self._troubled[node] = {}, set()
+        heard = self._heard[node]
+        for envelope in envelopes:
+            message, sender = envelope.message, envelope.sender
+            if isinstance(message, Progress):
+                heard[sender] = _Heard(now_us, message)
+                if message.trouble:
+                    self._troubled[node].add((sender, message.journal))
+            elif isinstance(message, Executed) and sender in heard:
+                heard[sender].at_us = now_us
+
+    def on_coin(self, sender: NodeId, to: NodeId, coin: Coin) -> None:
+        """A master tells a worker to follow it."""
+        heard = self._heard.get(sender, {}).get(to)
+        if heard is None or heard.progress is None or coin.forgiven_lsn or self._truth.may_differ:
+            return
+        is_bad = (to, heard.progress.journal) in self._troubled[sender]
+        check(not is_bad, "F6", "a condemned copy does not come back", to=to, name=heard.progress.journal)
+
+    def on_accepted(self, master: SimMaster) -> None:
+        """A master takes a write in: enough of its workers are well, as far as it can know."""
+        node, site = master.node, master.runner.core.site
+        needed = self._needed(master)
+        if not needed:
+            return
+        dead_us = master.config.feed.dead_after_ms * 1000
+        now_us, heard = self._truth.world.now_us, self._heard.get(node, {})
+        is_settling = now_us - self._began[node][1] <= dead_us + TOLERANCE_US
+        good = [
+            worker
+            for worker in site.workers
+            if (
+                _is_well(heard[worker].progress) and now_us - heard[worker].at_us <= dead_us + TOLERANCE_US
+                if worker in heard
+                else is_settling
+            )
+        ]
+        check(len(good) >= needed, "F9", "enough workers are in sync to write", node=node, good=good, needed=needed)
+
+    def on_refused(self, master: SimMaster, reply: Reply) -> None:
+        """A master takes no writes: too few of its workers are well."""
+        if "workers in sync, writes need" not in reply.reason:
+            return
+        node, site = master.node, master.runner.core.site
+        young_us = master.config.feed.dead_after_ms * 1000 - TOLERANCE_US
+        now_us, heard = self._truth.world.now_us, self._heard.get(node, {})
+        good = [
+            name
+            for name, worker in site.workers.items()
+            if name in heard and now_us - heard[name].at_us < young_us and worker.is_on
+        ]
+        needed = self._needed(master)
+        check(len(good) < needed, "F9", "writes are refused for a reason", node=node, good=good, needed=needed)
+
+    def _needed(self, master: SimMaster) -> int:
+        count, least = len(master.runner.core.site.workers), master.config.feed.min_in_sync
+        return min(least if least >= 0 else 2, count)
+
+
+def _is_well(progress: Progress | None) -> bool:
+    return progress is not None and progress.follows != "load" and not progress.trouble
