@@ -1,0 +1,146 @@
+"""Workers operated at run time, on running nodes: commands, and what status, metrics and probes then say."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from brokerha.embedded import FrontWire
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.master.core import MasterConfig
+from brokerha.model import errors, states
+from brokerha.nodes.clock import SystemClock
+from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.status import FIELDS
+from brokerha.nodes.worker_node import WorkerNode
+from brokerha.replication.site_config import FeedConfig
+from brokerha.replication.worker_config import WorkerConfig
+from brokerha.stores.memory_copy import MemoryCopy
+from brokerha.sync.config import SyncConfig
+from brokerha.transports.kombu_transport import KombuTransport
+
+WAIT_S = 15.0
+_numbers = itertools.count()
+
+
+class Site:
+    """One master with two workers, which are both needed for writes."""
+
+    def __init__(self) -> None:
+        self.url = f"embedded://operated-{next(_numbers)}"
+        self.workers: dict[str, WorkerNode] = {}
+        for name in ("w1", "w2"):
+            self.start_worker(name)
+        config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(("w1", "w2"), dead_after_ms=1000))
+        wire = KombuTransport(self.url, "operated", "m1", 1, "master")
+        self.master = MasterNode(config, "operated", MemoryJournal("m1", "journal"), wire, SystemClock())
+        self.master.start()
+
+    def start_worker(self, name: str) -> None:
+        wire = KombuTransport(self.url, "operated", name, next(_numbers), "worker")
+        copy = MemoryCopy(lambda: f"copy-{next(_numbers)}-of-{name}")
+        config = WorkerConfig(name, "m1", heartbeat_ms=50)
+        self.workers[name] = WorkerNode(config, "operated", copy, wire, SystemClock(), ("m1",))
+        self.workers[name].start()
+
+    def command(self, name: str, **arguments: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self.master.command(name, arguments).result(WAIT_S)
+        return answer
+
+    def put(self, key: bytes) -> str:
+        return self.master.submit([("put", "t", key, b"v")]).result(WAIT_S).status
+
+    def row(self, node: str) -> dict[str, Any]:
+        return {row["id"]: row for row in self.master.status()["nodes"]}[node]
+
+    def in_sync(self, *names: str) -> bool:
+        rows = [row for row in self.command("workers")["workers"] if row["state"] in states.SERVING and row["alive"]]
+        return [row["id"] for row in rows] == list(names)
+
+    def stop(self) -> None:
+        self.master.stop(5)
+        for worker in self.workers.values():
+            worker.stop(5)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    running = Site()
+    try:
+        until(lambda: running.in_sync("w1", "w2"))
+        yield running
+    finally:
+        running.stop()
+
+
+def test_a_worker_that_is_switched_off_is_told_with_what_brings_it_back(site: Site) -> None:
+    # When one of two workers is switched off
+    assert site.command("worker-off", worker="w2") == {"worker": "w2", "changed": True}
+    assert site.command("worker-off", worker="w2") == {"worker": "w2", "changed": False}
+    until(lambda: site.row("w2")["state"] == states.OFF)
+    # Then the status says so, what to type, and why no writes are taken
+    assert (site.row("w2")["reason"], site.row("w2")["action"]) == ("switched off", "brokerha worker on w2 brings it back")
+    assert site.row("m1")["state"] == states.READ_ONLY
+    assert "w2 is off" in site.row("m1")["reason"]
+    assert site.put(b"refused") == "refused"
+    numbers = site.master.metrics()
+    assert (numbers["workers_in_sync"], numbers["workers_needed"], numbers["read_only"]) == (1, 2, 1)
+    assert (numbers['worker_in_sync{worker="w1"}'], numbers['worker_in_sync{worker="w2"}']) == (1, 0)
+    # And the last one stays unless it is forced
+    with pytest.raises(errors.NotReady, match="w1 is the last worker in sync"):
+        site.command("worker-off", worker="w1")
+    # When it is switched on again, everything goes on
+    site.command("worker-on", worker="w2")
+    until(lambda: site.master.writable()[0])
+    assert site.put(b"k") == "applied"
+    assert site.master.metrics()["read_only_total"] == 1
+
+
+def test_a_worker_that_dies_is_unknown_and_one_that_is_off_may_be_stopped(site: Site) -> None:
+    site.workers.pop("w2").stop(5)
+    until(lambda: site.row("w2")["state"] == states.UNKNOWN)
+    assert site.row("w2")["reason"].startswith("not heard for ")
+    site.command("worker-off", worker="w2")
+    assert (site.row("w2")["state"], site.row("w2")["reason"]) == (states.OFF, "switched off; not heard")
+
+
+def test_a_worker_is_added_and_removed_while_writes_go_on(site: Site) -> None:
+    assert site.put(b"before") == "applied"
+    site.command("worker-add", worker="w9", readable=False)
+    site.start_worker("w9")
+    until(lambda: site.in_sync("w1", "w2", "w9"))
+    assert (site.row("w9")["readable"], site.row("w9")["fingerprint"]) == (False, site.row("w1")["fingerprint"])
+    assert site.put(b"after") == "applied"
+    site.command("worker-remove", worker="w2")
+    until(lambda: site.in_sync("w1", "w9"))
+    assert site.put(b"again") == "applied"
+    assert "w2" not in [row["id"] for row in site.master.status()["nodes"]]
+
+
+def test_every_row_has_every_field_in_the_order_of_the_contract(site: Site) -> None:
+    for status in (site.master.status(), site.workers["w1"].status()):
+        assert [tuple(row) for row in status["nodes"]] == [FIELDS] * len(status["nodes"])
+    assert [row["probe"] for row in site.master.status()["nodes"]].count(True) == 1
+
+
+def test_a_program_in_the_same_process_gives_commands_through_its_wire(site: Site) -> None:
+    class Cluster:
+        def fronts(self, _masters: object) -> Iterator[MasterNode]:
+            yield site.master
+
+    wire = FrontWire(Cluster(), ("m1",))  # type: ignore[arg-type]
+    answer = wire.ask("command", {"name": "workers", "arguments": {}}, 5000)
+    assert [row["id"] for row in answer["workers"]] == ["w1", "w2"]
+    with pytest.raises(errors.InvalidRequest, match="w7 is no worker of m1; its workers are w1, w2"):
+        wire.ask("command", {"name": "worker-off", "arguments": {"worker": "w7"}}, 5000)
