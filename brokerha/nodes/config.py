@@ -10,7 +10,8 @@ node from them. The dataclasses below are the only table of keys: ``docs/referen
 
     config_keys.py         what a key is            config_environment.py   BROKERHA_… variables and secrets
     config_file.py         text, values, places     config_rules.py         what must hold between values
-    config_page.py         the reference page
+    config_page.py         the reference page                       config_nodes.py         keys of nodes
+    config_site.py         keys of sites and their workers          config_reads.py         keys of reads
 
 Invariants: a relative ``data`` counts from the folder of the file, so that every command finds the same data wherever it
 is started; the broker's URL is never shown (``repr``, errors), as it may hold a password.
@@ -31,6 +32,7 @@ from brokerha.model.ids import NodeId
 from brokerha.nodes.config_environment import lay_over
 from brokerha.nodes.config_file import NODE_SECTIONS, Document, Table, check_required, nearest, read_document
 from brokerha.nodes.config_keys import Key, KeyRow, keys_of
+from brokerha.nodes.config_nodes import BackupEntry, MasterEntry, NodeEntry, WorkerEntry
 from brokerha.nodes.config_rules import check_rules
 from brokerha.nodes.config_site import SiteKeys
 from brokerha.replication.site_config import FeedConfig
@@ -48,70 +50,7 @@ _FEED = _defaults_of(FeedConfig)
 _WORKER = _defaults_of(WorkerConfig)
 _MASTER = _defaults_of(MasterConfig)
 
-NodeName = Annotated[
-    str,
-    Key(
-        "Name of this node, unique in the whole cluster; never used again with other data. 1 to 32 of a-z, 0-9 and -.",
-        example='"m1"',
-    ),
-]
-MasterName = Annotated[str, Key("The master that this node belongs to.", example='"m1"')]
-HttpAddress = Annotated[
-    str, Key("host:port where this node listens for HTTP; without it the node has no HTTP door.", default_text="none")
-]
 MILLISECONDS = "milliseconds"
-
-
-@dataclass(frozen=True, slots=True)
-class MasterEntry:
-    """One ``[[master]]``."""
-
-    id: NodeName
-    http: HttpAddress = ""
-    broker: Annotated[
-        str,
-        Key(
-            "Broker where the inbox of this master and of its workers lives. Not with embedded://.",
-            default_text="the cluster's",
-        ),
-    ] = field(default="", repr=False)
-
-    probe: Annotated[
-        str,
-        Key(
-            "The worker of this master that executes transactions, if it is always the same one.",
-            default_text="the workers in sync take turns",
-            example='"w1"',
-        ),
-    ] = ""
-
-    role = "master"
-
-
-@dataclass(frozen=True, slots=True)
-class BackupEntry:
-    """One ``[[backup]]``: a standby process of a master. Read and checked, but not available yet in this version."""
-
-    id: NodeName
-    master: MasterName
-    http: HttpAddress = ""
-
-    role = "backup"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerEntry:
-    """One ``[[worker]]``: a full copy of the data. One worker of a master executes, the others apply what it did."""
-
-    id: NodeName
-    master: MasterName
-    http: HttpAddress = ""
-    readable: Annotated[bool, Key("Whether masters send it reads; without them it only follows the log.")] = True
-
-    role = "worker"
-
-
-NodeEntry = MasterEntry | BackupEntry | WorkerEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
