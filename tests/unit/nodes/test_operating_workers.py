@@ -55,7 +55,8 @@ class Site:
         return self.master.submit([("put", "t", key, b"v")]).result(WAIT_S).status
 
     def row(self, node: str) -> dict[str, Any]:
-        return {row["id"]: row for row in self.master.status()["nodes"]}[node]
+        rows: dict[str, dict[str, Any]] = {row["id"]: row for row in self.master.status()["nodes"]}
+        return rows[node]
 
     def in_sync(self, *names: str) -> bool:
         rows = [row for row in self.command("workers")["workers"] if row["state"] in states.SERVING and row["alive"]]
