@@ -113,9 +113,34 @@ def test_a_thing_has_one_word_everywhere():
 def test_every_state_says_what_to_do():
     told = {words(row[0]): row for row in table_under("docs/operating.md", "Operating")}
     assert told.keys() == states.ACTIONS.keys()
-    passing = {word for word, row in told.items() if row[3] == "yes"}
+    passing = {word for word, row in told.items() if row[3] in {"yes", "by command"}}
     assert passing <= states.DEGRADED | {states.DISK_FULL}
     assert passing >= states.DEGRADED
+
+
+def test_the_words_of_workers_are_those_of_the_code():
+    page = text_of("docs/operating.md")
+    sentence = page.split("Workers have the words ")[1].split(".")[0]
+    of_workers = {
+        states.UNINITIALISED, states.ON, states.OFF, states.OUT_OF_SYNC, states.WAITING_WRITE, states.WRITING,
+        states.WRITING_COPY, states.REPLICATION_SERVER, states.REPLICATION_CLIENT, states.UNKNOWN,
+    }  # fmt: skip
+    assert set(re.findall(r"`([a-z-]+)`", sentence)) == of_workers
+    in_sync = page.split("Five of them mean *in sync*: ")[1].split(".")[0]
+    assert set(re.findall(r"`([a-z-]+)`", in_sync)) == states.SERVING
+
+
+def test_every_metric_about_workers_is_described():
+    page = text_of("docs/operating.md")
+    told = {name for row in rows_of("docs/operating.md") for name in re.findall(r"`([a-z_]+)(?:\{[a-z]+\})?`", row[0])}
+    nodes = ROOT / "brokerha" / "nodes"
+    source = "".join((nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "site_log.py", "worker_node.py"))
+    family = r"(?:workers?|probe|read_only|scrub|sites|tasks|journal)(?:_[a-z]+)*"
+    named = set(re.findall(rf'"({family}_(?:total|lsn|sync|needed|differing|running))"', source))
+    named |= set(re.findall(rf"f\"({family})\{{label\}}", source)) | set(re.findall(rf"f'({family})\{{\{{worker", source))
+    assert {"workers_in_sync", "worker_load_done_bytes", "probe_losses_total", "scrub_damage_total"} <= named
+    assert not named - told
+    assert "brokerha_" in page
 
 
 # ------------------------------------------------------------------------------------------------------- the doors
