@@ -2,7 +2,7 @@
 
 `verdict` compares one copy with the log at the copy's own LSN. `Votes` counts what copies came to at a line of the log
 where they disagree: the log, which is what the probe came to, against each other content. More in-sync workers are
-right; on a tie the probe is. When the probe does not live any more and the others disagree among themselves, nobody can be
+right; on a tie the probe is, and one worker alone never overrules the log. When the probe does not live any more and the others disagree among themselves, nobody can be
 named.
 """
 
@@ -63,12 +63,17 @@ class Votes:
         """A worker came to this content."""
         self.others.setdefault(fingerprint, set()).add(node)
 
+    @property
+    def voters(self) -> frozenset[NodeId]:
+        """All that came to something else than the log."""
+        return frozenset(node for nodes in self.others.values() for node in nodes)
+
     def ruling(self, for_the_log: int) -> tuple[Ruling, frozenset[NodeId]]:
         """Who is right, and who is wrong among those that voted; ``for_the_log`` live workers came to the log's content."""
-        voters = frozenset(node for nodes in self.others.values() for node in nodes)
+        voters = self.voters
         sizes = sorted((len(nodes) for nodes in self.others.values()), reverse=True)
         most, second = sizes[0], sizes[1] if len(sizes) > 1 else 0
-        if for_the_log and for_the_log >= most:
+        if len(voters) == 1 or (for_the_log and for_the_log >= most):
             return Ruling.LOG, voters
         if most > second and most > for_the_log:
             right = next(nodes for nodes in self.others.values() if len(nodes) == most)

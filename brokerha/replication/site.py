@@ -71,6 +71,7 @@ class Site:
                 worker.sent = worker.applied
         if not progress.differs_lsn:
             worker.forgiven_lsn = 0
+            self._take_back_vote(worker.node)
         worker.progress = progress
         worker.heard_ms = mono_ms
         self._rate(worker, progress.applied_lsn, mono_ms)
@@ -101,8 +102,8 @@ class Site:
             # Remembered here, because a worker that dies forgets what was found out about its copy.
             worker.condemned = progress.trouble or worker.condemned
             self._stand(worker, Standing.LOADING, progress.reason)
-            self._vote(worker, progress)
-            if not progress.total_bytes and not self._is_undecided(progress, mono_ms):
+            self._vote(worker, progress, mono_ms)
+            if not progress.total_bytes and self.overruled is None and not self._is_undecided(progress, mono_ms):
                 self._heal(worker, progress.trouble or worker.reason, mono_ms)
         elif progress.trouble:
             worker.condemned = progress.trouble
@@ -164,9 +165,9 @@ class Site:
             self.filling = Filling((*self.repair_sources, *own, *self.config.others, worker.node), last)
 
     def forget(self, node: NodeId) -> None:
-        """A worker was removed; what it said about others counts no more."""
+        """A worker was removed; what it said counts no more."""
         del self.workers[node]
-        self._votes, self.disagreement = None, ""
+        self._take_back_vote(node)
 
     def adopt(self, worker: WorkerFeed, reason: str) -> None:
         """The results of this site begin anew from what this worker holds."""
@@ -211,20 +212,27 @@ class Site:
 
     # ---- disagreement
 
-    def _vote(self, worker: WorkerFeed, progress: Progress) -> None:
+    def _take_back_vote(self, node: NodeId) -> None:
+        """A worker has no quarrel with the log any more: it follows again, or has another copy."""
+        if self._votes is not None and node in self._votes.voters:
+            self._votes, self.disagreement = None, ""
+
+    def _vote(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
         """A copy came to another content than a line of the log says: who is right?"""
         if not progress.differs_lsn:
             return
         if self._votes is None or self._votes.lsn != progress.differs_lsn:
             self._votes = Votes(progress.differs_lsn)
         self._votes.add(worker.node, progress.differs_fingerprint)
+        if self._is_undecided(progress, mono_ms):
+            return
         loyal = sum(1 for each in self.workers.values() if each.is_on and each.applied >= progress.differs_lsn)
         ruling, wrong = self._votes.ruling(loyal)
         self.disagreement = ""
         if ruling is Ruling.OTHERS:
             self.overruled = self._votes
         elif ruling is Ruling.NOBODY:
-            named = ", ".join(sorted(node for nodes in self._votes.others.values() for node in nodes))
+            named = ", ".join(sorted(self._votes.voters))
             self.disagreement = f"{named} disagree about LSN {self._votes.lsn} and no majority can be named"
         for node in wrong:
             self.workers[node].condemned = f"differs from the majority at LSN {self._votes.lsn}"
@@ -238,9 +246,10 @@ class Site:
 
     def settle_overruled(self) -> Votes | None:
         """The line of the log that the copies overruled, once: the log goes back before it and is executed again."""
-        votes, self.overruled, self._votes = self.overruled, None, None
+        votes, self.overruled = self.overruled, None
         if votes is None:
             return None
+        self._votes = None
         right = max(votes.others.values(), key=len)
         for worker in self.workers.values():
             if worker.node in right:

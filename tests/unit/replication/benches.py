@@ -17,7 +17,7 @@ from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Apply, Coin, Envelope, Execute, Executed, Message, Outgoing, Progress
 from brokerha.model.operations import LoggedRow, ResultRow
 from brokerha.model.ready import Ready, StoreAnswer, StoreDone
-from brokerha.model.records import Accepted, Added, Appended, Outcomes, Started
+from brokerha.model.records import Accepted, Added, Appended, Outcomes, Rebased, Started
 from brokerha.replication.feed import Feed
 from brokerha.replication.site import Site
 from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
@@ -151,6 +151,12 @@ class SiteBench:
         """Put results up to an LSN into the log, as if a probe had executed them."""
         self.journal.append([Outcomes(self.feed.executed + 1, results(self.feed.executed + 1, last), last)])
         self.feed.executed = self.site.executed = last
+
+    def begin_anew(self, lsn: Lsn) -> None:
+        """Let the results begin after an LSN, as if everything before had been trimmed."""
+        self.journal.append([Rebased(lsn, content(lsn), lsn, "as if everything before had been trimmed")])
+        self.feed.rebase(lsn)
+        self.site.executed = lsn
 
     def worker(self, node: NodeId) -> WorkerFeed:
         return self.site.workers[node]

@@ -70,7 +70,9 @@ def votes(**came_to: bytes) -> Votes:
         ({"w2": A, "w3": A, "w4": B, "w5": B}, 0, Ruling.NOBODY, set()),
         ({"w2": A, "w3": A, "w4": B, "w5": B}, 1, Ruling.NOBODY, set()),
         ({"w2": A, "w3": B, "w4": C}, 0, Ruling.NOBODY, set()),
-        ({"w2": A}, 0, Ruling.OTHERS, set()),
+        ({"w2": A, "w3": A}, 0, Ruling.OTHERS, set()),
+        # One worker alone never overrules the log, not even when nobody lives who came to the same.
+        ({"w2": A}, 0, Ruling.LOG, {"w2"}),
     ],
 )
 def test_the_majority_is_right_and_the_log_breaks_a_tie(
