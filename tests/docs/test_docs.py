@@ -17,8 +17,9 @@ from brokerha.http.app import PATHS
 from brokerha.model import client_wire, errors, operations, requests, states
 from brokerha.nodes.config import load_config
 from brokerha.nodes.status import FIELDS
+from brokerha.replication import follower
 from brokerha.transports import topology
-from tests.docs.pages import ROOT, Block, blocks, pages, rows_of, table_under, text_of
+from tests.docs.pages import ROOT, Block, blocks, blocks_of, pages, rows_of, table_under, text_of
 
 GLOSSARY = "docs/glossary.md"
 WORDS_OF_THE_CODE = (
@@ -116,6 +117,11 @@ def test_every_state_says_what_to_do():
     passing = {word for word, row in told.items() if row[3] in {"yes", "by command"}}
     assert passing <= states.DEGRADED | {states.DISK_FULL}
     assert passing >= states.DEGRADED
+
+
+def test_the_picture_of_the_follower_is_made_from_its_table():
+    drawn = [block.text for block in blocks_of("brokerha/replication/PROTOCOL.md", "mermaid")]
+    assert f"{follower.diagram()}\n" in drawn
 
 
 def test_the_words_of_workers_are_those_of_the_code():
