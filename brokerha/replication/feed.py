@@ -188,7 +188,7 @@ class Feed:
         ring = names[start:] + names[:start]
         able = [node for node in ring if self._may_execute(node, mono_ms)]
         # One that is behind executes only when there is nobody else.
-        able.sort(key=lambda node: (node != self.config.probe, not self.workers[node].is_on, bool(self.workers[node].task)))
+        able.sort(key=lambda node: (not self.workers[node].is_on, bool(self.workers[node].task), node != self.config.probe))
         before, self._probe = self._probe, able[0] if able else None
         self._turn_ends = self.executed + self.config.probe_turn
         if self._probe is not None and self._probe != before:
@@ -205,11 +205,13 @@ class Feed:
         if worker is None:
             return False
         others = [each for each in self.site.in_sync(mono_ms) if each is not worker and not each.task]
-        if self.config.probe:
-            return self._probe == self.config.probe or self.config.probe not in [each.node for each in others]
         if not others:
             return True
-        return worker.is_on and not worker.task and self.executed < self._turn_ends
+        if not worker.is_on or worker.task:
+            return False
+        if self.config.probe:
+            return self._probe == self.config.probe or self.config.probe not in [each.node for each in others]
+        return self.executed < self._turn_ends
 
     def _probe_goal(self, mono_ms: int) -> Lsn:
         """Up to where the probe executes: to the end of its turn when another one comes after it, so that both do not."""

@@ -131,6 +131,8 @@ def test_damage_that_a_worker_told_is_remembered_when_it_dies_and_knows_nothing_
     bench.heard("w1", 10, trouble="the data is not what its fingerprint says", follows="load")
     assert bench.orders("w1") == [LoadFrom(1, ("w2",), "the data is not what its fingerprint says")]
     # When it comes back with the same copy, which adds up to the right fingerprint
+    bench.ms += 1000
+    bench.heard("w2", 10)
     bench.heard("w1", 10, follows="idle", view=0)
     # Then it is still not trusted.
     assert bench.standing("w1") is Standing.OUT_OF_SYNC
