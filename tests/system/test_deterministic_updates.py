@@ -1,0 +1,209 @@
+"""Updates that ask for the time, for chance and for fresh blank nodes, through three masters at once: all copies are equal to the byte.
+
+Given three masters with two workers each that take turns in executing every few transactions; when 1,000 updates with NOW, RAND,
+UUID, STRUUID, BNODE and blank nodes of every spelling, which read what the others wrote, come through all masters at the same
+time; then the six copies have one fingerprint and one dump, the logs of the three sites are equal with their effects, and no
+worker was ever led away from following the log: what differs from one site to the next would have been found as a
+difference, and healed by a copy, so that equal copies at the end prove little without that.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import brokerha
+from brokerha.client import Client
+from brokerha.embedded import EmbeddedCluster
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from structlog.testing import capture_logs
+
+from tests.system.processes import ProcessCluster
+
+MASTERS = ("m1", "m2", "m3")
+UPDATES = 1000
+WINDOW = 100
+PROBE_TURN = 25
+WAIT_S = 60.0
+THINGS = 12
+
+DATA = (
+    'INSERT DATA {{ _:a <urn:p> {n} . _:b <urn:near> _:a . <urn:thing:{t}> <urn:has> _:b }}',
+    'INSERT DATA {{ <urn:thing:{t}> <urn:list> ( {n} [] "x" ) ; <urn:part> [ <urn:size> {n} ; <urn:of> [ ] ] }}',
+    'INSERT DATA {{ GRAPH <urn:graph:{g}> {{ [ <urn:p> {n} ] <urn:q> _:a . <urn:thing:{t}> <urn:in> _:a }} }}',
+)
+FUNCTIONS = (
+    "INSERT {{ <urn:thing:{t}> <urn:at> ?now }} WHERE {{ BIND(NOW() AS ?now) }}",
+    "DELETE {{ <urn:thing:{t}> <urn:level> ?old }} INSERT {{ <urn:thing:{t}> <urn:level> ?new }} WHERE {{ "
+    "OPTIONAL {{ <urn:thing:{t}> <urn:level> ?old }} BIND(COALESCE(?old, 0) + RAND() AS ?new) }}",
+    "INSERT {{ ?id a <urn:Event> ; <urn:of> ?t ; <urn:token> ?token }} WHERE {{ "
+    "?t <urn:at> ?when BIND(UUID() AS ?id) BIND(STRUUID() AS ?token) }}",
+    "INSERT {{ ?t <urn:lot> ?lot }} WHERE {{ ?t <urn:level> ?level FILTER(RAND() < 0.5) BIND(RAND() + ?level AS ?lot) }}",
+    "INSERT {{ <urn:thing:{t}> <urn:year> ?y ; <urn:hash> ?h }} WHERE {{ BIND(YEAR(NOW()) AS ?y) BIND(SHA256(STRUUID()) AS ?h) }}",
+    "INSERT {{ <urn:thing:{t}> <urn:drawn> ?r }} WHERE {{ {{ SELECT (SUM(RAND()) AS ?r) {{ ?x <urn:level> ?y }} }} }}",
+)
+BLANKS = (
+    "INSERT {{ ?t <urn:mark> ?b . ?b <urn:number> {n} }} WHERE {{ ?t <urn:level> ?any BIND(BNODE() AS ?b) }}",
+    'INSERT {{ ?t <urn:left> ?b . ?t <urn:right> ?c }} WHERE {{ ?t <urn:at> ?w BIND(BNODE("x") AS ?b) BIND(BNODE("x") AS ?c) }}',
+    "INSERT {{ ?t <urn:box> [ <urn:holds> ?level ; <urn:lid> _:lid ] . _:lid <urn:of> ?t }} WHERE {{ ?t <urn:level> ?level }}",
+    "INSERT {{ GRAPH <urn:graph:{g}> {{ [] <urn:seen> ?o ; <urn:rank> ( ?o {n} ) }} }} WHERE {{ <urn:thing:{t}> <urn:has> ?o }}",
+    "DELETE {{ ?b <urn:near> ?a }} INSERT {{ ?b <urn:far> [ <urn:was> ?a ] }} WHERE {{ <urn:thing:{t}> <urn:has> ?b . ?b <urn:near> ?a }}",
+)
+REMOVALS = (
+    "DELETE {{ ?t <urn:mark> ?b . ?b <urn:number> ?n }} WHERE {{ ?t <urn:mark> ?b . ?b <urn:number> ?n FILTER(RAND() < 0.8) }}",
+    "DELETE {{ ?t <urn:lot> ?lot }} WHERE {{ ?t <urn:lot> ?lot }} ; "
+    "DELETE {{ ?t <urn:box> ?b . ?b ?p ?o }} WHERE {{ ?t <urn:box> ?b . ?b ?p ?o }} ; "
+    "INSERT {{ <urn:thing:{t}> <urn:swept> ?now ; <urn:by> _:me }} WHERE {{ BIND(NOW() AS ?now) }}",
+    "DELETE WHERE {{ <urn:thing:{t}> <urn:left> ?l ; <urn:right> ?r }}",
+    "DELETE {{ ?e ?p ?o }} WHERE {{ {{ SELECT ?e {{ ?e a <urn:Event> ; <urn:token> ?k }} ORDER BY ?k LIMIT 30 }} ?e ?p ?o }}",
+)
+
+
+def updates(count: int, chance: random.Random) -> list[str]:
+    """So many updates; what they insert and what they remove about balances, so that the last are as quick as the first."""
+    chosen = chance.choices((DATA, FUNCTIONS, BLANKS, REMOVALS), (3, 4, 3, 4), k=count)
+    return [
+        chance.choice(templates).format(n=number, t=chance.randrange(THINGS), g=chance.randrange(5))
+        for number, templates in enumerate(chosen)
+    ]
+
+
+def send_through_all(clients: Sequence[Client], texts: Sequence[str]) -> int:
+    """Send every update once, each client its share, all at the same time; returns the last LSN."""
+    pipelines = [client.pipeline(window=WINDOW, timeout=WAIT_S) for client in clients]
+    futures = [pipelines[n % len(pipelines)].update("main", text) for n, text in enumerate(texts)]
+    for pipeline in pipelines:
+        pipeline.close()
+    return max(future.result(WAIT_S).lsn for future in futures)
+
+
+def assert_logs_equal(clients: Sequence[Client], last: int) -> None:
+    """Outcome, effect and fingerprint of every line are the same at every site, although each site executed for itself."""
+    for first in range(1, last + 1, 200):
+        ranges = [client.logged(first, min(last, first + 199)) for client in clients]
+        assert len(ranges[0]) == min(last, first + 199) - first + 1
+        for here, *others in zip(*ranges, strict=True):
+            assert all(other == here for other in others), f"sites differ from LSN {first} on: {here[0]}"
+
+
+def assert_was_worth_it(dump: bytes) -> None:
+    """What the copies hold came from every function: a dump of nothing would be equal as well."""
+    text = dump.decode()
+    for predicate in ("at", "level", "token", "hash", "drawn", "list", "far", "swept", "seen", "part", "in"):
+        assert f"<urn:{predicate}>" in text, f"nothing was ever written as {predicate}"
+    assert "<urn:graph:1> ." in text
+    assert len(set(re.findall(r"_:\w+", text))) > 100
+    assert len(set(re.findall(r"<urn:uuid:[^>]+>", text))) > 5
+
+
+def embedded_config(folder: Path) -> ClusterConfig:
+    return ClusterConfig(
+        name="fresh",
+        broker="embedded://fresh",
+        data=folder,
+        masters=tuple(MasterEntry(id=m) for m in MASTERS),
+        workers=tuple(WorkerEntry(id=f"{m}{letter}", master=m) for m in MASTERS for letter in "ab"),
+        probe_turn=PROBE_TURN,
+    )
+
+
+def led_away(lines: Sequence[MutableMapping[str, Any]]) -> list[str]:
+    """What nodes said of workers that did anything but begin and follow the log."""
+    found = []
+    began: set[str] = set()
+    for line in lines:
+        if line["event"] in {"the copy is damaged", "the copy was moved aside and begins anew", "site differs"}:
+            found.append(str(line))
+        elif line["event"] == "follows":
+            if line["state"] == "basic":
+                began.add(line["node"])
+            elif line["state"] != "idle" or line["node"] in began or line["reason"]:
+                found.append(str(line))
+        elif line["event"] == "worker changes" and line["now"] not in {"uninitialised", "on"}:
+            found.append(str(line))
+    return found
+
+
+def test_1000_updates_with_chance_and_fresh_blank_nodes_end_equal_on_six_copies(
+    tmp_path: Path, covered: Callable[[str], None]
+) -> None:
+    texts = updates(UPDATES, random.Random(11))
+    with capture_logs() as lines, EmbeddedCluster(embedded_config(tmp_path)) as cluster:
+        clients = [cluster.client(master) for master in MASTERS]
+        last = send_through_all(clients, texts)
+        for client in clients:
+            client.wait(last, "all", timeout=WAIT_S)
+        assert_logs_equal(clients, last)
+        dumps, fingerprints = set(), set()
+        for worker in cluster.workers.values():
+            body = worker.read("statements", "main", {"accept": "application/n-quads"}).result(WAIT_S).body
+            dumps.add(b"\n".join(sorted(body.splitlines())))
+            fingerprints.add(worker.store.applied().fingerprint)
+        assert len(fingerprints) == 1
+        assert len(dumps) == 1
+        assert_was_worth_it(next(iter(dumps)))
+        turns = [int(master.metrics()["probe_turns_total"]) for master in cluster.masters.values()]
+        assert min(turns) > 4, "the workers did not take turns in executing"
+        # Seen before the nodes stop, because a stopping site may well lose its workers.
+        strayed = led_away(list(lines))
+    assert not strayed
+    covered(f"fresh values, embedded: {last} updates through 3 masters, 6 equal copies, {sum(turns)} turns of probes, no worker led away")
+
+
+LINE = re.compile(r"^(?P<node>m\d[ab]?) +.*?(?P<event>follows|is damaged|moved aside|site differs|worker changes)(?P<rest>.*)$")
+
+
+def led_away_in(log: str) -> list[str]:
+    """The same of the lines that processes wrote."""
+    found = []
+    began: set[str] = set()
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", log).splitlines():
+        match = LINE.match(line)
+        if match is None:
+            continue
+        node, event, rest = match["node"], match["event"], match["rest"]
+        if event == "follows" and "state=basic" in rest:
+            began.add(node)
+        elif event == "follows" and "state=idle" in rest and node not in began:
+            continue
+        elif event != "worker changes" or not re.search(r"now=(uninitialised|on)\b", rest):
+            found.append(line)
+    return found
+
+
+def test_1000_updates_end_equal_in_nine_processes_over_rabbitmq(
+    vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
+) -> None:
+    # Each process has hash seeds, clocks and chance of its own: what depends on one of them differs here.
+    texts = updates(UPDATES, random.Random(12))
+    with ProcessCluster(tmp_path, vhost_url, settings=f"probe-turn = {PROBE_TURN}\n") as cluster:
+        clients = [brokerha.connect(cluster.url(master)) for master in cluster.masters]
+        began_s = time.monotonic()
+        last = send_through_all(clients, texts)
+        seconds = time.monotonic() - began_s
+        for client in clients:
+            client.wait(last, "all", timeout=WAIT_S)
+        assert_logs_equal(clients, last)
+        copies, dumps = set(), set()
+        for worker in cluster.workers:
+            answer = cluster.get(worker, "/cluster/fingerprints")
+            dump = cluster.get(worker, "/repositories/main/statements?Accept=application/n-quads")
+            assert answer is not None
+            assert dump is not None
+            assert dump.status_code == 200
+            copies.add((answer.json()["lsn"], answer.json()["fingerprint"]))
+            dumps.add(b"\n".join(sorted(dump.content.splitlines())))
+        assert len(copies) == 1, copies
+        assert len(dumps) == 1
+        assert_was_worth_it(next(iter(dumps)))
+        log = (tmp_path / "up.log").read_text("utf-8", "replace")
+        assert log.count("state=basic") >= len(cluster.workers), "the log does not say any more what workers do"
+        assert not led_away_in(log)
+        for client in clients:
+            client.close()
+    covered(f"fresh values, over RabbitMQ: {last} updates through 3 masters in {seconds:.1f} s, 6 equal copies, no worker led away")
