@@ -27,7 +27,8 @@ from brokerha.embedded import EmbeddedCluster, FrontWire
 from brokerha.model.errors import BrokerhaError, TimedOut
 from brokerha.model.operations import pack_operations
 from brokerha.model.requests import Reply
-from brokerha.nodes.config import ClusterConfig, MasterEntry, WorkerEntry
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
 from brokerha.transports.addresses import is_embedded, parse_addresses
 
 MASTERS = ("m1", "m2", "m3")

@@ -322,6 +322,10 @@ class MasterCore:
 
     # ---- questions
 
+    def refusal(self, now: Instant) -> str:
+        """Why new writes are refused; empty when they are taken."""
+        return self.sync.lost or self.site.read_only_reason(now.mono_ms)
+
     def state(self, now: Instant) -> tuple[str, str]:
         """State word and reason, without what the runner knows of broker and disk."""
         if self.sync.lost:

@@ -11,7 +11,8 @@ import dataclasses
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import is_node_id
-from brokerha.nodes.config import ClusterConfig, WorkerEntry
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import WorkerEntry
 from brokerha.nodes.config_rules import http_address
 
 

@@ -107,6 +107,8 @@ class MasterNode:
         if self.followers is not None:
             self.followers.note(self.runner.core.feed.executed)
         self.commands.settle(self.runner)
+        # Writes that any master may take are left to the others while none are taken here.
+        self.transport.serve_shared(not self.runner.failure and not self.runner.core.refusal(self.clock.now()))
         self.loop.serve_calls()
         now = self.clock.now()
         self._site_log.note(self.runner.core, now.mono_ms)

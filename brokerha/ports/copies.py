@@ -46,8 +46,15 @@ class WorkerCopy(Store, Protocol):
         """Why the copy found at the start could not be used (it was moved aside, the present one is empty); else empty."""
 
     @property
+    def condemned(self) -> str:
+        """Why the present copy is not to be trusted, as `condemn` was told; else empty. A loaded copy begins without."""
+
+    @property
     def pending_load(self) -> str:
         """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+
+    def condemn(self, reason: str) -> None:
+        """Remember over restarts that the present copy is not to be trusted. Raises StoreError."""
 
     def make_snapshot(self, name: str) -> Snapshot:
         """Make a snapshot at the LSN applied now; writers wait for a moment only. Any thread. Raises StoreError.

@@ -85,6 +85,12 @@ class Transport(Protocol):
     def reject(self, message: ClientMessage, reason: str) -> None:
         """Move a poison client message to ``brokerha.rejected`` with the reason as header, and settle it."""
 
+    def serve_shared(self, is_open: bool) -> None:
+        """Whether writes that any master may take are taken here from now on; those of this master alone always are.
+
+        A master that takes no writes leaves them to the others. Those that came already are still received.
+        """
+
     def status(self) -> TransportStatus:
         """What is known about the wire. Callable from any thread."""
 

@@ -189,6 +189,9 @@ class SimTransport:
     def settle(self, messages: Sequence[ClientMessage]) -> None:
         """Simulated clients use no messages."""
 
+    def serve_shared(self, is_open: bool) -> None:
+        """Simulated clients use no messages."""
+
     def reject(self, message: ClientMessage, reason: str) -> None:
         """Simulated clients use no messages."""
 

@@ -24,7 +24,7 @@ from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.in_process import EVENT_DROP, EVENT_NACK, EVENT_RETURN, InProcessTransport
 from brokerha.transports.link import CONNECTED
 from brokerha.transports.parcels import CLIENT_LANE, Arrival, ClientTag, Counters, Publication, arrival_of
-from brokerha.transports.topology import DEFAULT_EXCHANGE, consumer_tag, topology_of
+from brokerha.transports.topology import DEFAULT_EXCHANGE, QueueRow, consumer_tag, topology_of
 
 _GENERATION = 1
 """An in-process connection is never lost, so there is only one."""
@@ -37,6 +37,7 @@ class DirectLink:
         self._node = node
         self._counters = counters
         self._topology = topology_of(node, role)
+        self._is_sharing = True
         self._arrived: list[Arrival] = []
         self._connection = Connection(url, transport=InProcessTransport)
         self._connection.connect()
@@ -85,6 +86,15 @@ class DirectLink:
         for tag in tags:
             self._clients.basic_ack(tag.delivery_tag)
 
+    def serve_shared(self, is_open: bool) -> None:
+        """Begin or end to consume what any master may take."""
+        self._is_sharing = is_open
+        for row in self._topology.queues_to_consume():
+            if row.is_shared_writes:
+                self._clients.basic_cancel(consumer_tag(self._node, row.name))
+                if is_open:
+                    self._consume_from(row)
+
     def state(self) -> tuple[str, str]:
         """Always connected: there is nothing that could be lost."""
         return CONNECTED, ""
@@ -101,17 +111,21 @@ class DirectLink:
         """Declare everything and consume from the queues, the sync inbox first."""
         declare(self._out, self._topology)
         for row in self._topology.queues_to_consume():
-            lane = LANE_OF_KIND[row.kind]
-            channel = self._clients if lane == CLIENT_LANE else self._inboxes
-            tag = consumer_tag(self._node, row.name)
-            channel.basic_cancel(tag)
-            channel.basic_consume(
-                queue=row.name,
-                consumer_tag=tag,
-                no_ack=lane != CLIENT_LANE,
-                callback=self._collector(lane),
-                on_cancel=self._on_cancel,
-            )
+            if self._is_sharing or not row.is_shared_writes:
+                self._consume_from(row)
+
+    def _consume_from(self, row: QueueRow) -> None:
+        lane = LANE_OF_KIND[row.kind]
+        channel = self._clients if lane == CLIENT_LANE else self._inboxes
+        tag = consumer_tag(self._node, row.name)
+        channel.basic_cancel(tag)
+        channel.basic_consume(
+            queue=row.name,
+            consumer_tag=tag,
+            no_ack=lane != CLIENT_LANE,
+            callback=self._collector(lane),
+            on_cancel=self._on_cancel,
+        )
 
     def _collector(self, lane: str) -> Callable[[Any], None]:
         def collect(raw: Any) -> None:

@@ -75,6 +75,7 @@ class KombuTransport:
         self._config = config or TransportConfig()
         self._config.check()
         self._counters = Counters()
+        self._is_sharing = True
         self._link: Link
         if is_embedded(url):
             self._link = DirectLink(url, node, role, self._config, self._counters)
@@ -100,6 +101,12 @@ class KombuTransport:
     def wake(self) -> None:
         """Make a waiting `receive` return at once."""
         self._link.wake()
+
+    def serve_shared(self, is_open: bool) -> None:
+        """Take writes that any master may take, or leave them to the others."""
+        if is_open is not self._is_sharing:
+            self._is_sharing = is_open
+            self._link.serve_shared(is_open)
 
     def reply(self, replies: Sequence[ClientReply]) -> None:
         """Queue answers to apps; one without an address is left out."""

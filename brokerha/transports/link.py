@@ -33,6 +33,9 @@ class Link(Protocol):
     def settle(self, tags: Iterable[ClientTag]) -> None:
         """Acknowledge messages of apps."""
 
+    def serve_shared(self, is_open: bool) -> None:
+        """Whether the queue of writes that any master may take is consumed."""
+
     def state(self) -> tuple[str, str]:
         """State word and reason."""
 

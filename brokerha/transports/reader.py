@@ -35,7 +35,7 @@ from brokerha.transports.parcels import (
     Counters,
     arrival_of,
 )
-from brokerha.transports.topology import Topology, consumer_tag
+from brokerha.transports.topology import QueueRow, Topology, consumer_tag
 from brokerha.transports.unsettled import Unsettled
 
 
@@ -63,6 +63,13 @@ class Settled:
         return taken
 
 
+class SharedDoor:
+    """Whether writes that any master may take are consumed; set by the loop, read by the reading thread."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+
+
 class _NodeChannel:
     """Inbox of a node: what was delivered, and what of it was acknowledged."""
 
@@ -83,6 +90,7 @@ class ReaderSession:
         topology: Topology,
         inbox: Inbox,
         settled: Settled,
+        shared_door: SharedDoor,
         config: TransportConfig,
         counters: Counters,
     ) -> None:
@@ -92,6 +100,8 @@ class ReaderSession:
         self._topology = topology
         self._inbox = inbox
         self._settled = settled
+        self._shared_door = shared_door
+        self._is_sharing = shared_door.is_open
         self._config = config
         self._counters = counters
         self._arrived: list[Arrival] = []
@@ -117,7 +127,18 @@ class ReaderSession:
                 node_channel.acknowledged = node_channel.delivered
         for tag, multiple in self._unsettled.settle(self._settled.take(self._generation)):
             self._clients.basic_ack(tag, multiple=multiple)
+        if self._is_sharing is not self._shared_door.is_open:
+            self._share(self._shared_door.is_open)
         return self._declare_again(now_s)
+
+    def _share(self, is_open: bool) -> None:
+        """Begin or end to consume what any master may take; what was delivered already stays with this node."""
+        self._is_sharing = is_open
+        for row in self._topology.queues_to_consume():
+            if row.is_shared_writes and is_open:
+                self._consume_from(row)
+            elif row.is_shared_writes:
+                self._clients.basic_cancel(consumer_tag(self._node, row.name), nowait=True)
 
     def is_idle(self) -> bool:
         """Whether everything settled is acknowledged; what is not settled comes again."""
@@ -138,24 +159,28 @@ class ReaderSession:
         return now_s + quiet_s
 
     def _consume(self) -> None:
+        for row in self._topology.queues_to_consume():
+            if self._is_sharing or not row.is_shared_writes:
+                self._consume_from(row)
+
+    def _consume_from(self, row: QueueRow) -> None:
         prefetch = {
             SYNC_LANE: self._config.prefetch_sync,
             DATA_LANE: self._config.prefetch_data,
             CLIENT_LANE: self._config.prefetch_clients,
         }
-        for row in self._topology.queues_to_consume():
-            lane = LANE_OF_KIND[row.kind]
-            channel = self._clients if lane == CLIENT_LANE else self._nodes[lane].channel
-            # Counts for each consumer, as it must on RabbitMQ 4; set again it counts for the consumers that follow.
-            channel.basic_qos(0, prefetch[lane], False)
-            channel.basic_consume(
-                queue=row.name,
-                consumer_tag=consumer_tag(self._node, row.name),
-                callback=self._collector(lane),
-                on_cancel=self._on_cancel,
-                # A second process under this node id is refused, instead of taking half of the messages away.
-                exclusive=lane == SYNC_LANE,
-            )
+        lane = LANE_OF_KIND[row.kind]
+        channel = self._clients if lane == CLIENT_LANE else self._nodes[lane].channel
+        # Counts for each consumer, as it must on RabbitMQ 4; set again it counts for the consumers that follow.
+        channel.basic_qos(0, prefetch[lane], False)
+        channel.basic_consume(
+            queue=row.name,
+            consumer_tag=consumer_tag(self._node, row.name),
+            callback=self._collector(lane),
+            on_cancel=self._on_cancel,
+            # A second process under this node id is refused, instead of taking half of the messages away.
+            exclusive=lane == SYNC_LANE,
+        )
 
     def _collector(self, lane: str) -> Callable[[Any], None]:
         arrived, generation, unsettled, nodes = self._arrived, self._generation, self._unsettled, self._nodes

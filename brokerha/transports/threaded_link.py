@@ -31,7 +31,7 @@ from brokerha.transports.parcels import (
     Counters,
     Publication,
 )
-from brokerha.transports.reader import ReaderSession, Settled
+from brokerha.transports.reader import ReaderSession, Settled, SharedDoor
 from brokerha.transports.topology import connection_name, topology_of
 from brokerha.transports.writer import WriterSession
 
@@ -58,6 +58,7 @@ class ThreadedLink:
         self._generation = 0
         self._is_closed = False
         self._settled = Settled()
+        self._shared_door = SharedDoor()
         self._state = LinkState((_IN, _OUT))
         self._outbox = Outbox(
             {
@@ -97,6 +98,11 @@ class ThreadedLink:
         self._settled.add(tags)
         self._reader.waker.wake()
 
+    def serve_shared(self, is_open: bool) -> None:
+        """Tell the reader, which owns the channel."""
+        self._shared_door.is_open = is_open
+        self._reader.waker.wake()
+
     def state(self) -> tuple[str, str]:
         """State word and reason."""
         return self._state.read()
@@ -126,6 +132,7 @@ class ThreadedLink:
             self._topology,
             self._inbox,
             self._settled,
+            self._shared_door,
             self._config,
             self._counters,
         )

@@ -91,6 +91,11 @@ class QueueRow:
     key: str
     arguments: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_shared_writes(self) -> bool:
+        """Whether it holds writes that any master may take."""
+        return self.kind == WRITES_KIND and self.key == ANY_MASTER
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:

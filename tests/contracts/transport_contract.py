@@ -20,6 +20,18 @@ from brokerha.ports.transport import ClientMessage, ClientReply, Transport
 PATIENCE_S = 20.0
 
 
+def settle_all(closed: Transport, opened: Transport, world: World) -> None:
+    """Wait until shared writes come to ``opened`` only: several in a row."""
+    deadline, in_a_row = time.monotonic() + PATIENCE_S, 0
+    while in_a_row < 4:
+        assert time.monotonic() < deadline, "shared writes still come to a master that takes none"
+        world.publish("brokerha.writes", "any", b"probe")
+        found = opened.receive(10, 200)
+        in_a_row = in_a_row + 1 if found else 0
+        opened.settle([message for message in found if isinstance(message, ClientMessage)])
+        closed.settle([message for message in closed.receive(10, 0) if isinstance(message, ClientMessage)])
+
+
 class World(Protocol):
     """One broker, however it is made, with nodes on it and an app beside them."""
 
@@ -231,6 +243,22 @@ class TransportContract:
                 messages = master.receive(5, 50)
                 bodies_taken += [message.body for message in messages if isinstance(message, ClientMessage)]
         assert sorted(map(int, bodies_taken)) == list(range(20))
+
+    def test_a_master_that_takes_no_shared_writes_leaves_them_to_the_others_and_still_takes_its_own(self, world: World):
+        one, other = world.node("m1"), world.node("m2")
+        one.serve_shared(is_open=False)
+        # What was on its way is still received; then nothing of it comes any more.
+        settle_all(one, other, world)
+        for number in range(10):
+            world.publish("brokerha.writes", "any", b"%d" % number)
+        other.settle(take(other, 10))
+        world.publish("brokerha.writes", "m1", b"own")
+        assert [message.body for message in take(one, 1)] == [b"own"]
+        one.serve_shared(is_open=True)
+        other.serve_shared(is_open=False)
+        settle_all(other, one, world)
+        world.publish("brokerha.writes", "any", b"again")
+        assert [message.body for message in take(one, 1)] == [b"again"]
 
     def test_workers_take_no_writes(self, world: World):
         world.node("w1", role="worker")

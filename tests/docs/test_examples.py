@@ -19,7 +19,8 @@ import pytest
 
 from brokerha.http import HttpServer, create_app
 from brokerha.nodes.building import open_master, open_worker
-from brokerha.nodes.config import ClusterConfig, MasterEntry, WorkerEntry
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
 from brokerha.nodes.master_node import MasterNode
 from tests.docs.pages import output_of, the_block
 from tests.support.free_ports import free_ports

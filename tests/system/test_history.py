@@ -17,7 +17,8 @@ from pyoxigraph import RdfFormat, parse
 
 from brokerha.embedded import EmbeddedCluster, FrontWire
 from brokerha.model.operations import Operation, pack_operations
-from brokerha.nodes.config import ClusterConfig, MasterEntry, WorkerEntry
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
 from brokerha.stores.rdf_query import spelled
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "schemaorg"

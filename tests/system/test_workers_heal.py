@@ -119,18 +119,21 @@ def flip_bytes(folder: Path) -> None:
         path.write_bytes(bytes(data))
 
 
-def foreign_quad(folder: Path) -> None:
-    """Write a quad straight into the engine."""
-    (directory,) = folder.glob("copy.*/repositories/main.*")
+def opened(directory: Path) -> pyoxigraph.Store:
+    """The engine, once the last threads of the killed process have let it go."""
     deadline = time.monotonic() + 10
     while True:
         try:
-            store = pyoxigraph.Store(str(directory))
-            break
+            return pyoxigraph.Store(str(directory))
         except OSError:
-            # The last threads of the killed process still hold it.
             assert time.monotonic() < deadline, f"{directory} is never free"
             time.sleep(0.05)
+
+
+def foreign_quad(folder: Path) -> None:
+    """Write a quad straight into the engine."""
+    (directory,) = folder.glob("copy.*/repositories/main.*")
+    store = opened(directory)
     node = pyoxigraph.NamedNode(FOREIGN)
     store.add(pyoxigraph.Quad(node, node, node, pyoxigraph.DefaultGraph()))
     store.flush()

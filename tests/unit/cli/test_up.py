@@ -14,7 +14,8 @@ import pytest
 from brokerha.cli import up as up_module
 from brokerha.cli.children import Children, Ended
 from brokerha.cli.up import Lines, Up, node_command
-from brokerha.nodes.config import ClusterConfig, MasterEntry, WorkerEntry
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
 
 WAIT_S = 20.0
 

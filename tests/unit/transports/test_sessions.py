@@ -24,7 +24,7 @@ from brokerha.transports.parcels import (
     Counters,
     Publication,
 )
-from brokerha.transports.reader import ReaderSession, Settled
+from brokerha.transports.reader import ReaderSession, Settled, SharedDoor
 from brokerha.transports.topology import topology_of
 from brokerha.transports.writer import WriterSession
 
@@ -226,7 +226,10 @@ class Reading:
         self.counters = Counters()
         connection: Any = FakeConnection()
         topology = topology_of("m1", "master")
-        self.session = ReaderSession(connection, 3, "m1", topology, self.inbox, self.settled, config, self.counters)
+        self.shared_door = SharedDoor()
+        self.session = ReaderSession(
+            connection, 3, "m1", topology, self.inbox, self.settled, self.shared_door, config, self.counters
+        )
         self.control, self.sync, self.data, self.clients = connection.channels
 
     def deliver(self, channel: FakeChannel, queue: str, tag: int, body: bytes = b"x") -> None:
@@ -235,6 +238,18 @@ class Reading:
 
 
 class TestReading:
+    def test_shared_writes_are_consumed_only_while_their_door_is_open(self, monkeypatch):
+        reading = Reading(monkeypatch)
+        assert "brokerha.writes.any" in reading.clients.consumers
+        reading.shared_door.is_open = False
+        reading.session.turn(0.0)
+        reading.session.turn(0.0)
+        assert len(reading.clients.asked("basic_cancel")) == 1
+        del reading.clients.consumers["brokerha.writes.any"]
+        reading.shared_door.is_open = True
+        reading.session.turn(0.0)
+        assert "brokerha.writes.any" in reading.clients.consumers
+
     def test_messages_of_nodes_are_acknowledged_together_when_they_are_in_the_inbox(self, monkeypatch):
         reading = Reading(monkeypatch)
         for tag in (1, 2, 3):
