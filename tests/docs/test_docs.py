@@ -17,15 +17,14 @@ from brokerha.http.app import PATHS
 from brokerha.model import client_wire, errors, operations, requests, states
 from brokerha.nodes.config import load_config
 from brokerha.nodes.status import FIELDS
-from brokerha.replication import follower
 from brokerha.transports import topology
-from tests.docs.pages import ROOT, Block, blocks, blocks_of, pages, rows_of, table_under, text_of
+from tests.docs.pages import ROOT, Block, blocks, pages, rows_of, table_under, text_of
 
 GLOSSARY = "docs/glossary.md"
 WORDS_OF_THE_CODE = (
     "cluster", "site", "master", "backup", "worker", "peer", "transaction", "incoming queue", "synchronised queue", "merge base",
     "round", "lagger", "forerunner", "epoch", "journal", "effect", "fingerprint", "sync-N",
-    "executor", "node id", "transaction id", "LSN", "timestamp", "origin", "entry", "body", "operation", "outcome", "level",
+    "probe", "standing", "coin", "snapshot", "chunk", "scrub", "condemned", "node id", "transaction id", "LSN", "timestamp", "origin", "entry", "body", "operation", "outcome", "level",
     "stream", "row", "promise", "held", "parked", "post", "incarnation", "turn", "core", "Ready", "History", "front", "store",
     "repository", "table", "state", "lag", "effects log", "check", "control suite",
 )  # fmt: skip
@@ -117,11 +116,6 @@ def test_every_state_says_what_to_do():
     passing = {word for word, row in told.items() if row[3] in {"yes", "by command"}}
     assert passing <= states.DEGRADED | {states.DISK_FULL}
     assert passing >= states.DEGRADED
-
-
-def test_the_picture_of_the_follower_is_made_from_its_table():
-    drawn = [block.text for block in blocks_of("brokerha/replication/PROTOCOL.md", "mermaid")]
-    assert f"{follower.diagram()}\n" in drawn
 
 
 def test_the_words_of_workers_are_those_of_the_code():
