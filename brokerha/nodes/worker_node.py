@@ -23,6 +23,7 @@ from brokerha.model.ready import Damaged
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.checking import check_read
 from brokerha.nodes.copy_threads import CopyThreads
+from brokerha.nodes.load_watch import LoadWatch
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.read_answers import ReadAnswers
 from brokerha.nodes.read_book import ReadLimits
@@ -78,6 +79,7 @@ class WorkerNode:
         self._gathering = StatusGathering(config.node, masters)
         self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
         self._reported = ("", "")
+        self._load_watch = LoadWatch()
 
     def start(self) -> None:
         """Begin to work."""
@@ -125,6 +127,8 @@ class WorkerNode:
     def _report_state(self) -> None:
         """One line in the log of the node for each change of what it does."""
         core = self.runner.core
+        if self._load_watch.note(core.loading, self.clock.now().mono_ms) and (load := self._load_watch.last) is not None:
+            log.info("loaded", node=self.config.node, lsn=load.lsn, size_bytes=load.total_bytes, seconds=load.seconds)
         now = (core.state.value, core.trouble or core.idle_reason or core.failure)
         if now != self._reported:
             self._reported = now
@@ -281,6 +285,7 @@ class WorkerNode:
             "lag_entries": core.master_lsn - core.applied,
             "items": core.items,
             **self.reads.metrics(),
+            **self._load_watch.metrics(),
             "turns_total": self.runner.turns,
             "outbox_messages": wire.outbox,
             f'state_info{{state="{self._row()["state"]}"}}': 1,

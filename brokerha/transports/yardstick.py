@@ -2,12 +2,14 @@
 
     publish_and_confirm    persistent messages to a durable queue, a window of them unconfirmed
     round_trip             one message there and one back, through two queues and two connections
+    transfer               large messages through a queue to another process, a window of them under way
 
 Plain py-amqp, nothing of brokerha's own transport: a yardstick must not move with what it measures.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import secrets
 import threading
 import time
@@ -119,6 +121,64 @@ def round_trip(url: str, count: int = 300) -> Rate:
         thread.join(5)
     latencies.sort()
     return Rate(count / elapsed, *_percentiles(latencies))
+
+
+def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
+    """Bytes per second of ``count`` transient messages from one process through a queue to another, ``window`` under way.
+
+    The receiver grants as a follower of a snapshot asks: half a window at a time.
+    """
+    address = parse_addresses(url)[0]
+    name, grants = (f"brokerha.bench.{secrets.token_hex(4)}" for _ in range(2))
+    with _connect(address) as connection:
+        channel = connection.channel()
+        for queue in (name, grants):
+            channel.queue_declare(queue, durable=True, auto_delete=False, arguments={"x-expires": 60_000})
+        sender = multiprocessing.get_context("spawn").Process(
+            target=_send, args=(url, name, grants, count, size_bytes, window), daemon=True
+        )
+        sender.start()
+        received = 0
+        started = 0.0
+
+        def take(message: amqp.Message) -> None:
+            nonlocal received, started
+            received += 1
+            # The first message says that the other process is there.
+            started = started or time.perf_counter()
+            if received % max(1, window // 2) == 0:
+                channel.basic_ack(message.delivery_tag, multiple=True)
+                channel.basic_publish(amqp.Message(b""), "", grants)
+
+        channel.basic_qos(0, 256, False)
+        channel.basic_consume(name, callback=take)
+        while received <= count:
+            connection.drain_events(timeout=30)
+        elapsed = time.perf_counter() - started
+        sender.join(10)
+    return count * size_bytes / elapsed
+
+
+def _send(url: str, name: str, grants: str, count: int, size_bytes: int, window: int) -> None:
+    """The sending process of `transfer`: one message first, then as many as it is granted, each confirmed."""
+    with _connect(parse_addresses(url)[0]) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        granted = window + 1
+        sent = 0
+
+        def grant(_: amqp.Message) -> None:
+            nonlocal granted
+            granted += max(1, window // 2)
+
+        channel.basic_consume(grants, callback=grant, no_ack=True)
+        message = amqp.Message(secrets.token_bytes(size_bytes), delivery_mode=1)
+        while sent <= count:
+            while sent < granted and sent <= count:
+                channel._basic_publish(message, "", name)  # noqa: SLF001  (the pipelined form has no public name)
+                sent += 1
+            if sent <= count:
+                connection.drain_events(timeout=30)
 
 
 def _percentiles(ordered: list[float]) -> tuple[float, float]:
