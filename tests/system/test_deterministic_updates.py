@@ -1,6 +1,6 @@
 """Updates that ask for the time, for chance and for fresh blank nodes, through three masters at once: all copies are equal to the byte.
 
-Given three masters with two workers each that take turns in executing every few transactions; when 1,000 updates with NOW, RAND,
+Given three masters with two workers each that take turns in executing every few transactions; when 1,000 updates (fewer in the fast set) with NOW, RAND,
 UUID, STRUUID, BNODE and blank nodes of every spelling, which read what the others wrote, come through all masters at the same
 time; then the six copies have one fingerprint and one dump, the logs of the three sites are equal with their effects, and no
 worker was ever led away from following the log: what differs from one site to the next would have been found as a
@@ -9,6 +9,7 @@ difference, and healed by a copy, so that equal copies at the end prove little w
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import time
@@ -16,33 +17,56 @@ from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from structlog.testing import capture_logs
+
 import brokerha
 from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
-from structlog.testing import capture_logs
-
 from tests.system.processes import ProcessCluster
 
 MASTERS = ("m1", "m2", "m3")
 UPDATES = 1000
+FAST_UPDATES = 300
+"""All updates of one process share one interpreter: a thousand would take a quarter of a minute there."""
 WINDOW = 100
 PROBE_TURN = 25
 WAIT_S = 60.0
 THINGS = 12
+PREDICATES = (
+    "at",
+    "level",
+    "token",
+    "lot",
+    "hash",
+    "drawn",
+    "mark",
+    "left",
+    "box",
+    "list",
+    "far",
+    "swept",
+    "seen",
+    "part",
+    "in",
+)
 
 DATA = (
-    'INSERT DATA {{ _:a <urn:p> {n} . _:b <urn:near> _:a . <urn:thing:{t}> <urn:has> _:b }}',
+    "INSERT DATA {{ _:a <urn:p> {n} . _:b <urn:near> _:a . <urn:thing:{t}> <urn:has> _:b }}",
     'INSERT DATA {{ <urn:thing:{t}> <urn:list> ( {n} [] "x" ) ; <urn:part> [ <urn:size> {n} ; <urn:of> [ ] ] }}',
-    'INSERT DATA {{ GRAPH <urn:graph:{g}> {{ [ <urn:p> {n} ] <urn:q> _:a . <urn:thing:{t}> <urn:in> _:a }} }}',
+    "INSERT DATA {{ GRAPH <urn:graph:{g}> {{ [ <urn:p> {n} ] <urn:q> _:a . <urn:thing:{t}> <urn:in> _:a }} }}",
 )
 FUNCTIONS = (
     "INSERT {{ <urn:thing:{t}> <urn:at> ?now }} WHERE {{ BIND(NOW() AS ?now) }}",
-    "DELETE {{ <urn:thing:{t}> <urn:level> ?old }} INSERT {{ <urn:thing:{t}> <urn:level> ?new }} WHERE {{ "
-    "OPTIONAL {{ <urn:thing:{t}> <urn:level> ?old }} BIND(COALESCE(?old, 0) + RAND() AS ?new) }}",
-    "INSERT {{ ?id a <urn:Event> ; <urn:of> ?t ; <urn:token> ?token }} WHERE {{ "
-    "?t <urn:at> ?when BIND(UUID() AS ?id) BIND(STRUUID() AS ?token) }}",
+    (
+        "DELETE {{ <urn:thing:{t}> <urn:level> ?old }} INSERT {{ <urn:thing:{t}> <urn:level> ?new }} WHERE {{ "
+        "OPTIONAL {{ <urn:thing:{t}> <urn:level> ?old }} BIND(COALESCE(?old, 0) + RAND() AS ?new) }}"
+    ),
+    (
+        "INSERT {{ ?id a <urn:Event> ; <urn:of> ?t ; <urn:token> ?token }} WHERE {{ "
+        "?t <urn:at> ?when BIND(UUID() AS ?id) BIND(STRUUID() AS ?token) }}"
+    ),
     "INSERT {{ ?t <urn:lot> ?lot }} WHERE {{ ?t <urn:level> ?level FILTER(RAND() < 0.5) BIND(RAND() + ?level AS ?lot) }}",
     "INSERT {{ <urn:thing:{t}> <urn:year> ?y ; <urn:hash> ?h }} WHERE {{ BIND(YEAR(NOW()) AS ?y) BIND(SHA256(STRUUID()) AS ?h) }}",
     "INSERT {{ <urn:thing:{t}> <urn:drawn> ?r }} WHERE {{ {{ SELECT (SUM(RAND()) AS ?r) {{ ?x <urn:level> ?y }} }} }}",
@@ -56,9 +80,11 @@ BLANKS = (
 )
 REMOVALS = (
     "DELETE {{ ?t <urn:mark> ?b . ?b <urn:number> ?n }} WHERE {{ ?t <urn:mark> ?b . ?b <urn:number> ?n FILTER(RAND() < 0.8) }}",
-    "DELETE {{ ?t <urn:lot> ?lot }} WHERE {{ ?t <urn:lot> ?lot }} ; "
-    "DELETE {{ ?t <urn:box> ?b . ?b ?p ?o }} WHERE {{ ?t <urn:box> ?b . ?b ?p ?o }} ; "
-    "INSERT {{ <urn:thing:{t}> <urn:swept> ?now ; <urn:by> _:me }} WHERE {{ BIND(NOW() AS ?now) }}",
+    (
+        "DELETE {{ ?t <urn:lot> ?lot }} WHERE {{ ?t <urn:lot> ?lot }} ; "
+        "DELETE {{ ?t <urn:box> ?b . ?b ?p ?o }} WHERE {{ ?t <urn:box> ?b . ?b ?p ?o }} ; "
+        "INSERT {{ <urn:thing:{t}> <urn:swept> ?now ; <urn:by> _:me }} WHERE {{ BIND(NOW() AS ?now) }}"
+    ),
     "DELETE WHERE {{ <urn:thing:{t}> <urn:left> ?l ; <urn:right> ?r }}",
     "DELETE {{ ?e ?p ?o }} WHERE {{ {{ SELECT ?e {{ ?e a <urn:Event> ; <urn:token> ?k }} ORDER BY ?k LIMIT 30 }} ?e ?p ?o }}",
 )
@@ -82,23 +108,25 @@ def send_through_all(clients: Sequence[Client], texts: Sequence[str]) -> int:
     return max(future.result(WAIT_S).lsn for future in futures)
 
 
-def assert_logs_equal(clients: Sequence[Client], last: int) -> None:
-    """Outcome, effect and fingerprint of every line are the same at every site, although each site executed for itself."""
+def effects_of_equal_logs(clients: Sequence[Client], last: int) -> bytes:
+    """All effects; outcome, effect and fingerprint of every line are the same at every site, although each executed for itself."""
+    effects = []
     for first in range(1, last + 1, 200):
         ranges = [client.logged(first, min(last, first + 199)) for client in clients]
         assert len(ranges[0]) == min(last, first + 199) - first + 1
         for here, *others in zip(*ranges, strict=True):
-            assert all(other == here for other in others), f"sites differ from LSN {first} on: {here[0]}"
+            assert all(other == here for other in others), f"sites differ at {here[0]}, from LSN {first} on"
+            effects.append(here[4])
+    return b"\n".join(effects)
 
 
-def assert_was_worth_it(dump: bytes) -> None:
-    """What the copies hold came from every function: a dump of nothing would be equal as well."""
-    text = dump.decode()
-    for predicate in ("at", "level", "token", "hash", "drawn", "list", "far", "swept", "seen", "part", "in"):
-        assert f"<urn:{predicate}>" in text, f"nothing was ever written as {predicate}"
-    assert "<urn:graph:1> ." in text
-    assert len(set(re.findall(r"_:\w+", text))) > 100
-    assert len(set(re.findall(r"<urn:uuid:[^>]+>", text))) > 5
+def assert_was_worth_it(effects: bytes) -> None:
+    """Every function brought something: effects of nothing would be equal as well."""
+    for predicate in PREDICATES:
+        assert b"<urn:%s>" % predicate.encode() in effects, f"nothing was ever written as {predicate}"
+    assert b"<urn:graph:1>" in effects
+    assert len(set(re.findall(rb"_:\w+", effects))) > 100
+    assert len(set(re.findall(rb"<urn:uuid:[^>]+>", effects))) > 30
 
 
 def embedded_config(folder: Path) -> ClusterConfig:
@@ -129,16 +157,16 @@ def led_away(lines: Sequence[MutableMapping[str, Any]]) -> list[str]:
     return found
 
 
-def test_1000_updates_with_chance_and_fresh_blank_nodes_end_equal_on_six_copies(
+def test_updates_with_chance_and_fresh_blank_nodes_end_equal_on_six_copies(
     tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
-    texts = updates(UPDATES, random.Random(11))
+    texts = updates(FAST_UPDATES, random.Random(11))
     with capture_logs() as lines, EmbeddedCluster(embedded_config(tmp_path)) as cluster:
         clients = [cluster.client(master) for master in MASTERS]
         last = send_through_all(clients, texts)
         for client in clients:
             client.wait(last, "all", timeout=WAIT_S)
-        assert_logs_equal(clients, last)
+        assert_was_worth_it(effects_of_equal_logs(clients, last))
         dumps, fingerprints = set(), set()
         for worker in cluster.workers.values():
             body = worker.read("statements", "main", {"accept": "application/n-quads"}).result(WAIT_S).body
@@ -146,16 +174,20 @@ def test_1000_updates_with_chance_and_fresh_blank_nodes_end_equal_on_six_copies(
             fingerprints.add(worker.store.applied().fingerprint)
         assert len(fingerprints) == 1
         assert len(dumps) == 1
-        assert_was_worth_it(next(iter(dumps)))
+        assert len(dumps.pop()) > 10_000
         turns = [int(master.metrics()["probe_turns_total"]) for master in cluster.masters.values()]
-        assert min(turns) > 4, "the workers did not take turns in executing"
+        assert min(turns) > 2, "the workers did not take turns in executing"
         # Seen before the nodes stop, because a stopping site may well lose its workers.
         strayed = led_away(list(lines))
     assert not strayed
-    covered(f"fresh values, embedded: {last} updates through 3 masters, 6 equal copies, {sum(turns)} turns of probes, no worker led away")
+    covered(
+        f"fresh values, embedded: {last} updates through 3 masters, 6 equal copies, {sum(turns)} turns of probes, no worker led away"
+    )
 
 
-LINE = re.compile(r"^(?P<node>m\d[ab]?) +.*?(?P<event>follows|is damaged|moved aside|site differs|worker changes)(?P<rest>.*)$")
+LINE = re.compile(
+    r"^(?P<node>m\d[ab]?) +.*?(?P<event>follows|is damaged|moved aside|site differs|worker changes)(?P<rest>.*)$"
+)
 
 
 def led_away_in(log: str) -> list[str]:
@@ -181,14 +213,15 @@ def test_1000_updates_end_equal_in_nine_processes_over_rabbitmq(
 ) -> None:
     # Each process has hash seeds, clocks and chance of its own: what depends on one of them differs here.
     texts = updates(UPDATES, random.Random(12))
-    with ProcessCluster(tmp_path, vhost_url, settings=f"probe-turn = {PROBE_TURN}\n") as cluster:
-        clients = [brokerha.connect(cluster.url(master)) for master in cluster.masters]
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(ProcessCluster(tmp_path, vhost_url, settings=f"probe-turn = {PROBE_TURN}\n"))
+        clients = [stack.enter_context(brokerha.connect(cluster.url(master))) for master in cluster.masters]
         began_s = time.monotonic()
         last = send_through_all(clients, texts)
         seconds = time.monotonic() - began_s
         for client in clients:
             client.wait(last, "all", timeout=WAIT_S)
-        assert_logs_equal(clients, last)
+        assert_was_worth_it(effects_of_equal_logs(clients, last))
         copies, dumps = set(), set()
         for worker in cluster.workers:
             answer = cluster.get(worker, "/cluster/fingerprints")
@@ -200,10 +233,10 @@ def test_1000_updates_end_equal_in_nine_processes_over_rabbitmq(
             dumps.add(b"\n".join(sorted(dump.content.splitlines())))
         assert len(copies) == 1, copies
         assert len(dumps) == 1
-        assert_was_worth_it(next(iter(dumps)))
+        assert len(dumps.pop()) > 10_000
         log = (tmp_path / "up.log").read_text("utf-8", "replace")
         assert log.count("state=basic") >= len(cluster.workers), "the log does not say any more what workers do"
         assert not led_away_in(log)
-        for client in clients:
-            client.close()
-    covered(f"fresh values, over RabbitMQ: {last} updates through 3 masters in {seconds:.1f} s, 6 equal copies, no worker led away")
+    covered(
+        f"fresh values, over RabbitMQ: {last} updates through 3 masters in {seconds:.1f} s, 6 equal copies, no worker led away"
+    )
