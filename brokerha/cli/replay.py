@@ -26,43 +26,50 @@ from brokerha.model.ids import Lsn, NodeId, is_node_id
 if TYPE_CHECKING:
     from brokerha.ports.store import Applied
 
+_Into = Annotated[
+    Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")
+]
+_FromLsn = Annotated[
+    int | None,
+    typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it."),
+]
+_ToLsn = Annotated[
+    int | None,
+    typer.Option("--to-lsn", min=1, metavar="LSN", help="Last line; the newest of the source without it."),
+]
+_Journal = Annotated[
+    Path | None,
+    typer.Option("--journal", metavar="DIR", help="Take the lines from the journal of a master that is stopped."),
+]
+_Stream = Annotated[
+    str | None,
+    typer.Option("--stream", metavar="URL", help="Take them from the log stream of --master at this broker."),
+]
+_Master = Annotated[str, typer.Option("--master", metavar="ID", help="With --stream: whose stream.")]
+_Backup = Annotated[
+    str | None,
+    typer.Option("--backup", metavar="NAME", help="Take them from a backup: its name, or its directory (with a /)."),
+]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Read all lines and say what would be applied; change nothing.")
+]
+_Cluster = Annotated[
+    str, typer.Option("--cluster", metavar="NAME", help="Cluster of a new DIR; the one of the source without it.")
+]
+_NodeId = Annotated[str, typer.Option("--as", metavar="ID", help="Node id of a new DIR; the name of DIR without it.")]
+
 
 def replay(
-    into: Annotated[
-        Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")
-    ],
-    from_lsn: Annotated[
-        int | None,
-        typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it."),
-    ] = None,
-    to_lsn: Annotated[
-        int | None,
-        typer.Option("--to-lsn", min=1, metavar="LSN", help="Last line; the newest of the source without it."),
-    ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option("--journal", metavar="DIR", help="Take the lines from the journal of a master that is stopped."),
-    ] = None,
-    stream: Annotated[
-        str | None,
-        typer.Option("--stream", metavar="URL", help="Take them from the log stream of --master at this broker."),
-    ] = None,
-    master: Annotated[str, typer.Option("--master", metavar="ID", help="With --stream: whose stream.")] = "",
-    backup: Annotated[
-        str | None,
-        typer.Option(
-            "--backup", metavar="NAME", help="Take them from a backup: its name, or its directory (with a /)."
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read all lines and say what would be applied; change nothing.")
-    ] = False,
-    cluster: Annotated[
-        str, typer.Option("--cluster", metavar="NAME", help="Cluster of a new DIR; the one of the source without it.")
-    ] = "",
-    node_id: Annotated[
-        str, typer.Option("--as", metavar="ID", help="Node id of a new DIR; the name of DIR without it.")
-    ] = "",
+    into: _Into,
+    from_lsn: _FromLsn = None,
+    to_lsn: _ToLsn = None,
+    journal: _Journal = None,
+    stream: _Stream = None,
+    master: _Master = "",
+    backup: _Backup = None,
+    dry_run: _DryRun = False,
+    cluster: _Cluster = "",
+    node_id: _NodeId = "",
     backups: BackupsOption = None,
     config: ConfigOption = None,
     url: UrlOption = None,

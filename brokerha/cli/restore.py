@@ -27,51 +27,58 @@ if TYPE_CHECKING:
 MEGABYTE = 1e6
 COLUMNS = {"node": "NODE", "role": "ROLE", "directory": "DIRECTORY", "in_the_way": "IN THE WAY"}
 
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup, or its directory (with a /).")]
+_Into = Annotated[
+    Path | None,
+    typer.Option("--into", metavar="DIR", help="Make one worker's directory; it must be empty or not there."),
+]
+_AllNodes = Annotated[
+    bool,
+    typer.Option("--all", help="Make the directories of all nodes of the cluster file; all nodes must be stopped."),
+]
+_Nodes = Annotated[
+    list[str] | None,
+    typer.Option("--node", metavar="ID", help="Make the directory of this node of the cluster file; may be repeated."),
+]
+_ToLsn = Annotated[
+    int | None,
+    typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
+]
+_ToTime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."
+    ),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and read the whole backup; change nothing.")]
+_Force = Annotated[
+    str,
+    typer.Option(
+        "--force", metavar="CLUSTER", help="Replace data that is in the way: the name of the cluster that is made."
+    ),
+]
+_Cluster = Annotated[
+    str,
+    typer.Option(
+        "--cluster", metavar="NAME", help="With --into: cluster that it is for; the one of the backup without it."
+    ),
+]
+_NodeId = Annotated[
+    str, typer.Option("--as", metavar="ID", help="With --into: node id that it is for; the name of DIR without it.")
+]
+
 
 def restore(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup, or its directory (with a /).")],
-    into: Annotated[
-        Path | None,
-        typer.Option("--into", metavar="DIR", help="Make one worker's directory; it must be empty or not there."),
-    ] = None,
-    all_nodes: Annotated[
-        bool,
-        typer.Option("--all", help="Make the directories of all nodes of the cluster file; all nodes must be stopped."),
-    ] = False,
-    nodes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--node", metavar="ID", help="Make the directory of this node of the cluster file; may be repeated."
-        ),
-    ] = None,
-    to_lsn: Annotated[
-        int | None,
-        typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
-    ] = None,
-    to_time: Annotated[
-        str | None,
-        typer.Option(
-            "--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and read the whole backup; change nothing.")
-    ] = False,
-    force: Annotated[
-        str,
-        typer.Option(
-            "--force", metavar="CLUSTER", help="Replace data that is in the way: the name of the cluster that is made."
-        ),
-    ] = "",
-    cluster: Annotated[
-        str,
-        typer.Option(
-            "--cluster", metavar="NAME", help="With --into: cluster that it is for; the one of the backup without it."
-        ),
-    ] = "",
-    node_id: Annotated[
-        str, typer.Option("--as", metavar="ID", help="With --into: node id that it is for; the name of DIR without it.")
-    ] = "",
+    name: _Name,
+    into: _Into = None,
+    all_nodes: _AllNodes = False,
+    nodes: _Nodes = None,
+    to_lsn: _ToLsn = None,
+    to_time: _ToTime = None,
+    dry_run: _DryRun = False,
+    force: _Force = "",
+    cluster: _Cluster = "",
+    node_id: _NodeId = "",
     backups: BackupsOption = None,
     config: ConfigOption = None,
     chosen: FormatOption = Format.TABLE,

@@ -336,6 +336,7 @@ def _built(document: Document, keys: dict[str, dict[str, KeyRow]]) -> ClusterCon
         nodes[table.section].append(ENTRIES[table.section](**_fields(table, keys[table.section])))
     values = _fields(document.cluster, keys["cluster"])
     folder = Path(values.pop("data", Path("var") / values["name"])).expanduser()
+    values["backup_folder"] = Path(values.get("backup_folder", "")).expanduser()
     return ClusterConfig(
         **values,
         data=document.path.parent / folder,

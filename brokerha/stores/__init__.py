@@ -9,6 +9,13 @@ durable_files.py   small files that are replaced whole, directories that are fsy
 scrub.py           the data compared with its fingerprint, slowly, in the background
 memory_copy.py     a copy without files, for tests and the simulator
 
+backup_writing.py  a backup made from a snapshot, or extended from the log; BACKUP.md: its files
+backup_directory.py  the folder of backups: who may write, how one takes its place whole; verifying
+backup_manifest.py what a backup holds; backup_lines.py: files with lines of the log
+restoring.py       a worker's directory made from a backup; restore_target.py: which state, what is in the way
+placing.py         a directory made beside its place and put there whole
+replaying.py       lines of the log applied to a store and compared; log_pages.py: lines in pages
+
 worker_store.py    the Store of a worker: one LSN over all repositories and tables; the order of its two commits
 batch.py           transactions on their way to the next commit
 evaluation.py      the repository side of one transaction while nothing is changed yet
