@@ -86,7 +86,8 @@ def add(
 ) -> int:
     """Add a worker to a master, or change whether it is read. It is remembered over restarts of the master.
 
-    The worker itself is started with brokerha node WORKER --role worker --master ID; it takes the content by itself.
+    Start the worker first, with brokerha node WORKER --role worker --master ID: it waits until it is added, then takes the content by
+    itself. A site with one worker so far takes no writes until the second one is in sync.
     """
     with masters(config, url, timeout_s) as cluster:
         at = _new_home(cluster, worker, master)

@@ -7,6 +7,7 @@ the answer.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,9 @@ def error_of_answer(url: str, status: int, headers: Mapping[str, str], body: byt
         return None
     text = body.decode("utf-8", "replace").strip()
     name = headers.get("brokerha-error", "")
+    if name and headers.get("content-type", "").startswith("application/json"):
+        # Whoever asks for JSON gets errors in it too; what is shown to people is the sentence.
+        text = str(json.loads(body).get("text", text))
     if name:
         lsn = headers.get("brokerha-lsn", "0")
         return error_named(name, text, headers.get("brokerha-tx", ""), int(lsn) if lsn.isdecimal() else 0)
