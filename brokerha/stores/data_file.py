@@ -24,27 +24,30 @@ from typing import NamedTuple
 from brokerha.model.errors import StoreDamaged
 
 _MAGIC = 0xBEEFC0DE
-_HEADER_BYTES = 16
+HEADER_BYTES = 16
 _META = Struct("=16x I I 8x 8x I H H Q Q Q Q Q 48x Q Q")
 """Page header; magic, version, address, map size; table of free pages (page size, flags, depth, branch pages, leaf pages,
 overflow pages, entries, root); table of tables; last page, transaction number."""
-_PAGE = Struct("=Q H H H H")
-_NODE = Struct("=H H H H")
+PAGE = Struct("=Q H H H H")
+NODE = Struct("=H H H H")
 _NUMBER = Struct("=Q")
-_BRANCH, _LEAF = 0x01, 0x02
+BRANCH, LEAF = 0x01, 0x02
 _ON_OVERFLOW_PAGES = 0x01
-_NO_PAGE = 0xFFFF_FFFF_FFFF_FFFF
+NO_PAGE = 0xFFFF_FFFF_FFFF_FFFF
 _DEPTH_LIMIT = 32
 
 
-class _Meta(NamedTuple):
+class Head(NamedTuple):
+    """What one of the two heads says."""
+
     page_bytes: int
     free_root: int
     last_page: int
     number: int
+    """Of the transaction that wrote it."""
 
 
-class _Damaged(Exception):
+class Damaged(Exception):
     """The file contradicts itself."""
 
 
@@ -56,81 +59,82 @@ def check_data_file(path: Path) -> None:
         size = os.fstat(file.fileno()).st_size
         try:
             _check(file.fileno(), size)
-        except (_Damaged, error) as problem:
+        except (Damaged, error) as problem:
             raise StoreDamaged(
                 f"{path.name} ({size} bytes) is damaged or cut off: {problem}; take the content from another worker"
             ) from None
 
 
 def _check(descriptor: int, size_bytes: int) -> None:
-    meta = _newest_meta(descriptor)
+    meta = max(heads(descriptor), key=lambda head: head.number)
     held_pages = size_bytes // meta.page_bytes
     missing = meta.last_page + 1 - held_pages
     if missing > 0:
         free = {page for page in _free_pages(descriptor, meta) if held_pages <= page <= meta.last_page}
         if len(free) != missing:
-            raise _Damaged(f"{missing - len(free)} pages in use are behind its end")
+            raise Damaged(f"{missing - len(free)} pages in use are behind its end")
 
 
-def _newest_meta(descriptor: int) -> _Meta:
+def heads(descriptor: int) -> list[Head]:
+    """Both heads of a file, or the one that is valid. Raises Damaged."""
     first = os.pread(descriptor, _META.size, 0)
     metas = []
     page_bytes = _meta(first).page_bytes
     for offset in (0, page_bytes):
         try:
             metas.append(_meta(os.pread(descriptor, _META.size, offset)))
-        except (_Damaged, error):
+        except (Damaged, error):
             continue
     if not metas:
-        raise _Damaged("it has no valid head")
-    return max(metas, key=lambda meta: meta.number)
+        raise Damaged("it has no valid head")
+    return metas
 
 
-def _meta(raw: bytes) -> _Meta:
+def _meta(raw: bytes) -> Head:
     magic, version, page_bytes, _, _, _, _, _, _, free_root, last_page, number = _META.unpack(raw)
     if magic != _MAGIC or version != 1 or page_bytes < 512 or page_bytes & (page_bytes - 1):
-        raise _Damaged("its head is not one of LMDB 0.9")
-    return _Meta(page_bytes, free_root, last_page, number)
+        raise Damaged("its head is not one of LMDB 0.9")
+    return Head(page_bytes, free_root, last_page, number)
 
 
-def _free_pages(descriptor: int, meta: _Meta) -> Iterator[int]:
+def _free_pages(descriptor: int, meta: Head) -> Iterator[int]:
     """Numbers of all free pages: the values of a small B+ tree, each a count and that many page numbers."""
-    if meta.free_root == _NO_PAGE:
+    if meta.free_root == NO_PAGE:
         return
     waiting = [(meta.free_root, 0)]
     while waiting:
         number, depth = waiting.pop()
         page = _read(descriptor, meta, number, 1)
         if depth > _DEPTH_LIMIT:
-            raise _Damaged("its list of free pages is endless")
-        _, _, flags, lower, _ = _PAGE.unpack_from(page)
-        for place in range(_HEADER_BYTES, lower, 2):
+            raise Damaged("its list of free pages is endless")
+        _, _, flags, lower, _ = PAGE.unpack_from(page)
+        for place in range(HEADER_BYTES, lower, 2):
             offset = int.from_bytes(page[place : place + 2], sys.byteorder)
-            low, high, node_flags, key_bytes = _NODE.unpack_from(page, offset)
-            if flags & _BRANCH:
+            low, high, node_flags, key_bytes = NODE.unpack_from(page, offset)
+            if flags & BRANCH:
                 waiting.append((low | high << 16 | node_flags << 32, depth + 1))
-            elif flags & _LEAF:
+            elif flags & LEAF:
                 yield from _numbers(
-                    descriptor, meta, page[offset + _NODE.size + key_bytes :], low | high << 16, node_flags
+                    descriptor, meta, page[offset + NODE.size + key_bytes :], low | high << 16, node_flags
                 )
             else:
-                raise _Damaged(f"page {number} is not part of its list of free pages")
+                raise Damaged(f"page {number} is not part of its list of free pages")
 
 
-def _numbers(descriptor: int, meta: _Meta, data: bytes, data_bytes: int, node_flags: int) -> Iterator[int]:
+def _numbers(descriptor: int, meta: Head, data: bytes, data_bytes: int, node_flags: int) -> Iterator[int]:
     if node_flags & _ON_OVERFLOW_PAGES:
         (first,) = _NUMBER.unpack_from(data)
-        pages = (_HEADER_BYTES - 1 + data_bytes) // meta.page_bytes + 1
-        data = _read(descriptor, meta, first, pages)[_HEADER_BYTES:]
+        pages = (HEADER_BYTES - 1 + data_bytes) // meta.page_bytes + 1
+        data = _read(descriptor, meta, first, pages)[HEADER_BYTES:]
     count = _NUMBER.unpack_from(data)[0]
     if (count + 1) * _NUMBER.size > data_bytes:
-        raise _Damaged("its list of free pages is damaged")
+        raise Damaged("its list of free pages is damaged")
     for index in range(1, count + 1):
         yield _NUMBER.unpack_from(data, index * _NUMBER.size)[0]
 
 
-def _read(descriptor: int, meta: _Meta, page: int, count: int) -> bytes:
+def _read(descriptor: int, meta: Head, page: int, count: int) -> bytes:
     raw = os.pread(descriptor, count * meta.page_bytes, page * meta.page_bytes)
     if len(raw) != count * meta.page_bytes:
-        raise _Damaged("its list of free pages is behind its end")
+        raise Damaged("its list of free pages is behind its end")
     return raw
