@@ -246,6 +246,7 @@ class WorkerNode:
         checks = {
             "loop": self.loop.is_running,
             "store": not core.failure,
+            "trusted": core.may_be_read,
             "lag": max_lag_entries is None or lag <= max_lag_entries,
             "broker": self.transport.status().state == "connected" or max_lag_s is None,
         }
