@@ -13,19 +13,21 @@ Reading takes nothing away and declares nothing. Every wait has an end: a stream
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
 
 import msgpack
-import pika
-from pika.exceptions import AMQPError, ChannelClosedByBroker
+from amqp.exceptions import AMQPError
+from amqp.exceptions import NotFound as AMQPNotFound
+from kombu import Connection
 
 from brokerha.model.errors import NotFound, Unreachable
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.operations import LoggedRow
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.pika_thread import connection_parameters
+from brokerha.transports.rabbitmq import explain, open_connection
 from brokerha.transports.topology import log_stream
 
 PREFETCH: Final = 10
@@ -62,8 +64,7 @@ class LogReader:
 
     def close(self) -> None:
         """Disconnect. Idempotent."""
-        if self._connection.is_open:
-            self._connection.close()
+        self._connection.release()
 
     def lines(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Lsn, LoggedRow]]:
         """Lines of a range in order, without repeats, as far as the stream has them. Raises Unreachable."""
@@ -102,30 +103,41 @@ class LogReader:
 
     def _messages(self, offset: str, quiet_s: float) -> Iterator[tuple[Mapping[str, Any], bytes]]:
         """Messages from an offset on, until there are none for so long."""
+        wire: Any = self._connection.connection
+        found: deque[Any] = deque()
         try:
-            channel = self._connection.channel()
-            channel.basic_qos(prefetch_count=PREFETCH)
-            for method, properties, body in channel.consume(
-                self.stream, arguments={"x-stream-offset": offset}, inactivity_timeout=quiet_s
-            ):
-                if method is None or properties is None or body is None:
+            channel: Any = self._connection.channel()
+            channel.basic_qos(0, PREFETCH, False)
+            channel.basic_consume(queue=self.stream, callback=found.append, arguments={"x-stream-offset": offset})
+            while True:
+                while found:
+                    message = found.popleft()
+                    yield message.properties.get("application_headers") or {}, as_bytes(message.body)
+                    channel.basic_ack(message.delivery_tag)
+                try:
+                    wire.drain_events(timeout=quiet_s)
+                except TimeoutError:
                     break
-                yield properties.headers or {}, body
-                channel.basic_ack(method.delivery_tag)
-            # Not cancel(): it would reject what is under way, which a stream answers by closing the connection.
+            # Not basic.cancel: a delivery that crosses it would be rejected, which a stream answers by ending the connection.
             channel.close()
-        except ChannelClosedByBroker as error:
+        except AMQPNotFound as error:
             raise NotFound(
                 f"{self.stream} cannot be read ({error.reply_text}): which master? write its node id"
             ) from error
-        except AMQPError as error:
+        except (*self._connection.connection_errors, *self._connection.channel_errors) as error:
             raise Unreachable(f"{self.stream}: {error or type(error).__name__}") from error
 
 
-def _connected(url: str, name: str, config: TransportConfig) -> pika.BlockingConnection:
-    addresses = parse_addresses(url)
-    try:
-        return pika.BlockingConnection([connection_parameters(address, name, config) for address in addresses])
-    except (AMQPError, OSError) as error:
-        where = ", ".join(f"{address.host}:{address.port}" for address in addresses)
-        raise Unreachable(f"the broker at {where} cannot be reached: {error or type(error).__name__}") from error
+def as_bytes(body: bytes | str) -> bytes:
+    """A body as it was sent: the library decodes what says that it is text."""
+    return body.encode() if isinstance(body, str) else bytes(body)
+
+
+def _connected(url: str, name: str, config: TransportConfig) -> Connection:
+    problems = []
+    for address in parse_addresses(url):
+        try:
+            return open_connection(address, name, config)
+        except (AMQPError, OSError) as error:
+            problems.append(explain(error, address))
+    raise Unreachable("; ".join(problems))

@@ -113,7 +113,7 @@ class PikaThread:
         address = self._addresses[self._attempts % len(self._addresses)]
         self._attempts += 1
         self._connection = pika.SelectConnection(
-            parameters=connection_parameters(address, self._name, self._config),
+            parameters=_parameters(address, self._name, self._config),
             on_open_callback=self._on_open,
             on_open_error_callback=lambda _connection, error: self._lost(_reason(error, address)),
             on_close_callback=lambda _connection, error: self._lost(_reason(error, address)),
@@ -195,8 +195,7 @@ class PikaThread:
         self.call_later(1.0, self._loop.stop)
 
 
-def connection_parameters(address: Address, name: str, config: TransportConfig) -> pika.ConnectionParameters:
-    """What pika needs to connect, TLS included; ``name`` is shown in the dashboard of the broker."""
+def _parameters(address: Address, name: str, config: TransportConfig) -> pika.ConnectionParameters:
     options: dict[str, Any] = {}
     if address.is_tls:
         files = address.tls_files
