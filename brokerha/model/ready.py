@@ -101,9 +101,19 @@ class AbandonLoad:
     """Decision: delete what was loaded so far; the present copy stays. Nothing is answered."""
 
 
+@dataclass(frozen=True, slots=True)
+class Condemn:
+    """Decision: remember over a restart that the copy of this name is not to be trusted, and why; nothing is answered."""
+
+    journal: str
+    reason: str
+
+
 StoreDecision = ExecuteBatch | ApplyBatch | ResendResults
 """Work of the one thread that writes the store; one at a time."""
-CopyDecision = ReadRange | MakeSnapshot | ReadChunks | DropSnapshot | BeginLoad | KeepChunk | OpenLoad | AbandonLoad
+CopyDecision = (
+    ReadRange | MakeSnapshot | ReadChunks | DropSnapshot | BeginLoad | KeepChunk | OpenLoad | AbandonLoad | Condemn
+)
 """Work beside the store; in the order in which it was decided."""
 Decision = StoreDecision | CopyDecision
 

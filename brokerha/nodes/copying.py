@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.ready import (
     AbandonLoad,
     BeginLoad,
     ChunkKept,
     ChunksRead,
+    Condemn,
     CopyAnswer,
     CopyDecision,
     Damaged,
@@ -41,11 +44,21 @@ def carry_out_copy(copy: WorkerCopy, decision: CopyDecision) -> CopyAnswer | Dam
         case AbandonLoad():
             copy.abandon_load()
             return None
+        case Condemn():
+            _condemn(copy, decision)
+            return None
         case BeginLoad() | KeepChunk() | OpenLoad():
             try:
                 return _load(copy, decision)
             except StoreError as error:
                 return LoadFailed(str(error))
+
+
+def _condemn(copy: WorkerCopy, decision: Condemn) -> None:
+    if copy.journal == decision.journal:
+        # Where the disk takes nothing, the process and its master know it all the same.
+        with suppress(StoreError):
+            copy.condemn(decision.reason)
 
 
 def _read_range(copy: WorkerCopy, decision: ReadRange) -> RangeRead | Damaged:

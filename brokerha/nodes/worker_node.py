@@ -47,6 +47,10 @@ HASTE_S = 0.5
 """... when it stops because of reads that do not end."""
 
 
+def _state_of(copy: WorkerCopy) -> CopyState:
+    return CopyState(copy.journal, *copy.applied(), copy.trouble, copy.pending_load, copy.condemned)
+
+
 class WorkerNode:
     """One worker; a Front that reads."""
 
@@ -69,7 +73,7 @@ class WorkerNode:
         self.transport = transport
         self.clock = clock
         self._threads = CopyThreads(store, config.node, transport.wake)
-        core = WorkerCore(config, CopyState(store.journal, *store.applied(), store.trouble, store.pending_load))
+        core = WorkerCore(config, _state_of(store))
         self.runner = WorkerRunner(config, core, self._threads, transport, clock)
         self.runner.on_node = self._on_node
         self.reads = ReadPool(store, config.node, reads, on_damage=self.on_damage)

@@ -38,6 +38,7 @@ from brokerha.model.ready import (
     ApplyBatch,
     ChunkKept,
     ChunksRead,
+    Condemn,
     Damaged,
     Decision,
     ExecuteBatch,
@@ -73,7 +74,7 @@ class WorkerCore:
         self.applied = copy.applied
         self.fingerprint = copy.fingerprint
         self.items = copy.items
-        self.trouble = ""
+        self.trouble = copy.condemned
         """Why this copy must not be trusted; empty when it may be."""
         self.state = State.IDLE
         self.view = 0
@@ -225,9 +226,7 @@ class WorkerCore:
         self._resend = (first, last)
 
     def _on_range_missing(self, sender: NodeId, answer: RangeMissing, now: Instant) -> None:
-        if self.state is not State.REQUEST:
-            return
-        if self._asking.on_missing(sender, answer, now):
+        if self.state is State.REQUEST and self._asking.on_missing(sender, answer, now):
             self._fall("the log lacks LSN " + self._asking.range_text() + " everywhere", Event.MISSING)
 
     # ---- the store
@@ -263,9 +262,10 @@ class WorkerCore:
         self._retry_at_ms = now.mono_ms + self.config.retry_ms
 
     def _on_damaged(self, reason: str) -> None:
-        if self.trouble:
-            return
-        self._fall(reason, Event.DAMAGED)
+        if not self.trouble:
+            # One that differs finds that out again; whether it is right is not settled by itself.
+            self._decisions += [Condemn(self.journal, reason)] if not self.differs[0] else []
+            self._fall(reason, Event.DAMAGED)
 
     def _fall(self, reason: str, event: Event) -> None:
         """This copy is of no use any more; the master will name a source."""
@@ -285,8 +285,7 @@ class WorkerCore:
         self._tell = True
 
     def _on_load_answer(self, answer: LoadBegun | ChunkKept | LoadOpened | LoadFailed, now: Instant) -> None:
-        if isinstance(answer, LoadFailed):
-            self._is_opening = False
+        self._is_opening = self._is_opening and not isinstance(answer, LoadFailed)
         if isinstance(answer, LoadOpened):
             self._on_opened(answer)
         elif self.loading is not None:
@@ -319,8 +318,9 @@ class WorkerCore:
     def wake(self, now: Instant) -> None:
         """Serve what is due."""
         if self._retry_at_ms is not None and now.mono_ms >= self._retry_at_ms:
-            self._retry_at_ms = None
-            self._tell = True
+            self._retry_at_ms, self._tell = None, True
+            # Where nothing is left to be done, nothing would show that the store can do it again.
+            self.failure = self.failure if self.master_lsn > self.applied else ""
 
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken; None before the first turn."""

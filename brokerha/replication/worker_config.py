@@ -40,3 +40,5 @@ class CopyState:
     """What happened to the copy that was here before; empty when this is it."""
     pending_load: str = ""
     """Name of a snapshot whose load was begun before the process started; empty when there is none."""
+    condemned: str = ""
+    """Why this copy is not to be trusted, as was found out before the process started; empty when it may be."""

@@ -4,6 +4,7 @@
     present       the pointer: checksum, then format, cluster, node, number of the present copy as JSON
     opening       how often each copy was begun to be opened and not finished; JSON, gone after a good opening
     copy.<n>/     the present copy (environment.py), and one that is being loaded (load.py)
+    condemned     number of a copy that is not to be trusted, though it can be opened, and why; JSON
     aside.<n>/    the last copy that was damaged, for whoever wants to look at it
     load          what is being loaded
     snapshots/    what is given to others (snapshots.py); deleted by a start
@@ -32,6 +33,7 @@ from brokerha.stores.environment import locked, store_errors
 FORMAT: Final = 1
 POINTER: Final = "present"
 OPENING: Final = "opening"
+CONDEMNED: Final = "condemned"
 OPENINGS_LIMIT: Final = 3
 
 _COPY, _ASIDE = "copy", "aside"
@@ -57,6 +59,20 @@ class CopyDirectory:
     def present(self) -> int:
         """Number of the present copy."""
         return self._present
+
+    @property
+    def condemned(self) -> str:
+        """Why the present copy is not to be trusted; empty when nobody said so, or of another copy."""
+        try:
+            number, reason = json.loads((self.home / CONDEMNED).read_bytes())
+        except (OSError, ValueError, TypeError):
+            return ""
+        return str(reason) if number == self._present else ""
+
+    def condemn(self, reason: str) -> None:
+        """Remember why the present copy is not to be trusted; durable on return. Raises StoreError."""
+        with store_errors(f"cannot write down in {self.home.name} that its copy is damaged"):
+            replace_file(self.home / CONDEMNED, json.dumps([self._present, reason]).encode() + b"\n")
 
     def path(self, number: int) -> Path:
         """Where a copy lies."""

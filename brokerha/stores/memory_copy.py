@@ -57,6 +57,7 @@ class _Image:
     store: object
     journal: str
     load: _Load | None
+    condemned: str
 
 
 class MemoryCopy:
@@ -78,6 +79,7 @@ class MemoryCopy:
         self._store = MemoryStore(keep_results)
         self._journal = journals()
         self._trouble = ""
+        self._condemned = ""
         self._load: _Load | None = None
         self._snapshots: dict[str, tuple[Snapshot, list[bytes]]] = {}
 
@@ -100,6 +102,7 @@ class MemoryCopy:
         if not trouble:
             copy._store = MemoryStore.from_image(found.store, keep_results)
             copy._journal = found.journal
+            copy._condemned = found.condemned
         if found.load is not None:
             copy._load = replace(found.load, chunks=dict(found.load.chunks))
         return copy
@@ -107,7 +110,7 @@ class MemoryCopy:
     def image(self) -> object:
         """A copy of everything durable, for `from_image`."""
         load = self._load and replace(self._load, chunks=dict(self._load.chunks))
-        return _Image(self._store.image(), self._journal, load)
+        return _Image(self._store.image(), self._journal, load, self._condemned)
 
     def damage(self, change: Change) -> None:
         """Change data and nothing else, as a disk would: ``("put", table, key, value)``, ``("delete", table, key)`` or
@@ -134,6 +137,11 @@ class MemoryCopy:
     def trouble(self) -> str:
         """Why the copy found at the start could not be used; else empty."""
         return self._trouble
+
+    @property
+    def condemned(self) -> str:
+        """Why the present copy is not to be trusted; else empty."""
+        return self._condemned
 
     @property
     def pending_load(self) -> str:
@@ -174,6 +182,10 @@ class MemoryCopy:
     def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
         """Fingerprint and count from the data itself."""
         return self._store.recompute(paced)
+
+    def condemn(self, reason: str) -> None:
+        """Remember that the present copy is not to be trusted."""
+        self._condemned = reason
 
     def make_snapshot(self, name: str) -> Snapshot:
         """Make a snapshot at the LSN applied now, or answer the one that has the name already."""
@@ -238,7 +250,7 @@ class MemoryCopy:
             raise StoreDamaged(f"the copy that was loaded is {store.applied()}, and its snapshot says otherwise")
         self._store = store
         self._journal = self._journals()
-        self._trouble = ""
+        self._trouble = self._condemned = ""
         self._load = None
 
     def abandon_load(self) -> None:

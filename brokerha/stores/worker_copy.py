@@ -105,6 +105,11 @@ class WorkerCopy:
         return self._directory.trouble
 
     @property
+    def condemned(self) -> str:
+        """Why the present copy is not to be trusted; else empty."""
+        return self._directory.condemned
+
+    @property
     def pending_load(self) -> str:
         """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
         return self._load.name if self._load is not None else ""
@@ -153,6 +158,10 @@ class WorkerCopy:
                 paced(items)
 
             return generation.store.recompute(paced_here)
+
+    def condemn(self, reason: str) -> None:
+        """Remember over restarts that the present copy is not to be trusted. Raises StoreError."""
+        self._directory.condemn(reason)
 
     def make_snapshot(self, name: str) -> Snapshot:
         """Make a snapshot at the LSN applied now; writers wait for a moment only. Any thread. Raises StoreError."""

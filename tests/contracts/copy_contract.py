@@ -182,6 +182,25 @@ class CopyContract:
         follower.open_load()
         assert content(follower) == content(source)
 
+    def test_a_condemned_copy_stays_condemned_over_a_restart_until_it_is_replaced(
+        self, opened: Open, reopened: Reopen
+    ) -> None:
+        source, follower = opened("w1"), opened("w2")
+        filled(source)
+        run(follower, [("put", "t", b"other", b"")])
+        assert follower.condemned == ""
+        # When somebody found out that the copy is damaged
+        follower.condemn("scrub: the data has another fingerprint")
+        # Then that is known to the next process, though the copy can be opened
+        follower = reopened(follower)
+        assert follower.condemned == "scrub: the data has another fingerprint"
+        assert follower.applied().lsn == 1
+        # And it is said of this copy only
+        carry(source, follower)
+        follower.open_load()
+        assert follower.condemned == ""
+        assert reopened(follower).condemned == ""
+
     def test_what_is_not_complete_is_not_opened(self, opened: Open) -> None:
         source, follower = opened("w1"), opened("w2")
         filled(source)
