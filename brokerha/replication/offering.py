@@ -104,6 +104,9 @@ class Offering:
             offer.touched_ms = now.mono_ms
             self._answer(wanted.request, offer)
             return
+        # A follower loads one snapshot at a time: one that it asked for before is of no use to it any more.
+        for old in [name for name, other in self._offers.items() if other.follower == sender]:
+            self.on_done(old)
         if not refusal and len(self._offers) >= self.config.snapshots:
             refusal = f"{len(self._offers)} snapshots are being given already"
         if refusal:

@@ -64,7 +64,9 @@ class Site:
             if worker.standing is Standing.ON:
                 worker.standing = Standing.UNINITIALISED
         if worker.progress is None or worker.progress.follows != progress.follows:
-            worker.order = ""
+            if worker.order != "LoadFrom" or progress.follows != "idle":
+                # A load that failed is ordered again after a while, not at once: who refused it would refuse it again.
+                worker.order = ""
             worker.load_begun_ms = mono_ms
             if progress.follows == "idle":
                 # A new process, or one that was told to stop: what was under way to it is lost.
@@ -91,6 +93,10 @@ class Site:
         progress = worker.progress
         if progress is None:
             return
+        if any(order.to == worker.node for order in self._orders):
+            # What was decided from an earlier message of the same turn counts no more.
+            self._orders = [order for order in self._orders if order.to != worker.node]
+            worker.order = ""
         if not worker.is_switched_on:
             self._stand(worker, Standing.OFF, "switched off")
             if progress.follows != "idle":
