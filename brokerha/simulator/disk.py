@@ -131,6 +131,7 @@ class SimDoor:
         if isinstance(answer, LoadOpened):
             process.world.faults_seen["snapshot loaded"] += 1
             process.world.checkers.on_loaded(process, self.copy)
+            process.scrub_soon()
         elif isinstance(answer, LoadFailed):
             process.world.faults_seen["load failed"] += 1
         process.world.checkers.on_copy(process.node, self.copy, decision)

@@ -32,7 +32,12 @@ MASTER_POINTS = (
 )
 WORKER_POINTS = ("store absent", "store there", "half sent", "copy absent", "copy there")
 COPY_STEPS = (BeginLoad, KeepChunk, OpenLoad, MakeSnapshot, ReadChunks, None)
-WORKER_MESSAGES = (Executed, SnapshotOffered, Chunk, None)
+WORKER_KINDS: dict[str, tuple[type | None, ...]] = {
+    "copy absent": COPY_STEPS,
+    "copy there": COPY_STEPS,
+    "half sent": (Executed, SnapshotOffered, Chunk, None),
+}
+"""What has to be at hand at a point, where a point is of several things."""
 RECORDS = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Added, Outcomes, None, None)
 MESSAGES = (Post, Bodies, Executed, None)
 
@@ -80,14 +85,17 @@ class Faults:
     # ---- for all kinds
 
     def note(self, kind: str, what: str) -> None:
+        """Count a fault, and tell of it."""
         world = self._world
         world.faults_seen[kind] += 1
         world.trace.note(world.now_us, "world", kind, what)
 
     def a_while(self) -> int:
+        """How long one lasts, in microseconds."""
         return self._world.rng.choice((50_000, 500_000, 2 * SECOND_US, 5 * SECOND_US))
 
     def one(self, processes: list[SimMaster] | list[SimWorker]) -> Process | None:
+        """One of those that live; None when none does."""
         up = [process for process in processes if process.is_up]
         return self._world.rng.choice(up) if up else None
 
@@ -118,14 +126,14 @@ class Faults:
     def _aim(self) -> None:
         rng = self._world.rng
         process = rng.choice(self._world.processes_list)
+        kind: type | None
         if isinstance(process, SimMaster):
             point = rng.choice(MASTER_POINTS)
             kind = rng.choice(MESSAGES if point == "half sent" else RECORDS)
             kind = None if point == "nothing written" else kind
         else:
             point = rng.choice(WORKER_POINTS)
-            kinds = {"copy absent": COPY_STEPS, "copy there": COPY_STEPS, "half sent": WORKER_MESSAGES}
-            kind = rng.choice(kinds.get(point, (None,)))
+            kind = rng.choice(WORKER_KINDS.get(point, (None,)))
         process.aim = Aim(point, kind, rng.randint(1, 4))
 
     def _trim(self) -> None:
@@ -165,6 +173,7 @@ class Faults:
     # ---- the wire
 
     def cut(self, kind: str, directions: list[tuple[NodeId, NodeId]]) -> None:
+        """Let nothing pass in these directions for a while."""
         if directions:
             self.note(kind, " ".join(f"{sender}>{receiver}" for sender, receiver in directions))
             self._world.network.cut(directions, self.a_while())

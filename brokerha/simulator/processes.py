@@ -221,9 +221,12 @@ class SimMaster(Process):
         submits, self._submits = self._submits, []
         trace = self.world.trace
         trace.note(self.world.now_us, self.node, "takes", [*self.transport.inbox, *submits])
-        if not self.runner.failure:
-            self.world.checkers.on_taken(self.node, self.transport.inbox)
+        taken, had_failed = self.transport.inbox, bool(self.runner.failure)
+        if not had_failed:
+            self.world.checkers.on_taken(self.node, taken)
         self.runner.turn(submits)
+        if had_failed and not self.runner.failure:
+            self.world.checkers.on_taken(self.node, taken)
         self.incarnation = self.runner.core.sync.incarnation
         self.world.checkers.after_turn(self)
         return self.runner.wait_ms()
@@ -267,7 +270,7 @@ class SimWorker(Process):
         disk = world.options.disk
         # Somebody has to have the results that a site lacks, however long that was without any copy.
         kept = disk.keep_results if world.workers else KEEP_RESULTS
-        self._settings = {"chunk_bytes": disk.chunk_bytes, "keep_results": kept}
+        self._settings: dict[str, Any] = {"chunk_bytes": disk.chunk_bytes, "keep_results": kept}
         self.copy = MemoryCopy(self._new_journal, **self._settings)
         self.is_damaged = False
         """Whether its data was changed behind its back."""
@@ -279,7 +282,7 @@ class SimWorker(Process):
 
     def _open(self) -> None:
         copy = self.copy
-        state = CopyState(copy.journal, *copy.applied(), copy.trouble, copy.pending_load)
+        state = CopyState(copy.journal, *copy.applied(), copy.trouble, copy.pending_load, copy.condemned)
         core = WorkerCore(self.config, state)
         self.door = SimDoor(self, copy)
         self.runner = WorkerRunner(self.config, core, self.door, self.transport, self.clock)
@@ -340,12 +343,18 @@ class SimWorker(Process):
         if every_us:
             self.world.at(self.world.now_us + every_us, self._scrub, self.life)
 
+    def scrub_soon(self) -> None:
+        """Look at a copy that was just loaded: its source may not have known that it was damaged."""
+        self.world.at(self.world.now_us + self.write_us(), self._look, self.life)
+
     def _scrub(self, life: int) -> None:
-        """Look at all data, as the background scrub does."""
-        if life != self.life:
-            return
-        self._plan_scrub()
-        if self.world.now_us < self.frozen_until_us:
+        """Look at all data now and then, as the background scrub does."""
+        if life == self.life:
+            self._plan_scrub()
+            self._look(life)
+
+    def _look(self, life: int) -> None:
+        if life != self.life or self.world.now_us < self.frozen_until_us:
             return
         copy, core = self.copy, self.runner.core
         if core.may_be_read and not core.is_writing and copy.recompute() != copy.applied():

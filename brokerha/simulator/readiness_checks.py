@@ -39,38 +39,45 @@ class ReadinessChecks:
         self._began: dict[NodeId, tuple[object, int]] = {}
         """Each master's core, and when it was first seen."""
         self._heard: dict[NodeId, dict[NodeId, _Heard]] = {}
-        self._troubled: dict[NodeId, set[tuple[NodeId, str]]] = {}
-        """By master: workers with the names of copies that they themselves called bad."""
+        self._troubled: dict[NodeId, dict[tuple[NodeId, str], object]] = {}
+        """By master: workers with the names of copies that they called bad, and what the master held of them."""
 
     def on_taken(self, node: NodeId, core: MasterCore, envelopes: Iterable[Envelope]) -> None:
         """A master takes these messages in."""
         now_us = self._truth.world.now_us
         if self._began.get(node, (None, 0))[0] is not core:
             self._began[node] = core, now_us
-            self._heard[node], self._troubled[node] = {}, set()
-        heard = self._heard[node]
+            self._heard[node], self._troubled[node] = {}, {}
+        heard, workers = self._heard[node], core.site.workers
         for envelope in envelopes:
             message, sender = envelope.message, envelope.sender
             if isinstance(message, Progress):
                 heard[sender] = _Heard(now_us, message)
                 if message.trouble:
-                    self._troubled[node].add((sender, message.journal))
+                    self._troubled[node][sender, message.journal] = workers.get(sender)
             elif isinstance(message, Executed) and sender in heard:
                 heard[sender].at_us = now_us
 
     def on_coin(self, sender: NodeId, to: NodeId, coin: Coin) -> None:
         """A master tells a worker to follow it."""
         heard = self._heard.get(sender, {}).get(to)
-        if heard is None or heard.progress is None or coin.forgiven_lsn or self._truth.may_differ:
+        core = self._truth.world.master(sender).runner.core
+        if heard is None or heard.progress is None or coin.forgiven_lsn or not self._is_known(sender, core):
             return
-        is_bad = (to, heard.progress.journal) in self._troubled[sender]
+        # Who was removed and added again is met as if for the first time.
+        known = core.site.workers.get(to)
+        is_bad = known is not None and self._troubled[sender].get((to, heard.progress.journal)) is known
         check(not is_bad, "F6", "a condemned copy does not come back", to=to, name=heard.progress.journal)
+
+    def _is_known(self, node: NodeId, core: MasterCore) -> bool:
+        """Whether what was heard is what this core took in: one that was built in this very turn is not known yet."""
+        return self._began.get(node, (None, 0))[0] is core and not self._truth.may_differ
 
     def on_accepted(self, master: SimMaster) -> None:
         """A master takes a write in: enough of its workers are well, as far as it can know."""
         node, site = master.node, master.runner.core.site
         needed = self._needed(master)
-        if not needed:
+        if not needed or not self._is_known(node, master.runner.core):
             return
         dead_us = master.config.feed.dead_after_ms * 1000
         now_us, heard = self._truth.world.now_us, self._heard.get(node, {})
@@ -88,7 +95,8 @@ class ReadinessChecks:
 
     def on_refused(self, master: SimMaster, reply: Reply) -> None:
         """A master takes no writes: too few of its workers are well."""
-        if "workers in sync, writes need" not in reply.reason:
+        is_about_workers = "workers in sync, writes need" in reply.reason
+        if not is_about_workers or not self._is_known(master.node, master.runner.core):
             return
         node, site = master.node, master.runner.core.site
         young_us = master.config.feed.dead_after_ms * 1000 - TOLERANCE_US

@@ -79,23 +79,22 @@ class WorkerFaults:
 
     # ---- commands
 
-    def _order(self, kind: str, worker: SimWorker | None, command: str) -> bool:
+    def _order(self, kind: str, worker: SimWorker | None, command: str) -> None:
         if worker is None:
-            return False
+            return
         answer = self._world.master(worker.config.master).command(command, worker=worker.node)
         if answer is not None:
             self._faults.note(kind, worker.node)
-        return answer is not None
 
     def _switch(self) -> None:
         worker = self._any()
-        if self._order("worker switched off", worker, "worker-off"):
-            self._later("worker switched on", worker, "worker-on")
+        self._order("worker switched off", worker, "worker-off")
+        self._later("worker switched on", worker, "worker-on")
 
     def _remove(self) -> None:
         worker = self._any()
-        if self._order("worker removed", worker, "worker-remove"):
-            self._later("worker added", worker, "worker-add")
+        self._order("worker removed", worker, "worker-remove")
+        self._later("worker added", worker, "worker-add")
 
     def _later(self, kind: str, worker: SimWorker | None, command: str) -> None:
         self._world.at(self._world.now_us + self._faults.a_while(), self._order, kind, worker, command)
