@@ -33,7 +33,7 @@ from brokerha.model.messages import (
     Request,
     TaskReport,
 )
-from brokerha.model.operations import ResultRow
+from brokerha.model.operations import APPLIED, REJECTED, ResultRow
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
 from brokerha.model.requests import Submit
@@ -310,7 +310,7 @@ class MasterCore:
         return step
 
     def result_of(self, lsn: Lsn) -> ResultRow | None:
-        """Result of a transaction by its LSN; None when it is not executed yet, or was trimmed."""
+        """Result of a transaction by its LSN, without its effect where it was trimmed; None when it is not executed yet."""
         if not lsn or lsn > self.feed.executed:
             return None
         for outcomes in self._outcomes:
@@ -318,7 +318,11 @@ class MasterCore:
             if 0 <= place < len(outcomes.results):
                 return outcomes.results[place]
         found = self.history.results(lsn, 1)
-        return found[0] if found else None
+        if found:
+            return found[0]
+        # What was trimmed was applied, unless it is remembered as rejected.
+        rejection = self.history.rejection(lsn)
+        return (APPLIED, "", b"", b"") if rejection is None else (REJECTED, rejection, b"", b"")
 
     # ---- questions
 

@@ -283,3 +283,24 @@ def test_it_wants_to_be_woken_for_what_waits() -> None:
     bench.submit("t1", timeout_ms=700)
     bench.run()
     assert bench.core.deadline_ms(bench.now()) == bench.ms + 700
+
+
+def test_what_was_rejected_stays_rejected_after_its_result_was_trimmed():
+    # Given two transactions, the second of which was rejected, and a log that has forgotten both
+    bench = Bench()
+    bench.worker_up()
+    for txid in ("a", "b", "c"):
+        bench.submit(txid)
+    bench.run()
+    bench.run()
+    bench.execute(1, APPLIED, REJECTED, APPLIED)
+    bench.ms += 1000
+    bench.run()
+    assert bench.journal.trim(below=4) == 3
+    # When both ids are handed in again
+    bench.submit("a")
+    bench.submit("b")
+    replies = {reply.txid: reply for reply in bench.run()}
+    # Then each gets the outcome that it had
+    assert replies["a"].status == "applied"
+    assert (replies["b"].status, replies["b"].reason) == ("rejected", "no such thing")
