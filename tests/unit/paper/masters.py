@@ -1,9 +1,9 @@
 """A handful of sync cores on a table: posts lie in a list until the test delivers them, time passes when it says so.
 
-    table = Table(3)
-    table.write("m1", "A")
-    table.settle()
-    assert table.queue("m1") == ["A"]
+table = Table(3)
+table.write("m1", "A")
+table.settle()
+assert table.queue("m1") == ["A"]
 """
 
 from __future__ import annotations
