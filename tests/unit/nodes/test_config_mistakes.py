@@ -99,7 +99,7 @@ MISTAKES = {
     "key that resembles nothing": (
         'http = "127.0.0.1:7201"',
         "zzz = 1",
-        "cluster.toml:8: unknown key 'zzz' in [[master]]: write one of id, http, broker",
+        "cluster.toml:8: unknown key 'zzz' in [[master]]: write one of id, http, broker, probe",
     ),
     "unknown section": (
         "[[worker]]",
