@@ -23,9 +23,16 @@ class ProcessCluster:
     """Masters m1…mN with their workers, each a process with an HTTP door."""
 
     def __init__(
-        self, folder: Path, broker: str, masters: int = 3, workers_each: int = 2, settings: str = ""
+        self,
+        folder: Path,
+        broker: str,
+        masters: int = 3,
+        workers_each: int = 2,
+        settings: str = "",
+        name: str = "system",
     ) -> None:
         """``settings`` are further lines of the section ``[cluster]``."""
+        self.name = name
         self.folder = folder
         self._settings = settings
         self.broker = broker
@@ -39,7 +46,7 @@ class ProcessCluster:
         self._http = httpx2.Client(timeout=5)
 
     def _toml(self) -> str:
-        text = f'[cluster]\nname = "system"\nbroker = "{self.broker}"\ndata = "{self.folder / "var"}"\n{self._settings}'
+        text = f'[cluster]\nname = "{self.name}"\nbroker = "{self.broker}"\ndata = "{self.folder / "var"}"\n{self._settings}'
         for master in self.masters:
             text += f'[[master]]\nid = "{master}"\nhttp = "127.0.0.1:{self.ports[master]}"\n'
         for worker in self.workers:
@@ -69,6 +76,7 @@ class ProcessCluster:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait(10)
             self._log.close()
+            self._http.close()
 
     def log_tail(self, lines: int = 60) -> str:
         """The last lines of all nodes."""

@@ -44,6 +44,8 @@ class Write:
     number: int
     status: int
     text: str
+    lsn: int
+    """0 when it was not taken."""
 
 
 @dataclass
@@ -92,7 +94,8 @@ class SiteWatch:
     def _write(self, http: httpx2.Client, number: int) -> None:
         began_s = time.monotonic()
         answer = http.put(f"/kv/watch/{number}", content=str(number), headers={"Idempotency-Key": f"watch-{number}"})
-        self.writes.append(Write(began_s, time.monotonic(), number, answer.status_code, answer.text))
+        lsn = int(answer.headers.get("Brokerha-Lsn", 0))
+        self.writes.append(Write(began_s, time.monotonic(), number, answer.status_code, answer.text, lsn))
 
     def _read(self, http: httpx2.Client, _number: int) -> None:
         answer = http.get("/repositories/main/size")
