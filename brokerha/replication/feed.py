@@ -82,8 +82,11 @@ class Feed:
     def on_progress(self, sender: NodeId, progress: Progress, mono_ms: int) -> None:
         """Take in a worker's heartbeat."""
         worker = self.workers.get(sender)
-        if worker is not None:
-            self.site.on_progress(worker, progress, mono_ms)
+        if worker is None:
+            self.site.dismiss(sender, progress)
+            return
+        self.site.on_progress(worker, progress, mono_ms)
+        if worker.progress is progress:
             self._confirm(worker, progress.applied_lsn, mono_ms)
 
     def on_request(self, sender: NodeId, request: Request) -> None:

@@ -22,6 +22,9 @@ from brokerha.replication.healing import behind, should_copy, sources_for
 from brokerha.replication.judging import Ruling, Verdict, Votes, verdict
 from brokerha.replication.site_config import NEVER, FeedConfig, Filling, Standing, Trust, WorkerFeed
 
+PAST_JOURNALS = 8
+"""Names of earlier copies of a worker that are remembered."""
+
 
 class Site:
     """All workers of one master."""
@@ -55,7 +58,11 @@ class Site:
 
     def on_progress(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
         """A worker says where it stands."""
-        if worker.journal != progress.journal:
+        if self._is_past(worker, progress, mono_ms):
+            self.ignored += 1
+            return
+        if worker.journal != progress.journal or progress.applied_lsn < worker.applied:
+            worker.past_journals = (*worker.past_journals[-PAST_JOURNALS:], worker.journal)
             worker.journal = progress.journal
             worker.applied = worker.sent = progress.applied_lsn
             worker.agreed_lsn, worker.condemned, worker.reason = 0, "", ""
@@ -78,6 +85,15 @@ class Site:
         worker.heard_ms = mono_ms
         self._rate(worker, progress.applied_lsn, mono_ms)
         self.judge(worker, mono_ms)
+
+    def _is_past(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> bool:
+        """Whether a delayed message tells of what was before: of an earlier copy, or of less than it confirmed since.
+
+        Of a worker that says nothing else any more it is the present, however that came to be.
+        """
+        is_earlier = progress.journal in worker.past_journals
+        is_less = progress.journal == worker.journal and progress.applied_lsn < worker.applied
+        return (is_earlier or is_less) and self.is_alive(worker, mono_ms)
 
     def _rate(self, worker: WorkerFeed, applied: Lsn, mono_ms: int) -> None:
         """Measure how fast it catches up, over a second or more."""
@@ -175,6 +191,11 @@ class Site:
         del self.workers[node]
         self._take_back_vote(node)
 
+    def dismiss(self, node: NodeId, progress: Progress) -> None:
+        """Whoever still follows without being a worker here stops: nobody brings it along, and its reads would grow old."""
+        if progress.follows != "idle":
+            self._orders.append(Outgoing(node, Idle(self.view, "it is no worker of this master")))
+
     def adopt(self, worker: WorkerFeed, reason: str) -> None:
         """The results of this site begin anew from what this worker holds."""
         progress = worker.progress
@@ -232,7 +253,7 @@ class Site:
         self._votes.add(worker.node, progress.differs_fingerprint)
         if self._is_undecided(progress, mono_ms):
             return
-        loyal = sum(1 for each in self.workers.values() if each.is_on and each.applied >= progress.differs_lsn)
+        loyal = sum(1 for each in self.in_sync(mono_ms) if each.applied >= progress.differs_lsn)
         ruling, wrong = self._votes.ruling(loyal)
         self.disagreement = ""
         if ruling is Ruling.OTHERS:

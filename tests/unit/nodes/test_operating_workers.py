@@ -128,6 +128,10 @@ def test_a_worker_is_added_and_removed_while_writes_go_on(site: Site) -> None:
     until(lambda: site.in_sync("w1", "w9"))
     assert site.put(b"again") == "applied"
     assert "w2" not in [row["id"] for row in site.master.status()["nodes"]]
+    # And the one that was removed does not go on answering with what it once had
+    until(lambda: not site.workers["w2"].ready()[0])
+    with pytest.raises(errors.NotReady, match="w2 is off: it is no worker of this master"):
+        site.workers["w2"].read("get", "t", {"key": b"before"}).result(WAIT_S)
 
 
 def test_every_row_has_every_field_in_the_order_of_the_contract(site: Site) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerha.model.messages import Apply, Execute, Executed, RangeMissing, Request
+from brokerha.model.messages import Apply, Execute, Executed, Idle, RangeMissing, Request
 from brokerha.model.records import Rebased
 from tests.unit.replication.benches import SiteBench, content, ranges, results, text
 
@@ -168,12 +168,12 @@ def test_results_of_a_condemned_copy_are_dropped() -> None:
     assert bench.executed("w1", 1, 3) is None
 
 
-def test_strangers_are_no_workers() -> None:
+def test_strangers_are_no_workers_and_are_told_to_stop() -> None:
     bench = SiteBench(lsn=3)
     bench.heard("stranger")
     bench.feed.on_request("stranger", Request(1, 1))
     assert bench.executed("stranger", 1, 1) is None
-    assert bench.sent() == {}
+    assert bench.sent() == {"stranger": [Idle(1, "it is no worker of this master")]}
 
 
 def test_a_worker_with_a_new_journal_starts_where_it_says() -> None:
