@@ -6,80 +6,18 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.master.core import MasterConfig, MasterCore
-from brokerha.master.site_commands import SiteCommands
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
-from brokerha.model.ids import Instant
-from brokerha.model.messages import Coin, Envelope, Executed, Idle, LoadFrom, Message, Progress, Task, TaskReport
+from brokerha.model.messages import Coin, Idle, LoadFrom, Task, TaskReport
 from brokerha.model.records import Rebased, WorkersChanged
 from brokerha.model.requests import Submit
-from brokerha.replication.site_config import FeedConfig, Standing
-from brokerha.sync.config import SyncConfig
-from tests.unit.replication.benches import content, results, text
-
-
-class Bench:
-    """A master that has settled, with workers in sync at LSN 5, and its commands."""
-
-    def __init__(self, workers: tuple[str, ...] = ("w1", "w2"), *, protect: bool = True) -> None:
-        feed = FeedConfig(workers, others=("w8", "w9"), unreadable=tuple(w for w in workers if w == "w3"))
-        self.config = MasterConfig(SyncConfig("m1", ("m1",)), feed)
-        self.journal = MemoryJournal("m1", "journal-of-m1")
-        self.ms = 1000
-        self.core = MasterCore(self.config, self.journal.state(), self.journal)
-        self.commands = SiteCommands(self.core, protect_single_worker=protect)
-        for number in range(1, 6):
-            self.core.step(Submit(0, f"t{number}", b"body"), self.now())
-        self.run()
-        self.hear("w1")
-        self.step("w1", Executed(1, results(1, 5), 5, text(5), 5, "copy-of-w1"))
-        self.ms += feed.dead_after_ms
-        for node in workers:
-            self.hear(node, 5)
-        self.run()
-
-    def now(self) -> Instant:
-        return Instant(self.ms, self.ms * 1000)
-
-    def run(self) -> dict[str, list[Message]]:
-        """Carry everything out; return what was sent to each worker."""
-        self.core.wake(self.now())
-        sent: dict[str, list[Message]] = {}
-        while ready := self.core.take_ready(self.now()):
-            if ready.records:
-                self.journal.append(ready.records)
-            for out in ready.messages:
-                sent.setdefault(out.to, []).append(out.message)
-        return sent
-
-    def restart(self) -> MasterCore:
-        self.run()
-        return MasterCore(self.config, self.journal.state(), self.journal)
-
-    def step(self, sender: str, message: Message) -> None:
-        self.core.step(Envelope("c", sender, 1, message), self.now())
-
-    def hear(self, node: str, applied: int = 0, **said: Any) -> None:
-        fields: dict[str, Any] = {
-            "journal": f"copy-of-{node}", "fingerprint": text(applied), "items": applied, "state": "on",
-            "follows": "basic", "view": 1, **said,
-        }  # fmt: skip
-        self.step(node, Progress(applied_lsn=applied, **fields))
-
-    def do(self, command: str, /, **arguments: Any) -> dict[str, Any]:
-        return self.commands.run(command, arguments, self.now())
-
-    def standing(self, node: str) -> Standing:
-        return self.core.site.workers[node].standing
-
-    def records(self) -> list[WorkersChanged]:
-        return [record for _, record in self.journal.records() if isinstance(record, WorkersChanged)]
+from brokerha.replication.site_config import Standing
+from tests.unit.master.one_master import OneMaster
+from tests.unit.replication.benches import content, text
 
 
 def test_commands_are_known_by_name() -> None:
-    bench = Bench()
+    bench = OneMaster()
     assert len(bench.commands.names) == 12
     with pytest.raises(InvalidRequest, match="unknown command 'worker-dance'; known are backup, scrub"):
         bench.do("worker-dance")
@@ -91,20 +29,20 @@ def test_commands_are_known_by_name() -> None:
 @pytest.mark.parametrize("arguments", [{}, {"worker": ""}, {"worker": 7}, {"worker": None}])
 def test_a_command_about_a_worker_needs_its_name(name: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match="the command needs worker"):
-        Bench().do(name, **arguments)
+        OneMaster().do(name, **arguments)
 
 
 @pytest.mark.parametrize("name", ["worker-on", "worker-off", "worker-trust", "worker-copy", "scrub"])
 def test_a_worker_of_somebody_else_is_named_with_the_own_ones(name: str) -> None:
     with pytest.raises(InvalidRequest, match="w9 is no worker of m1; its workers are w1, w2"):
-        Bench().do(name, worker="w9")
+        OneMaster().do(name, worker="w9")
 
 
 # ---- members
 
 
 def test_a_worker_that_is_added_is_greeted_remembered_and_there_after_a_restart() -> None:
-    bench = Bench()
+    bench = OneMaster()
     assert bench.do("worker-add", worker="w4", readable=False) == {"worker": "w4", "changed": True}
     assert "w4" in bench.run()
     assert bench.do("worker-add", worker="w4", readable=False) == {"worker": "w4", "changed": False}
@@ -115,7 +53,7 @@ def test_a_worker_that_is_added_is_greeted_remembered_and_there_after_a_restart(
 
 
 def test_adding_one_again_changes_whether_it_gets_reads() -> None:
-    bench = Bench()
+    bench = OneMaster()
     assert bench.do("worker-add", worker="w2", readable=False)["changed"] is True
     bench.run()
     assert bench.core.site.readable(bench.ms) == ["w1"]
@@ -126,11 +64,11 @@ def test_adding_one_again_changes_whether_it_gets_reads() -> None:
 @pytest.mark.parametrize("node", ["No Id", "w" * 33, "m1"])
 def test_what_cannot_be_a_worker_is_not_added(node: str) -> None:
     with pytest.raises(InvalidRequest):
-        Bench().do("worker-add", worker=node)
+        OneMaster().do("worker-add", worker=node)
 
 
 def test_a_worker_that_is_removed_is_sent_nothing_more() -> None:
-    bench = Bench(("w1", "w2", "w3"))
+    bench = OneMaster(("w1", "w2", "w3"))
     assert bench.do("worker-remove", worker="w1") == {"worker": "w1", "changed": True}
     bench.core.step(Submit(0, "t6", b"body"), bench.now())
     sent = bench.run()
@@ -142,18 +80,18 @@ def test_a_worker_that_is_removed_is_sent_nothing_more() -> None:
 
 def test_the_last_worker_in_sync_is_neither_removed_nor_switched_off_unless_forced() -> None:
     for name in ("worker-remove", "worker-off"):
-        bench = Bench()
+        bench = OneMaster()
         bench.hear("w2", 5, fingerprint=text(99))
         with pytest.raises(NotReady, match="w1 is the last worker in sync"):
             bench.do(name, worker="w1")
         assert bench.do(name, worker="w1", force=True)["changed"] is True
         # Without the protection nobody asks.
-        bench = Bench(("w1",), protect=False)
+        bench = OneMaster(("w1",), protect=False)
         assert bench.do(name, worker="w1")["changed"] is True
 
 
 def test_one_that_is_not_in_sync_may_always_go() -> None:
-    bench = Bench()
+    bench = OneMaster()
     bench.hear("w1", 5, fingerprint=text(99))
     bench.hear("w2", 5, fingerprint=text(99))
     assert bench.do("worker-off", worker="w1")["changed"] is True
@@ -161,7 +99,7 @@ def test_one_that_is_not_in_sync_may_always_go() -> None:
 
 
 def test_off_and_on_are_orders_that_are_remembered() -> None:
-    bench = Bench(("w1", "w2", "w3"))
+    bench = OneMaster(("w1", "w2", "w3"))
     assert bench.do("worker-off", worker="w2") == {"worker": "w2", "changed": True}
     assert bench.do("worker-off", worker="w2") == {"worker": "w2", "changed": False}
     assert bench.run()["w2"] == [Idle(1, "switched off by its master")]
@@ -175,7 +113,7 @@ def test_off_and_on_are_orders_that_are_remembered() -> None:
 
 
 def test_the_list_says_what_is_known_of_each() -> None:
-    bench = Bench()
+    bench = OneMaster()
     bench.core.step(Submit(0, "t6", b"body"), bench.now())
     bench.run()
     listed = bench.do("workers")
@@ -191,7 +129,7 @@ def test_the_list_says_what_is_known_of_each() -> None:
 
 
 def test_with_two_unknown_copies_the_state_names_both_and_the_command_and_the_command_brings_the_site_back() -> None:
-    bench = Bench()
+    bench = OneMaster()
     for node, came_to in (("w1", 98), ("w2", 99)):
         bench.hear(node, 4, fingerprint=text(came_to), journal=f"other-copy-of-{node}")
     bench.run()
@@ -214,13 +152,13 @@ def test_with_two_unknown_copies_the_state_names_both_and_the_command_and_the_co
 
 
 def test_a_choice_is_refused_when_nothing_needs_to_be_chosen_or_the_one_chosen_cannot_be() -> None:
-    bench = Bench()
+    bench = OneMaster()
     with pytest.raises(InvalidRequest, match="w2 is in sync with the log"):
         bench.do("worker-trust", worker="w1")
     bench.hear("w2", 9, fingerprint=text(99))
     with pytest.raises(InvalidRequest, match="w2 is at LSN 9; the log here has 1 to 5: restore from a backup"):
         bench.do("worker-trust", worker="w2", force=True)
-    bench.hear("w2", 5, trouble="a page cannot be read", follows="idle")
+    bench.hear("w2", 5, trouble="a page cannot be read", follows="idle", journal="another copy")
     with pytest.raises(InvalidRequest, match="w2 is damaged"):
         bench.do("worker-trust", worker="w2", force=True)
     bench.ms += bench.config.feed.dead_after_ms
@@ -230,19 +168,19 @@ def test_a_choice_is_refused_when_nothing_needs_to_be_chosen_or_the_one_chosen_c
 
 
 def test_one_that_differs_may_be_chosen_and_is_forgiven() -> None:
-    bench = Bench()
+    bench = OneMaster()
     for node, came_to in (("w1", 98), ("w2", 99)):
         fields = {"trouble": "differs", "differs_lsn": 4, "differs_fingerprint": content(came_to)}
-        bench.hear(node, 3, follows="load", **fields)
+        bench.hear(node, 3, follows="load", journal=f"other-copy-of-{node}", **fields)
     bench.run()
     bench.do("worker-trust", worker="w2")
     assert Coin(1, (), 4) in bench.run()["w2"]
-    bench.hear("w2", 3)
+    bench.hear("w2", 3, journal="other-copy-of-w2")
     assert bench.standing("w2") is Standing.ON
 
 
 def test_a_worker_is_told_to_take_a_new_copy_when_there_is_somebody_to_take_it_from() -> None:
-    bench = Bench()
+    bench = OneMaster()
     assert bench.do("worker-copy", worker="w2")["changed"] is True
     assert bench.run()["w2"] == [LoadFrom(1, ("w1",), "told to take a new copy")]
     with pytest.raises(NotReady, match="w1 has nobody to copy from"):
@@ -250,7 +188,7 @@ def test_a_worker_is_told_to_take_a_new_copy_when_there_is_somebody_to_take_it_f
 
 
 def test_a_site_takes_the_content_of_another_one() -> None:
-    bench = Bench()
+    bench = OneMaster()
     assert bench.do("worker-repair", **{"from": ["w9"]}) == {"workers": ["w1", "w2"], "from": ["w9"]}
     sent = bench.run()
     reason = "the site takes the content of w9"
@@ -259,7 +197,7 @@ def test_a_site_takes_the_content_of_another_one() -> None:
 
 @pytest.mark.parametrize("sources", [[], ["w1"], ["w9", "w2"], ["w7"]])
 def test_content_is_taken_from_known_workers_of_other_sites_only(sources: list[str]) -> None:
-    bench = Bench()
+    bench = OneMaster()
     with pytest.raises(InvalidRequest):
         bench.do("worker-repair", **{"from": sources})
     assert bench.standing("w1") is Standing.ON
@@ -269,7 +207,7 @@ def test_content_is_taken_from_known_workers_of_other_sites_only(sources: list[s
 
 
 def test_a_backup_is_given_to_a_worker_and_told_how_far_it_is() -> None:
-    bench = Bench()
+    bench = OneMaster()
     row = bench.do("backup", name="b1", worker="w2")
     assert (row["worker"], row["state"], row["kind"]) == ("w2", "running", "backup")
     assert bench.run()["w2"] == [Task(row["request"], "backup", {"name": "b1"})]
@@ -284,9 +222,9 @@ def test_a_backup_is_given_to_a_worker_and_told_how_far_it_is() -> None:
 
 def test_a_backup_never_takes_the_last_one_that_serves() -> None:
     with pytest.raises(NotReady):
-        Bench(("w1",)).do("backup", name="b1")
-    assert Bench(("w1",), protect=False).do("backup", name="b1")["worker"] == "w1"
+        OneMaster(("w1",)).do("backup", name="b1")
+    assert OneMaster(("w1",), protect=False).do("backup", name="b1")["worker"] == "w1"
 
 
 def test_a_scrub_is_given_to_any_worker() -> None:
-    assert Bench(("w1",)).do("scrub", worker="w1")["kind"] == "scrub"
+    assert OneMaster(("w1",)).do("scrub", worker="w1")["kind"] == "scrub"

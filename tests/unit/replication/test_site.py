@@ -235,6 +235,29 @@ def test_the_word_of_a_worker_is_its_own_while_it_is_on_and_the_masters_otherwis
     assert bench.worker("w1").state == "out-of-sync"
 
 
+def test_what_is_told_late_of_an_earlier_copy_or_of_less_changes_nothing() -> None:
+    bench = settled()
+    bench.heard("w1", 9)
+    bench.heard("w1", 10, journal="a new copy")
+    for late in ({"journal": "copy-of-w1"}, {"journal": "a new copy", "fingerprint": text(99)}):
+        bench.heard("w1", 9, **late)
+        assert (bench.worker("w1").journal, bench.worker("w1").applied) == ("a new copy", 10)
+        assert bench.standing("w1") is Standing.ON
+    assert bench.site.ignored == 2
+
+
+def test_a_worker_that_says_nothing_else_any_more_stands_where_it_says() -> None:
+    bench = settled()
+    bench.heard("w1", 10)
+    # Given that its directory was replaced by an older state of the same copy
+    for _ in range(12):
+        bench.ms += 1000
+        bench.heard("w1", 6, follows="idle", view=0)
+    assert bench.worker("w1").applied == 6
+    assert bench.standing("w1") is Standing.ON
+    assert bench.site.is_alive(bench.worker("w1"), bench.ms)
+
+
 # ---- the read-only rule
 
 
