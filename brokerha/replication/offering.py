@@ -155,8 +155,11 @@ class Offering:
     def on_read(self, read: ChunksRead) -> None:
         """Chunks came from the disk."""
         self._reading -= len(read.chunks)
+        # A snapshot of a copy that was found to be damaged meanwhile is given to nobody.
+        is_offered = read.snapshot in self._offers
         for number, data in read.chunks:
-            chunk = Chunk(read.snapshot, number, data or b"", is_gone=data is None)
+            given = data if is_offered else None
+            chunk = Chunk(read.snapshot, number, given or b"", is_gone=given is None)
             self._messages.append(Outgoing(read.to, chunk))
 
     def on_request(self, sender: NodeId, request: Request, refusal: str) -> None:

@@ -62,7 +62,8 @@ class Site:
             self.ignored += 1
             return
         if worker.journal != progress.journal or progress.applied_lsn < worker.applied:
-            worker.past_journals = (*worker.past_journals[-PAST_JOURNALS:], worker.journal)
+            known = (*worker.past_journals[1 - PAST_JOURNALS :], worker.journal)
+            worker.past_journals = tuple(name for name in known if name != progress.journal)
             worker.journal = progress.journal
             worker.applied = worker.sent = progress.applied_lsn
             worker.agreed_lsn, worker.condemned, worker.reason = 0, "", ""

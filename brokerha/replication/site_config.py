@@ -99,6 +99,8 @@ class WorkerFeed:
     forgiven_lsn: Lsn = 0
     trust: Trust = field(default_factory=lambda: Trust.NONE)
     journal: str = ""
+    past_journals: tuple[str, ...] = ()
+    """Names of the copies that it had before; what comes late of them counts no more."""
     applied: Lsn = 0
     sent: Lsn = 0
     agreed_lsn: Lsn = 0
