@@ -21,9 +21,11 @@ from brokerha.model.messages import Execute, Executed, Outgoing, Row
 from brokerha.model.ready import Ready
 from brokerha.model.records import Added, BodiesHeld, MasterState, Outcomes, PeerJournal
 from brokerha.nodes.runner import MasterRunner
-from brokerha.replication.feed import Feed, WorkerFeed
+from brokerha.replication.feed import Feed
+from brokerha.replication.site_config import WorkerFeed
 from brokerha.replication.worker import WorkerCore
 from brokerha.simulator.disk import SimJournal
+from brokerha.simulator.worker_mistakes import WORKER_MISTAKES, Patch
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
@@ -31,9 +33,6 @@ from brokerha.sync.core import SyncCore
 from brokerha.sync.peers import Peer, PeerTable
 from brokerha.sync.posting import Posting
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
-
-Patch = tuple[type, str, Any]
-"""(class, name of the attribute, what stands there instead)"""
 
 # The replacements below take ``self`` of classes whose insides they must touch.
 # ruff: noqa: SLF001
@@ -159,11 +158,13 @@ def _take_with_gap(self: Feed, sender: NodeId, report: Executed, mono_ms: int) -
 _on_executed = Feed.on_executed
 
 
-def _execute_again(self: WorkerCore, is_execute: bool, first: int, items: tuple[Any, ...], now: Instant) -> None:
-    if is_execute and first <= self.applied:
-        self._pieces.append((True, first, items))
+def _execute_again(
+    self: WorkerCore, is_execute: bool, first: int, items: tuple[Any, ...], view: int, now: Instant
+) -> None:
+    if is_execute and items and first <= self.applied:
+        self._backlog._pieces.append((True, first, items))
     else:
-        _on_items(self, is_execute, first, items, now)
+        _on_items(self, is_execute, first, items, view, now)
 
 
 _on_items = WorkerCore._on_items
@@ -241,6 +242,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "results taken with a gap": lambda: [(Feed, "on_executed", _take_with_gap)],
     "workers not sent again": lambda: [(Feed, "_messages_for", _never_again)],
     "worker executes again": lambda: [(WorkerCore, "_on_items", _execute_again)],
+    **WORKER_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
 

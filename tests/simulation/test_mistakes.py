@@ -14,6 +14,7 @@ import pytest
 from brokerha.simulator import simulate
 from brokerha.simulator.mistakes import MISTAKES, planted
 from brokerha.simulator.options import SECOND_US, Options, draw
+from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
 from brokerha.sync.peers import PeerTable
 
 MOST_SEEDS = 25
@@ -43,6 +44,40 @@ def _with(kind: str) -> Callable[[Options], Options]:
     return aim
 
 
+def _workers(**settings: object) -> Callable[[Options], Options]:
+    """Sites of several workers, whose copies are lost while the log is trimmed under them."""
+    kinds = ("empty worker", "trim", "crash worker", "switch worker", "freeze worker")
+
+    def aim(options: Options) -> Options:
+        faults = {**options.faults, **dict.fromkeys(kinds, SECOND_US)}
+        faults.pop("damage worker", None)
+        return replace(options, workers=(1, 2, 2), wipes=False, broken_link=False, faults=faults, **settings)  # type: ignore[arg-type]
+
+    return aim
+
+
+def _good_copies(options: Options) -> Options:
+    return replace(_workers()(options), workers=(3, 1, 1))
+
+
+def _lone_workers(options: Options) -> Options:
+    """Sites of one worker each, whose copy is ahead of the results that its master has once it came from elsewhere."""
+    aimed = _workers()(options)
+    faults = {**aimed.faults, "empty worker": SECOND_US // 2, "cut link": SECOND_US}
+    return replace(aimed, workers=(1, 1, 1), faults=faults)
+
+
+def _damages(options: Options) -> Options:
+    kinds = ("damage worker", "crash worker", "crash master", "copy worker")
+    faults = {**options.faults, **dict.fromkeys(kinds, SECOND_US // 2)}
+    return replace(options, workers=(1, 2, 2), scrub_us=300_000, faults=faults)
+
+
+def _bad_chunks(options: Options) -> Options:
+    aimed = _workers()(options)
+    return replace(aimed, wire=replace(aimed.wire, bad_chunk=0.4))
+
+
 AIMED: dict[str, Callable[[Options], Options]] = {
     "minority may add": _majority,
     "nothing relayed": _broken_link,
@@ -52,11 +87,31 @@ AIMED: dict[str, Callable[[Options], Options]] = {
     "high-water mark forgotten": _with("crash master"),
     "parked forgotten at a restart": _with("crash master"),
     "results taken with a gap": _with("crash worker"),
+    "chunks not checked": _bad_chunks,
+    "opened with a chunk missing": _workers(),
+    "old copy deleted before the new one is open": _workers(),
+    "snapshot of two moments": _workers(),
+    "source in trouble gives its copy": _damages,
+    "lost chunks not asked for again": _bad_chunks,
+    "window of chunks ignored": _workers(),
+    "records taken while loading": _workers(),
+    "order to stop ignored": _workers(),
+    "gap taken as next": _workers(),
+    "damaged copy read": _damages,
+    "damage forgotten at a restart": _damages,
+    "condemned copy forgiven": _damages,
+    "confirmed LSN of the old copy kept": _workers(),
+    "read-only rule ignored": _workers(),
+    "good copy replaced": _good_copies,
+    "log trimmed under a copy that is not replaced": _workers(),
+    "no copy taken from other sites": _workers(),
+    "missing results not fetched": _lone_workers,
+    "next probe has no turn": _workers(),
 }
 """Worlds in which a mistake matters."""
 
-BY_SCENARIO = {"emptied disk stamps at once"}
-"""Caught by a scenario of test_scenarios_of_the_protocol.py, which needs three events in the right order."""
+BY_SCENARIO = {"emptied disk stamps at once", "differing copy kept"}
+"""Caught by scenarios, which need events in the right order, or copies that differ, which no seed has."""
 
 
 def _options(mistake: str, seed: int) -> Options:
@@ -74,8 +129,9 @@ def test_a_planted_mistake_is_caught(mistake: str):
     pytest.fail(f"{mistake}: not caught by {MOST_SEEDS} seeds")
 
 
-def test_there_are_at_least_twelve_mistakes():
-    assert len(MISTAKES) >= 12
+def test_there_are_enough_mistakes_about_masters_and_about_workers():
+    assert len(MISTAKES) - len(WORKER_MISTAKES) >= 12
+    assert len(WORKER_MISTAKES) >= 15
 
 
 def test_a_mistake_is_gone_after_its_run():
