@@ -64,9 +64,10 @@ class Site:
         if worker.journal != progress.journal or progress.applied_lsn < worker.applied:
             known = (*worker.past_journals[1 - PAST_JOURNALS :], worker.journal)
             worker.past_journals = tuple(name for name in known if name != progress.journal)
-            worker.journal = progress.journal
+            if worker.journal != progress.journal:
+                worker.journal, worker.condemned = progress.journal, ""
             worker.applied = worker.sent = progress.applied_lsn
-            worker.agreed_lsn, worker.condemned, worker.reason = 0, "", ""
+            worker.agreed_lsn, worker.reason = 0, ""
             worker.rated_ms = NEVER
             worker.wanted.clear()
             if worker.standing is Standing.ON:
@@ -352,7 +353,7 @@ class Site:
 
     def attention(self, mono_ms: int) -> str:
         """What needs a person: copies of which none is known to be good; empty when nothing does."""
-        if self.disagreement or not self.workers or self.is_settling(mono_ms):
+        if self.disagreement or self.repair_sources or not self.workers or self.is_settling(mono_ms):
             return self.disagreement
         alive = [worker for worker in self.workers.values() if worker.is_switched_on and self.is_alive(worker, mono_ms)]
         if not alive or any(not worker.condemned for worker in alive):

@@ -258,6 +258,17 @@ def test_a_worker_that_says_nothing_else_any_more_stands_where_it_says() -> None
     assert bench.site.is_alive(bench.worker("w1"), bench.ms)
 
 
+def test_a_condemned_copy_does_not_come_back_by_telling_of_less() -> None:
+    bench = settled()
+    bench.heard("w2", 10)
+    bench.heard("w1", 7, fingerprint=text(99))
+    bench.ms += bench.config.dead_after_ms
+    bench.heard("w2", 10)
+    bench.heard("w1", 5)
+    assert bench.worker("w1").applied == 5
+    assert bench.standing("w1") is Standing.OUT_OF_SYNC
+
+
 # ---- the read-only rule
 
 
