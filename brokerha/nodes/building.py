@@ -12,6 +12,7 @@ from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.nodes.change_log import ChangeLog
 from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.guarding import machine_memory_bytes
 from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.scrubbing import Scrubbing, ScrubLimits
 from brokerha.nodes.tasks import WorkerTasks, backup_kind, scrub_kind
@@ -47,7 +48,8 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
 
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     """Return a worker, not started. Raises StoreError, ConfigurationError."""
-    limits = config.read_limits(config.workers_of(config.master_of(node_id)).index(node_id))
+    site = config.workers_of(config.master_of(node_id))
+    limits = config.read_limits(site.index(node_id))
     copy = WorkerCopy(
         config.data_directory(node_id),
         cluster=config.name,
@@ -56,7 +58,8 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     )
     transport = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
     clock = SystemClock()
-    scrubbing = Scrubbing(copy, node_id, ScrubLimits(config.scrub_every_s, config.scrub_items_per_s))
+    scrub_limits = ScrubLimits(config.scrub_every_s, config.scrub_items_per_s)
+    scrubbing = Scrubbing(copy, node_id, scrub_limits, copy.lives)
     masters = tuple(master.id for master in config.masters)
     backup = backup_kind(copy, config.backups_directory, config.name, node_id, masters, lambda: clock.now().wall_us)
     tasks = WorkerTasks({"backup": backup, "scrub": scrub_kind(scrubbing)}, node_id, transport.wake)
@@ -70,4 +73,5 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
         limits,
         scrubbing=scrubbing,
         tasks=tasks,
+        guard=config.guard_limits(len(site), machine_memory_bytes()),
     )

@@ -8,6 +8,9 @@ from typing import Annotated
 
 from brokerha.nodes.config_keys import Key
 from brokerha.nodes.config_reads import ReadKeys
+from brokerha.nodes.guarding import MACHINE_SHARE, MIB, GuardLimits
+
+_GUARD = GuardLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,27 @@ class SiteKeys(ReadKeys):
     scrub_items_per_s: Annotated[
         int, Key("Most quads and keys that such a look reads in a second.", unit="items", low=1, high=100_000_000)
     ] = 20_000
+    memory_limit_mb: Annotated[
+        int,
+        Key(
+            "A worker whose process takes more memory than this ends, to be started again; 0: never. -1: three quarters of the "
+            "memory of its machine, divided by the workers of its master. Nodes that are embedded in a program refuse reads "
+            "instead.",
+            unit="MiB",
+            low=-1,
+            high=100_000_000,
+        ),
+    ] = -1
+    store_patience_s: Annotated[
+        float,
+        Key(
+            "A worker whose store has not come back from a write after this time ends, to be started again, if its copy is "
+            "damaged or it takes more than half of its memory.",
+            unit="seconds",
+            low=1,
+            high=86_400,
+        ),
+    ] = _GUARD.store_patience_s
     tx_log_max_size: Annotated[
         int,
         Key(
@@ -87,3 +111,9 @@ class SiteKeys(ReadKeys):
             default_text="backups in the folder of all data",
         ),
     ] = Path()
+
+    def guard_limits(self, workers: int, machine_bytes: int) -> GuardLimits:
+        """What one of so many workers of a master may take on a machine with so much memory (0 for unknown)."""
+        share_bytes = int(machine_bytes * MACHINE_SHARE) // max(workers, 1)
+        memory_bytes = share_bytes if self.memory_limit_mb < 0 else self.memory_limit_mb * MIB
+        return GuardLimits(memory_bytes, self.store_patience_s)

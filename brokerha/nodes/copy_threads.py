@@ -9,6 +9,7 @@ Both hand their answers to the loop and wake it.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -20,6 +21,7 @@ from brokerha.model.ready import (
     ExecuteBatch,
     LoadFailed,
     ResendResults,
+    SnapshotMade,
     StoreAnswer,
     StoreDecision,
     StoreFailed,
@@ -31,11 +33,19 @@ from brokerha.ports.copies import WorkerCopy
 Work = TypeVar("Work")
 
 
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
 class CopyThreads:
     """`StoreDoor` of a worker."""
 
-    def __init__(self, copy: WorkerCopy, name: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, copy: WorkerCopy, name: str, wake: Callable[[], None], on_given: Callable[[], None] = _nothing
+    ) -> None:
+        """``on_given`` is called, from the copy thread, when a snapshot was made for somebody."""
         self._copy = copy
+        self._on_given = on_given
         self._wake = wake
         self._done: deque[StoreAnswer] = deque()
         self._store = _Thread(f"{name} store", self._on_store)
@@ -54,6 +64,11 @@ class CopyThreads:
         while self._done:
             answers.append(self._done.popleft())
         return answers
+
+    @property
+    def store_busy_s(self) -> float:
+        """How long the store thread has been at its present decision; 0 when it has none."""
+        return self._store.busy_s
 
     def close(self, timeout_s: float) -> None:
         """Finish what is under way, take no more."""
@@ -74,6 +89,8 @@ class CopyThreads:
             answer = LoadFailed(f"{type(error).__name__}: {error}")
         if answer is not None:
             self._answer(answer)
+        if isinstance(answer, SnapshotMade) and answer.files:
+            self._on_given()
 
     def _answer(self, answer: StoreAnswer) -> None:
         self._done.append(answer)
@@ -85,6 +102,8 @@ class _Thread(Generic[Work]):
 
     def __init__(self, name: str, do: Callable[[Work], None]) -> None:
         self._do = do
+        self._since_s: float | None = None
+        """When the present work began."""
         self._todo: deque[Work | None] = deque()
         self._signal = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -100,7 +119,16 @@ class _Thread(Generic[Work]):
             work = self._todo.popleft()
             if work is None:
                 return
-            self._do(work)
+            self._since_s = time.monotonic()
+            try:
+                self._do(work)
+            finally:
+                self._since_s = None
+
+    @property
+    def busy_s(self) -> float:
+        since_s = self._since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
 
     def close(self, timeout_s: float) -> None:
         self.put(None)

@@ -258,6 +258,10 @@ class ReadBook:
         """Reads that a thread works on, stuck ones included."""
         return len(self._running)
 
+    def running_before(self, opening: int) -> int:
+        """Reads that a thread works on and that came in before the door was closed for the ``opening``-th time."""
+        return sum(self._jobs[number].opening < opening for number in self._running)
+
     @property
     def stuck(self) -> int:
         """Threads that work on a read whose time is over."""

@@ -132,6 +132,11 @@ class ReadPool:
         """Why this process has to be started again; empty while all is well."""
         return self._book.overrun
 
+    def running_before(self, opening: int) -> int:
+        """Reads that go on although they came in before the closing that led to this number (`opening`)."""
+        with self._lock:
+            return self._book.running_before(opening)
+
     @property
     def under_way(self) -> int:
         """Reads that a thread works on, stuck ones included."""

@@ -1,8 +1,11 @@
 """Runs one node in the foreground: what ``brokerha node`` and supervisord start.
 
 The HTTP front starts first, so that probes get an answer while the node catches up. A signal stops the node in order; a
-fault of the loop ends the process with a code that a supervisor restarts, and so do queries that cannot be stopped when
-there are too many of them. A broker that is away ends nothing.
+fault of the loop ends the process with a code that a supervisor restarts, and so does a worker that has to be started again
+(too many queries that cannot be stopped, guarding.py). A broker that is away ends nothing.
+
+Stopping in order takes a bounded time there, and none when memory runs out: what never ends may hold anything, and an end
+without any order is safe.
 """
 
 from __future__ import annotations
@@ -22,6 +25,10 @@ from brokerha.nodes.worker_node import WorkerNode
 log = structlog.get_logger()
 
 STOP_S = 10.0
+FAULT = 2
+"""Exit code that says: start me again."""
+LEAVE_S = 20.0
+"""Longest stop of a node that has to be started again."""
 
 
 def serve(node: MasterNode | WorkerNode, server: Any | None, leave: Callable[[int], object] = os._exit) -> int:
@@ -35,6 +42,8 @@ def serve(node: MasterNode | WorkerNode, server: Any | None, leave: Callable[[in
     def stop(number: int, _frame: object) -> None:
         log.info("stopping", node=node.node_id, signal=signal.Signals(number).name)
         stopping.set()
+        if isinstance(node, WorkerNode):
+            node.hurry()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
@@ -48,14 +57,27 @@ def serve(node: MasterNode | WorkerNode, server: Any | None, leave: Callable[[in
             break
         if isinstance(node, WorkerNode) and node.must_restart:
             log.error("ending, to be started again", node=node.node_id, reason=node.must_restart)
+            if node.must_leave_at_once:
+                _leave(leave, FAULT)
+                return FAULT
             break
+    late = threading.Timer(LEAVE_S, _leave, (leave, FAULT))
+    late.daemon = True
+    if not stopping.is_set():
+        late.start()
     if server is not None:
         server.stop(STOP_S)
     node.stop(STOP_S)
+    late.cancel()
     log.info("stopped", node=node.node_id)
-    code = 0 if stopping.is_set() else 2
-    if isinstance(node, WorkerNode) and node.reads.stuck:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        leave(code)
+    code = 0 if stopping.is_set() else FAULT
+    if isinstance(node, WorkerNode) and (node.must_restart or node.reads.stuck):
+        _leave(leave, code)
     return code
+
+
+def _leave(leave: Callable[[int], object], code: int) -> None:
+    """End the process without the interpreter's own end, but with all lines of the log."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    leave(code)

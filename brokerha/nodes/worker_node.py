@@ -23,6 +23,7 @@ from brokerha.model.ready import Damaged
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.checking import check_read
 from brokerha.nodes.copy_threads import CopyThreads
+from brokerha.nodes.guarding import Guard, GuardLimits, Seen
 from brokerha.nodes.load_watch import LoadWatch
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.read_answers import ReadAnswers
@@ -47,6 +48,10 @@ HASTE_S = 0.5
 """... when it stops because of reads that do not end."""
 
 
+def _nothing() -> None:
+    """Nobody looks at the data."""
+
+
 def _state_of(copy: WorkerCopy) -> CopyState:
     return CopyState(copy.journal, *copy.applied(), copy.trouble, copy.pending_load, copy.condemned)
 
@@ -65,6 +70,7 @@ class WorkerNode:
         reads: ReadLimits | None = None,
         scrubbing: Scrubbing | None = None,
         tasks: WorkerTasks | None = None,
+        guard: GuardLimits | None = None,
     ) -> None:
         """``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody."""
         self.config = config
@@ -72,7 +78,8 @@ class WorkerNode:
         self.store = store
         self.transport = transport
         self.clock = clock
-        self._threads = CopyThreads(store, config.node, transport.wake)
+        on_given = scrubbing.look_soon if scrubbing is not None else _nothing
+        self._threads = CopyThreads(store, config.node, transport.wake, on_given)
         core = WorkerCore(config, _state_of(store))
         self.runner = WorkerRunner(config, core, self._threads, transport, clock)
         self.runner.on_node = self._on_node
@@ -84,11 +91,17 @@ class WorkerNode:
         self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
         self._reported = ("", "")
         self._load_watch = LoadWatch()
+        self._journal = store.journal
+        self._guard = Guard(guard or GuardLimits(), config.node)
+        self._distrusted_at = 0
+        """What the door counted when damage was known last."""
 
     def start(self) -> None:
         """Begin to work."""
         if self.store.trouble:
             log.error("the copy was moved aside and begins anew", node=self.config.node, reason=self.store.trouble)
+        if self._scrubbing is not None and not self.store.condemned:
+            self._scrubbing.look_first(self.on_damage)
         self.loop.start()
         if self._scrubbing is not None:
             self._scrubbing.start(self.on_damage, self._may_be_scrubbed)
@@ -112,6 +125,7 @@ class WorkerNode:
         self.runner.turn(min(wait, IDLE_MS))
         self.loop.serve_calls()
         self._mind_the_door()
+        self._mind_itself()
         self._report_state()
         self.runner.core.running_reads = self.reads.under_way
         self.reads.on_applied(self.runner.core.applied)
@@ -125,8 +139,25 @@ class WorkerNode:
         if not core.may_be_read:
             word, reason = core.word()
             self.reads.close_door(f"{self.config.node} is {word}" + (f": {reason}" if reason else ""))
+        elif self._guard.over_memory:
+            self.reads.close_door(f"{self.config.node} cannot evaluate more: {self._guard.over_memory}")
         elif self.reads.closed_reason:
             self.reads.open_door()
+            if self._scrubbing is not None:
+                self._scrubbing.on_trusted()
+
+    def _mind_itself(self) -> None:
+        """Once a second: nothing may go on that never ends. And what was loaded just now is to be looked at."""
+        core, now_s = self.runner.core, self.clock.now().mono_ms / 1000
+        if core.trouble:
+            self._distrusted_at = self.reads.opening
+        if self._guard.is_due(now_s):
+            left = self.reads.running_before(self._distrusted_at)
+            self._guard.look(now_s, Seen(bool(core.trouble), self._threads.store_busy_s, left))
+        if core.journal != self._journal:
+            self._journal = core.journal
+            if self._scrubbing is not None:
+                self._scrubbing.look_soon()
 
     def _report_state(self) -> None:
         """One line in the log of the node for each change of what it does."""
@@ -261,7 +292,17 @@ class WorkerNode:
     @property
     def must_restart(self) -> str:
         """Why this process has to be started again; empty while all is well."""
-        return self.reads.must_restart
+        return self._guard.must_restart or self.reads.must_restart
+
+    @property
+    def must_leave_at_once(self) -> bool:
+        """Whether there is no time to stop in order."""
+        return bool(self._guard.over_memory)
+
+    def hurry(self) -> None:
+        """End what `start` may be waiting for; from a signal handler."""
+        if self._scrubbing is not None:
+            self._scrubbing.close(0)
 
     def applied_lsn(self) -> Lsn:
         """What this copy has applied."""
@@ -293,6 +334,7 @@ class WorkerNode:
             **self._load_watch.metrics(),
             "turns_total": self.runner.turns,
             "outbox_messages": wire.outbox,
+            "memory_bytes": self._guard.memory_bytes,
             f'state_info{{state="{self._row()["state"]}"}}': 1,
         }
         numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})

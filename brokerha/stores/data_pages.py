@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct, error
 from typing import Final, NamedTuple
@@ -71,38 +72,49 @@ class _Place(NamedTuple):
     """All keys in it are less; None for no bound."""
 
 
-def check_pages(path: Path, transaction: int | None = None, may_go_on: Callable[[], None] = _go_on) -> None:
-    """Raise StoreDamaged when a page that is in use cannot be walked. A missing or empty file is fine.
+def check_pages(path: Path, may_go_on: Callable[[], None] = _go_on) -> None:
+    """Raise StoreDamaged when a page that is in use cannot be walked. Nobody writes meanwhile. A missing or empty file is fine.
 
-    ``transaction`` is the number of an open read transaction; None for the newest state of a file that nobody writes.
     ``may_go_on`` is called now and then, and what it raises ends this.
     """
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb", buffering=0) as file:
-        size_bytes = os.fstat(file.fileno()).st_size
+    if path.exists() and path.stat().st_size > 0:
+        HeldPages(path).check(may_go_on)
+
+
+class HeldPages:
+    """The pages of one state of a file: the newest, or that of a read transaction. Raises StoreDamaged."""
+
+    def __init__(self, path: Path, transaction: int | None = None) -> None:
+        """``transaction`` is the number of a read transaction that stays open; at most one commit has come after it."""
+        self._path = path
+        with path.open("rb", buffering=0) as file, self._damage():
+            found = heads(file.fileno())
+            self._head = max(found, key=lambda each: each.number)
+            if transaction is not None:
+                self._head = next((each for each in found if each.number == transaction), self._head)
+                if self._head.number != transaction:
+                    raise Damaged("the head of the present state is not there")
+            place = (self._head.number & 1) * self._head.page_bytes
+            self._raw = os.pread(file.fileno(), self._head.page_bytes, place)
+
+    def check(self, may_go_on: Callable[[], None] = _go_on) -> None:
+        """Walk all of them. Raises StoreDamaged, and what ``may_go_on`` raises."""
+        with self._path.open("rb", buffering=0) as file, self._damage():
+            held_pages = os.fstat(file.fileno()).st_size // self._head.page_bytes
+            walk = _Walk(file.fileno(), self._head.page_bytes, held_pages, may_go_on)
+            walk.table("free pages", _Table(*_TABLE.unpack_from(self._raw, _FREE_AT)), is_ordered=False)
+            tables = walk.table("tables", _Table(*_TABLE.unpack_from(self._raw, _TABLES_AT)))
+            for name, table in tables.items():
+                walk.table(name.decode(errors="replace"), table, is_ordered=not table.flags & _ORDER_OF_ITS_OWN)
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
         try:
-            _walk(file.fileno(), size_bytes, transaction, may_go_on)
+            yield
         except (Damaged, error) as problem:
             raise StoreDamaged(
-                f"{path.name} ({size_bytes} bytes) has a damaged page: {problem}; take the content from another worker"
+                f"{self._path.name} has a damaged page: {problem}; take the content from another worker"
             ) from None
-
-
-def _walk(descriptor: int, size_bytes: int, transaction: int | None, may_go_on: Callable[[], None]) -> None:
-    found = heads(descriptor)
-    head = max(found, key=lambda each: each.number)
-    if transaction is not None:
-        head = next((each for each in found if each.number == transaction), head)
-        if head.number != transaction:
-            # Two commits went by since the transaction began: nothing can be said of its state.
-            return
-    walk = _Walk(descriptor, head.page_bytes, size_bytes // head.page_bytes, may_go_on)
-    raw = os.pread(descriptor, head.page_bytes, (head.number & 1) * head.page_bytes)
-    walk.table("free pages", _Table(*_TABLE.unpack_from(raw, _FREE_AT)), is_ordered=False)
-    tables = walk.table("tables", _Table(*_TABLE.unpack_from(raw, _TABLES_AT)))
-    for name, table in tables.items():
-        walk.table(name.decode(errors="replace"), table, is_ordered=not table.flags & _ORDER_OF_ITS_OWN)
 
 
 class _Walk:

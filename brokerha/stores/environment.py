@@ -72,6 +72,8 @@ class Environment:
     control: Any
     identity: Identity
     repositories: Path
+    file: Path
+    """Of LMDB."""
     lock: IO[str]
 
     def close(self) -> None:
@@ -153,7 +155,7 @@ def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, lock: I
     except BaseException:
         environment.close()
         raise
-    return Environment(environment, meta, effects, keys, control, identity, repositories, lock)
+    return Environment(environment, meta, effects, keys, control, identity, repositories, file, lock)
 
 
 def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Identity, bool]:

@@ -30,9 +30,11 @@ from brokerha.model.operations import Logged, LoggedRow, Result
 from brokerha.ports.copies import CHUNK_BYTES, Snapshot
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.copy_directory import CopyDirectory
+from brokerha.stores.data_pages import check_pages
 from brokerha.stores.durable_files import delete_tree
 from brokerha.stores.environment import adopt
 from brokerha.stores.generation import Generation, HeldPieces
+from brokerha.stores.lives import Lives
 from brokerha.stores.load import MANIFEST, Load, found_load
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.repositories import OpenEngine
@@ -81,6 +83,8 @@ class WorkerCopy:
         self._crash_point = crash_point
         self._free_bytes = free_bytes
         self._directory = CopyDirectory(directory, cluster, node, crash_point)
+        self.lives = Lives(directory)
+        """How the processes ended that had this copy; of nobody else before the copy is open."""
         try:
             self._load = found_load(directory)
             self._generation = self._generation_of(self._found())
@@ -228,6 +232,8 @@ class WorkerCopy:
         self._replaced = [one for one in self._replaced if not one.is_ended]
         self._replaced.append(old)
         # From here on nothing may fail: what is left over is deleted by the next start.
+        with suppress(StoreError):
+            self.lives.begin(load.generation)
         self._forget_load()
         self._crash_point("load: forgotten")
         old.replace()
@@ -244,15 +250,21 @@ class WorkerCopy:
         self._snapshots.close()
         for generation in [*self._replaced, self._generation]:
             generation.store.close()
+        self.lives.end()
         self._directory.close()
 
     def _found(self) -> WorkerStore:
         """Open the present copy, or an empty one in place of a damaged one. Raises StoreError."""
         try:
             self._directory.find()
+            self.lives.begin(self._directory.present)
+            if self.lives.bad_ends:
+                # Before LMDB comes by there: it ends the process on a page that was emptied.
+                check_pages(self._directory.path(self._directory.present) / "data" / "data.mdb")
             return self._opened(self._directory.present)
         except StoreDamaged as damage:
             self._directory.move_aside(str(damage), self._loading())
+            self.lives.begin(self._directory.present)
             return self._opened(self._directory.present)
 
     def _opened(self, number: int, *, is_foreign: bool = False) -> WorkerStore:

@@ -33,6 +33,7 @@ from brokerha.model.operations import Logged, LoggedRow, Result
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.batch import Batch
 from brokerha.stores.control_table import read_suite
+from brokerha.stores.data_pages import HeldPages
 from brokerha.stores.effects_log import EffectsLog
 from brokerha.stores.environment import MAP_SIZE_BYTES, open_environment, store_errors
 from brokerha.stores.fingerprint import quads_digest, repository_digest, text_of
@@ -172,8 +173,11 @@ class WorkerStore:
             with self._writing:
                 view = self._view
                 transaction = self._environment.lmdb.begin()
+                pages = HeldPages(self._environment.file, transaction.id())
                 quads = [(name, _begun(one.engine.lines())) for name, one in view.repositories.items()]
             with transaction:
+                # Before LMDB comes by there: it ends the process on a page that was emptied.
+                pages.check(lambda: paced(0))
                 fingerprint, items = recomputed(transaction, self._environment.keys, paced)
                 fingerprint ^= read_suite(transaction, self._environment.control).fingerprint()
             for name, lines in quads:

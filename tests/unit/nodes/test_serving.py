@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from brokerha.nodes import serving
 from brokerha.nodes.serving import serve
 from brokerha.nodes.worker_node import WorkerNode
 
@@ -17,7 +18,8 @@ from brokerha.nodes.worker_node import WorkerNode
 class Stub(WorkerNode):
     """A worker without anything in it; ``reason`` is why it has to be started again."""
 
-    def __init__(self, reason: str, stuck: int) -> None:
+    def __init__(self, reason: str, stuck: int, *, is_urgent: bool = False) -> None:
+        self.is_urgent = is_urgent
         self.reason = reason
         self.told: list[str] = []
         self.loop: Any = SimpleNamespace(is_running=True, fault=None)
@@ -30,6 +32,13 @@ class Stub(WorkerNode):
     @property
     def must_restart(self) -> str:
         return self.reason
+
+    @property
+    def must_leave_at_once(self) -> bool:
+        return self.is_urgent
+
+    def hurry(self) -> None:
+        self.told.append("hurry")
 
     def start(self) -> None:
         self.told.append("start")
@@ -59,4 +68,27 @@ def test_a_signal_ends_a_worker_in_order() -> None:
     node, left = Stub("", stuck=0), list[int]()
     threading.Timer(0.05, signal.raise_signal, (signal.SIGTERM,)).start()
     assert serve(node, None, left.append) == 0
-    assert (node.told, left) == (["start", "stop"], [])
+    assert (node.told, left) == (["start", "hurry", "stop"], [])
+
+
+def test_a_worker_that_runs_out_of_memory_is_left_without_any_order() -> None:
+    node, left = Stub("the process takes 9 MiB of 8 MiB", stuck=0, is_urgent=True), list[int]()
+    assert serve(node, None, left.append) == 2
+    assert (node.told, left) == (["start"], [2])
+
+
+def test_a_stop_that_never_comes_back_does_not_hold_up_the_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "LEAVE_S", 0.01)
+    was_left = threading.Event()
+    left = list[int]()
+
+    class Hanging(Stub):
+        def stop(self, timeout_s: float = 10.0) -> None:
+            assert was_left.wait(20), "nobody ended the process"
+
+    def leave(code: int) -> None:
+        left.append(code)
+        was_left.set()
+
+    serve(Hanging("2 reads go on although damage was found", stuck=0), None, leave)
+    assert left[0] == 2

@@ -79,10 +79,30 @@ def load_scenario(crash_point: Callable[[str], None], follower: Path, snapshot: 
     load(opened(follower, crash_point), snapshot)
 
 
+def live_scenario(crash_point: Callable[[str], None], directory: Path) -> None:
+    """Have a copy open."""
+    opened(directory)
+    crash_point("living")
+
+
+def look_scenario(crash_point: Callable[[str], None], directory: Path) -> None:
+    """Look at all data before anything else."""
+    copy = opened(directory)
+    assert copy.lives.must_look_first
+
+    def step(_items: int) -> None:
+        copy.lives.look_goes_on()
+        crash_point("look: step")
+
+    copy.recompute(step)
+
+
 SCENARIOS: dict[str, Callable[..., None]] = {
     "open": open_scenario,
     "snapshot": snapshot_scenario,
     "load": load_scenario,
+    "live": live_scenario,
+    "look": look_scenario,
 }
 
 
