@@ -64,8 +64,10 @@ def transactions(first: Lsn, last: Lsn, view: int = 1) -> Execute:
 class WorkerBench:
     """The core of worker w1 of master m1; unless told otherwise it obeys its master already."""
 
-    def __init__(self, applied: Lsn = 0, *, is_coined: bool = True, pending_load: str = "", **settings: Any) -> None:
-        copy = CopyState("journal", applied, text(applied), applied, pending_load=pending_load)
+    def __init__(
+        self, applied: Lsn = 0, *, is_coined: bool = True, pending_load: str = "", condemned: str = "", **settings: Any
+    ) -> None:
+        copy = CopyState("journal", applied, text(applied), applied, pending_load=pending_load, condemned=condemned)
         self.core = WorkerCore(WorkerConfig("w1", "m1", **settings), copy)
         self.ms = 1000
         if is_coined:

@@ -156,3 +156,11 @@ def test_a_copy_in_trouble_takes_back_what_it_gave() -> None:
     assert bench.take()[1] == [DropSnapshot("w1-7"), DropSnapshot("w3-1")]
     bench.chunks(0)
     assert bench.take()[0] == [("w1", Chunk("w1-7", 0, b"", is_gone=True))]
+
+
+def test_a_follower_that_begins_anew_frees_what_it_asked_for_before() -> None:
+    bench = Bench(snapshots=1)
+    bench.make()
+    bench.want("w1-8")
+    assert bench.take()[1] == [DropSnapshot("w1-7"), MakeSnapshot("w1-8")]
+    assert bench.offering.followers == ["w1"]

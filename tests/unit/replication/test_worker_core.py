@@ -3,8 +3,35 @@
 from __future__ import annotations
 
 from brokerha.model import states
-from brokerha.model.messages import Apply, Coin, Executed, Fetch, Idle, LoadFrom, Progress, RangeMissing, Request
-from brokerha.model.ready import ApplyBatch, Damaged, ExecuteBatch, RangeRead, ReadRange, ResendResults, StoreFailed
+from brokerha.model.messages import (
+    Apply,
+    Chunk,
+    Coin,
+    Executed,
+    Fetch,
+    Idle,
+    LoadFrom,
+    Progress,
+    RangeMissing,
+    Request,
+    SnapshotDone,
+    SnapshotOffered,
+    SnapshotWanted,
+)
+from brokerha.model.ready import (
+    ApplyBatch,
+    ChunkKept,
+    Condemn,
+    Damaged,
+    ExecuteBatch,
+    LoadBegun,
+    LoadFailed,
+    LoadOpened,
+    RangeRead,
+    ReadRange,
+    ResendResults,
+    StoreFailed,
+)
 from brokerha.replication.offering import OfferConfig
 from tests.unit.replication.benches import WorkerBench, content, line, lines, results, text, told, transactions
 
@@ -263,3 +290,86 @@ def test_what_the_store_is_doing_when_it_is_switched_off_is_still_confirmed() ->
     assert bench.done(6, 5).decisions == ()
     assert heartbeat(bench).applied_lsn == 6
     assert bench.take(lines(7, 7)).decisions == (ApplyBatch(7, (line(7),)),)
+
+
+def test_damage_is_made_durable_beside_the_copy_and_found_there_after_a_restart() -> None:
+    bench = WorkerBench(applied=4)
+    assert Condemn("journal", "a page cannot be read") in bench.answer(Damaged("a page cannot be read")).decisions
+    bench = WorkerBench(applied=4, is_coined=False, condemned="a page cannot be read")
+    bench.take(Coin(1))
+    assert (bench.progress().follows, bench.progress().trouble) == ("idle", "a page cannot be read")
+    assert bench.core.word() == (states.OUT_OF_SYNC, "a page cannot be read")
+    assert not bench.core.may_be_read
+
+
+def test_a_difference_is_not_made_durable_because_the_log_may_be_what_is_wrong() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(lines(5, 6))
+    ready = bench.answer(StoreFailed("another content", is_damage=True, lsn=5, fingerprint=content(99)))
+    assert not any(isinstance(decision, Condemn) for decision in ready.decisions)
+
+
+def test_answers_about_a_load_that_nobody_wants_any_more_change_nothing() -> None:
+    bench = WorkerBench(applied=4)
+    for answer in (LoadBegun("w1-7", ()), ChunkKept(0, is_good=True), LoadFailed("no space")):
+        assert bench.answer(answer).decisions == ()
+    assert bench.take(Chunk("w1-7", 0, b"d"), SnapshotDone("w1-7"), sender="w2").decisions == ()
+    assert bench.progress().follows == "basic"
+
+
+def test_a_snapshot_that_was_opened_counts_although_the_load_was_given_up_meanwhile() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(LoadFrom(1, ("w2",), "because"))
+    bench.take(Idle(1, "switched off"))
+    bench.answer(LoadOpened("new-copy", 40, text(40), 40))
+    progress = bench.progress()
+    assert (progress.journal, progress.applied_lsn, progress.follows) == ("new-copy", 40, "idle")
+
+
+def test_a_second_order_to_load_does_not_begin_the_load_anew() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(LoadFrom(1, ("w2",), "because"))
+    load = bench.core.loading
+    bench.ms += 100
+    bench.take(LoadFrom(1, ("w3",), "because"))
+    assert bench.core.loading is load
+
+
+def test_a_load_waits_until_the_store_has_finished_what_it_is_doing() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(lines(5, 5))
+    assert not any(isinstance(message, SnapshotWanted) for message in told(bench.take(LoadFrom(1, ("w2",), "because"))))
+    assert any(isinstance(message, SnapshotWanted) for message in told(bench.done(5, 5)))
+    assert bench.progress().applied_lsn == 5
+
+
+def test_what_nobody_has_is_missing_only_for_one_that_asked() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(RangeMissing(5, 6, 9))
+    assert bench.progress().follows == "basic"
+    assert bench.progress().trouble == ""
+
+
+def test_a_copy_that_is_given_away_says_to_whom() -> None:
+    bench = WorkerBench(applied=4)
+    bench.take(SnapshotWanted("w2-7"), sender="w2")
+    assert bench.core.word() == (states.REPLICATION_SERVER, "gives its copy to w2")
+    bench.take(lines(5, 5))
+    assert bench.core.word() == (states.WRITING_COPY, "gives its copy to w2")
+    bench.done(5, 5)
+    bench.take(SnapshotDone("w2-7"), sender="w2")
+    assert bench.core.word() == (states.ON, "")
+
+
+def test_words_of_a_load_say_from_whom_and_how_far() -> None:
+    bench = WorkerBench(applied=4)
+    bench.answer(Damaged("damaged"))
+    assert bench.core.word() == (states.REPLICATION_CLIENT, "damaged; waits for a source")
+    bench.take(LoadFrom(1, ("w2",), "damaged"))
+    assert bench.core.word() == (states.REPLICATION_CLIENT, "damaged; waits for a snapshot of w2")
+    offer = SnapshotOffered("w1-1000000", "w1-1000000", 40, text(40), 40, 10, (("data", 20, b"s" * 64),))
+    bench.take(offer, sender="w2")
+    bench.answer(LoadBegun("w1-1000000", (0,)))
+    assert bench.core.word() == (states.REPLICATION_CLIENT, "damaged; loading from w2: 50 %")
+    progress = bench.progress()
+    assert (progress.load_lsn, progress.done_bytes, progress.total_bytes) == (40, 10, 20)
