@@ -10,6 +10,7 @@ difference, and healed by a copy, so that equal copies at the end prove little w
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 import re
 import time
@@ -17,11 +18,13 @@ from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 import brokerha
 from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
+from brokerha.model.states import SERVING
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
 from tests.system.processes import ProcessCluster
@@ -185,6 +188,46 @@ def test_updates_with_chance_and_fresh_blank_nodes_end_equal_on_six_copies(
     )
 
 
+def test_a_worker_that_executes_again_what_a_lost_one_executed_comes_to_the_same(tmp_path: Path) -> None:
+    texts = updates(FAST_UPDATES, random.Random(13))
+    config = dataclasses.replace(embedded_config(tmp_path), broker="embedded://again", heartbeat_ms=100, dead_after_ms=500)
+    with capture_logs() as lines, EmbeddedCluster(config) as cluster:
+        clients = [cluster.client(master) for master in MASTERS]
+        last, share = 0, len(texts) // len(cluster.workers)
+        for place, lost in enumerate(list(cluster.workers)):
+            # Given a part of the updates under way, when a worker goes in the middle of them and comes back,
+            pipelines = [client.pipeline(window=WINDOW, timeout=WAIT_S) for client in clients]
+            part = texts[place * share : (place + 1) * share]
+            futures = [pipelines[n % 3].update("main", text) for n, text in enumerate(part)]
+            cluster.stop_node(lost)
+            for pipeline in pipelines:
+                pipeline.close()
+            last = max(future.result(WAIT_S).lsn for future in futures)
+            cluster.start_node(lost)
+            await_readable(cluster, lost)
+        for client in clients:
+            client.wait(last, "all", timeout=WAIT_S)
+        # then the sites have one log, the copies one content, and nobody needed another copy to get there.
+        effects_of_equal_logs(clients, last)
+        assert len({worker.store.applied() for worker in cluster.workers.values()}) == 1
+        assert not [line for line in lines if line.get("state") == "load" or "damaged" in line["event"]]
+        assert not [line for line in lines if line["event"] == "site differs"]
+        losses = sum(master.metrics()["probe_losses_total"] for master in cluster.masters.values())
+        assert losses >= 1, "nobody executed for somebody else"
+
+
+def await_readable(cluster: EmbeddedCluster, worker: str) -> None:
+    """Wait until a worker is back in sync, by the word of its master."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        rows = cluster.client(worker[:2]).command("workers", {})["workers"]
+        (row,) = [row for row in rows if row["id"] == worker]
+        if row["state"] in SERVING and row["alive"]:
+            return
+        assert time.monotonic() < deadline, row
+        time.sleep(0.02)
+
+
 LINE = re.compile(
     r"^(?P<node>m\d[ab]?) +.*?(?P<event>follows|is damaged|moved aside|site differs|worker changes)(?P<rest>.*)$"
 )
@@ -208,6 +251,7 @@ def led_away_in(log: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_1000_updates_end_equal_in_nine_processes_over_rabbitmq(
     vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
