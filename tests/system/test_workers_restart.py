@@ -1,0 +1,189 @@
+"""Damage that no error tells of: it ends the process, or takes its memory without an end. The worker heals all the same.
+
+Given a master with two workers under load; when pages of the tables of a running worker are emptied, or when all tables of its engine
+are spoilt and queries that count come in as soon as it is back; then within a bounded time, without an operator, it has a copy
+that is equal to that of the other, the site takes writes all the time, and its memory never goes far over its limit.
+How long each took, and how often the process ended, is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.support.private_broker import PrivateBroker
+from tests.system.processes import ProcessCluster
+from tests.system.test_workers_heal import IN_SYNC, await_equal, await_writes, check_books, flip_bytes, progress
+from tests.system.writers import Writer, doors
+
+HEALED_WITHIN_S = 120.0
+PAGE_BYTES = 4096
+LIMIT_MB = 500
+OVERSHOOT_MB = 1500
+"""What the engine may take in the two seconds until the guard has looked and the process is gone."""
+QUADS = 6000
+COUNTS = "SELECT (COUNT(*) AS ?n) { ?s <urn:preloaded> ?o }"
+
+
+def empty_pages(folder: Path) -> int:
+    """Empty the pages that hold keys of the table `books`; returns how many."""
+    (file,) = folder.glob("copy.*/data/data.mdb")
+    content = file.read_bytes()
+    emptied = 0
+    with file.open("r+b", buffering=0) as pages:
+        for start in range(2 * PAGE_BYTES, len(content), PAGE_BYTES):
+            page = content[start : start + PAGE_BYTES]
+            is_leaf = int.from_bytes(page[10:12], sys.byteorder) == 2
+            if is_leaf and b"books" in page:
+                pages.seek(start)
+                pages.write(bytes(PAGE_BYTES))
+                emptied += 1
+    return emptied
+
+
+class Log:
+    """What a node wrote since a moment."""
+
+    def __init__(self, cluster: ProcessCluster, node: str) -> None:
+        self._path = cluster.folder / "up.log"
+        self._node = node
+        self._at = self._path.stat().st_size
+
+    def lines(self, *words: str) -> list[str]:
+        """Lines of the node, and about its end, with one of these words."""
+        text = self._path.read_bytes()[self._at :].decode("utf-8", "replace")
+        named = [line for line in text.splitlines() if line.startswith((f"{self._node} ", f"brokerha: {self._node} "))]
+        return [line for line in named if any(word in line for word in words)]
+
+
+class CountingReader:
+    """Asks a worker at its own door to count, again and again, and looks at the memory of its process."""
+
+    def __init__(self, cluster: ProcessCluster, node: str) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._ask, self._ask, self._weigh)]
+        self.counts: list[int] = []
+        self.most_mb = 0
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def _ask(self) -> None:
+        with httpx2.Client(timeout=3) as http:
+            while not self._stop.wait(0.02):
+                try:
+                    answer = http.get(self._cluster.url(self._node) + "/repositories/main/sparql", params={"query": COUNTS})
+                except httpx2.HTTPError:
+                    continue
+                if answer.status_code == 200:
+                    self.counts.append(int(answer.json()["results"]["bindings"][0]["n"]["value"]))
+
+    def _weigh(self) -> None:
+        while not self._stop.wait(0.1):
+            try:
+                status = Path(f"/proc/{self._cluster.pid(self._node)}/status").read_text(encoding="ascii", errors="replace")
+            except (OSError, AssertionError):
+                continue
+            for line in status.splitlines():
+                if line.startswith("RssAnon:"):
+                    self.most_mb = max(self.most_mb, int(line.split()[1]) // 1024)
+
+
+def await_healed(cluster: ProcessCluster, node: str, log: Log) -> float:
+    """Wait until a worker took a snapshot and is in sync again; returns after how many seconds."""
+    began_s = time.monotonic()
+    while True:
+        if log.lines("state=load") and str(cluster.row(node).get("state")) in IN_SYNC and "state=basic" in log.lines("follows")[-1]:
+            return time.monotonic() - began_s
+        assert time.monotonic() < began_s + HEALED_WITHIN_S, f"{node} is not healed: {cluster.row(node)}\n{cluster.log_tail(60)}"
+        time.sleep(0.1)
+
+
+def finish(cluster: ProcessCluster, writers: list[Writer]) -> None:
+    for writer in writers:
+        writer.finish(120)
+    await_equal(cluster)
+    check_books(cluster, writers)
+
+
+def begun(cluster: ProcessCluster, url: str) -> list[Writer]:
+    writers = doors(url, [cluster.url("m1")])
+    for writer in writers:
+        writer.start()
+    return writers
+
+
+@pytest.mark.slow
+def test_a_worker_whose_pages_were_emptied_while_it_runs_is_healed_although_its_process_may_die_of_it(
+    private_broker: PrivateBroker, tmp_path: Path, covered: Callable[[str], None]
+) -> None:
+    url = private_broker.create_vhost("emptied")
+    with ProcessCluster(tmp_path, url, masters=1, workers_each=2, settings="scrub-every-s = 2\n") as cluster:
+        writers = begun(cluster, url)
+        await_writes(writers, 300)
+        for node in cluster.workers:
+            log, before = Log(cluster, node), progress(writers)
+            assert empty_pages(tmp_path / "var" / node) > 0
+            healed_s = await_healed(cluster, node, log)
+            ends = log.lines("ended with")
+            covered(
+                f"pages of {node} emptied: healed after {healed_s:.1f} s, {len(ends)} ends of the process, "
+                f"{progress(writers) - before} writes meanwhile; {log.lines('moved aside', 'is damaged')[:1]}"
+            )
+            assert len(ends) <= 3
+            await_writes(writers, 20)
+        finish(cluster, writers)
+
+
+@pytest.mark.slow
+def test_a_worker_that_counts_over_spoilt_tables_ends_before_the_machine_does_and_is_healed(
+    private_broker: PrivateBroker, tmp_path: Path, covered: Callable[[str], None]
+) -> None:
+    url = private_broker.create_vhost("counting")
+    # A look so slow that it would find nothing in time by itself: the queries come first.
+    settings = f"scrub-every-s = 600\nscrub-items-per-s = 100\nmemory-limit-mb = {LIMIT_MB}\n"
+    with ProcessCluster(tmp_path, url, masters=1, workers_each=2, settings=settings) as cluster:
+        node = cluster.workers[1]
+        quads = "".join(f'<urn:s{n}> <urn:preloaded> "{n} and a text of some length" .\n' for n in range(QUADS))
+        with httpx2.Client(timeout=60) as http:
+            http.post(
+                cluster.url("m1") + "/repositories/main/statements",
+                content=quads.encode(),
+                headers={"Content-Type": "application/n-quads"},
+            ).raise_for_status()
+        writers = begun(cluster, url)
+        await_writes(writers, 50)
+        # The first kill brings the quads from the engine's log into its tables.
+        with cluster.down(node):
+            pass
+        cluster.await_ready([node])
+        await_writes(writers, 50)
+        reader = CountingReader(cluster, node)
+        with cluster.down(node) as folder:
+            log = Log(cluster, node)
+            flip_bytes(folder)
+        reader.start()
+        healed_s = await_healed(cluster, node, log)
+        reader.finish()
+        ends = log.lines("ended with")
+        covered(
+            f"tables of {node} spoilt while {len(reader.counts)} counts were answered: healed after {healed_s:.1f} s, "
+            f"{len(ends)} ends of the process, at most {reader.most_mb} MB of {LIMIT_MB}; {log.lines('to be started again', 'is damaged')[:3]}"
+        )
+        assert set(reader.counts) <= {QUADS}
+        assert reader.most_mb < LIMIT_MB + OVERSHOOT_MB
+        finish(cluster, writers)
