@@ -30,8 +30,15 @@ LINK_US = 1_000
 class Scene:
     """One world under the hand of a test."""
 
-    def __init__(self, workers: tuple[int, ...] = (1, 1, 1), *, starts: bool = True, **settings: Any) -> None:
-        """``settings`` are those of `SyncConfig`."""
+    def __init__(
+        self,
+        workers: tuple[int, ...] = (1, 1, 1),
+        *,
+        starts: bool = True,
+        others: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        """``settings`` are those of `SyncConfig`, ``others`` those of `Options`."""
         options = Options(
             seed=1,
             workers=workers,
@@ -39,6 +46,7 @@ class Scene:
             wire=Wire(delay_us=(LINK_US, LINK_US)),
             disk=Disk(write_us=(100, 100), slow_us=(300_000, 300_000)),
             load=Load(writes=0, timeout_ms=(30_000, 30_000)),
+            **(others or {}),
         )
         self.world = World(options)
         if starts:
@@ -89,6 +97,12 @@ class Scene:
     ) -> Write:
         """A client hands a write in at one master."""
         write = self.world.clients.new_write(txid, [("put", "table", txid.encode(), value)], level, copies)
+        self.world.clients.submit(self.master(node), write)
+        return write
+
+    def write_again(self, node: NodeId, txid: TxId, key: bytes, value: bytes) -> Write:
+        """A client changes a key that another write made."""
+        write = self.world.clients.new_write(txid, [("put", "table", key, value)])
         self.world.clients.submit(self.master(node), write)
         return write
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from brokerha.simulator import Summary, campaign, simulate
-from brokerha.simulator.options import draw
+from brokerha.simulator.options import FAULTS, draw
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "2000"))
@@ -49,4 +49,8 @@ def test_the_seeds_draw_every_kind_of_cluster_and_fault():
     assert any(options.broken_link for options in drawn)
     assert any(options.wire.is_encoded for options in drawn)
     assert any(options.sync["post_window"] == 1 for options in drawn)
-    assert len({kind for options in drawn for kind in options.faults}) == 17
+    assert any(options.wire.bad_chunk for options in drawn)
+    assert any(options.dedicated_probe for options in drawn)
+    assert {options.disk.chunk_bytes for options in drawn} == {64, 1_024, 4_096}
+    assert max(workers for options in drawn for workers in options.workers) == 3
+    assert {kind for options in drawn for kind in options.faults} == {*FAULTS, "wipe"}
