@@ -83,6 +83,21 @@ def test_a_site_of_two_is_read_only_while_one_is_switched_off(two_and_one: Embed
     here.wait(lsn, "all", timeout=WAIT_S)
 
 
+def test_a_master_that_starts_again_is_read_only_at_once_while_a_worker_is_switched_off(two_and_one: EmbeddedCluster) -> None:
+    here = two_and_one.client("m1")
+    first = here.put("books", "a", "1").lsn
+    here.command("worker-off", {"worker": "m1b"})
+
+    two_and_one.stop_node("m1")
+    two_and_one.start_node("m1")
+    with pytest.raises(errors.ReadOnly, match="writes need 2"):
+        here.put("books", "a", "2")
+
+    here.command("worker-on", {"worker": "m1b"})
+    await_writable(two_and_one, "m1")
+    assert here.put("books", "a", "3").lsn == first + 1
+
+
 def test_a_retry_of_a_write_that_is_known_is_answered_although_the_site_is_read_only(two_and_one: EmbeddedCluster) -> None:
     here = two_and_one.client("m1")
     first = here.put("books", "a", "1", key="once")
