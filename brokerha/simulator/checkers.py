@@ -14,8 +14,8 @@ brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
     durable_checks.py    records: S1, S2, S3, S5, S6, S8, S11
     message_checks.py    messages: S7 (what workers are told), S8, S9, S11
     worker_checks.py     decisions and stores: S7, equal results, content
-    copy_checks.py       copies of workers: F4 to F8
-    readiness_checks.py  what masters make of their workers: F6, F9
+    copy_checks.py       copies of workers: F3, F4, F5, F7, F9, F12
+    readiness_checks.py  what masters make of their workers: F8, F13
     reply_checks.py      answers: at most one, and true
 """
 

@@ -1,9 +1,13 @@
-"""Checks of copies: what is loaded and given away, what is confirmed, and that a bad copy is of no use to anybody (F4, F6, F7).
+"""Checks of copies: what is loaded and given away, what is confirmed, and that a bad copy is of no use to anybody.
 
-F4  what a worker confirmed never moves backwards within a journal name
-F6  a worker in LOAD or IDLE takes no records; a copy known to be damaged is neither read, nor written, nor given away
-F7  a snapshot is the content at its LSN; the old copy is there until the new one is open; a new copy has a new name
-F8  nobody is told the same for ever; the window of chunks in flight is bounded; a good copy is not replaced
+The letters are those of brokerha/replication/PROTOCOL.md:
+
+    F3   a worker in LOAD or IDLE takes no records, and who is told to stop stops
+    F4   what a worker confirmed never moves backwards within a journal name; a new copy has a new name
+    F5   the window of chunks in flight is bounded
+    F7   a copy known to be damaged is neither read, nor written, nor given away
+    F9   the old copy is there until the new one is open, and that is the content at its LSN
+    F12  a good copy is not replaced
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ class CopyChecks:
         known = self._journals.setdefault(node, copy.journal)
         self._names.add(copy.journal)
         lsn = self._truth.applied[node]
-        check(copy.journal == known, "F7", "a restart finds the copy that was there", node=node, name=copy.journal)
+        check(copy.journal == known, "F9", "a restart finds the copy that was there", node=node, name=copy.journal)
         check(copy.applied().lsn == lsn, "S3", "a restart finds what was committed", node=node, lsn=lsn)
         self._follows[node] = "idle"
         self._asked.pop(node, None)
@@ -77,9 +81,9 @@ class CopyChecks:
         """A worker has something done."""
         if isinstance(decision, ExecuteBatch | ApplyBatch):
             follows = self._follows.get(node)
-            check(follows in FOLLOWS, "F6", "only a follower takes records", node=node, follows=follows)
-            check(node not in self._loading, "F6", "nothing is written while a copy is replaced", node=node)
-            check(node not in self.detected, "F6", "a damaged copy is not written", node=node)
+            check(follows in FOLLOWS, "F3", "only a follower takes records", node=node, follows=follows)
+            check(node not in self._loading, "F3", "nothing is written while a copy is replaced", node=node)
+            check(node not in self.detected, "F7", "a damaged copy is not written", node=node)
         elif isinstance(decision, BeginLoad):
             self._loading.add(node)
         elif isinstance(decision, AbandonLoad):
@@ -93,15 +97,15 @@ class CopyChecks:
             self._loading.discard(node)
         is_there = (copy.journal, copy.applied().lsn) == (self._journals[node], self._truth.applied[node])
         check(
-            is_there, "F7", "the old copy is there until the new one is open", node=node, after=type(decision).__name__
+            is_there, "F9", "the old copy is there until the new one is open", node=node, after=type(decision).__name__
         )
 
     def on_loaded(self, process: SimWorker, copy: MemoryCopy) -> None:
         """A worker replaced its copy: the new one is the content at its LSN, whatever the old one was."""
         truth, node, applied = self._truth, process.node, copy.applied()
         is_right = self._is_content(applied.lsn, applied.fingerprint)
-        check(is_right, "F7", "a snapshot is the content at its LSN", node=node, lsn=applied.lsn)
-        check(copy.journal not in self._names, "F7", "a new copy has a new name", node=node, name=copy.journal)
+        check(is_right, "F9", "a snapshot is the content at its LSN", node=node, lsn=applied.lsn)
+        check(copy.journal not in self._names, "F4", "a new copy has a new name", node=node, name=copy.journal)
         self._names.add(copy.journal)
         self._journals[node] = copy.journal
         self._loading.discard(node)
@@ -110,16 +114,16 @@ class CopyChecks:
         # A source may not know yet that its data is damaged; what is loaded is then found by its scrub.
         process.is_damaged = copy.recompute() != applied
         is_explained = not process.is_damaged or truth.world.faults_seen["worker damaged"] > 0
-        check(is_explained, "F7", "what was loaded is what was given", node=node, lsn=applied.lsn)
+        check(is_explained, "F9", "what was loaded is what was given", node=node, lsn=applied.lsn)
 
     def after_turn(self, process: SimWorker, taken: list[Message]) -> None:
         """A damaged copy is not read; who was told to stop has stopped."""
         core, node = process.runner.core, process.node
-        check(node not in self.detected or not core.may_be_read, "F6", "a damaged copy is not read", node=node)
+        check(node not in self.detected or not core.may_be_read, "F7", "a damaged copy is not read", node=node)
         orders = [message for message in taken if isinstance(message, Coin | Idle | LoadFrom)]
         if orders and isinstance(orders[-1], Idle):
             follows = self._follows.get(node)
-            check(follows == "idle", "F6", "who is told to stop says that it has", node=node, follows=follows)
+            check(follows == "idle", "F3", "who is told to stop says that it has", node=node, follows=follows)
 
     # ---- on the wire
 
@@ -127,7 +131,7 @@ class CopyChecks:
         """A worker says where it stands."""
         self._follows[sender] = progress.follows
         if progress.trouble and progress.follows in FOLLOWS:
-            check(False, "F6", "a copy in trouble does not follow", node=sender, trouble=progress.trouble)
+            check(False, "F7", "a copy in trouble does not follow", node=sender, trouble=progress.trouble)
         self._confirms(sender, progress.journal, progress.applied_lsn)
 
     def on_executed(self, sender: NodeId, _to: NodeId, report: Executed) -> None:
@@ -150,9 +154,9 @@ class CopyChecks:
         """A source offers a snapshot."""
         if not offer.snapshot:
             return
-        check(sender not in self.detected, "F6", "a damaged copy is not given away", node=sender)
+        check(sender not in self.detected, "F7", "a damaged copy is not given away", node=sender)
         is_right = self._is_content(offer.lsn, offer.fingerprint)
-        check(is_right, "F7", "a snapshot is of one LSN", node=sender, lsn=offer.lsn)
+        check(is_right, "F9", "a snapshot is of one LSN", node=sender, lsn=offer.lsn)
 
     def _is_content(self, lsn: Lsn, fingerprint: str) -> bool:
         """Whether this is the fingerprint of the right content at an LSN."""
@@ -162,7 +166,7 @@ class CopyChecks:
     def on_chunk(self, sender: NodeId, _to: NodeId, chunk: Chunk) -> None:
         """A source gives a part of its copy."""
         is_given = bool(chunk.data) and sender in self.detected
-        check(not is_given, "F6", "a damaged copy is not given away", node=sender, snapshot=chunk.snapshot)
+        check(not is_given, "F7", "a damaged copy is not given away", node=sender, snapshot=chunk.snapshot)
 
     def on_wanted(self, sender: NodeId, _to: NodeId, wanted: ChunksWanted) -> None:
         """A follower asks for chunks."""
@@ -182,5 +186,5 @@ class CopyChecks:
         # A master that has just started may meet old messages of the worker before it knows better.
         is_settling = master.runner.core.site.is_settling(master.clock.now().mono_ms)
         is_good = anchor is not None and to == anchor.node and not master.is_wiped and not is_settling
-        check(not is_good or self._truth.may_differ, "F8", "a good copy is not replaced", to=to, reason=order.reason)
-        check(to not in order.sources, "F8", "nobody loads from itself", to=to, sources=order.sources)
+        check(not is_good or self._truth.may_differ, "F12", "a good copy is not replaced", to=to, reason=order.reason)
+        check(to not in order.sources, "F12", "nobody loads from itself", to=to, sources=order.sources)

@@ -1,4 +1,4 @@
-"""Checks of what masters make of their workers: the read-only rule, and that a condemned copy does not come back (F9, F6).
+"""Checks of what masters make of their workers: the read-only rule, and that a condemned copy does not come back (F13, F8).
 
 A master accepts a write only while enough of its workers are heard and well by their own words, and refuses one for the lack
 of them only when it has too few. What it heard is noted here from the messages that it took in.
@@ -67,7 +67,7 @@ class ReadinessChecks:
         # Who was removed and added again is met as if for the first time.
         known = core.site.workers.get(to)
         is_bad = known is not None and self._troubled[sender].get((to, heard.progress.journal)) is known
-        check(not is_bad, "F6", "a condemned copy does not come back", to=to, name=heard.progress.journal)
+        check(not is_bad, "F8", "a condemned copy does not come back", to=to, name=heard.progress.journal)
 
     def _is_known(self, node: NodeId, core: MasterCore) -> bool:
         """Whether what was heard is what this core took in: one that was built in this very turn is not known yet."""
@@ -91,7 +91,7 @@ class ReadinessChecks:
                 else is_settling
             )
         ]
-        check(len(good) >= needed, "F9", "enough workers are in sync to write", node=node, good=good, needed=needed)
+        check(len(good) >= needed, "F13", "enough workers are in sync to write", node=node, good=good, needed=needed)
 
     def on_refused(self, master: SimMaster, reply: Reply) -> None:
         """A master takes no writes: too few of its workers are well."""
@@ -107,7 +107,7 @@ class ReadinessChecks:
             if name in heard and now_us - heard[name].at_us < young_us and worker.is_on
         ]
         needed = self._needed(master)
-        check(len(good) < needed, "F9", "writes are refused for a reason", node=node, good=good, needed=needed)
+        check(len(good) < needed, "F13", "writes are refused for a reason", node=node, good=good, needed=needed)
 
     def _needed(self, master: SimMaster) -> int:
         count, least = len(master.runner.core.site.workers), master.config.feed.min_in_sync

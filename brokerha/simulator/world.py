@@ -232,7 +232,7 @@ class World:
             posts = count - before.get((sender, receiver), 0)
             check(posts <= QUIET_POSTS, "R17", "idle masters are quiet", sender=sender, to=receiver, posts=posts)
         for what, count in (self.checkers.told - told).items():
-            check(count <= QUIET_MESSAGES, "F8", "nothing is told for ever", what=what, count=count)
+            check(count <= QUIET_MESSAGES, "F11", "nothing is told for ever", what=what, count=count)
 
     def _is_apart(self) -> bool:
         switch_all_on(self)
