@@ -14,6 +14,7 @@ otherwise; with unknown copies and no good one nothing is chosen: an operator do
 
 from __future__ import annotations
 
+from brokerha.model import states
 from brokerha.model.fingerprints import from_text
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.messages import Coin, Idle, LoadFrom, Message, Outgoing, Progress
@@ -157,7 +158,11 @@ class Site:
                 self._order(worker, LoadFrom(self.view, sources, worker.reason), mono_ms)
                 return
             self._order(worker, Coin(self.view, sources, worker.forgiven_lsn), mono_ms)
-        self._stand_by_lag(worker, lag)
+        if progress.state == states.HALTED:
+            # It cannot write: another one executes meanwhile, and it is in sync again when it can.
+            self._stand(worker, Standing.OUT_OF_SYNC, progress.reason)
+        else:
+            self._stand_by_lag(worker, lag)
 
     def _adopts(self, worker: WorkerFeed, progress: Progress, found: Verdict) -> bool:
         """A copy that counts as right, whatever the log here says: the log follows it, if it can.

@@ -121,6 +121,18 @@ def test_a_dedicated_probe_that_is_behind_leaves_the_work_to_the_others() -> Non
     assert bench.feed.probe == "w1"
 
 
+def test_a_probe_that_cannot_write_hands_over_and_is_in_sync_again_when_it_can() -> None:
+    bench = Bench(lsn=10)
+    bench.alive()
+    assert ranges(bench.sent()["w1"]) == [("Execute", 1, 10)]
+    bench.heard("w1", 0, state="halted", reason="the disk is full")
+    assert bench.worker("w1").reason == "the disk is full"
+    assert bench.worker("w1").is_on is False
+    assert ranges(bench.sent()["w2"]) == [("Execute", 1, 10)]
+    bench.heard("w1", 0)
+    assert bench.worker("w1").is_on is True
+
+
 def test_a_probe_that_dies_is_replaced_and_the_same_lsns_are_executed_again() -> None:
     bench = Bench(lsn=10)
     bench.alive()
