@@ -134,6 +134,8 @@ class SimDoor:
             process.scrub_soon()
         elif isinstance(answer, LoadFailed):
             process.world.faults_seen["load failed"] += 1
+        if isinstance(answer, SnapshotMade):
+            process.scrub_soon()
         process.world.checkers.on_copy(process.node, self.copy, decision)
         process.reach("copy there", (decision,))
         return answer

@@ -344,7 +344,7 @@ class SimWorker(Process):
             self.world.at(self.world.now_us + every_us, self._scrub, self.life)
 
     def scrub_soon(self) -> None:
-        """Look at a copy that was just loaded: its source may not have known that it was damaged."""
+        """Look at a copy that was just loaded or given: its source may not know that it is damaged."""
         self.world.at(self.world.now_us + self.write_us(), self._look, self.life)
 
     def _scrub(self, life: int) -> None:
