@@ -78,7 +78,7 @@ class SiteKeys(ReadKeys):
         float,
         Key(
             "A worker whose store has not come back from a write after this time ends, to be started again, if its copy is "
-            "damaged or it takes more than half of its memory.",
+            "damaged, it takes more than half of its memory, or it only waits.",
             unit="seconds",
             low=1,
             high=86_400,

@@ -32,6 +32,11 @@ from brokerha.ports.copies import WorkerCopy
 
 Work = TypeVar("Work")
 
+ASK_AFTER_S = 1.0
+"""Work that has taken less is never called idle."""
+IDLE_SHARE = 0.01
+"""A thread that computes for less than this part of its time does nothing but wait."""
+
 
 def _nothing() -> None:
     """Nobody wants to know."""
@@ -70,6 +75,11 @@ class CopyThreads:
         """How long the store thread has been at its present decision; 0 when it has none."""
         return self._store.busy_s
 
+    @property
+    def idle_s(self) -> float:
+        """How long either thread has been at its present decision if it hardly computed meanwhile; 0 if it did, or has none."""
+        return max(self._store.idle_s, self._beside.idle_s)
+
     def close(self, timeout_s: float) -> None:
         """Finish what is under way, take no more."""
         self._store.close(timeout_s)
@@ -104,6 +114,8 @@ class _Thread(Generic[Work]):
         self._do = do
         self._since_s: float | None = None
         """When the present work began."""
+        self._begun_at_s = 0.0
+        """What the thread had computed by then."""
         self._todo: deque[Work | None] = deque()
         self._signal = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -119,6 +131,7 @@ class _Thread(Generic[Work]):
             work = self._todo.popleft()
             if work is None:
                 return
+            self._begun_at_s = time.thread_time()
             self._since_s = time.monotonic()
             try:
                 self._do(work)
@@ -129,6 +142,15 @@ class _Thread(Generic[Work]):
     def busy_s(self) -> float:
         since_s = self._since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
+
+    @property
+    def idle_s(self) -> float:
+        busy_s, thread = self.busy_s, self._thread.ident
+        # Only a thread that lives may be asked, and one in the middle of its work does.
+        if not busy_s or busy_s < ASK_AFTER_S or thread is None or not hasattr(time, "pthread_getcpuclockid"):
+            return 0.0
+        computed_s = time.clock_gettime(time.pthread_getcpuclockid(thread)) - self._begun_at_s
+        return 0.0 if computed_s > busy_s * IDLE_SHARE else busy_s
 
     def close(self, timeout_s: float) -> None:
         self.put(None)

@@ -6,8 +6,8 @@ The engine cannot be stopped while it evaluates. Over a damaged table it may eva
     memory over half of the limit         a warning in the log
     memory over the limit                 reads are refused, and the process must be left at once
     reads that began before damage was found go on `grace_s` later              the process must be started again
-    a decision is with the store for longer than `store_patience_s`, while the copy is damaged or memory
-    is over half of the limit                                                   the process must be started again
+    a decision is with the store for longer than `store_patience_s`, while the copy is damaged, memory is over
+    half of its limit, or the thread only waits (a flush over damaged tables)   the process must be started again
 
 Who serves a node alone in its process ends that (serving.py). A cluster in one process does not end its host: it logs, and
 refuses reads until the memory is free again. Memory that maps files does not count, the system takes it back by itself.
@@ -50,6 +50,8 @@ class Seen(NamedTuple):
     is_damaged: bool
     store_busy_s: float
     """How long the store has been at its present decision; 0 when it has none."""
+    idle_s: float
+    """The same, if the thread hardly computed anything meanwhile; work beside the store counts too."""
     reads_left: int
     """Reads that go on although they began before damage was found."""
 
@@ -136,8 +138,10 @@ class Guard:
 
     def _mind_store(self, seen: Seen) -> None:
         is_slow = seen.store_busy_s > self.limits.store_patience_s
-        said = f"the store has not come back for {seen.store_busy_s:.0f} s"
-        if is_slow and (seen.is_damaged or self._is_half):
+        said = f"the store has not come back for {max(seen.store_busy_s, seen.idle_s):.0f} s"
+        if seen.idle_s > self.limits.store_patience_s:
+            self._endless = f"{said}, and does nothing"
+        elif is_slow and (seen.is_damaged or self._is_half):
             self._endless = f"{said}, and the copy is damaged" if seen.is_damaged else f"{said}, and takes more and more memory"
         elif is_slow and not self._is_slow:
             log.warning("a write goes on and on", node=self._name, reason=said)

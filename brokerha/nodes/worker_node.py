@@ -153,7 +153,7 @@ class WorkerNode:
             self._distrusted_at = self.reads.opening
         if self._guard.is_due(now_s):
             left = self.reads.running_before(self._distrusted_at)
-            self._guard.look(now_s, Seen(bool(core.trouble), self._threads.store_busy_s, left))
+            self._guard.look(now_s, Seen(bool(core.trouble), self._threads.store_busy_s, self._threads.idle_s, left))
         if core.journal != self._journal:
             self._journal = core.journal
             if self._scrubbing is not None:

@@ -8,9 +8,11 @@ Found by flipping, cutting and deleting in its files:
     end of its own log damaged     none: it opens with what was before it; its position tells (recovery.py)
     lock, full disk                OSError          IO error: While lock file ..., IO error: No space left on device ...
 
-One thing is worse than an error: a query or an update that counts, groups, sorts or subtracts never comes back from a damaged
-table, because the engine asks it for the next quad again and again. Nothing can stop it but the end of the process. So damage
-has to be found by who reads plainly (`recompute`), and a worker whose copy is damaged and whose reads do not end must end.
+Two things are worse than an error. A query or an update that counts, groups, sorts or subtracts, a path with + or *, and an ASK
+that has to search never come back from a damaged table, because the engine asks it for the next quad again and again, and
+takes memory with each. And a flush waits for ever when putting damaged tables together has failed behind it. Nothing can stop
+them but the end of the process. So damage has to be found by who reads plainly (`recompute`), and a worker whose reads or
+writes do not end must end (nodes/guarding.py).
 
 A request must fail in the same way on every site, damage is the matter of one copy alone: so what a request can bring about must
 never look like damage, whatever words stand in it.

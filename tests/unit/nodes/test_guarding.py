@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from brokerha.nodes.config import load_config
 from brokerha.nodes.guarding import MIB, Guard, GuardLimits, Seen, machine_memory_bytes, own_memory_bytes
 
-WELL = Seen(is_damaged=False, store_busy_s=0, reads_left=0)
+WELL = Seen(is_damaged=False, store_busy_s=0, idle_s=0, reads_left=0)
 LIMITS = GuardLimits(memory_bytes=100 * MIB, store_patience_s=300, grace_s=5)
 
 
@@ -62,7 +62,7 @@ def test_without_a_limit_memory_is_of_no_interest() -> None:
 
 def test_reads_that_go_on_after_damage_was_found_end_the_process_but_not_at_once() -> None:
     guard = Guard(LIMITS, "w1", Memory(1))
-    left = Seen(is_damaged=True, store_busy_s=0, reads_left=2)
+    left = Seen(is_damaged=True, store_busy_s=0, idle_s=0, reads_left=2)
     guard.look(10, left)
     guard.look(14, left)
     assert guard.must_restart == ""
@@ -84,8 +84,16 @@ def test_a_write_that_never_comes_back_ends_the_process_only_when_something_is_w
     is_damaged: bool, mib: int, busy_s: float, ends: bool
 ) -> None:
     guard = Guard(LIMITS, "w1", Memory(mib))
-    guard.look(0, Seen(is_damaged, busy_s, 0))
+    guard.look(0, Seen(is_damaged, busy_s, 0, 0))
     assert bool(guard.must_restart) is ends
+
+
+def test_a_write_that_only_waits_ends_the_process_although_nothing_else_is_wrong() -> None:
+    guard = Guard(LIMITS, "w1", Memory(1))
+    guard.look(0, Seen(is_damaged=False, store_busy_s=299, idle_s=299, reads_left=0))
+    assert guard.must_restart == ""
+    guard.look(1, Seen(is_damaged=False, store_busy_s=301, idle_s=301, reads_left=0))
+    assert guard.must_restart == "the store has not come back for 301 s, and does nothing"
 
 
 def test_own_memory_grows_with_what_is_held_and_not_with_files() -> None:
