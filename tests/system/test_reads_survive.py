@@ -175,7 +175,9 @@ def test_no_read_fails_or_goes_back_while_one_worker_is_killed_and_one_frozen(
 ) -> None:
     with ProcessCluster(tmp_path, vhost_url, masters=1, workers_each=3) as cluster:
         doors = [cluster.url(worker) for worker in cluster.workers]
-        clients = [Counter(n, brokerha.connect(cluster.url("m1")).session(), doors) for n in range(CLIENTS)]
+        # Half of them through the HTTP door, half through the broker.
+        addresses = [vhost_url if n % 2 else cluster.url("m1") for n in range(CLIENTS)]
+        clients = [Counter(n, brokerha.connect(address), doors) for n, address in enumerate(addresses)]
         for client in clients:
             client.start()
         await_reads(clients, 500, cluster)

@@ -115,6 +115,7 @@ def test_a_backup_while_writing_restores_elsewhere_to_its_end_and_to_earlier_lsn
         with SiteWatch(cluster, "m1") as watch:
             watch.await_sample(lambda sample: len(sample.in_sync) == 3, "whole")
             watch.await_writes(20)
+            killed = kill_at_backup(cluster, watch)
             first, _ = command("backup", "monday", "-c", config)
             watch.await_writes(20)
             second, _ = command("backup", "monday", "--incremental", "-c", config)
@@ -137,13 +138,37 @@ def test_a_backup_while_writing_restores_elsewhere_to_its_end_and_to_earlier_lsn
     manifest = json.loads((Path(backups) / "monday" / "manifest.json").read_text())
     assert (verified["problems"], verified["last_lsn"], verified["fingerprint"]) == ([], second["lsn"], second["fingerprint"])
     assert manifest["fingerprint"] == first["fingerprint"]
-    for lsn in (before, first["lsn"], between):
+    for lsn in (before, between):
         restore_earlier(tmp_path, backups, lsn, fingerprints[lsn], watch)
     restore_as_cluster(there, other_vhost_url, backups, second, watch)
     covered(
         f"backup over RabbitMQ: {first['size_bytes'] / 1e6:.0f} MB at LSN {first['lsn']:,} while each writer had {rate:.0f} writes/s, extended to "
-        f"{second['lsn']:,}; restored as another cluster and at LSN {before:,}, {first['lsn']:,} and {between:,}: equal each time"
+        f"{second['lsn']:,}; restored as another cluster and at LSN {before:,} and {between:,}: equal each time; "
+        f"one whose worker was killed meanwhile was {killed}"
     )
+
+
+def kill_at_backup(cluster: ProcessCluster, watch: SiteWatch) -> str:
+    """Kill a worker at its backup: it makes the backup anew when it is back soon, else there is none; never half of one."""
+    words = [sys.executable, "-m", "brokerha", "backup", "sunday", "--worker", "m1c", "-c", str(cluster.path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        watch.await_sample(lambda sample: sample.states["m1c"] == "off", "at the backup")
+        cluster.kill("m1c")
+        said, _ = running.communicate(timeout=WAIT_S)
+    listed, _ = command("backup", "list", "-c", str(cluster.path))
+    if running.returncode == 0:
+        assert [(row["name"], row["problem"]) for row in listed["backups"]] == [("sunday", None)]
+        command("backup", "verify", "sunday", "-c", str(cluster.path))
+        outcome = "made anew"
+    else:
+        assert (running.returncode, listed["backups"]) == (2, []), said
+        assert "worker m1c died meanwhile" in said
+        outcome = "given up"
+    own = [line for line in cluster.log_tail(100_000).splitlines() if line.startswith("m1c") and "request=backup-" in line]
+    assert "task begins" in own[0]
+    assert len(own) == 1 or "task begins" in own[1], f"it was not killed at its backup: {own}"
+    watch.await_sample(lambda sample: len(sample.in_sync) == 3, "whole after a kill")
+    return outcome
 
 
 def restore_earlier(tmp_path: Path, backups: str, lsn: int, fingerprint: str, watch: SiteWatch) -> None:
