@@ -1,10 +1,10 @@
 """Updates that ask for the time, for chance and for fresh blank nodes, through three masters at once: all copies are equal to the byte.
 
-Given three masters with two workers each that take turns in executing every few transactions; when 1,000 updates (fewer in the fast set) with NOW, RAND,
-UUID, STRUUID, BNODE and blank nodes of every spelling, which read what the others wrote, come through all masters at the same
-time; then the six copies have one fingerprint and one dump, the logs of the three sites are equal with their effects, and no
-worker was ever led away from following the log: what differs from one site to the next would have been found as a
-difference, and healed by a copy, so that equal copies at the end prove little without that.
+Given three masters with two workers each that take turns in executing every few transactions; when 1,000 updates (fewer in the
+fast set) with NOW, RAND, UUID, STRUUID, BNODE and blank nodes of every spelling, which read what the others wrote, come through
+all masters at the same time; then the six copies have one fingerprint and one dump, the logs of the three sites are equal with
+their effects, and no worker was ever led away from following the log: what comes out differently at one of them would be found
+and healed by a copy, so that equal copies at the end prove little without that.
 """
 
 from __future__ import annotations
