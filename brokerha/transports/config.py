@@ -54,6 +54,8 @@ class TransportConfig:
 
     outbox_sync: LaneLimit = LaneLimit(10_000, 32 * MEBIBYTE)
     outbox_data: LaneLimit = LaneLimit(10_000, 128 * MEBIBYTE)
+    outbox_bulk: LaneLimit = LaneLimit(1_000, 128 * MEBIBYTE)
+    """Above twice what followers of all snapshots of a node may ask for at once."""
     outbox_replies: LaneLimit = LaneLimit(20_000, 128 * MEBIBYTE)
     outbox_firm: LaneLimit = LaneLimit(10_000, 64 * MEBIBYTE)
     """Rejected messages: repeated until they are confirmed."""
@@ -61,6 +63,8 @@ class TransportConfig:
     window_messages: int = 1_000
     window_bytes: int = 8 * MEBIBYTE
     """Published and not confirmed yet. More hides a slow broker; less leaves the wire idle."""
+    window_bulk_bytes: int = 4 * MEBIBYTE
+    """The part of it that bulk may take, so that a write behind it waits for a few milliseconds only."""
 
     def check(self) -> None:
         """Raise ConfigurationError when two values cannot both be meant."""
@@ -70,5 +74,5 @@ class TransportConfig:
             raise ConfigurationError("retry_first_ms must be above 0 and not above retry_most_ms")
         if min(self.prefetch_sync, self.prefetch_data, self.prefetch_clients) < 1:
             raise ConfigurationError("a prefetch of 0 would mean no limit")
-        if min(self.window_messages, self.window_bytes) < 1:
+        if min(self.window_messages, self.window_bytes, self.window_bulk_bytes) < 1:
             raise ConfigurationError("the window must let one message through")

@@ -25,13 +25,14 @@ from typing import Any
 from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import SYNC, Envelope, Outgoing
+from brokerha.model.messages import SYNC, Chunk, Envelope, Message, Outgoing
 from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
 from brokerha.transports.addresses import is_embedded, parse_addresses
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.direct_link import DirectLink
 from brokerha.transports.link import Link
 from brokerha.transports.parcels import (
+    BULK_LANE,
     CLIENT_LANE,
     DATA_LANE,
     FIRM_LANE,
@@ -135,7 +136,7 @@ class KombuTransport:
         message = outgoing.message
         is_sync = message.CHANNEL == SYNC
         return Publication(
-            lane=SYNC_LANE if is_sync else DATA_LANE,
+            lane=_lane_of(message),
             exchange=SYNC_EXCHANGE if is_sync else DATA_EXCHANGE,
             routing_key=outgoing.to,
             body=encode_envelope(self._cluster, self._node, self._incarnation, message),
@@ -178,6 +179,12 @@ class KombuTransport:
             self._counters.add("foreign_cluster")
             return None
         return envelope
+
+
+def _lane_of(message: Message) -> str:
+    if message.CHANNEL == SYNC:
+        return SYNC_LANE
+    return BULK_LANE if isinstance(message, Chunk) else DATA_LANE
 
 
 def _client_message(arrival: Arrival) -> ClientMessage:

@@ -1,6 +1,6 @@
 """What waits to be published: one bounded lane for each kind of traffic, the protocol's small messages first.
 
-    loop ── put ──> [sync][firm][reply][data] ── take ──> writer thread
+    loop ── put ──> [sync][firm][reply][data][bulk] ── take ──> writer thread
 
 Invariants: `put` never blocks; a full lane drops its oldest publication, and says so, because what is newest is worth
 most to a protocol that repeats itself; the order within a lane is kept. Callable from any thread.
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
 from brokerha.transports.config import LaneLimit
-from brokerha.transports.parcels import PUBLICATION_LANES, Publication
+from brokerha.transports.parcels import BULK_LANE, PUBLICATION_LANES, Publication
 
 
 class _Lane:
@@ -66,13 +66,15 @@ class Outbox:
             for publication in reversed(publications):
                 self._lanes[publication.lane].put_first(publication)
 
-    def take(self, most_messages: int, most_bytes: int) -> list[Publication]:
-        """Remove publications in the order of the lanes; at least one if both limits are above zero."""
+    def take(self, most_messages: int, most_bytes: int, most_bulk_bytes: int) -> list[Publication]:
+        """Remove publications in the order of the lanes; at least one of a lane if its limits are above zero."""
         taken: list[Publication] = []
         if most_messages <= 0 or most_bytes <= 0:
             return taken
         with self._lock:
-            for lane in self._lanes.values():
+            for name, lane in self._lanes.items():
+                if name == BULK_LANE:
+                    most_bytes = min(most_bytes, most_bulk_bytes)
                 while lane.waiting and len(taken) < most_messages and most_bytes > 0:
                     taken.append(lane.pop())
                     most_bytes -= len(taken[-1].body)

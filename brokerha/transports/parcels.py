@@ -21,11 +21,13 @@ SYNC_LANE = "sync"
 DATA_LANE = "data"
 CLIENT_LANE = "client"
 REPLY_LANE = "reply"
+BULK_LANE = "bulk"
+"""Pieces of whole copies: large, asked for again when they are lost, and never in the way of anything else."""
 FIRM_LANE = "firm"
 """Repeated until the broker has confirmed them: rejected messages, changes."""
 
 ARRIVAL_LANES = (SYNC_LANE, DATA_LANE, CLIENT_LANE)
-PUBLICATION_LANES = (SYNC_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE)
+PUBLICATION_LANES = (SYNC_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE, BULK_LANE)
 
 
 class ClientTag(NamedTuple):

@@ -14,6 +14,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import lru_cache
+from struct import Struct, pack
 from typing import Any
 
 from amqp import spec
@@ -28,6 +29,12 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.frame_socket import TcpFrameSocket, TlsFrameSocket
 
 _METHOD_FRAME = 1
+_HEADER_FRAME = 2
+_BODY_FRAME = 3
+_FRAME_HEAD = Struct(">BHI")
+_FRAME_END = b"\xce"
+_LARGE_BYTES = 64 * 1024
+"""Bodies above it are cut into frames here: py-amqp copies them twice more."""
 _CACHED = 1024
 """Destinations and property sets that are kept encoded: a node has few of them, and encoding costs more than sending."""
 
@@ -66,7 +73,31 @@ class RabbitChannel(pyamqp.Channel):
         if self.connection is None:
             raise RecoverableConnectionError("the connection is closed")
         arguments = _publish_arguments(exchange, routing_key, mandatory)
+        if len(message.body) > _LARGE_BYTES:
+            self._publish_large(arguments, message)
+            return
         self.connection.frame_writer(_METHOD_FRAME, self.channel_id, spec.Basic.Publish, arguments, message)
+
+
+    def _publish_large(self, arguments: bytes, message: Any) -> None:
+        """Write method, header and body as frames; nothing is written when a property cannot be."""
+        body = message.body
+        properties = message._serialize_properties()  # noqa: SLF001  # As py-amqp's own frame writer does.
+        header = pack(">HHQ", spec.Basic.Publish[0], 0, len(body)) + properties
+        self._write_frame(_METHOD_FRAME, pack(">HH", *spec.Basic.Publish) + arguments)
+        self._write_frame(_HEADER_FRAME, header)
+        most_bytes = self.connection.frame_max - _FRAME_HEAD.size - len(_FRAME_END)
+        with memoryview(body) as view:
+            for start in range(0, len(body), most_bytes):
+                self._write_frame(_BODY_FRAME, view[start : start + most_bytes])
+        # What py-amqp counts, to know whether a heartbeat is due.
+        self.connection.bytes_sent += 1
+
+    def _write_frame(self, kind: int, payload: bytes | memoryview) -> None:
+        write = self.connection.transport.write
+        write(_FRAME_HEAD.pack(kind, self.channel_id, len(payload)))
+        write(payload)
+        write(_FRAME_END)
 
 
 class RabbitConnection(pyamqp.Connection):

@@ -22,6 +22,7 @@ from brokerha.transports.inbox import Inbox
 from brokerha.transports.link import LinkState
 from brokerha.transports.outbox import Outbox
 from brokerha.transports.parcels import (
+    BULK_LANE,
     DATA_LANE,
     FIRM_LANE,
     REPLY_LANE,
@@ -64,6 +65,7 @@ class ThreadedLink:
             {
                 SYNC_LANE: config.outbox_sync,
                 DATA_LANE: config.outbox_data,
+                BULK_LANE: config.outbox_bulk,
                 REPLY_LANE: config.outbox_replies,
                 FIRM_LANE: config.outbox_firm,
             }

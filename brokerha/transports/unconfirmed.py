@@ -9,15 +9,17 @@ has come, because a broker that is out of memory says so only in answer to a pub
 
 from __future__ import annotations
 
-from brokerha.transports.parcels import Publication
+from brokerha.transports.parcels import BULK_LANE, Publication
 
 
 class Unconfirmed:
     """The window of one channel; made anew with it."""
 
-    def __init__(self, most_messages: int, most_bytes: int) -> None:
+    def __init__(self, most_messages: int, most_bytes: int, most_bulk_bytes: int) -> None:
         self._most_messages = most_messages
         self._most_bytes = most_bytes
+        self._most_bulk_bytes = most_bulk_bytes
+        self._bulk_bytes = 0
         self._last_number = 0
         self._size_bytes = 0
         self._proven = False
@@ -30,10 +32,10 @@ class Unconfirmed:
         """How many are not confirmed."""
         return len(self._waiting)
 
-    def room(self) -> tuple[int, int]:
-        """How many more messages and bytes may be published now."""
+    def room(self) -> tuple[int, int, int]:
+        """How many more messages, bytes, and bytes of bulk may be published now."""
         most = self._most_messages if self._proven else 1
-        return most - len(self._waiting), self._most_bytes - self._size_bytes
+        return most - len(self._waiting), self._most_bytes - self._size_bytes, self._most_bulk_bytes - self._bulk_bytes
 
     def add(self, publication: Publication, now_s: float) -> None:
         """Note a publication that is handed to the channel now."""
@@ -42,6 +44,8 @@ class Unconfirmed:
         self._last_number += 1
         self._waiting[self._last_number] = publication
         self._size_bytes += len(publication.body)
+        if publication.lane == BULK_LANE:
+            self._bulk_bytes += len(publication.body)
 
     def confirm(self, number: int, *, multiple: bool, now_s: float) -> list[Publication]:
         """Remove and return what the broker answered for."""
@@ -57,6 +61,7 @@ class Unconfirmed:
             numbers = [number] if number in self._waiting else []
         confirmed = [self._waiting.pop(each) for each in numbers]
         self._size_bytes -= sum([len(publication.body) for publication in confirmed])
+        self._bulk_bytes -= sum([len(publication.body) for publication in confirmed if publication.lane == BULK_LANE])
         return confirmed
 
     def all(self) -> list[Publication]:

@@ -28,12 +28,12 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import declare
 from brokerha.transports.link import LinkState
 from brokerha.transports.outbox import Outbox
-from brokerha.transports.parcels import DATA_LANE, FIRM_LANE, SYNC_LANE, ClientTag, Counters, Publication
+from brokerha.transports.parcels import BULK_LANE, DATA_LANE, FIRM_LANE, SYNC_LANE, ClientTag, Counters, Publication
 from brokerha.transports.rabbitmq import RepeatedMessage
 from brokerha.transports.topology import DEFAULT_EXCHANGE, REJECTED_EXCHANGE, Topology
 from brokerha.transports.unconfirmed import Unconfirmed
 
-_NODE_LANES = (SYNC_LANE, DATA_LANE)
+_NODE_LANES = (SYNC_LANE, DATA_LANE, BULK_LANE)
 _FAR_S = 3600.0
 _NACK_PAUSE_S = 1.0
 _UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
@@ -59,7 +59,7 @@ class WriterSession:
         self._settle = settle
         self._config = config
         self._counters = counters
-        self._window = Unconfirmed(config.window_messages, config.window_bytes)
+        self._window = Unconfirmed(config.window_messages, config.window_bytes, config.window_bulk_bytes)
         self._again: list[Publication] = []
         """Firm publications that were refused, to be put back at `_again_s`."""
         self._again_s = 0.0

@@ -12,6 +12,7 @@ from brokerha.transports.config import LaneLimit
 from brokerha.transports.inbox import Inbox
 from brokerha.transports.outbox import Outbox
 from brokerha.transports.parcels import (
+    BULK_LANE,
     CLIENT_LANE,
     DATA_LANE,
     PUBLICATION_LANES,
@@ -50,48 +51,56 @@ class TestOutbox:
     def test_what_was_put_in_comes_out_lane_by_lane_and_in_its_order(self):
         box = outbox()
         box.put([publication("d1", DATA_LANE), publication("s1"), publication("r1", REPLY_LANE), publication("s2")])
-        assert texts(box.take(10, 1000)) == ["s1", "s2", "r1", "d1"]
+        assert texts(box.take(10, 1000, 1000)) == ["s1", "s2", "r1", "d1"]
 
     def test_a_lane_full_of_messages_drops_its_oldest(self):
         box = outbox(messages=3)
         assert box.put([publication(str(n)) for n in range(5)]) == 2
-        assert texts(box.take(10, 1000)) == ["2", "3", "4"]
+        assert texts(box.take(10, 1000, 1000)) == ["2", "3", "4"]
 
     def test_a_lane_full_of_bytes_drops_its_oldest(self):
         box = outbox(size_bytes=10)
         assert box.put([publication("a" * 6), publication("b" * 6)]) == 1
-        assert texts(box.take(10, 1000)) == ["b" * 6]
+        assert texts(box.take(10, 1000, 1000)) == ["b" * 6]
 
     def test_one_message_above_the_limit_stays_alone(self):
         box = outbox(size_bytes=10)
         assert box.put([publication("a"), publication("b" * 50)]) == 1
-        assert texts(box.take(10, 1000)) == ["b" * 50]
+        assert texts(box.take(10, 1000, 1000)) == ["b" * 50]
 
     def test_a_full_lane_takes_nothing_from_another(self):
         box = outbox(messages=2)
         box.put([publication("d1", DATA_LANE)])
         box.put([publication(str(n)) for n in range(5)])
-        assert texts(box.take(10, 1000)) == ["3", "4", "d1"]
+        assert texts(box.take(10, 1000, 1000)) == ["3", "4", "d1"]
 
     @pytest.mark.parametrize(("messages", "size_bytes", "expected"), [(0, 100, 0), (5, 0, 0), (2, 100, 2), (5, 3, 1)])
     def test_take_keeps_to_the_room_that_there_is(self, messages: int, size_bytes: int, expected: int):
         box = outbox()
         box.put([publication("four") for _ in range(5)])
-        assert len(box.take(messages, size_bytes)) == expected
+        assert len(box.take(messages, size_bytes, 1000)) == expected
         assert len(box) == 5 - expected
 
     def test_what_is_put_back_comes_first_again(self):
         box = outbox()
         box.put([publication(text) for text in "abcd"])
-        box.put_back(box.take(2, 1000))
-        assert texts(box.take(10, 1000)) == ["a", "b", "c", "d"]
+        box.put_back(box.take(2, 1000, 1000))
+        assert texts(box.take(10, 1000, 1000)) == ["a", "b", "c", "d"]
 
     def test_messages_that_waited_too_long_are_dropped_from_their_lane_only(self):
         box = outbox()
         box.put([publication("old", queued_s=1.0), publication("new", queued_s=3.0)])
         box.put([publication("reply", REPLY_LANE, queued_s=1.0)])
         assert box.drop_older(SYNC_LANE, 2.0) == 1
-        assert texts(box.take(10, 1000)) == ["new", "reply"]
+        assert texts(box.take(10, 1000, 1000)) == ["new", "reply"]
+
+    def test_bulk_goes_last_and_only_as_far_as_its_own_share_of_the_window(self):
+        box = outbox()
+        box.put([publication("b1", BULK_LANE), publication("b2", BULK_LANE), publication("d1", DATA_LANE)])
+        assert texts(box.take(10, 1000, 2)) == ["d1", "b1"]
+        box.put([publication("d2", DATA_LANE)])
+        assert texts(box.take(10, 1000, 0)) == ["d2"]
+        assert texts(box.take(10, 1000, 2)) == ["b2"]
 
 
 class TestInbox:
@@ -144,29 +153,37 @@ class TestInbox:
 
 class TestUnconfirmed:
     def test_one_message_goes_out_until_the_broker_has_answered(self):
-        window = Unconfirmed(10, 1000)
-        assert window.room() == (1, 1000)
+        window = Unconfirmed(10, 1000, 100)
+        assert window.room() == (1, 1000, 100)
         window.add(publication("abc"), 1.0)
-        assert window.room() == (0, 997)
+        assert window.room() == (0, 997, 100)
         window.confirm(1, multiple=False, now_s=2.0)
-        assert window.room() == (10, 1000)
+        assert window.room() == (10, 1000, 100)
+
+    def test_bulk_has_a_share_of_its_own(self):
+        window = Unconfirmed(10, 1000, 100)
+        window.add(publication("abc", BULK_LANE), 1.0)
+        window.add(publication("d", DATA_LANE), 1.0)
+        assert window.room() == (-1, 996, 97)
+        window.confirm(2, multiple=True, now_s=2.0)
+        assert window.room() == (10, 1000, 100)
 
     def test_multiple_confirms_everything_up_to_the_number(self):
-        window = Unconfirmed(10, 1000)
+        window = Unconfirmed(10, 1000, 100)
         for text in "abcd":
             window.add(publication(text), 1.0)
         assert texts(window.confirm(3, multiple=True, now_s=2.0)) == ["a", "b", "c"]
         assert texts(window.all()) == ["d"]
 
     def test_a_number_that_was_confirmed_before_confirms_nothing(self):
-        window = Unconfirmed(10, 1000)
+        window = Unconfirmed(10, 1000, 100)
         window.add(publication("a"), 1.0)
         window.confirm(1, multiple=False, now_s=2.0)
         assert window.confirm(1, multiple=False, now_s=2.0) == []
         assert window.confirm(1, multiple=True, now_s=2.0) == []
 
     def test_the_oldest_counts_from_when_it_was_sent_or_the_last_answer(self):
-        window = Unconfirmed(10, 1000)
+        window = Unconfirmed(10, 1000, 100)
         window.add(publication("a"), 1.0)
         window.add(publication("b"), 2.0)
         assert window.oldest_since_s == 1.0
