@@ -190,13 +190,19 @@ class Feed:
         start = names.index(self._probe) + 1 if self._probe in self.workers else 0
         ring = names[start:] + names[:start]
         able = [node for node in ring if self._may_execute(node, mono_ms)]
-        # One that is behind executes only when there is nobody else.
-        able.sort(key=lambda node: (not self.workers[node].is_on, bool(self.workers[node].task), node != self.config.probe))
+        able.sort(key=self._unfitness)
         before, self._probe = self._probe, able[0] if able else None
         self._turn_ends = self.executed + self.config.probe_turn
         if self._probe is not None and self._probe != before:
             worker = self.workers[self._probe]
             worker.sent = min(worker.sent, max(worker.applied, self.executed))
+        for node, worker in self.workers.items():
+            worker.is_probe = node == self._probe
+
+    def _unfitness(self, node: NodeId) -> tuple[bool, ...]:
+        """Who is behind executes only when there is nobody else, and who gives its copy when nobody else is in sync."""
+        worker = self.workers[node]
+        return not worker.is_on, bool(worker.task), node != self.config.probe, worker.is_giving
 
     def _may_execute(self, node: NodeId, mono_ms: int) -> bool:
         worker = self.workers.get(node)

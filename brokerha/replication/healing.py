@@ -30,9 +30,9 @@ def sources_for(node: NodeId, workers: Iterable[WorkerFeed]) -> tuple[NodeId, ..
     return tuple(worker.node for worker in sorted(good, key=_load))
 
 
-def _load(worker: WorkerFeed) -> tuple[bool, int, NodeId]:
-    is_giving = worker.progress is not None and worker.progress.state in ("replication-server", "writing-copy")
-    return is_giving, worker.running_reads, worker.node
+def _load(worker: WorkerFeed) -> tuple[bool, bool, int, NodeId]:
+    # Everybody who writes waits for the probe, so that it gives its copy only when nobody else can.
+    return worker.is_giving, worker.is_probe, worker.running_reads, worker.node
 
 
 def behind(executed: Lsn, applied: Lsn) -> int:

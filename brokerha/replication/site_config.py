@@ -121,6 +121,13 @@ class WorkerFeed:
     """Transactions per second at which it has been catching up."""
     rated_ms: int = NEVER
     rated_lsn: Lsn = 0
+    is_probe: bool = False
+    """Whether it executes now."""
+
+    @property
+    def is_giving(self) -> bool:
+        """Whether another worker is taking its copy."""
+        return self.progress is not None and self.progress.state in ("replication-server", "writing-copy")
 
     @property
     def is_following(self) -> bool:

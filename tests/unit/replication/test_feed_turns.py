@@ -20,12 +20,13 @@ class Bench(SiteBench):
         self.executions: list[tuple[str, int, int]] = []
         self.applied = dict.fromkeys(workers, executed)
         self.dead: set[str] = set()
+        self.giving: set[str] = set()
 
     def alive(self) -> None:
         """A heartbeat of every worker that lives."""
         for node, applied in self.applied.items():
             if node not in self.dead:
-                self.heard(node, applied)
+                self.heard(node, applied, state="writing-copy" if node in self.giving else "on")
 
     def run(self, turns: int = 20, step_ms: int = 10) -> None:
         """Let the workers do what they are sent, message by message."""
@@ -53,6 +54,15 @@ def test_workers_in_sync_take_turns_and_nothing_is_executed_twice() -> None:
     assert {last - first + 1 for _, first, last in bench.executions} == {10}
     order = [node for node, _, _ in bench.executions]
     assert order == ["w1", "w2", "w3"] * 3 + ["w1"]
+
+
+def test_a_worker_that_gives_its_copy_is_left_out_while_others_can_execute() -> None:
+    bench = Bench(lsn=40, probe_turn=10)
+    bench.giving = {"w2"}
+    bench.alive()
+    bench.run(40)
+    assert [node for node, _, _ in bench.executions] == ["w1", "w3", "w1", "w3"]
+    assert [node for node, each in bench.site.workers.items() if each.is_probe] == [bench.feed.probe]
 
 
 def test_the_whole_turn_is_sent_and_not_one_transaction_of_the_next_one() -> None:

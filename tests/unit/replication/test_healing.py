@@ -54,6 +54,12 @@ def test_sources_are_the_others_in_sync_those_with_the_least_to_do_first() -> No
     assert sources_for("w1", workers) == ("w8", "w5", "w7", "w2", "w3", "w6")
 
 
+def test_the_probe_gives_its_copy_only_when_nobody_else_can() -> None:
+    probe, other, giving = worker("w1"), worker("w2", running_reads=9), worker("w3", state="writing-copy")
+    probe.is_probe = True
+    assert sources_for("w4", [probe, other, giving]) == ("w2", "w1", "w3")
+
+
 def test_how_far_behind_is_never_negative() -> None:
     assert (behind(9, 4), behind(4, 9)) == (5, 0)
 
