@@ -11,6 +11,7 @@ something, single figures do not.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from brokerha.cli.bench_run import insert, put
+from brokerha.cli.bench_run import KINDS, put
 from brokerha.cli.bench_site import WRITE_TIMEOUT_MS, Site, Writing, is_in_sync
 from brokerha.model.errors import NotReady
 from brokerha.model.operations import Operation, pack_operations
@@ -41,6 +42,7 @@ KEPT = 1000
 HEALED_S = 900.0
 WARM_UP_S = 2.0
 RAW_CHUNKS = 192
+PHASES = ("asking", "fetching", "opening")
 CHUNKS_UNDER_WAY = 16
 """As in a load."""
 
@@ -72,6 +74,15 @@ def fill(wire: Wire, operations: Iterator[Operation]) -> int:
             raise NotReady(message)
 
 
+@contextlib.contextmanager
+def _site(broker: str, workers: int, settings: str) -> Iterator[Site]:
+    with (
+        tempfile.TemporaryDirectory(prefix="brokerha-bench-") as name,
+        Site(broker, Path(name), workers, settings) as site,
+    ):
+        yield site
+
+
 def _load_average() -> float:
     return os.getloadavg()[0]
 
@@ -82,17 +93,16 @@ def _load_average() -> float:
 def copy(broker: str, triples: int, window: int, rounds: int, report: Report) -> dict[str, Any]:
     """Measure how a wiped worker takes a snapshot; returns plain data."""
     settings = f"min-replay-s = 0\ntx-log-max-size = {KEPT}\nscrub-every-s = 0\n"
-    with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as name:
-        with Site(broker, Path(name), 3, settings) as site, site.wire() as wire:
-            began = time.perf_counter()
-            fill(wire, lines(triples))
-            report(f"{triples:,} triples written in {time.perf_counter() - began:.0f} s")
-            found = []
-            first = 1
-            for number in range(1, rounds + 1):
-                figures, first = _copied(site, wire, window, first)
-                found.append(figures)
-                report(f"round {number}: {_told(figures)}")
+    found = []
+    with _site(broker, 3, settings) as site, site.wire() as wire:
+        began = time.perf_counter()
+        fill(wire, lines(triples))
+        report(f"{triples:,} triples written in {time.perf_counter() - began:.0f} s")
+        first = 1
+        for number in range(1, rounds + 1):
+            figures, first = _copied(site, wire, window, first)
+            found.append(figures)
+            report(f"round {number}: {_told(figures)}")
     middle = {key: median(each[key] for each in found) for key in found[0]}
     answer = {"measured": "copy", "triples": triples, "window": window, "rounds": found, "median": middle}
     report(
@@ -127,7 +137,7 @@ def _copied(site: Site, wire: Wire, window: int, first: int) -> tuple[Figures, i
         healed = site.until(lambda rows: is_in_sync(rows[worker]), HEALED_S)
         time.sleep(0.5)
     metrics = site.metrics(worker)
-    seconds = {name: metrics.get(f'load_last_seconds{{phase="{name}"}}', 0.0) for name in ("asking", "making room", "fetching", "opening")}
+    seconds = {name: metrics.get(f'load_last_seconds{{phase="{name}"}}', 0.0) for name in PHASES}
     size_mb = metrics["load_last_bytes"] / 1e6
     copy_mb_s = size_mb / max(seconds["fetching"], 0.001)
     before, during = writing.rate(at, before_until), writing.rate(loading, healed)
@@ -162,26 +172,26 @@ def replay(broker: str, transactions: int, window: int, rounds: int, report: Rep
     """Measure how a worker replays what was written while it was off; returns plain data."""
     settings = f"tx-log-max-size = {2 * transactions + 10_000}\nscrub-every-s = 0\nmin-in-sync = 1\n"
     found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as name:
-        with Site(broker, Path(name), 2, settings) as site, site.wire() as wire:
-            first = 1
-            for what, make in (("key-value put", put), ("INSERT DATA", insert)):
-                for number in range(1, rounds + 1):
-                    figures = _replayed(site, wire, make, transactions, window, first)
-                    first += 2 * transactions + 100_000
-                    found.append({"what": what, **figures})
-                    report(f"{what}, round {number}: {_told(figures)}")
-    answer: dict[str, Any] = {"measured": "replay", "transactions": transactions, "window": window, "rounds": found, "median": []}
+    with _site(broker, 2, settings) as site, site.wire() as wire:
+        first = 1
+        for what, make in KINDS:
+            for number in range(1, rounds + 1):
+                figures = _replayed(site, wire, make, transactions, window, first)
+                first += 2 * transactions + 100_000
+                found.append({"what": what, **figures})
+                report(f"{what}, round {number}: {_told(figures)}")
+    middles: list[dict[str, Any]] = []
     for what in dict.fromkeys(each["what"] for each in found):
         own = [{k: v for k, v in each.items() if k != "what"} for each in found if each["what"] == what]
         middle = {key: median(each[key] for each in own) for key in own[0]}
-        answer["median"].append({"what": what, **middle})
+        middles.append({"what": what, **middle})
         report(
             f"{what}: {transactions:,} transactions behind, replayed at {middle['replay_per_s']:,.0f}/s, "
             f"{middle['to_live']:.1f} times the rate at which they were written ({middle['live_per_s']:,.0f}/s); "
-            f"memory of the worker {middle['before_mb']:.0f} MB before, {middle['after_mb']:.0f} MB after, at most {middle['peak_mb']:.0f} MB"
+            f"memory of the worker {middle['before_mb']:.0f} MB before, {middle['after_mb']:.0f} MB after, "
+            f"at most {middle['peak_mb']:.0f} MB"
         )
-    return answer
+    return {"measured": "replay", "transactions": transactions, "window": window, "rounds": found, "median": middles}
 
 
 def _replayed(
@@ -198,7 +208,8 @@ def _replayed(
         live = len(writing.done) / (time.perf_counter() - began)
     site.stop(worker)
     site.start(worker)
-    site.until(lambda rows: rows[worker]["state"] == "off", 60)
+    site.until_up(worker, 60)
+    time.sleep(WARM_UP_S)
     before_lsn = site.rows()[worker]["applied_lsn"]
     goal = site.rows()[site.workers[0]]["applied_lsn"]
     before, _ = site.resident_bytes(worker)

@@ -110,7 +110,7 @@ class Site:
             text = Path(f"/proc/{self._processes[node].pid}/status").read_text(encoding="ascii")
         except OSError:
             return 0, 0
-        found = {words[0]: int(words[1]) * 1024 for line in text.splitlines() if len(words := line.split()) == 3}
+        found = {words[0]: int(words[1]) * 1024 for line in text.splitlines() if (words := line.split())[-1] == "kB"}
         return found["VmRSS:"], found["VmHWM:"]
 
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -135,12 +135,28 @@ class Site:
         pairs = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name.removeprefix("brokerha_"): float(value) for name, _, value in pairs}
 
+    def until_up(self, node: str, timeout_s: float) -> None:
+        """Wait until a node that was started answers at its own door. Raises NotReady."""
+        deadline_s = time.perf_counter() + timeout_s
+        while True:
+            try:
+                self.metrics(node)
+            except httpx2.HTTPError as error:
+                if time.perf_counter() > deadline_s:
+                    message = f"{node} does not answer: {error}"
+                    raise NotReady(message) from None
+                time.sleep(LOOK_S)
+            else:
+                return
+
     def until(self, is_so: Callable[[dict[str, dict[str, Any]]], bool], timeout_s: float) -> float:
         """Wait until the rows of the workers are so; returns the monotonic time. Raises NotReady."""
         deadline_s = time.perf_counter() + timeout_s
         while not is_so(rows := self.rows()):
             if time.perf_counter() > deadline_s:
-                logs = "\n".join(path.read_text("utf-8", "replace")[-800:] for path in sorted(self.folder.glob("*.log")))
+                logs = "\n".join(
+                    path.read_text("utf-8", "replace")[-800:] for path in sorted(self.folder.glob("*.log"))
+                )
                 message = f"the site is not where it should be after {timeout_s} s: {rows}\n{logs}"
                 raise NotReady(message)
             time.sleep(LOOK_S)
