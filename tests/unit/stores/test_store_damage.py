@@ -79,6 +79,16 @@ def query(store: WorkerStore) -> bytes:
     return read(store, "query", "main", query="SELECT * { GRAPH ?g { ?s ?p ?o } }")
 
 
+QUERIES = [
+    "SELECT DISTINCT ?p { GRAPH ?g { ?s ?p ?o } }",
+    "SELECT * { GRAPH ?g { ?s ?p ?o OPTIONAL { ?s <urn:q> ?x } FILTER(STRLEN(STR(?o)) > 3) } }",
+    "SELECT * { GRAPH ?g { ?s <urn:p>/<urn:q> ?o } }",
+    "CONSTRUCT { ?s ?p ?o } { GRAPH ?g { ?s ?p ?o } }",
+    "DESCRIBE ?s { GRAPH ?g { ?s <urn:p> ?o } }",
+]
+"""None that counts, sorts or subtracts, has a path with + or *, or asks for what it has to search: those never come back."""
+
+
 def size(store: WorkerStore) -> bytes:
     return read(store, "size", "main")
 
@@ -128,9 +138,14 @@ def test_a_table_of_the_engine_that_changes_while_it_runs_is_damage_in_each_read
             # The engine may be putting tables together just now.
             with suppress(FileNotFoundError):
                 changed(file)
-        for use in (statements, query, recompute):
+        for use in (statements, as_turtle, query, size, size_of_a_graph, recompute, update):
             with pytest.raises(StoreDamaged, match="Corruption"):
                 use(store)
+        for text in QUERIES:
+            with pytest.raises(StoreDamaged, match="Corruption"):
+                read(store, "query", "main", query=text)
+        # Names of graphs are known without the engine.
+        assert b"urn:g2" in read(store, "contexts", "main")
 
 
 @pytest.mark.parametrize(
