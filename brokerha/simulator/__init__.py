@@ -7,7 +7,8 @@
     world.py        virtual time, events, the two phases
     processes.py    masters and workers: the shipped runners, which may die anywhere
     network.py      the wire          disk.py    journals and stores          clocks.py    clocks
-    faults.py       what goes wrong, worker_faults.py with workers and their copies        workload.py    clients who write, give up and ask again
+    faults.py       what goes wrong; worker_faults.py: with workers and their copies
+    workload.py     clients who write, give up and ask again
     checkers.py     the invariants: durable_checks, message_checks, worker_checks, copy_checks, readiness_checks, reply_checks,
                     over truth.py and model.py
     settling.py     what the healer does for workers, and what keeps a site from coming together

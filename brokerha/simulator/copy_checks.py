@@ -26,7 +26,16 @@ from brokerha.model.messages import (
     Progress,
     SnapshotOffered,
 )
-from brokerha.model.ready import AbandonLoad, ApplyBatch, BeginLoad, Decision, ExecuteBatch, KeepChunk, OpenLoad
+from brokerha.model.ready import (
+    AbandonLoad,
+    ApplyBatch,
+    BeginLoad,
+    Condemn,
+    Decision,
+    ExecuteBatch,
+    KeepChunk,
+    OpenLoad,
+)
 from brokerha.simulator.truth import Truth, check
 from brokerha.stores.memory_copy import MemoryCopy
 
@@ -54,6 +63,8 @@ class CopyChecks:
         self._loading: set[NodeId] = set()
         self.detected: set[NodeId] = set()
         """Workers whose present copy was found to be damaged."""
+        self._condemned: set[NodeId] = set()
+        """Those of them that have written it down."""
 
     # ---- at the worker
 
@@ -64,6 +75,9 @@ class CopyChecks:
         lsn = self._truth.applied[node]
         check(copy.journal == known, "F9", "a restart finds the copy that was there", node=node, name=copy.journal)
         check(copy.applied().lsn == lsn, "S3", "a restart finds what was committed", node=node, lsn=lsn)
+        if node not in self._condemned:
+            # It died before it could write that down: scrub has to find the damage once more.
+            self.detected.discard(node)
         self._follows[node] = "idle"
         self._asked.pop(node, None)
         self._loading.discard(node)
@@ -71,7 +85,12 @@ class CopyChecks:
     def on_lost(self, node: NodeId) -> None:
         """The copy is gone."""
         self._journals.pop(node, None)
+        self._trusted(node)
+
+    def _trusted(self, node: NodeId) -> None:
+        """Nothing is known against the present copy."""
         self.detected.discard(node)
+        self._condemned.discard(node)
 
     def on_detected(self, node: NodeId) -> None:
         """Somebody told the worker that its copy is damaged."""
@@ -93,6 +112,8 @@ class CopyChecks:
         """Something was done beside the store; only opening a load replaces the copy."""
         if isinstance(decision, KeepChunk) and node in self._asked:
             self._asked[node][1].discard(decision.number)
+        if isinstance(decision, Condemn) and decision.journal == copy.journal:
+            self._condemned.add(node)
         if isinstance(decision, OpenLoad):
             self._loading.discard(node)
         is_there = (copy.journal, copy.applied().lsn) == (self._journals[node], self._truth.applied[node])
@@ -109,7 +130,7 @@ class CopyChecks:
         self._names.add(copy.journal)
         self._journals[node] = copy.journal
         self._loading.discard(node)
-        self.detected.discard(node)
+        self._trusted(node)
         truth.set_applied(node, applied.lsn)
         # A source may not know yet that its data is damaged; what is loaded is then found by its scrub.
         process.is_damaged = copy.recompute() != applied
