@@ -104,9 +104,12 @@ class Guard:
     def look(self, now_s: float, seen: Seen) -> None:
         """Look once; ``now_s`` of a clock that only goes forward."""
         self._next_s = now_s + LOOK_EVERY_S
+        before = self._endless
         self._mind_memory()
         self._mind_reads(now_s, seen)
         self._mind_store(seen)
+        if self._endless and not before:
+            log.error("something never ends", node=self._name, reason=self._endless)
 
     def _mind_memory(self) -> None:
         if not self.limits.memory_bytes:

@@ -93,6 +93,11 @@ class Scrubbing:
         self._is_owed = True
         self._wake.set()
 
+    def give_up(self) -> None:
+        """The process is given up: the next one looks at the data first thing."""
+        if self._lives is not None:
+            self._lives.counts_as_bad()
+
     def on_trusted(self) -> None:
         """The copy is trusted from now on. Any thread."""
         if self._is_owed:

@@ -108,6 +108,8 @@ class WorkerNode:
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish what is under way, close everything. Idempotent."""
+        if self.must_restart and self._scrubbing is not None:
+            self._scrubbing.give_up()
         # Reads first, so that masters still hear that theirs go on elsewhere.
         self.reads.close(HASTE_S if self.must_restart else READS_CLOSE_S)
         self.loop.stop(timeout_s)

@@ -87,6 +87,10 @@ class Lives:
         with suppress(OSError):
             (self._home / LOOKING).unlink(missing_ok=True)
 
+    def counts_as_bad(self) -> None:
+        """However this life ends, it was given up: the next one is to look at the data."""
+        self._is_begun = False
+
     def end(self) -> None:
         """This life ends in order. Idempotent."""
         if not self._is_begun:

@@ -49,6 +49,13 @@ def test_bad_ends_are_counted_until_one_ends_in_order(tmp_path: Path) -> None:
     assert lived(tmp_path).bad_ends == 0
 
 
+def test_a_life_that_was_given_up_counts_although_its_end_was_in_order(tmp_path: Path) -> None:
+    lives = lived(tmp_path)
+    lives.counts_as_bad()
+    lives.end()
+    assert lived(tmp_path).bad_ends == 1
+
+
 def test_after_all_was_looked_at_counting_begins_again(tmp_path: Path) -> None:
     lived(tmp_path)
     lived(tmp_path)
