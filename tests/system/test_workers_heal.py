@@ -58,7 +58,8 @@ class Watch:
                 path = "copy" if any("state=load" in line for line in lines) else "replay"
                 return detected_s or now_s, now_s, said, path
             writable = self.cluster.get("m1", "/writable")
-            assert writable is not None and writable.status_code == 200, f"no writes while {self.node} is healed: {writable and writable.text}"
+            assert writable is not None, f"the master did not answer while {self.node} is healed"
+            assert writable.status_code == 200, f"no writes while {self.node} is healed: {writable.text}"
             assert time.monotonic() < deadline, f"{self.node} is not healed: {row}\n{self.cluster.log_tail(40)}"
             time.sleep(0.02)
 
