@@ -92,7 +92,7 @@ class WorkerNode:
         self._reported = ("", "")
         self._load_watch = LoadWatch()
         self._journal = store.journal
-        self._guard = Guard(guard or GuardLimits(), config.node)
+        self.guard = Guard(guard or GuardLimits(), config.node)
         self._distrusted_at = 0
         """What the door counted when damage was known last."""
 
@@ -141,8 +141,8 @@ class WorkerNode:
         if not core.may_be_read:
             word, reason = core.word()
             self.reads.close_door(f"{self.config.node} is {word}" + (f": {reason}" if reason else ""))
-        elif self._guard.over_memory:
-            self.reads.close_door(f"{self.config.node} cannot evaluate more: {self._guard.over_memory}")
+        elif self.guard.over_memory:
+            self.reads.close_door(f"{self.config.node} cannot evaluate more: {self.guard.over_memory}")
         elif self.reads.closed_reason:
             self.reads.open_door()
             if self._scrubbing is not None:
@@ -153,9 +153,9 @@ class WorkerNode:
         core, now_s = self.runner.core, self.clock.now().mono_ms / 1000
         if core.trouble:
             self._distrusted_at = self.reads.opening
-        if self._guard.is_due(now_s):
+        if self.guard.is_due(now_s):
             left = self.reads.running_before(self._distrusted_at)
-            self._guard.look(now_s, Seen(bool(core.trouble), self._threads.store_busy_s, self._threads.idle_s, left))
+            self.guard.look(now_s, Seen(bool(core.trouble), self._threads.store_busy_s, self._threads.idle_s, left))
         if core.journal != self._journal:
             self._journal = core.journal
             if self._scrubbing is not None:
@@ -294,12 +294,12 @@ class WorkerNode:
     @property
     def must_restart(self) -> str:
         """Why this process has to be started again; empty while all is well."""
-        return self._guard.must_restart or self.reads.must_restart
+        return self.guard.must_restart or self.reads.must_restart
 
     @property
     def must_leave_at_once(self) -> bool:
         """Whether there is no time to stop in order."""
-        return bool(self._guard.over_memory)
+        return bool(self.guard.over_memory)
 
     def hurry(self) -> None:
         """End what `start` may be waiting for; from a signal handler."""
@@ -336,7 +336,7 @@ class WorkerNode:
             **self._load_watch.metrics(),
             "turns_total": self.runner.turns,
             "outbox_messages": wire.outbox,
-            "memory_bytes": self._guard.memory_bytes,
+            "memory_bytes": self.guard.memory_bytes,
             f'state_info{{state="{self._row()["state"]}"}}': 1,
         }
         numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})

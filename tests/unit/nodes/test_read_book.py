@@ -152,3 +152,15 @@ def test_what_is_over_leaves_nothing_behind(book: ReadBook) -> None:
         book.end(read)
         assert len(book.due(1.0, 100).failed) == 1, round_number
     assert (book.open_jobs, book.running, book.next_s(), book.on_applied(10**7)) == (0, 0, None, 0)
+
+
+def test_reads_that_go_on_from_before_a_closing_are_told_from_later_ones(book: ReadBook) -> None:
+    before = begun(book, job())
+    book.close_door("w1 is out of sync")
+    closed = book.opening
+    assert (book.running_before(closed - 1), book.running_before(closed)) == (0, 1)
+    book.open_door()
+    begun(book, job())
+    assert (book.running, book.running_before(closed)) == (2, 1)
+    book.end(before)
+    assert (book.running, book.running_before(closed)) == (1, 0)

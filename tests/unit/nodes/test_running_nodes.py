@@ -15,6 +15,7 @@ from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
 from brokerha.model.requests import Reply
 from brokerha.nodes.clock import SystemClock
+from brokerha.nodes.guarding import GuardLimits
 from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.worker_node import WorkerNode
 from brokerha.replication.site_config import FeedConfig
@@ -239,3 +240,17 @@ def test_a_master_comes_back_and_finishes_what_it_accepted(site: Site) -> None:
     site.start_master("m1")
     site.start_master("m2")
     assert site.put("m2", b"b", txid="b").result(WAIT_S).lsn == 2
+
+
+def test_a_worker_that_takes_too_much_memory_refuses_reads_until_it_does_not(site: Site) -> None:
+    # Given a limit that this process is over already.
+    worker = site.workers["w1"]
+    site.put("m1", b"k").result(WAIT_S)
+    until(lambda: not worker.reads.closed_reason)
+    worker.guard.limits = GuardLimits(memory_bytes=1024 * 1024)
+    until(lambda: "cannot evaluate more: the process takes" in worker.reads.closed_reason)
+    assert (worker.must_leave_at_once, worker.must_restart) == (True, worker.guard.over_memory)
+    with pytest.raises(errors.NotReady, match="memory-limit-mb"):
+        worker.read("get", "t", {"key": b"k"}).result(WAIT_S)
+    worker.guard.limits = GuardLimits(memory_bytes=1 << 50)
+    until(lambda: not worker.reads.closed_reason and not worker.must_restart)
