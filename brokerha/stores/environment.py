@@ -36,6 +36,7 @@ READERS_LIMIT = 1024
 
 _FORMAT_KEY, _IDENTITY_KEY = b"format", b"identity"
 _DAMAGE = (
+    lmdb.BadTxnError,
     lmdb.CorruptedError,
     lmdb.CursorFullError,
     lmdb.IncompatibleError,
@@ -44,7 +45,8 @@ _DAMAGE = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""What LMDB says only about pages that it did not write like that."""
+"""What LMDB says only about pages that it did not write like that. A transaction is bad after it met one of them and did not say so
+(a full disk or a full map is said at once, and ends the batch)."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 WriteTransaction = Any

@@ -178,6 +178,7 @@ def test_an_engine_that_lost_all_its_files_is_damage(filled: Path) -> None:
     ("error", "is_damage"),
     [
         (lmdb.CorruptedError("x"), True),
+        (lmdb.BadTxnError("x"), True),
         (lmdb.PageNotFoundError("x"), True),
         (lmdb.InvalidError("x"), True),
         (lmdb.VersionMismatchError("x"), True),
