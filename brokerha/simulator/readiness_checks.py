@@ -28,7 +28,9 @@ class _Heard:
     """What a master last took in from a worker."""
 
     at_us: int
-    progress: Progress | None = None
+    progress: Progress
+    earlier: frozenset[str] = frozenset()
+    """Names of the copies that the worker had before."""
 
 
 class ReadinessChecks:
@@ -52,17 +54,28 @@ class ReadinessChecks:
         for envelope in envelopes:
             message, sender = envelope.message, envelope.sender
             if isinstance(message, Progress):
-                heard[sender] = _Heard(now_us, message)
+                before = heard.get(sender)
+                if before is not None and self._is_past(node, before, message):
+                    continue
+                names = before.earlier | {before.progress.journal} if before is not None else frozenset()
+                heard[sender] = _Heard(now_us, message, names - {message.journal})
                 if message.trouble:
                     self._troubled[node][sender, message.journal] = workers.get(sender)
             elif isinstance(message, Executed) and sender in heard:
                 heard[sender].at_us = now_us
 
+    def _is_past(self, node: NodeId, before: _Heard, progress: Progress) -> bool:
+        """Whether a message came late: it tells of an earlier copy, or of less, and the worker is heard otherwise."""
+        world = self._truth.world
+        is_alive = world.now_us - before.at_us < world.master(node).config.feed.dead_after_ms * 1000
+        is_less = progress.journal == before.progress.journal and progress.applied_lsn < before.progress.applied_lsn
+        return is_alive and (is_less or progress.journal in before.earlier)
+
     def on_coin(self, sender: NodeId, to: NodeId, coin: Coin) -> None:
         """A master tells a worker to follow it."""
         heard = self._heard.get(sender, {}).get(to)
         core = self._truth.world.master(sender).runner.core
-        if heard is None or heard.progress is None or coin.forgiven_lsn or not self._is_known(sender, core):
+        if heard is None or coin.forgiven_lsn or not self._is_known(sender, core):
             return
         # Who was removed and added again is met as if for the first time.
         known = core.site.workers.get(to)
@@ -114,5 +127,5 @@ class ReadinessChecks:
         return min(least if least >= 0 else 2, count)
 
 
-def _is_well(progress: Progress | None) -> bool:
-    return progress is not None and progress.follows != "load" and not progress.trouble
+def _is_well(progress: Progress) -> bool:
+    return progress.follows != "load" and not progress.trouble
