@@ -67,6 +67,11 @@ class KnownIds:
         """Lowest LSN whose id may be missing in the table."""
         return self._first_waiting[self._next]
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Changes with everything that is written, also while `first_waiting` stays where it is."""
+        return self._next, self._waiting
+
     def write(self, txn: lmdb.Transaction, table: Table, next_lsn: Lsn, most: int) -> None:
         """Write partitions until no more than the limit wait, but no more than about ``most`` rows."""
         while self._waiting > self._limit and most > 0:

@@ -175,9 +175,10 @@ class LmdbJournal(LmdbWriter):
         """
         if self._can_trim(below) and not (self._was_trimmed and self._are_ids_due(ids_below)):
             self._was_trimmed = True
-            before = (self._current.first_lsn, self._ids.first_waiting)
+            before = (self._current.first_lsn, self._ids.progress)
             self.trim(below)
-            if before != (self._current.first_lsn, self._ids.first_waiting):
+            # Ids come first, part by part: that nothing was dropped yet does not mean that there is nothing more to do.
+            if before != (self._current.first_lsn, self._ids.progress):
                 return True
         if self._are_ids_due(ids_below):
             self._was_trimmed = False

@@ -209,6 +209,18 @@ class TrimContract:
             known = [journal.lsn_of(f"t{n}") for n in range(1, 25)]
             assert known == [None] * 7 + list(range(8, 25))
 
+    def test_keeping_goes_on_while_ids_are_written_and_nothing_was_dropped_yet(
+        self, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Given steps that write a few of the ids that wait, far fewer than have to be written first
+        monkeypatch.setattr(lmdb_journal, "TRIM_IDS", 5)
+        filled(disk.journal, turns=40, per_turn=2)
+        # When steps are taken for as long as one says that there is more to do at once
+        while disk.journal.keep(below=61, ids_below=1):
+            pass
+        # Then it was so until everything was done
+        assert disk.journal.first_lsn() == 61
+
     def test_ids_are_forgotten_though_there_is_always_something_to_trim(
         self, disk: Disk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
