@@ -1,7 +1,13 @@
-"""``brokerha bench``: writes per second and latency at several windows, beside what the broker alone can do."""
+"""``brokerha bench``: what a cluster does with a broker, beside what the broker does alone.
+
+writes    writes per second and latency, at several windows
+copy      a worker without anything takes a snapshot while its site writes on
+replay    a worker that was off replays what was written meanwhile
+"""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -20,6 +26,38 @@ COLUMNS = {
     "p99_ms": "P99 MS",
     "to_raw": "OF RAW",
 }
+COPY_COLUMNS = {
+    "mb": "MB",
+    "copy_mb_s": "MB/S",
+    "raw_mb_s": "RAW MB/S",
+    "raw_busy_mb_s": "RAW, WRITING",
+    "of_raw": "OF RAW",
+    "healed_s": "SECONDS",
+    "writes_before": "WRITES/S",
+    "writes_during": "MEANWHILE",
+    "load_average": "LOAD",
+}
+REPLAY_COLUMNS = {
+    "what": "WRITE",
+    "behind": "BEHIND",
+    "live_per_s": "WRITTEN/S",
+    "replay_per_s": "REPLAYED/S",
+    "to_live": "TIMES",
+    "before_mb": "MB BEFORE",
+    "peak_mb": "MB MOST",
+    "load_average": "LOAD",
+}
+
+
+WINDOWS = {"writes": "1,20,100,1000", "copy": "20", "replay": "100"}
+
+
+class Measured(enum.StrEnum):
+    """What to measure."""
+
+    WRITES = "writes"
+    COPY = "copy"
+    REPLAY = "replay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +86,41 @@ def parse_windows(text: str) -> tuple[int, ...]:
 
 
 def bench(
+    measured: Annotated[
+        Measured, typer.Argument(metavar="|".join(Measured), help="What to measure.", show_default=False)
+    ] = Measured.WRITES,
     broker: Annotated[
         str, typer.Option("--broker", metavar="URL", help="The RabbitMQ to measure with.")
     ] = "embedded://",
     windows: Annotated[
-        str, typer.Option("--windows", metavar="N,N,…", help="Writes under way at once.")
-    ] = "1,20,100,1000",
+        str,
+        typer.Option(
+            "--windows",
+            metavar="N,N,…",
+            help="Writes under way at once, one measurement each; 1,20,100,1000 without it. For copy and replay one number; 20 and 100.",
+        ),
+    ] = "",
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Duration of each measurement.")] = 5.0,
     masters: Annotated[int, typer.Option("--masters", min=1, max=9, help="Masters, each with one worker.")] = 3,
+    triples: Annotated[int, typer.Option("--triples", min=1000, help="For copy: triples in the store.")] = 1_000_000,
+    transactions: Annotated[
+        int, typer.Option("--transactions", min=1000, help="For replay: transactions that the worker is behind.")
+    ] = 100_000,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=100, help="For copy and replay: the median counts.")
+    ] = 3,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Measure writes per second and latency.
+    """Measure writes per second and latency, or how fast a worker is healed while its site writes on.
 
-    Beside them stands the raw publish-and-confirm rate of the same broker.
+    Beside them stands what the same broker does alone. `copy` and `replay` need a RabbitMQ, with a virtual host of their own.
     """
-    return run_bench(BenchOptions(broker, parse_windows(windows), seconds, masters, chosen), exits.say)
+    if measured is not Measured.WRITES:
+        size = triples if measured is Measured.COPY else transactions
+        return run_healing(measured, broker, size, parse_windows(windows or WINDOWS[measured]), rounds, chosen)
+    return run_bench(
+        BenchOptions(broker, parse_windows(windows or WINDOWS[measured]), seconds, masters, chosen), exits.say
+    )
 
 
 def run_bench(options: BenchOptions, report: Callable[[str], None]) -> int:
@@ -72,4 +130,22 @@ def run_bench(options: BenchOptions, report: Callable[[str], None]) -> int:
     logs.to_stderr(logs.COMMAND)
     answer = bench_run.run(options.broker, options.windows, options.seconds, options.masters, report)
     write(answer, answer["writes"], options.format, COLUMNS)
+    return exits.DONE
+
+
+def run_healing(
+    measured: Measured, broker: str, size: int, windows: tuple[int, ...], rounds: int, chosen: Format
+) -> int:
+    """Measure how a worker is healed, and print; returns the exit code."""
+    if broker.startswith("embedded:"):
+        message = f"{measured} measures what travels through a RabbitMQ: give its address with --broker"
+        raise typer.BadParameter(message)
+    from brokerha.cli import bench_healing
+
+    logs.to_stderr(logs.COMMAND)
+    if measured is Measured.COPY:
+        answer = bench_healing.copy(broker, size, windows[0], rounds, exits.say)
+    else:
+        answer = bench_healing.replay(broker, size, windows[0], rounds, exits.say)
+    write(answer, answer["rounds"], chosen, COPY_COLUMNS if measured is Measured.COPY else REPLAY_COLUMNS)
     return exits.DONE
