@@ -248,7 +248,8 @@ class MasterCore:
         records = (*waiting, *self._due_outcomes(bool(waiting or round_.records), now), *round_.records)
         self._durable_lsn = self.sync.lsn
         messages = round_.messages
-        if not records:
+        if not records and not self.sync.lost:
+            # A master without its own disk knows nothing: it must not tell good workers to take other copies.
             messages = [*messages, *self.feed.messages(now.mono_ms), *self.tasks.messages(now)]
         if not records and not self.sync.has_more():
             self._settled_at = now
@@ -304,7 +305,9 @@ class MasterCore:
             elif worker.is_following and not worker.condemned:
                 pins[worker.node] = worker.applied + 1
         peers = {node: (peer.row.lsn if peer.row else 0) + 1 for node, peer in self.sync.peers.peers.items()}
-        step = self.retention.step(self.history, now, Facts(self._durable_lsn, self._written_executed, pins, peers))
+        # Without workers nothing is ever executed here, and nobody needs the log for it.
+        executed = self._written_executed if self.site.workers else self._durable_lsn
+        step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, pins, peers))
         if step is not None:
             self.dropped_pins = step.dropped
         return step

@@ -304,3 +304,18 @@ def test_what_was_rejected_stays_rejected_after_its_result_was_trimmed():
     # Then each gets the outcome that it had
     assert replies["a"].status == "applied"
     assert (replies["b"].status, replies["b"].reason) == ("rejected", "no such thing")
+
+
+def test_a_master_that_lost_its_disk_gives_its_workers_no_orders():
+    # Given a master of three whose journal was emptied, and a worker that has more than that journal
+    bench = Bench(("m1", "m2", "m3"))
+    members = {"m1": 7, "m2": 0, "m3": 0}
+    bench.hear("m2", Post(Row("m2", "journal-of-m2", 1, 1, 1, 1, 0, members, 0, 0, ("m1",)), (), ()))
+    assert bench.core.sync.lost
+    bench.worker_up(applied=7)
+    bench.ms += 60_000
+    bench.run()
+    bench.worker_up(applied=7)
+    bench.run()
+    # Then it does not tell the worker to take another copy
+    assert [out for ready in bench.ready for out in ready.messages if out.to == "w1"] == []

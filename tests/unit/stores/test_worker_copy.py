@@ -181,7 +181,7 @@ def test_a_scrub_of_a_copy_that_is_replaced_ends(copies: Copies) -> None:
     with pytest.raises(StoreError, match="the copy was replaced"):
         copies.follower.recompute(replaced)
     assert copies.follower.recompute() == copies.source.applied()
-    assert names(copies.directory / "w2") == ["copy.2", "lock", "present"]
+    assert names(copies.directory / "w2") == ["copy.2", "life", "lock", "present"]
 
 
 @pytest.mark.parametrize("place", ["load: files durable", "load: identity written", "load: opened"])
