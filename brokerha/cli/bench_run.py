@@ -148,7 +148,8 @@ def cluster(broker: str, masters: int) -> Iterator[Wire]:
         wire: Wire
         if broker.startswith("embedded:"):
             from brokerha.embedded import EmbeddedCluster, FrontWire
-            from brokerha.nodes.config import ClusterConfig, MasterEntry, WorkerEntry
+            from brokerha.nodes.config import ClusterConfig
+            from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
 
             ids = [f"m{n}" for n in range(1, masters + 1)]
             config = ClusterConfig(
