@@ -298,10 +298,12 @@ class MasterCore:
         pins = {}
         for worker in self.site.workers.values():
             progress = worker.progress
-            if not self.site.is_alive(worker, now.mono_ms) or progress is None:
+            if progress is None or not worker.is_switched_on or not self.site.is_alive(worker, now.mono_ms):
                 continue
             if progress.load_lsn:
                 pins[worker.node] = progress.load_lsn + 1
+            elif worker.load_from_lsn is not None:
+                pins[worker.node] = worker.load_from_lsn + 1
             elif worker.is_following and not worker.condemned:
                 pins[worker.node] = worker.applied + 1
         peers = {node: (peer.row.lsn if peer.row else 0) + 1 for node, peer in self.sync.peers.peers.items()}

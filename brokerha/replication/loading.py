@@ -36,7 +36,7 @@ from brokerha.model.ready import (
 class LoadConfig:
     """Windows and waits of a load."""
 
-    window: int = 16
+    window: int = 8
     """Chunks in flight or waiting for the disk."""
     ask_ms: int = 2000
     """A source that has not answered is asked again."""

@@ -84,6 +84,8 @@ class Site:
         if not progress.differs_lsn:
             worker.forgiven_lsn = 0
             self._take_back_vote(worker.node)
+        if progress.follows in ("basic", "request") and not worker.condemned:
+            worker.load_from_lsn = None
         worker.progress = progress
         worker.heard_ms = mono_ms
         self._rate(worker, progress.applied_lsn, mono_ms)
@@ -155,7 +157,7 @@ class Site:
             sources = sources_for(worker.node, self.workers.values())
             if sources and should_copy(self.config, lag, worker.replay_per_s, progress.items):
                 self._stand(worker, Standing.OUT_OF_SYNC, f"{lag} transactions behind: takes a snapshot")
-                self._order(worker, LoadFrom(self.view, sources, worker.reason), mono_ms)
+                self._order_load(worker, sources, worker.reason, mono_ms)
                 return
             self._order(worker, Coin(self.view, sources, worker.forgiven_lsn), mono_ms)
         if progress.state == states.HALTED:
@@ -231,9 +233,19 @@ class Site:
         if sources:
             if sources[0] not in self.workers:
                 worker.trust = Trust.CHOSEN if self.repair_sources else Trust.LOADED
-            self._order(worker, LoadFrom(self.view, sources, reason), mono_ms)
+            self._order_load(worker, sources, reason, mono_ms)
         elif worker.is_following:
             self._order(worker, Idle(self.view, reason), mono_ms)
+
+    def _order_load(self, worker: WorkerFeed, sources: tuple[NodeId, ...], reason: str, mono_ms: int) -> None:
+        """Have it take a snapshot; the log from where the sources stand now is kept until it follows again.
+
+        Else a log that is short against the time of a load ends above each snapshot, and the worker loads for ever.
+        """
+        if worker.load_from_lsn is None:
+            own = [self.workers[source].applied for source in sources if source in self.workers]
+            worker.load_from_lsn = min(own, default=self.executed)
+        self._order(worker, LoadFrom(self.view, sources, reason), mono_ms)
 
     def _foreign(self, mono_ms: int) -> tuple[NodeId, ...]:
         """Workers of other sites: when told so, or when no copy of this site is good and none will be heard soon."""

@@ -115,6 +115,8 @@ class WorkerFeed:
     wanted: list[tuple[Lsn, Lsn]] = field(default_factory=list)
     """Ranges that it asked for."""
     progress: Progress | None = None
+    load_from_lsn: Lsn | None = None
+    """No snapshot that it may be loading is of a lower LSN; None when it loads none."""
     load_begun_ms: int = NEVER
     """When the load began that is under way."""
     replay_per_s: float = 0.0

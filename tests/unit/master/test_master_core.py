@@ -9,6 +9,7 @@ import pytest
 
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.retention import RetentionConfig
 from brokerha.model import states
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Envelope, Execute, Executed, Post, Progress, Read, Row
@@ -18,7 +19,7 @@ from brokerha.model.records import Accepted, Outcomes, Started
 from brokerha.model.requests import Reply, Submit
 from brokerha.replication.site_config import FeedConfig
 from brokerha.sync.config import SyncConfig
-from tests.unit.replication.benches import content, text
+from tests.unit.replication.benches import content, results, text
 
 APPLIED = ("applied", "", b"e", content(1))
 REJECTED = ("rejected", "no such thing", b"", content(1))
@@ -319,3 +320,44 @@ def test_a_master_that_lost_its_disk_gives_its_workers_no_orders():
     bench.run()
     # Then it does not tell the worker to take another copy
     assert [out for ready in bench.ready for out in ready.messages if out.to == "w1"] == []
+
+
+def test_the_log_is_kept_from_where_the_sources_stood_when_a_load_was_ordered():
+    # Given a short log, two workers in sync, and another one that needs a snapshot
+    bench = Bench(workers=("w1", "w2", "w3"), retention=RetentionConfig(max_size=10, slack=1))
+    bench.worker_up("w1")
+    bench.worker_up("w3")
+    for number in range(20):
+        bench.submit(f"a{number:02}")
+    bench.run()
+    bench.run()
+    bench.execute(1, *results(1, 20))
+    bench.run()
+    bench.worker_up("w1", applied=20)
+    bench.worker_up("w3", applied=20)
+    lost = Progress("copy-of-w2", 0, "", 0, "out-of-sync", follows="idle", trouble="its files are gone")
+    bench.hear("w2", lost)
+    bench.run()
+    # When the site writes on before the snapshot is offered, more than the log keeps
+    for number in range(20):
+        bench.submit(f"b{number:02}")
+    bench.run()
+    bench.run()
+    bench.execute(21, *results(21, 40))
+    bench.run()
+    bench.worker_up("w1", applied=40)
+    bench.worker_up("w3", applied=40)
+    bench.hear("w2", replace(lost, state="replication-client", follows="load", view=1))
+    bench.ms += 2000
+    bench.run()
+    step = bench.core.forgetting(bench.now())
+    # Then what comes after any snapshot that it can be offered is still there
+    assert step is not None
+    assert step.below == 21
+    # And it may go once the worker follows again
+    bench.hear("w2", Progress("new-copy-of-w2", 40, text(40), 0, "on", follows="basic", view=1))
+    bench.core.retention.done(more=False)
+    bench.ms += 2000
+    step = bench.core.forgetting(bench.now())
+    assert step is not None
+    assert step.below == 31
