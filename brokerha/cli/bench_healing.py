@@ -92,7 +92,7 @@ def _load_average() -> float:
 
 def copy(broker: str, triples: int, window: int, rounds: int, report: Report) -> dict[str, Any]:
     """Measure how a wiped worker takes a snapshot; returns plain data."""
-    settings = f"min-replay-s = 0\ntx-log-max-size = {KEPT}\nscrub-every-s = 0\n"
+    settings = f"min-replay-s = 0\ntx-log-max-size = {KEPT}\ntx-log-hard-limit = {100 * KEPT}\nscrub-every-s = 0\n"
     found = []
     with _site(broker, 3, settings) as site, site.wire() as wire:
         began = time.perf_counter()

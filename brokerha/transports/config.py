@@ -63,7 +63,7 @@ class TransportConfig:
     window_messages: int = 1_000
     window_bytes: int = 8 * MEBIBYTE
     """Published and not confirmed yet. More hides a slow broker; less leaves the wire idle."""
-    window_bulk_bytes: int = 4 * MEBIBYTE
+    window_bulk_bytes: int = 2 * MEBIBYTE
     """The part of it that bulk may take, so that a write behind it waits for a few milliseconds only."""
 
     def check(self) -> None:
