@@ -52,6 +52,14 @@ def channel_of(url: str) -> Iterator[Any]:
         connection.close()
 
 
+def await_writable(cluster: EmbeddedCluster) -> None:
+    """A master that has not heard its workers for a while takes writes again once it hears them."""
+    deadline = time.monotonic() + WAIT_S
+    while not all(master.writable()[0] for master in cluster.masters.values()):
+        assert time.monotonic() < deadline, [master.writable() for master in cluster.masters.values()]
+        time.sleep(0.05)
+
+
 def load(cluster: EmbeddedCluster, count: int, word: str) -> None:
     """Puts, deletes, SPARQL and a transaction that is rejected, at both masters."""
     db = cluster.client("m1")
@@ -201,6 +209,7 @@ def test_it_goes_on_after_lost_connections_and_a_killed_broker(private_broker: P
             await_published(cluster)
             private_broker.kill()
             private_broker.restart()
+            await_writable(cluster)
             load(cluster, 6, "killed")
             check_all(cluster, url)
     finally:
