@@ -92,7 +92,7 @@ def _load_average() -> float:
 
 def copy(broker: str, triples: int, window: int, rounds: int, report: Report) -> dict[str, Any]:
     """Measure how a wiped worker takes a snapshot; returns plain data."""
-    settings = f"min-replay-s = 0\ntx-log-max-size = {KEPT}\ntx-log-hard-limit = {100 * KEPT}\nscrub-every-s = 0\n"
+    settings = f"min-replay-s = 0\ntx-log-max-size = {KEPT}\ntx-log-hard-limit = {100 * KEPT}\nscrub-every-s = 0\nmin-in-sync = 1\n"
     found = []
     with _site(broker, 3, settings) as site, site.wire() as wire:
         began = time.perf_counter()
@@ -127,6 +127,7 @@ def _copied(site: Site, wire: Wire, window: int, first: int) -> tuple[Figures, i
         at = time.perf_counter()
         while writing.sent - first < 2 * KEPT or time.perf_counter() - at < 4:
             time.sleep(0.1)
+            writing.check()
         before_until = time.perf_counter()
         raw_busy = _raw(site.broker)
         site.stop(worker)

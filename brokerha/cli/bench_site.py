@@ -201,6 +201,10 @@ class Writing:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join(WRITE_TIMEOUT_MS / 1000 + 20)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what ended the writing, if anything did: whoever waits for more writes must not wait for ever."""
         if self.fault is not None:
             raise self.fault
 
