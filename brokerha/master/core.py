@@ -69,9 +69,8 @@ class MasterCore:
         self.config = config
         self.history = history
         self.sync = SyncCore(config.sync, state, history)
-        workers = state.workers or tuple(
-            (node, node not in config.feed.unreadable, True) for node in config.feed.workers
-        )
+        named = tuple((node, node not in config.feed.unreadable, True) for node in config.feed.workers)
+        workers = state.workers if state.workers is not None else named
         self.site = Site(config.feed, history, workers)
         self.site.lsn, self.site.executed = state.lsn, state.executed_lsn
         self.sync.content = self._posted_fingerprint
@@ -342,7 +341,9 @@ class MasterCore:
         silent = [n for n in self.sync.peers.peers if not self.sync.peers.is_heard(n, now.mono_ms)]
         if silent:
             impostors = self.sync.peers.impostors
-            named = [f"{node} (its data directory is not the one it had)" if node in impostors else node for node in silent]
+            named = [
+                f"{node} (its data directory is not the one it had)" if node in impostors else node for node in silent
+            ]
             return states.WAITING_FOR_PEERS, f"not heard: {', '.join(named)}"
         if self.site.workers and not self.feed.alive(now.mono_ms):
             return states.NO_WORKER, f"none of {', '.join(self.site.workers)} is heard"

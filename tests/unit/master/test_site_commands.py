@@ -78,6 +78,14 @@ def test_a_worker_that_is_removed_is_sent_nothing_more() -> None:
     assert list(bench.restart().site.workers) == ["w2", "w3"]
 
 
+def test_when_all_workers_were_removed_those_of_the_cluster_file_do_not_come_back() -> None:
+    bench = OneMaster()
+    for node in ("w1", "w2"):
+        assert bench.do("worker-remove", worker=node, force=True)["changed"] is True
+    assert bench.restart().site.workers == {}
+    assert bench.records()[-1] == WorkersChanged(())
+
+
 def test_the_last_worker_in_sync_is_neither_removed_nor_switched_off_unless_forced() -> None:
     for name in ("worker-remove", "worker-off"):
         bench = OneMaster()
