@@ -149,11 +149,12 @@ class WorkerNode:
                 self._scrubbing.on_trusted()
 
     def _mind_itself(self) -> None:
-        """Once a second: nothing may go on that never ends. And what was loaded just now is to be looked at."""
+        """Once a second: nothing may go on that never ends, and is there space? What was loaded just now is to be looked at."""
         core, now_s = self.runner.core, self.clock.now().mono_ms / 1000
         if core.trouble:
             self._distrusted_at = self.reads.opening
         if self.guard.is_due(now_s):
+            core.free_bytes = self.store.free_bytes()
             left = self.reads.running_before(self._distrusted_at)
             self.guard.look(now_s, Seen(bool(core.trouble), self._threads.store_busy_s, self._threads.idle_s, left))
         if core.journal != self._journal:
@@ -164,7 +165,10 @@ class WorkerNode:
     def _report_state(self) -> None:
         """One line in the log of the node for each change of what it does."""
         core = self.runner.core
-        if self._load_watch.note(core.loading, self.clock.now().mono_ms) and (load := self._load_watch.last) is not None:
+        if (
+            self._load_watch.note(core.loading, self.clock.now().mono_ms)
+            and (load := self._load_watch.last) is not None
+        ):
             log.info("loaded", node=self.config.node, lsn=load.lsn, size_bytes=load.total_bytes, seconds=load.seconds)
         now = (core.state.value, core.trouble or core.idle_reason or core.failure)
         if now != self._reported:
@@ -269,7 +273,9 @@ class WorkerNode:
         """Commands are carried out by masters."""
         del arguments, timeout_ms
         refused: Future[dict[str, Any]] = Future()
-        refused.set_exception(NotReady(f"{self.config.node} is a worker: give the command {name} to master {self.config.master}"))
+        refused.set_exception(
+            NotReady(f"{self.config.node} is a worker: give the command {name} to master {self.config.master}")
+        )
         return refused
 
     def writable(self) -> tuple[bool, str]:

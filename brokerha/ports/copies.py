@@ -53,6 +53,9 @@ class WorkerCopy(Store, Protocol):
     def pending_load(self) -> str:
         """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
 
+    def free_bytes(self) -> int:
+        """Space for a snapshot beside the present copy; 0 when nobody can say. Any thread, and quick."""
+
     def condemn(self, reason: str) -> None:
         """Remember over restarts that the present copy is not to be trusted. Raises StoreError."""
 

@@ -183,6 +183,10 @@ class MemoryCopy:
         """Fingerprint and count from the data itself."""
         return self._store.recompute(paced)
 
+    def free_bytes(self) -> int:
+        """Space for a snapshot, as the copy was told when it was made; else 0: memory has no disk."""
+        return self._free_bytes() if self._free_bytes is not None else 0
+
     def condemn(self, reason: str) -> None:
         """Remember that the present copy is not to be trusted."""
         self._condemned = reason

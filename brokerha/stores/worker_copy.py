@@ -163,6 +163,12 @@ class WorkerCopy:
 
             return generation.store.recompute(paced_here)
 
+    def free_bytes(self) -> int:
+        """Space on the disk of this directory; 0 when the system does not say. Any thread."""
+        with suppress(OSError):
+            return self._free_bytes(self._directory.home)
+        return 0
+
     def condemn(self, reason: str) -> None:
         """Remember over restarts that the present copy is not to be trusted. Raises StoreError."""
         self._directory.condemn(reason)

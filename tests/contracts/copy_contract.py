@@ -263,6 +263,13 @@ class CopyContract:
         follower.open_load()
         assert content(follower) == content(source)
 
+    def test_the_space_beside_a_copy_is_told(self, opened: Open, free_bytes: list[int]) -> None:
+        copy = opened("w1")
+        free_bytes[0] = 1234
+        assert copy.free_bytes() == 1234
+        free_bytes[0] = 0
+        assert copy.free_bytes() == 0
+
     def test_a_path_that_leads_out_of_the_copy_is_refused(self, opened: Open) -> None:
         follower = opened("w2")
         outside = ["/etc/passwd", "../x", "data/../../x", "data/..", "lock", "other/x", ""]

@@ -24,6 +24,7 @@ from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 
 WAIT_S = 15.0
+FREE_BYTES = 7_000_000
 _numbers = itertools.count()
 
 
@@ -42,7 +43,7 @@ class Site:
 
     def start_worker(self, name: str) -> None:
         wire = KombuTransport(self.url, "operated", name, next(_numbers), "worker")
-        copy = MemoryCopy(lambda: f"copy-{next(_numbers)}-of-{name}")
+        copy = MemoryCopy(lambda: f"copy-{next(_numbers)}-of-{name}", free_bytes=lambda: FREE_BYTES)
         config = WorkerConfig(name, "m1", heartbeat_ms=50)
         self.workers[name] = WorkerNode(config, "operated", copy, wire, SystemClock(), ("m1",))
         self.workers[name].start()
@@ -91,7 +92,10 @@ def test_a_worker_that_is_switched_off_is_told_with_what_brings_it_back(site: Si
     assert site.command("worker-off", worker="w2") == {"worker": "w2", "changed": False}
     until(lambda: site.row("w2")["state"] == states.OFF)
     # Then the status says so, what to type, and why no writes are taken
-    assert (site.row("w2")["reason"], site.row("w2")["action"]) == ("switched off", "brokerha worker on w2 brings it back")
+    assert (site.row("w2")["reason"], site.row("w2")["action"]) == (
+        "switched off",
+        "brokerha worker on w2 brings it back",
+    )
     assert site.row("m1")["state"] == states.READ_ONLY
     assert "w2 is off" in site.row("m1")["reason"]
     assert site.put(b"refused") == "refused"
@@ -138,6 +142,13 @@ def test_every_row_has_every_field_in_the_order_of_the_contract(site: Site) -> N
     for status in (site.master.status(), site.workers["w1"].status()):
         assert [tuple(row) for row in status["nodes"]] == [FIELDS] * len(status["nodes"])
     assert [row["probe"] for row in site.master.status()["nodes"]].count(True) == 1
+
+
+def test_the_space_of_a_worker_is_shown_by_itself_and_by_its_master(site: Site) -> None:
+    until(lambda: site.row("w1")["free_bytes"] == FREE_BYTES)
+    own = {row["id"]: row["free_bytes"] for row in site.workers["w1"].status(0)["nodes"]}
+    assert own["w1"] == FREE_BYTES
+    assert site.row("m1")["free_bytes"] is None
 
 
 def test_a_program_in_the_same_process_gives_commands_through_its_wire(site: Site) -> None:
