@@ -140,18 +140,20 @@ class MasterView:
             body = journal.body(origin, txid)
             result = results[place] if place < len(results) else None
             operations = unpack_operations(body) if body is not None else []
-            lines.append({
-                "lsn": first + place,
-                "txid": txid,
-                "origin": origin,
-                "timestamp": timestamp,
-                "epoch": self._runner.core.sync.peers.epoch,
-                "kind": operations[0][0] if len({o[0] for o in operations}) == 1 else "transaction",
-                "outcome": result[0] if result else None,
-                "reason": result[1] if result else "",
-                "operations": len(operations),
-                "effect_digest": hashlib.blake2b(result[2], digest_size=16).hexdigest() if result else None,
-            })
+            lines.append(
+                {
+                    "lsn": first + place,
+                    "txid": txid,
+                    "origin": origin,
+                    "timestamp": timestamp,
+                    "epoch": self._runner.core.sync.peers.epoch,
+                    "kind": operations[0][0] if len({o[0] for o in operations}) == 1 else "transaction",
+                    "outcome": result[0] if result else None,
+                    "reason": result[1] if result else "",
+                    "operations": len(operations),
+                    "effect_digest": hashlib.blake2b(result[2], digest_size=16).hexdigest() if result else None,
+                }
+            )
         return lines
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
@@ -174,7 +176,9 @@ class MasterView:
             "lag": (max_lag_entries is None or lag <= max_lag_entries)
             and (max_lag_s is None or (lag_s is not None and lag_s <= max_lag_s)),
         }
-        return all(checks.values()), [f"[{'+' if ok else '-'}]{name} {'ok' if ok else 'bad'}" for name, ok in checks.items()]
+        return all(checks.values()), [
+            f"[{'+' if ok else '-'}]{name} {'ok' if ok else 'bad'}" for name, ok in checks.items()
+        ]
 
     def metrics(self, now: Instant) -> dict[str, float]:
         """Numbers for /metrics."""
@@ -202,6 +206,7 @@ class MasterView:
             "workers_needed": core.site.needed,
             "read_only": bool(core.site.read_only_reason(now.mono_ms)),
             "sites_differing": len(core.sites.differing),
+            "pins_dropped": len(core.dropped_pins),
             "tasks_running": sum(row["state"] == "running" for row in core.tasks.rows(now.mono_ms)),
             "journal_first_lsn": journal.first_lsn(),
             "journal_results_first_lsn": journal.results_from(),

@@ -3,6 +3,7 @@
     worker changes   w2: on -> out-of-sync, with the reason         read-only begins, ends
     probe lost       w1 does not execute any more, w2 does          another site differs, agrees again
     needs attention  no copy is known to be good                    worker removed
+    log not kept     w3 needs more of it than may be held           log kept again
 
 `note` is called once per turn and compares what is with what it saw last: a few comparisons while nothing changes. It reads
 the core and changes nothing; a core that was built again from the journal is simply the next thing that it looks at.
@@ -35,7 +36,8 @@ class SiteLog:
         self._read_only = ""
         self._attention = ""
         self._differing: frozenset[NodeId] = frozenset()
-        for name in ("probe_turns_total", "probe_losses_total", "read_only_total"):
+        self._dropped: tuple[NodeId, ...] = ()
+        for name in ("probe_turns_total", "probe_losses_total", "read_only_total", "pins_dropped_total"):
             self.counts[name] = 0
 
     def note(self, core: MasterCore, mono_ms: int) -> None:
@@ -53,6 +55,8 @@ class SiteLog:
             self._on_attention(core.site.attention(mono_ms))
         if core.sites.differing.keys() != self._differing:
             self._on_differing(core)
+        if core.dropped_pins != self._dropped:
+            self._on_dropped(core)
 
     def _on_standing(self, worker: WorkerFeed) -> None:
         before = self._standings.get(worker.node)
@@ -118,6 +122,21 @@ class SiteLog:
         for peer in sorted(self._differing - found.keys()):
             log.info("site agrees again", node=self._master, peer=peer)
         self._differing = frozenset(found)
+
+    def _on_dropped(self, core: MasterCore) -> None:
+        """Who is behind by more of the log than may be held for anybody cannot catch up by it any more."""
+        before, self._dropped = self._dropped, core.dropped_pins
+        for worker in sorted(set(self._dropped) - set(before)):
+            self.counts["pins_dropped_total"] += 1
+            log.warning(
+                "log not kept",
+                node=self._master,
+                worker=worker,
+                lsn=core.site.workers[worker].applied if worker in core.site.workers else None,
+                reason="it needs more of the log than tx-log-hard-limit allows, and takes a snapshot",
+            )
+        for worker in sorted(set(before) - set(self._dropped)):
+            log.info("log kept again", node=self._master, worker=worker)
 
     def _count(self, name: str, worker: NodeId) -> None:
         self.counts[f'{name}{{worker="{worker}"}}'] += 1

@@ -134,10 +134,14 @@ def test_every_metric_about_workers_is_described():
     page = text_of("docs/operating.md")
     told = {name for row in rows_of("docs/operating.md") for name in re.findall(r"`([a-z_]+)(?:\{[a-z]+\})?`", row[0])}
     nodes = ROOT / "brokerha" / "nodes"
-    source = "".join((nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "site_log.py", "worker_node.py"))
-    family = r"(?:workers?|probe|read_only|scrub|sites|tasks|journal)(?:_[a-z]+)*"
-    named = set(re.findall(rf'"({family}_(?:total|lsn|sync|needed|differing|running))"', source))
-    named |= set(re.findall(rf"f\"({family})\{{label\}}", source)) | set(re.findall(rf"f'({family})\{{\{{worker", source))
+    source = "".join(
+        (nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "site_log.py", "worker_node.py")
+    )
+    family = r"(?:workers?|probe|read_only|scrub|sites|tasks|journal|pins)(?:_[a-z]+)*"
+    named = set(re.findall(rf'"({family}_(?:total|lsn|sync|needed|differing|running|dropped))"', source))
+    named |= set(re.findall(rf"f\"({family})\{{label\}}", source)) | set(
+        re.findall(rf"f'({family})\{{\{{worker", source)
+    )
     assert {"workers_in_sync", "worker_load_done_bytes", "probe_losses_total", "scrub_damage_total"} <= named
     assert not named - told
     assert "brokerha_" in page

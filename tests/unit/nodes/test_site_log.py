@@ -41,10 +41,11 @@ class Bench:
         self.site = FakeSite()
         self.feed = SimpleNamespace(probe=None, executed=7)
         self.sites = SimpleNamespace(differing={})
+        self.dropped_pins: tuple[str, ...] = ()
         self.log = SiteLog("m1")
 
     def told(self) -> list[Line]:
-        core = SimpleNamespace(site=self.site, feed=self.feed, sites=self.sites)
+        core = SimpleNamespace(site=self.site, feed=self.feed, sites=self.sites, dropped_pins=self.dropped_pins)
         with capture_logs() as lines:
             self.log.note(cast("MasterCore", core), 1000)
             self.log.note(cast("MasterCore", core), 1001)
@@ -115,8 +116,29 @@ def test_read_only_begins_and_ends_once(bench: Bench) -> None:
 def test_a_site_that_differs_is_told_with_both_contents_and_when_it_agrees_again(bench: Bench) -> None:
     bench.sites.differing = {"m2": (5, "1:a", "1:b")}
     (line,) = bench.told()
-    assert (line["event"], line["peer"], line["lsn"], line["ours"], line["theirs"]) == ("site differs", "m2", 5, "1:a", "1:b")
+    assert (line["event"], line["peer"], line["lsn"], line["ours"], line["theirs"]) == (
+        "site differs",
+        "m2",
+        5,
+        "1:a",
+        "1:b",
+    )
     bench.sites.differing = {"m2": (6, "1:c", "1:d")}
     assert bench.told() == []
     bench.sites.differing = {}
     assert [line["event"] for line in bench.told()] == ["site agrees again"]
+
+
+def test_a_worker_for_which_the_log_is_not_kept_any_more_is_told_once_and_when_that_ends(bench: Bench) -> None:
+    bench.site.workers["w2"].applied = 3
+    bench.dropped_pins = ("w2",)
+    (line,) = bench.told()
+    assert (line["event"], line["log_level"], line["worker"], line["lsn"]) == ("log not kept", "warning", "w2", 3)
+    bench.dropped_pins = ("w1", "w2")
+    assert [(line["event"], line["worker"]) for line in bench.told()] == [("log not kept", "w1")]
+    bench.dropped_pins = ()
+    assert [(line["event"], line["worker"]) for line in bench.told()] == [
+        ("log kept again", "w1"),
+        ("log kept again", "w2"),
+    ]
+    assert bench.log.counts["pins_dropped_total"] == 2
