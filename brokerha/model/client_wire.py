@@ -162,7 +162,6 @@ def decode_answer(data: bytes) -> dict[str, Any]:
     return answer
 
 
-
 def _unpack(data: bytes, *, use_list: bool = False, limit_bytes: int = MESSAGE_LIMIT_BYTES) -> Any:
     if len(data) > limit_bytes:
         message = f"the message has {len(data)} bytes; the limit is {limit_bytes}: split it"

@@ -1,6 +1,6 @@
 """Bytes to messages and records, and back: one definition, the class itself.
 
-On the wire an envelope is the msgpack list ``[version, cluster, sender, incarnation, kind, field, field, …]``; in the
+On the wire an envelope is the msgpack list ``[version, cluster, sender, incarnation, process, kind, field, field, …]``; in the
 journal a record is ``[version, kind, field, …]``. ``kind`` is the place in `MESSAGES` or `RECORDS`. Each field is
 checked against the annotation of its class before an object is made, so that nothing behind this module ever sees a
 wrong type; limits on size and nesting hold before anything is decoded (a msgpack bomb: a length header costs
@@ -30,6 +30,9 @@ from brokerha.model.messages import MESSAGES, Envelope, Message
 from brokerha.model.records import RECORDS, Record
 
 VERSION = 1
+"""Of records."""
+WIRE_VERSION = 2
+"""Of messages."""
 MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
 """Below RabbitMQ's own limit of 16 MiB; senders split long before it."""
 
@@ -160,31 +163,31 @@ _RECORD_NUMBERS = _names(RECORDS)
 _RECORD_READERS = [_struct(cls) for cls in RECORDS]
 
 
-def encode_envelope(cluster: str, sender: str, incarnation: int, message: Message) -> bytes:
+def encode_envelope(cluster: str, sender: str, incarnation: int, message: Message, process: str = "") -> bytes:
     """Return the bytes of a message with its envelope."""
     number, names = _MESSAGE_NUMBERS[type(message)]
     values = [getattr(message, name) for name in names]
-    data: bytes = msgpack.packb([VERSION, cluster, sender, incarnation, number, *values], default=_fields)
+    data: bytes = msgpack.packb([WIRE_VERSION, cluster, sender, incarnation, process, number, *values], default=_fields)
     return data
 
 
 def decode_envelope(data: bytes) -> Envelope:
     """Return the message in ``data``. Raises ProtocolError, naming what is wrong."""
     values = _unpack(data, MESSAGE_LIMIT_BYTES)
-    if len(values) < 5 or values[0] != VERSION:
-        message = f"not a message of version {VERSION}"
+    if len(values) < 6 or values[0] != WIRE_VERSION:
+        message = f"not a message of version {WIRE_VERSION}"
         raise ProtocolError(message)
-    _, cluster, sender, incarnation, number = values[:5]
+    _, cluster, sender, incarnation, process, number = values[:6]
     if type(cluster) is not str or type(sender) is not str or type(incarnation) is not int:
         message = "envelope without cluster, sender and incarnation"
         raise ProtocolError(message)
-    if not is_node_id(sender):
+    if not is_node_id(sender) or type(process) is not str or (process and not is_node_id(process)):
         message = "the sender is no node id"
         raise ProtocolError(message)
     if type(number) is not int or not 0 <= number < len(_MESSAGE_READERS):
         message = f"unknown kind of message {number!r}"
         raise ProtocolError(message)
-    return Envelope(cluster, sender, incarnation, _MESSAGE_READERS[number](values[5:]))
+    return Envelope(cluster, sender, incarnation, _MESSAGE_READERS[number](values[6:]), process)
 
 
 def encode_record(record: Record) -> bytes:

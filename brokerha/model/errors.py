@@ -10,6 +10,7 @@ The tree is split by what the caller can do about it:
         UnknownRepository ... names a repository that does not exist                       HTTP 404
         NotFound          ... asks for a key that does not exist                           HTTP 404
         KeyReused         ... the idempotency key names another transaction                HTTP 409
+        WrongState        ... comes at a moment when the transaction does not allow it         HTTP 409
       Rejected            the transaction was ordered and failed, at the same LSN everywhere  HTTP 409
       Aborted             nothing happened and nothing will; safe to run again             HTTP 409
       OutcomeUnknown      the deadline passed; ask again by the transaction id             HTTP 504
@@ -64,6 +65,10 @@ class NotFound(InvalidRequest):
 
 class KeyReused(InvalidRequest):
     """The idempotency key belongs to a transaction with other operations."""
+
+
+class WrongState(InvalidRequest):
+    """The step is not allowed in the state that the transaction is in; the text names both."""
 
 
 class Rejected(BrokerhaError):

@@ -31,6 +31,48 @@ REPOSITORY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 TX_ID = re.compile(r"[!-~]{1,128}\Z")
 
 
+class Xid(NamedTuple):
+    """Name of a transaction given by its coordinator (X/Open XA): format, global part, branch."""
+
+    format_id: int
+    gtrid: bytes
+    """1 to 64 bytes."""
+    bqual: bytes
+    """0 to 64 bytes."""
+
+    @property
+    def text(self) -> str:
+        """``format:gtrid in hex:bqual in hex``; never empty.
+
+        >>> Xid(1, b"order", b"").text
+        '1:6f72646572:'
+        """
+        return f"{self.format_id}:{self.gtrid.hex()}:{self.bqual.hex()}"
+
+    @staticmethod
+    def parse(text: str) -> Xid:
+        """The xid that has this text. Raises ValueError with what is wrong."""
+        parts = text.split(":")
+        if len(parts) != 3 or not parts[0].isdigit():
+            message = f"{text!r} is no xid: write format:gtrid:bqual, the last two in hexadecimal"
+            raise ValueError(message)
+        return checked_xid(int(parts[0]), bytes.fromhex(parts[1]), bytes.fromhex(parts[2]))
+
+
+XID_PART_BYTES = 64
+
+
+def checked_xid(format_id: int, gtrid: bytes, bqual: bytes) -> Xid:
+    """The xid of these parts. Raises ValueError with what is wrong."""
+    if not 0 <= format_id < 2**31:
+        message = f"the format id of an xid is 0 to {2**31 - 1}, not {format_id}"
+        raise ValueError(message)
+    if not 1 <= len(gtrid) <= XID_PART_BYTES or len(bqual) > XID_PART_BYTES:
+        message = f"the parts of an xid have at most {XID_PART_BYTES} bytes each, the first at least one"
+        raise ValueError(message)
+    return Xid(format_id, gtrid, bqual)
+
+
 class Instant(NamedTuple):
     """The two clocks of one turn."""
 

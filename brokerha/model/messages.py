@@ -1,8 +1,11 @@
 """Every message between nodes, one frozen class each; the class is its schema on the wire.
 
 `CHANNEL` names the inbox it travels through: ``sync`` for the small messages of the protocol, ``data`` for bodies,
-effects and reads, so that bulk never stands in front of agreement. codec.py turns messages into bytes and back and
+effects and reads, so that bulk never stands in front of agreement; ``tx`` for events that travel through the queue of their
+transaction. codec.py turns messages into bytes and back and
 checks every field against its annotation. Sender and incarnation travel in the envelope, beside cluster and version.
+
+What the processes of one master tell each other is in process_messages.py.
 
 See brokerha/sync/PROTOCOL.md and brokerha/replication/PROTOCOL.md for who sends what, and when.
 """
@@ -12,11 +15,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from brokerha.model.channels import DATA, SYNC
 from brokerha.model.ids import Entry, Lsn, NodeId, Timestamp, TxId
 from brokerha.model.operations import LoggedRow, ResultRow
-
-SYNC = "sync"
-DATA = "data"
+from brokerha.model.process_messages import (
+    Candidate,
+    Confirmed,
+    Records,
+    RecordsMissing,
+    RecordsWanted,
+    Replicate,
+    TxAnswer,
+    TxEvents,
+    TxJoin,
+    Vote,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,15 +343,25 @@ class TaskReport:
 Message = (
     Post | Bodies | Fetch | Execute | Executed | Apply | Progress | Read | ReadResult | StatusRequest | StatusReport
     | Coin | Idle | LoadFrom | Request | RangeMissing | SnapshotWanted | SnapshotOffered | ChunksWanted | Chunk
-    | SnapshotDone | Task | TaskReport
+    | SnapshotDone | Task | TaskReport | Replicate | Confirmed | Candidate | Vote | RecordsWanted | Records
+    | RecordsMissing | TxJoin | TxEvents | TxAnswer
 )  # fmt: skip
 
 MESSAGES: tuple[type, ...] = (
     Post, Bodies, Fetch, Execute, Executed, Apply, Progress, Read, ReadResult, StatusRequest, StatusReport,
     Coin, Idle, LoadFrom, Request, RangeMissing, SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk,
-    SnapshotDone, Task, TaskReport,
+    SnapshotDone, Task, TaskReport, Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records,
+    RecordsMissing, TxJoin, TxEvents, TxAnswer,
 )  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
+
+
+BETWEEN_PROCESSES = frozenset({
+    Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records, RecordsMissing, TxJoin, TxEvents, TxAnswer,
+    SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk, SnapshotDone,
+})  # fmt: skip
+"""Messages that one process sends to another one as itself. All others go from node id to node id: those to a master reach
+whichever of its processes is primary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +370,11 @@ class Envelope:
 
     cluster: str
     sender: NodeId
+    """The node that speaks: a process, or the master that it is primary of."""
     incarnation: int
     message: Message
+    process: NodeId = ""
+    """The process that sent it, whose inbox answers go to; empty when it is the sender itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,3 +383,9 @@ class Outgoing:
 
     to: NodeId
     message: Message
+    queue: str = ""
+    """Queue of a transaction that it goes through, instead of the inbox."""
+    sender: NodeId = ""
+    """The master that the process speaks for; empty when it speaks for itself."""
+    incarnation: int = 0
+    """Of that master; counts only with ``sender``."""

@@ -5,6 +5,8 @@
     3. decisions   work for the stores, after 1
     4. replies     answers to clients, after 1
 
+Queues of transactions are opened and followed before 2, dropped and left after it.
+
 The runner carries a whole Ready out before it steps the core again. When 1 fails nothing else of it is done, and the
 core is thrown away and built again from the journal: what it believed and what is durable are never apart.
 """
@@ -17,7 +19,7 @@ from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId
 from brokerha.model.messages import Outgoing, SnapshotOffered
 from brokerha.model.operations import LoggedRow, ResultRow
 from brokerha.model.records import Record
-from brokerha.model.requests import Reply
+from brokerha.model.requests import Reply, TxReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,36 @@ class Condemn:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class OpenTxQueue:
+    """Decision of a primary: declare the queue of a transaction, before what is sent through it."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropTxQueue:
+    """Decision of a primary: delete the queue of a transaction, after what was sent through it. Idempotent."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class FollowTxQueue:
+    """Decision of a backup: consume the queue of a transaction; one that is not there is left at once."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveTxQueue:
+    """Decision of a backup: consume it no longer. Idempotent."""
+
+    queue: str
+
+
+TxQueueDecision = OpenTxQueue | DropTxQueue | FollowTxQueue | LeaveTxQueue
+"""Work of the transport, in the order in which it was decided, and in order with what is sent."""
 StoreDecision = ExecuteBatch | ApplyBatch | ResendResults
 """Work of the one thread that writes the store; one at a time."""
 CopyDecision = (
@@ -228,7 +260,11 @@ class Ready:
     messages: tuple[Outgoing, ...] = ()
     decisions: tuple[Decision, ...] = ()
     replies: tuple[Reply, ...] = ()
+    tx_queues: tuple[TxQueueDecision, ...] = ()
+    tx_replies: tuple[TxReply, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.records or self.messages or self.decisions or self.replies)
+        return bool(
+            self.records or self.messages or self.decisions or self.replies or self.tx_queues or self.tx_replies
+        )

@@ -101,14 +101,60 @@ class Rebased:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class ViewStarted:
+    """A process became primary; what follows is of this view."""
+
+    view: int
+    process: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class TxPrepared:
+    """A transaction is closed and waits for its decision, with everything that it would do."""
+
+    txid: TxId
+    xid: str
+    """Of the coordinator (`Xid.text`); empty for a transaction of one client."""
+    body: bytes
+    participants: tuple[NodeId, ...]
+    """Backups that have its events; nobody joins any more."""
+    prepared_us: Timestamp
+    """Wall clock of the primary, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class TxDecided:
+    """The outcome of a prepared transaction, once and for all. With a commit the same turn accepts its body."""
+
+    txid: TxId
+    is_commit: bool
+    reason: str
+    is_heuristic: bool = False
+    """Whether a person decided, not the coordinator: kept and reported until it is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class TxForgotten:
+    """Nobody needs to be told any more what became of a transaction by hand."""
+
+    txid: TxId
+
+
 Record = (
     Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes | WorkersChanged | Rebased
+    | ViewStarted | TxPrepared | TxDecided | TxForgotten
 )  # fmt: skip
 
 RECORDS: tuple[type, ...] = (
     Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes, WorkersChanged, Rebased,
+    ViewStarted, TxPrepared, TxDecided, TxForgotten,
 )  # fmt: skip
 """All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
+
+
+VIEWS_KEPT = 64
+DECIDED_KEPT = 10_000
 
 
 class StreamState(NamedTuple):
@@ -143,6 +189,17 @@ class MasterState:
     items: int = 0
     workers: tuple[tuple[NodeId, bool, bool], ...] | None = None
     """Of the last `WorkersChanged`; None as long as the cluster file counts."""
+    last_number: int = 0
+    """Number of the last record."""
+    views: tuple[tuple[int, int], ...] = ()
+    """(view, number of its `ViewStarted`), oldest first, the last `VIEWS_KEPT` of them; before the first the view is 1."""
+    promised_view: int = 0
+    """Highest view that this process has promised to; of the process, not of the journal (`Journal.promise`)."""
+    prepared: dict[TxId, TxPrepared] = field(default_factory=dict)
+    """Prepared and not decided, oldest first."""
+    decided: dict[TxId, TxDecided] = field(default_factory=dict)
+    """Prepared ones that were rolled back, the last `DECIDED_KEPT` of them, and all that were decided by hand and not forgotten.
+    What was committed is found by its LSN."""
 
 
 class History(Protocol):

@@ -10,7 +10,8 @@ same ticket, once. Levels of acknowledgement, in the order in which a write reac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from brokerha.model.ids import Lsn, TxId
 
@@ -54,3 +55,27 @@ class Reply:
 REJECTED_STATUS = "rejected"
 REFUSED = "refused"
 UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TxCommand:
+    """One step of a transaction by its client (transactions/coordinator.py lists actions and arguments)."""
+
+    ticket: int
+    action: str
+    """``begin``, ``operations``, ``take``, ``prepare``, ``commit``, ``rollback``, ``ping``, ``pending`` or ``forget``."""
+    txid: TxId
+    arguments: dict[str, Any] = field(default_factory=dict)
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class TxReply:
+    """The answer to a `TxCommand`, exactly one for each ticket."""
+
+    ticket: int
+    txid: TxId
+    error: str = ""
+    """Name of the class in errors.py; empty when it was done."""
+    reason: str = ""
+    answer: dict[str, Any] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from brokerha.model.ids import Lsn
+from brokerha.ports.journal import Journal
 from brokerha.ports.store import Store
 
 CHUNK_BYTES = 1024 * 1024
@@ -90,3 +91,46 @@ class WorkerCopy(Store, Protocol):
 
     def abandon_load(self) -> None:
         """Delete what was loaded so far. Idempotent."""
+
+
+class JournalCopy(Protocol):
+    """The journal of one process of a master with the place where it lives: given away as a snapshot, replaced by one.
+
+    A snapshot of a journal is one at a record's number, which stands where a worker's has its LSN; fingerprint and items are
+    empty and 0. Otherwise as in `WorkerCopy`. The loaded journal keeps the name of its source, and the promise of this process.
+    """
+
+    @property
+    def journal(self) -> Journal:
+        """The present journal; another object after `open_load`."""
+
+    @property
+    def pending_load(self) -> str:
+        """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+
+    def make_snapshot(self, name: str) -> Snapshot:
+        """Make a snapshot; appending goes on. Any thread. Raises JournalError."""
+
+    def read_chunk(self, name: str, number: int) -> bytes | None:
+        """One chunk; None when there is no such snapshot or number. Any thread. Raises JournalError."""
+
+    def drop_snapshot(self, name: str) -> None:
+        """Delete a snapshot. Idempotent."""
+
+    def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
+        """Make room beside the present journal; returns numbers of chunks that are there already and are right."""
+
+    def keep_chunk(self, number: int, data: bytes) -> bool:
+        """Write a chunk to its place; False when it is not what its SHA-256 says. Raises JournalError."""
+
+    def open_load(self) -> None:
+        """Check everything, make it durable, open it as the present journal, move the old one aside and delete it.
+
+        Raises JournalError: then the old journal is open as before.
+        """
+
+    def abandon_load(self) -> None:
+        """Delete what was loaded so far. Idempotent."""
+
+    def close(self) -> None:
+        """Release the directory. Idempotent."""

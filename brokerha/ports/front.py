@@ -64,6 +64,16 @@ class Front(Protocol):
         The future raises InvalidRequest, UnknownRepository, NotAcceptable, TooLarge, TimedOut or NotReady.
         """
 
+    def transact(
+        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
+    ) -> Future[dict[str, Any]]:
+        """One step of a transaction; `transactions/coordinator.py` has the table of actions, arguments and answers.
+
+        Checks operations first, as `submit` does (raises InvalidRequest and its kinds at once). The future raises
+        InvalidRequest, NotFound (no such open transaction), Aborted, OutcomeUnknown, WrongState, ReadOnly, NotReady.
+        A read inside a transaction is a `read` with the argument ``tx``: the state plus the operations so far.
+        """
+
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
         """``{"txid", "state", "lsn", "outcome", "reason"}`` of a transaction, None when it is unknown here.
 

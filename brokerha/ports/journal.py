@@ -24,6 +24,29 @@ class Journal(History, Protocol):
     def records(self, start: int = 0) -> Iterator[tuple[int, Record]]:
         """All held records with their numbers, from number ``start`` on, each verified. Raises JournalDamaged."""
 
+    @property
+    def last_number(self) -> int:
+        """Number of the last durable record; 0 when there is none."""
+
+    def numbered(self, first: int, last: int, limit_bytes: int) -> list[tuple[int, bytes]] | None:
+        """Encoded records ``first`` to ``last`` with their numbers: as many as ``limit_bytes`` allow, at least one.
+
+        Records of results that a `Rebased` behind them made void are left out. None when ``first`` lies before
+        `numbered_from`.
+        """
+
+    def numbered_from(self) -> int:
+        """Lowest number from which on nothing was trimmed: a follower that has all below may follow from here."""
+
+    def follow(self, records: Sequence[tuple[int, Record]]) -> None:
+        """Write records of another process under its numbers, which grow, in one commit, and fsync it.
+
+        Raises JournalFull, JournalError.
+        """
+
+    def promise(self, view: int) -> None:
+        """Remember durably that this process promised to a view. Raises JournalFull, JournalError."""
+
     def trim(self, below: Lsn) -> int:
         """Forget bodies, entries and results below an LSN; transaction ids stay known. Returns the number of LSNs dropped."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from brokerha.model.messages import Envelope, Outgoing
+from brokerha.model.ready import TxQueueDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,16 @@ class Transport(Protocol):
         """Whether writes that any master may take are taken here from now on; those of this master alone always are.
 
         A master that takes no writes leaves them to the others. Those that came already are still received.
+        """
+
+    def serve_clients(self, is_open: bool) -> None:
+        """Whether writes and reads of apps are taken here at all; a backup begins with no, a master with yes."""
+
+    def tx_queue(self, decision: TxQueueDecision) -> None:
+        """Open, drop, follow or leave the queue of a transaction; never blocks, in order with what is sent.
+
+        What arrives through a followed queue is received like everything else. A queue that is gone, or whose broker
+        restarts, is not waited for: the protocol opens it again.
         """
 
     def status(self) -> TransportStatus:

@@ -22,10 +22,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from brokerha.model.channels import SYNC
 from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import SYNC, Chunk, Envelope, Message, Outgoing
+from brokerha.model.messages import Chunk, Envelope, Message, Outgoing
 from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
 from brokerha.transports.addresses import is_embedded, parse_addresses
 from brokerha.transports.config import TransportConfig

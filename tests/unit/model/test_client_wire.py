@@ -27,18 +27,28 @@ def test_terms_come_from_headers() -> None:
     assert client_wire.terms({}) == ("applied", 1, client_wire.DEFAULT_TIMEOUT_MS)
     assert client_wire.terms({"ack": "applied=2", "timeout_ms": 10}) == ("applied", 2, 10)
     assert client_wire.terms({"ack": "accepted", "copies": 3}) == ("accepted", 3, client_wire.DEFAULT_TIMEOUT_MS)
-    for headers in ({"ack": "applied=many"}, {"ack": "accepted=2"}, {"ack": "perhaps"}, {"copies": "many"}, {"timeout_ms": None}):
+    for headers in (
+        {"ack": "applied=many"},
+        {"ack": "accepted=2"},
+        {"ack": "perhaps"},
+        {"copies": "many"},
+        {"timeout_ms": None},
+    ):
         with pytest.raises(InvalidRequest):
             client_wire.terms(headers)
 
 
-@pytest.mark.parametrize("data", [b"\xc1", b"", msgpack.packb(1), msgpack.packb([]), msgpack.packb([["t"]]), msgpack.packb([[1, b""]])])
+@pytest.mark.parametrize(
+    "data", [b"\xc1", b"", msgpack.packb(1), msgpack.packb([]), msgpack.packb([["t"]]), msgpack.packb([[1, b""]])]
+)
 def test_bad_batches_are_named(data: bytes) -> None:
     with pytest.raises(InvalidRequest):
         client_wire.decode_writes(data)
 
 
-@pytest.mark.parametrize("data", [b"\xc1", msgpack.packb([1]), msgpack.packb({"kind": 1}), msgpack.packb({"arguments": 3})])
+@pytest.mark.parametrize(
+    "data", [b"\xc1", msgpack.packb([1]), msgpack.packb({"kind": 1}), msgpack.packb({"arguments": 3})]
+)
 def test_bad_reads_are_named(data: bytes) -> None:
     with pytest.raises(InvalidRequest):
         client_wire.decode_read(data)

@@ -16,9 +16,11 @@ from brokerha.model.messages import (
     MESSAGES,
     Apply,
     Bodies,
+    Candidate,
     Chunk,
     ChunksWanted,
     Coin,
+    Confirmed,
     Envelope,
     Execute,
     Executed,
@@ -31,6 +33,10 @@ from brokerha.model.messages import (
     RangeMissing,
     Read,
     ReadResult,
+    Records,
+    RecordsMissing,
+    RecordsWanted,
+    Replicate,
     Request,
     Row,
     SnapshotDone,
@@ -40,6 +46,10 @@ from brokerha.model.messages import (
     StatusRequest,
     Task,
     TaskReport,
+    TxAnswer,
+    TxEvents,
+    TxJoin,
+    Vote,
 )
 from brokerha.model.records import (
     RECORDS,
@@ -53,6 +63,10 @@ from brokerha.model.records import (
     Rebased,
     Record,
     Started,
+    TxDecided,
+    TxForgotten,
+    TxPrepared,
+    ViewStarted,
     WorkersChanged,
 )
 
@@ -66,7 +80,14 @@ EXAMPLES: tuple[Message, ...] = (
     Executed(7, (("applied", "", b"e", FINGERPRINT), ("rejected", "why", b"", FINGERPRINT)), 8, "1:ab", 3),
     Apply(7, (("t-1", 10, "applied", "", b"e", FINGERPRINT),), 2),
     Progress("journal", 8, "1:ab", 3, "on"),
-    Read("r-1", "query", "main", {"query": "ASK {}", "limit": 3, "flag": True, "none": None, "many": ("a", "b"), "raw": b"k"}, 4, 1000),
+    Read(
+        "r-1",
+        "query",
+        "main",
+        {"query": "ASK {}", "limit": 3, "flag": True, "none": None, "many": ("a", "b"), "raw": b"k"},
+        4,
+        1000,
+    ),
     ReadResult("r-1", 0, False, "", "text/plain", b"x", 8),
     StatusRequest("s-1"),
     StatusReport("s-1", ({"id": "m1", "lag_s": 0.5, "lag": 0, "seen": None, "up": True},)),
@@ -82,6 +103,16 @@ EXAMPLES: tuple[Message, ...] = (
     SnapshotDone("snapshot-8"),
     Task("k-1", "backup", {"path": "b1", "full": True, "rate": 5, "base": None}),
     TaskReport("k-1", "running", 5, 10, "", {}),
+    Replicate(11, (1, 6), ((7, b"record"),), 7, "journal", (3, 2), True),
+    Confirmed(11, "journal", (11, 7), "basic"),
+    Candidate(21, "journal", (11, 7)),
+    Vote(21, True, 21, (11, 7)),
+    RecordsWanted(11, 3, 7),
+    Records((1, 2), ((3, b"record"),)),
+    RecordsMissing(3, 7, 5),
+    TxJoin("t-1", 11, "brokerha.tx.m1.t-1.m1b"),
+    TxEvents("t-1", 11, 0, (("begin", b""), ("operation", b"packed"))),
+    TxAnswer("t-1", 11, "prepared", 3),
 )
 RECORD_EXAMPLES: tuple[Record, ...] = (
     Started(3),
@@ -94,6 +125,10 @@ RECORD_EXAMPLES: tuple[Record, ...] = (
     Outcomes(1, (("applied", "", b"", FINGERPRINT),), 2),
     WorkersChanged((("w1", True, False), ("w2", False, True))),
     Rebased(1, FINGERPRINT, 2, "chosen by hand"),
+    ViewStarted(21, "m1b"),
+    TxPrepared("t-1", "1:6f72646572:", b"body", ("m1b",), 10**15),
+    TxDecided("t-1", False, "rolled back by its client"),
+    TxForgotten("t-1"),
 )
 
 
@@ -105,6 +140,12 @@ def test_there_is_an_example_of_every_class() -> None:
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: type(m).__name__)
 def test_messages_come_back_equal(message: Message) -> None:
     assert decode_envelope(encode_envelope("orders", "m1", 3, message)) == Envelope("orders", "m1", 3, message)
+
+
+def test_a_process_that_speaks_for_a_master_is_named() -> None:
+    message = Fetch(())
+    data = encode_envelope("orders", "m1", 3, message, "m1b")
+    assert decode_envelope(data) == Envelope("orders", "m1", 3, message, "m1b")
 
 
 @pytest.mark.parametrize("record", RECORD_EXAMPLES, ids=lambda r: type(r).__name__)
@@ -120,7 +161,7 @@ def parts(message: Message) -> list[object]:
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: type(m).__name__)
 def test_every_field_refuses_every_other_type(message: Message) -> None:
     values = parts(message)
-    for place in range(5, len(values)):
+    for place in range(6, len(values)):
         allowed = type(values[place])
         for wrong in (None, 1, 1.5, "x", b"x", True, [1], {"a": 1}, [[1]], [["x", 1, 2, 3]], {1: 2}):
             if type(wrong) is allowed and type(wrong) is not list:
@@ -128,7 +169,7 @@ def test_every_field_refuses_every_other_type(message: Message) -> None:
             if type(message) is ChunksWanted and wrong == [1]:
                 continue  # The only list of plain numbers.
             changed = [*values[:place], wrong, *values[place + 1 :]]
-            field = dataclasses.fields(message)[place - 5].name
+            field = dataclasses.fields(message)[place - 6].name
             try:
                 decode_envelope(msgpack.packb(changed))
             except ProtocolError:
@@ -144,14 +185,17 @@ def test_every_field_refuses_every_other_type(message: Message) -> None:
         (msgpack.packb("text"), "not a list"),
         (msgpack.packb([]), "version"),
         (msgpack.packb([99, "c", "m1", 1, 0]), "version"),
-        (msgpack.packb([1, "c", "m1", "one", 0]), "envelope"),
-        (msgpack.packb([1, "c", "not a node", 1, 0]), "node id"),
-        (msgpack.packb([1, "c", "m1", 1, 99]), "unknown kind"),
-        (msgpack.packb([1, "c", "m1", 1, "Post"]), "unknown kind"),
-        (msgpack.packb([1, "c", "m1", 1, 0]), "fields"),
+        (msgpack.packb([1, "c", "m1", 1, "", 0]), "version"),
+        (msgpack.packb([2, "c", "m1", "one", "", 0]), "envelope"),
+        (msgpack.packb([2, "c", "not a node", 1, "", 0]), "node id"),
+        (msgpack.packb([2, "c", "m1", 1, "not a node", 0]), "node id"),
+        (msgpack.packb([2, "c", "m1", 1, None, 0]), "node id"),
+        (msgpack.packb([2, "c", "m1", 1, "", 99]), "unknown kind"),
+        (msgpack.packb([2, "c", "m1", 1, "", "Post"]), "unknown kind"),
+        (msgpack.packb([2, "c", "m1", 1, "", 0]), "fields"),
         (b"\xdd\xff\xff\xff\xff", "not msgpack"),
         (b"\x91" * 5000, "not msgpack"),
-        (msgpack.packb([1, "c", "m1", 1, 2, msgpack.ExtType(1, b"x")]), "not msgpack"),
+        (msgpack.packb([2, "c", "m1", 1, "", 2, msgpack.ExtType(1, b"x")]), "not msgpack"),
     ],
 )
 def test_what_no_node_would_send_is_named(data: bytes, words: str) -> None:
