@@ -14,7 +14,7 @@ ITEM_BYTES = 150
 
 
 def should_copy(config: FeedConfig, behind: int, replay_per_s: float, items: int) -> bool:
-    """Whether a snapshot is worth it: the replay would take much longer, and long.
+    """Whether a snapshot of so many ``items`` is worth it: the replay would take much longer, and long.
 
     >>> should_copy(FeedConfig(), 1_000_000, 5000.0, 1000), should_copy(FeedConfig(), 10_000_000, 5000.0, 1000)
     (False, True)

@@ -130,7 +130,11 @@ class Site:
             worker.condemned = progress.trouble or worker.condemned
             self._stand(worker, Standing.LOADING, progress.reason)
             self._vote(worker, progress, mono_ms)
-            if not progress.total_bytes and self.overruled is None and not self._is_undecided(progress, mono_ms):
+            if (
+                not progress.total_bytes
+                and self.overruled is None
+                and not self._is_undecided(worker, progress, mono_ms)
+            ):
                 self._heal(worker, progress.trouble or worker.reason, mono_ms)
         elif progress.trouble:
             worker.condemned = progress.trouble
@@ -155,7 +159,7 @@ class Site:
         lag = behind(self.executed, progress.applied_lsn)
         if progress.follows == "idle" or progress.view != self.view:
             sources = sources_for(worker.node, self.workers.values())
-            if sources and should_copy(self.config, lag, worker.replay_per_s, progress.items):
+            if sources and should_copy(self.config, lag, worker.replay_per_s, self.workers[sources[0]].items):
                 self._stand(worker, Standing.OUT_OF_SYNC, f"{lag} transactions behind: takes a snapshot")
                 self._order_load(worker, sources, worker.reason, mono_ms)
                 return
@@ -253,7 +257,9 @@ class Site:
             return self.repair_sources
         if self.disagreement or self.is_settling(mono_ms):
             return ()
-        hopeful = (w for w in self.workers.values() if w.is_switched_on and not w.condemned and self.is_alive(w, mono_ms))
+        hopeful = (
+            w for w in self.workers.values() if w.is_switched_on and not w.condemned and self.is_alive(w, mono_ms)
+        )
         return () if any(hopeful) else self.config.others
 
     # ---- disagreement
@@ -270,7 +276,7 @@ class Site:
         if self._votes is None or self._votes.lsn != progress.differs_lsn:
             self._votes = Votes(progress.differs_lsn)
         self._votes.add(worker.node, progress.differs_fingerprint)
-        if self._is_undecided(progress, mono_ms):
+        if self._is_undecided(worker, progress, mono_ms):
             return
         loyal = sum(1 for each in self.in_sync(mono_ms) if each.applied >= progress.differs_lsn)
         ruling, wrong = self._votes.ruling(loyal)
@@ -283,8 +289,13 @@ class Site:
         for node in wrong:
             self.workers[node].condemned = f"differs from the majority at LSN {self._votes.lsn}"
 
-    def _is_undecided(self, progress: Progress, mono_ms: int) -> bool:
-        """Whether live copies have still to come to the line that this one differs at: healing waits for their vote."""
+    def _is_undecided(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> bool:
+        """Whether live copies have still to come to the line that this one differs at: healing waits for their vote.
+
+        No longer than for a silent worker: one that lives and does not get there must not keep another from being healed.
+        """
+        if mono_ms - worker.load_begun_ms >= self.config.dead_after_ms:
+            return False
         return any(
             each.is_on and self.is_alive(each, mono_ms) and each.applied < progress.differs_lsn
             for each in self.workers.values()

@@ -26,8 +26,8 @@ class FeedConfig:
     """What a worker has not confirmed after this long is sent again."""
     dead_after_ms: int = 5000
     """A worker that was not heard for this long is dead, and another one executes."""
-    order_ms: int = 1000
-    """An order that has not been followed is given again after this long."""
+    order_ms: int = 700
+    """An order that has not been followed is given again after this long: less than a heartbeat, which is when orders are given."""
     probe: NodeId = ""
     """The worker that executes, if it is dedicated; else they take turns."""
     probe_turn: int = 10_000

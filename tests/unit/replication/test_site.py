@@ -6,6 +6,7 @@ import pytest
 
 from brokerha.model.messages import Coin, Idle, LoadFrom, Message
 from brokerha.replication.site_config import Standing
+from brokerha.replication.worker_config import WorkerConfig
 from tests.unit.replication.benches import SiteBench, text
 
 
@@ -54,6 +55,16 @@ def test_an_order_is_given_again_after_a_while_until_it_is_followed() -> None:
     bench.heard("w1", 7)
     assert bench.orders("w1") == []
     # It was restarted: that it was coined a moment ago does not count.
+    bench.heard("w1", 7, follows="idle", view=0)
+    assert bench.orders("w1") == [Coin(1)]
+
+
+def test_an_order_that_was_lost_is_given_again_at_the_next_heartbeat() -> None:
+    bench = settled()
+    bench.heard("w1", 7, follows="idle", view=0)
+    assert bench.orders("w1") == [Coin(1)]
+    # Given that the next heartbeat was a little faster on its way
+    bench.ms += WorkerConfig("w1", "m1").heartbeat_ms - 100
     bench.heard("w1", 7, follows="idle", view=0)
     assert bench.orders("w1") == [Coin(1)]
 
@@ -153,6 +164,11 @@ def test_a_worker_that_is_far_behind_replays_or_copies_by_the_rule() -> None:
     slow.heard("w2", 900)
     slow.heard("w1", 0, follows="idle", view=0)
     assert slow.orders("w1") == [LoadFrom(1, ("w2",), "900 transactions behind: takes a snapshot")]
+    # A snapshot has the size of its source, however little a wiped worker holds itself.
+    large = settled(lsn=900, executed=900, replay_s=0.1, replay_factor=1.0, window=100)
+    large.heard("w2", 900, items=10**9)
+    large.heard("w1", 0, follows="idle", view=0, items=0)
+    assert large.orders("w1") == [Coin(1, ("w2",))]
     quick = settled(lsn=900, executed=900, window=100)
     quick.heard("w2", 900)
     quick.heard("w1", 0, follows="idle", view=0)

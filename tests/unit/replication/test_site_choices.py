@@ -56,6 +56,23 @@ def test_healing_waits_for_live_copies_that_have_still_to_come_to_that_line() ->
     assert bench.orders("w3")
 
 
+def test_healing_waits_for_a_live_copy_no_longer_than_for_a_silent_one() -> None:
+    bench = settled()
+    bench.heard("w1", 10)
+    # Given a copy that lives, and never comes to the line that another differs at
+    for passed_ms in range(0, bench.config.dead_after_ms, 1000):
+        bench.heard("w2", 4)
+        differs(bench, "w3", 99)
+        assert bench.orders("w3") == [], passed_ms
+        bench.ms += 1000
+    # When it had as long as a silent one gets
+    bench.heard("w2", 4)
+    bench.heard("w1", 10)
+    differs(bench, "w3", 99)
+    # Then the one that differs is healed without its vote.
+    assert bench.orders("w3") == [LoadFrom(1, ("w1", "w2"), "LSN 7: another content")]
+
+
 def test_a_majority_overrules_the_log_and_the_probe_is_the_one_that_is_replaced() -> None:
     bench = settled()
     bench.heard("w1", 10)
