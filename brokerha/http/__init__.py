@@ -18,6 +18,9 @@
     transactions.py  transactions in one request, batches of them, outcomes
     cluster.py       status, log, fingerprints, waiting
     control.py       the control suite
+    workers.py       commands about workers, and the list of tasks
+    tasks.py         backups, and how far a task is
+    fields.py        the JSON object that a command is given
     probes.py        livez, readyz, writable, metrics
     page.py          the status page
 

@@ -12,15 +12,15 @@ and what to do first, what is wrong is 400. A body may be left out where every f
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from brokerha.http import answer
-from brokerha.http.answer import JSON, Answer
+from brokerha.http.answer import Answer
 from brokerha.http.call import Call
-from brokerha.http.key_forms import json_of
+from brokerha.http.fields import fields_of
 from brokerha.http.passing import command
-from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
+from brokerha.model.errors import InvalidRequest, NotFound
 
 COMMANDS: Final = {
     "on": "worker-on",
@@ -41,7 +41,7 @@ async def listed(call: Call) -> Answer:
 
 async def put(call: Call) -> Answer:
     """Add a worker, or change whether it is read."""
-    fields = await _fields(call, {"readable": bool})
+    fields = await fields_of(call, {"readable": bool})
     return answer.as_json(await command(call, "worker-add", {"worker": call.path_text("id"), **fields}))
 
 
@@ -57,7 +57,7 @@ async def post(call: Call) -> Answer:
     name = COMMANDS.get(what)
     if name is None:
         raise NotFound(f"there is no {what!r} of a worker; there are {', '.join(COMMANDS)}")
-    fields = await _fields(call, {"force": bool})
+    fields = await fields_of(call, {"force": bool})
     report = await command(call, name, {"worker": call.path_text("id"), **fields})
     if what not in LONG:
         return answer.as_json(report)
@@ -66,7 +66,7 @@ async def post(call: Call) -> Answer:
 
 async def repair(call: Call) -> Answer:
     """Have the whole site take the content of workers of another site."""
-    fields = await _fields(call, {"from": list})
+    fields = await fields_of(call, {"from": list})
     sources = fields.get("from")
     if not sources or not all(isinstance(source, str) for source in sources):
         raise InvalidRequest('name the workers of another site to take the content from: {"from": ["w2"]}')
@@ -76,22 +76,3 @@ async def repair(call: Call) -> Answer:
 async def tasks(call: Call) -> Answer:
     """All tasks that this master remembers, the oldest first."""
     return answer.as_json(await command(call, "tasks", {}))
-
-
-async def _fields(call: Call, known: dict[str, type]) -> dict[str, Any]:
-    """The body, a JSON object with some of these fields; nothing at all counts as empty."""
-    body = await call.body()
-    if not body.strip():
-        return {}
-    if call.media_type() not in {JSON, ""}:
-        raise UnsupportedType(f"content type {call.media_type()!r}: send {JSON}")
-    fields = json_of(body)
-    if not isinstance(fields, dict):
-        raise InvalidRequest(f"the body is a JSON object with {', '.join(known)}")
-    for name, value in fields.items():
-        wanted = known.get(name)
-        if wanted is None:
-            raise InvalidRequest(f"unknown field {name!r}; known are {', '.join(known)}")
-        if type(value) is not wanted:
-            raise InvalidRequest(f"{name} is {'true or false' if wanted is bool else 'a list of names'}, not {value!r}")
-    return fields

@@ -51,9 +51,10 @@ def test_a_node_that_does_not_answer_is_not_waited_for_for_ever() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("", "not JSON"),
-        ("[]", "JSON object"),
-        ("{}", "JSON object"),
+        ("", "name is missing: the body is a JSON object with name, incremental, replace, worker"),
+        ("{", "not JSON"),
+        ("[]", "a JSON object with name"),
+        ("{}", "name is missing"),
         ('{"name": 7}', "name is text"),
         ('{"name": "a", "replace": 1}', "replace is true or false"),
         ('{"name": "a", "full": true}', "unknown field 'full'; known are name, incremental, replace, worker"),

@@ -1,0 +1,40 @@
+"""The body of a command: a JSON object with known fields, each of one type.
+
+    fields = await fields_of(call, {"name": str, "replace": bool}, needed=("name",))
+
+A body that says nothing is an empty object. Whatever else is wrong gets an error that names it and what is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from brokerha.http.answer import JSON
+from brokerha.http.call import Call
+from brokerha.http.key_forms import json_of
+from brokerha.model.errors import InvalidRequest, UnsupportedType
+
+_WORDS: Final[Mapping[type, str]] = {bool: "true or false", str: "text", list: "a list of names"}
+
+
+async def fields_of(call: Call, known: Mapping[str, type], needed: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields that were sent, of those that are ``known``. Raises InvalidRequest, UnsupportedType."""
+    body = await call.body()
+    fields: Any = {}
+    if body.strip():
+        if call.media_type() not in {JSON, ""}:
+            raise UnsupportedType(f"content type {call.media_type()!r}: send {JSON}")
+        fields = json_of(body)
+    if not isinstance(fields, dict):
+        raise InvalidRequest(f"the body is a JSON object with {', '.join(known)}")
+    for name, value in fields.items():
+        wanted = known.get(name)
+        if wanted is None:
+            raise InvalidRequest(f"unknown field {name!r}; known are {', '.join(known)}")
+        if type(value) is not wanted:
+            raise InvalidRequest(f"{name} is {_WORDS[wanted]}, not {value!r}")
+    for name in needed:
+        if name not in fields:
+            raise InvalidRequest(f"{name} is missing: the body is a JSON object with {', '.join(known)}")
+    return fields
