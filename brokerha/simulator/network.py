@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Chunk, Envelope, Message, Outgoing
+from brokerha.model.ready import TxQueueDecision
 from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
 
 if TYPE_CHECKING:
@@ -191,6 +192,12 @@ class SimTransport:
 
     def serve_shared(self, is_open: bool) -> None:
         """Simulated clients use no messages."""
+
+    def serve_clients(self, is_open: bool) -> None:
+        """Simulated clients use no messages."""
+
+    def tx_queue(self, decision: TxQueueDecision) -> None:
+        """Every queue is there, for as long as it is written to."""
 
     def reject(self, message: ClientMessage, reason: str) -> None:
         """Simulated clients use no messages."""

@@ -27,6 +27,7 @@ from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Chunk, Envelope, Message, Outgoing
+from brokerha.model.ready import TxQueueDecision
 from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
 from brokerha.transports.addresses import is_embedded, parse_addresses
 from brokerha.transports.config import TransportConfig
@@ -47,6 +48,7 @@ from brokerha.transports.threaded_link import ThreadedLink
 from brokerha.transports.topology import (
     DATA_EXCHANGE,
     DEFAULT_EXCHANGE,
+    MASTER_ROLE,
     REASON_HEADER,
     REJECTED_EXCHANGE,
     SYNC_EXCHANGE,
@@ -69,8 +71,9 @@ class KombuTransport:
         incarnation: int,
         role: str,
         config: TransportConfig | None = None,
+        master: NodeId = "",
     ) -> None:
-        """Start connecting. Raises ConfigurationError for a URL or limits that cannot be meant; waits for no broker."""
+        """Start connecting; ``master`` is the one that a backup belongs to. Raises ConfigurationError for a URL or limits that cannot be meant; waits for no broker."""
         self._cluster = cluster
         self._node = node
         self._incarnation = incarnation
@@ -78,6 +81,7 @@ class KombuTransport:
         self._config.check()
         self._counters = Counters()
         self._is_sharing = True
+        self._is_serving = role == MASTER_ROLE
         self._link: Link
         if is_embedded(url):
             self._link = DirectLink(url, node, role, self._config, self._counters)
@@ -110,6 +114,14 @@ class KombuTransport:
             self._is_sharing = is_open
             self._link.serve_shared(is_open)
 
+    def serve_clients(self, is_open: bool) -> None:
+        """Take writes and reads of apps, or leave them to another process of this master."""
+        if is_open is not self._is_serving:
+            self._is_serving = is_open
+
+    def tx_queue(self, decision: TxQueueDecision) -> None:
+        """Open, drop, follow or leave the queue of a transaction."""
+
     def reply(self, replies: Sequence[ClientReply]) -> None:
         """Queue answers to apps; one without an address is left out."""
         now_s = time.monotonic()
@@ -140,7 +152,7 @@ class KombuTransport:
             lane=_lane_of(message),
             exchange=SYNC_EXCHANGE if is_sync else DATA_EXCHANGE,
             routing_key=outgoing.to,
-            body=encode_envelope(self._cluster, self._node, self._incarnation, message),
+            body=self._envelope(outgoing),
             properties={
                 "content_type": ENVELOPE_TYPE,
                 "delivery_mode": _TRANSIENT,
@@ -148,6 +160,13 @@ class KombuTransport:
             },
             queued_s=now_s,
         )
+
+    def _envelope(self, outgoing: Outgoing) -> bytes:
+        sender, message = outgoing.sender, outgoing.message
+        if not sender:
+            return encode_envelope(self._cluster, self._node, self._incarnation, message)
+        process = "" if sender == self._node else self._node
+        return encode_envelope(self._cluster, sender, outgoing.incarnation, message, process)
 
     def _rejected(self, message: ClientMessage, reason: str) -> Publication:
         origin = {
