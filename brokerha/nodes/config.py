@@ -12,6 +12,7 @@ node from them. The dataclasses below are the only table of keys: ``docs/referen
     config_file.py         text, values, places     config_rules.py         what must hold between values
     config_page.py         the reference page                       config_nodes.py         keys of nodes
     config_site.py         keys of sites and their workers          config_reads.py         keys of reads
+    config_process.py      keys of backups and transactions
 
 Invariants: a relative ``data`` counts from the folder of the file, so that every command finds the same data wherever it
 is started; the broker's URL is never shown (``repr``, errors), as it may hold a password.
@@ -103,15 +104,6 @@ class ClusterConfig(SiteKeys):
     idle_round_ms: Annotated[
         int, Key("Time between posts while there is nothing to agree on.", unit=MILLISECONDS, low=1, high=600_000)
     ] = _SYNC["idle_round_ms"]
-    sync_n: Annotated[
-        int,
-        Key(
-            "Backups that must hold a write before it counts as accepted. Only 0 in this version.",
-            unit="backups",
-            low=0,
-            high=16,
-        ),
-    ] = 0
     heartbeat_ms: Annotated[
         int,
         Key(
@@ -228,6 +220,15 @@ class ClusterConfig(SiteKeys):
         """Workers of a master, in the order of the file."""
         return tuple(worker.id for worker in self.workers if worker.master == master_id)
 
+    def processes_of(self, master_id: NodeId) -> tuple[NodeId, ...]:
+        """Processes that may be primary of a master: its own, then its backups in the order of the file."""
+        return (master_id, *(backup.id for backup in self.backups if backup.master == master_id))
+
+    def sync_n_of(self, master_id: NodeId) -> int:
+        """How many backups of a master must hold a write."""
+        backups = len(self.processes_of(master_id)) - 1
+        return min(1, backups) if self.sync_n < 0 else self.sync_n
+
     # ---- where things are
 
     def data_directory(self, node_id: NodeId) -> Path:
@@ -285,7 +286,11 @@ class ClusterConfig(SiteKeys):
             min_in_sync=self.min_in_sync,
             replay_factor=self.full_replication_factor,
             replay_s=self.min_replay_s,
-            others=tuple(w.id for w in self.workers if w.master != master_id and self.broker_of(w.id) == self.broker_of(master_id)),
+            others=tuple(
+                w.id
+                for w in self.workers
+                if w.master != master_id and self.broker_of(w.id) == self.broker_of(master_id)
+            ),
         )
 
     def master_config(self, master_id: NodeId) -> MasterConfig:

@@ -25,7 +25,9 @@ def with_worker(config: ClusterConfig, node_id: str, master: str, http: str = ""
         raise ConfigurationError(f"{node_id!r} is no node id: write 1 to 32 of a-z, 0-9 and -")
     known = {node.id: node for node in config.nodes}.get(node_id)
     if known is not None and (known.role != "worker" or config.master_of(node_id) != master):
-        raise ConfigurationError(f"{config.path}: {node_id} is a {known.role} of {config.master_of(node_id)} there already")
+        raise ConfigurationError(
+            f"{config.path}: {node_id} is a {known.role} of {config.master_of(node_id)} there already"
+        )
     if known is not None:
         return config
     if not any(each.id == master for each in config.masters):

@@ -48,7 +48,7 @@ class MasterEntry:
 
 @dataclass(frozen=True, slots=True)
 class BackupEntry:
-    """One ``[[backup]]``: a standby process of a master. Read and checked, but not available yet in this version."""
+    """One ``[[backup]]``: a standby process of a master, which holds its journal and takes over when its primary is lost."""
 
     id: NodeName
     master: MasterName

@@ -48,7 +48,7 @@ A changed file counts from the next start of a node. All nodes of a cluster shou
 _TITLES = {
     "cluster": "`[cluster]`: once",
     "master": "`[[master]]`: one for each master, at least one",
-    "backup": "`[[backup]]`: standby processes; not available yet in this version",
+    "backup": "`[[backup]]`: standby processes of masters",
     "worker": "`[[worker]]`: one for each full copy of the data",
 }
 

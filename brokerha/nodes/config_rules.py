@@ -183,6 +183,12 @@ def _check_times(cluster: Table, defaults: dict[str, float]) -> None:
             f"retransmit-ms = {value['retransmit-ms']} is not below max-peer-lag-s = {value['max-peer-lag-s']:g}",
             f"write retransmit-ms below {lag_ms:g}",
         )
+    if value["tx-timeout-s"] > value["tx-timeout-max-s"]:
+        fail(
+            cluster.where("tx-timeout-s", "tx-timeout-max-s"),
+            f"tx-timeout-s = {value['tx-timeout-s']:g} is above tx-timeout-max-s = {value['tx-timeout-max-s']:g}",
+            f"write tx-timeout-max-s = {value['tx-timeout-s']:g}",
+        )
     if 2 * value["heartbeat-ms"] > value["dead-after-ms"]:
         where = cluster.where("dead-after-ms", "heartbeat-ms")
         fail(
@@ -195,12 +201,7 @@ def _check_times(cluster: Table, defaults: dict[str, float]) -> None:
 def _check_guarantees(document: Document) -> None:
     """Never promise less than the file says: what this version cannot keep is refused."""
     cluster = document.cluster
-    if cluster.get("sync-n", 0) > 0:
-        fail(
-            cluster.where("sync-n"),
-            f"sync-n = {cluster.get('sync-n')} waits for backups, which are not available yet in this version",
-            "write sync-n = 0",
-        )
+    _check_backups(document)
     if cluster.get("acknowledge") == "present" and cluster.get("split-recovery") == "simple":
         fail(
             cluster.where("acknowledge"),
@@ -209,7 +210,29 @@ def _check_guarantees(document: Document) -> None:
         )
 
 
+PROCESSES_LIMIT = 10
+"""Processes of one master: the last digit of a view says which of them is primary."""
+
+
+def _check_backups(document: Document) -> None:
+    wanted = document.cluster.get("sync-n", -1)
+    for master in (table["id"].value for table in document.nodes if table.section == "master"):
+        backups = [table for table in document.nodes if table.section == "backup" and table["master"].value == master]
+        if len(backups) >= PROCESSES_LIMIT:
+            fail(backups[PROCESSES_LIMIT - 1].head, f'"{master}" has {len(backups)} backups', "write at most 9")
+        if wanted > len(backups):
+            fail(
+                document.cluster.where("sync-n"),
+                f'sync-n = {wanted} waits for more backups than master "{master}" has ({len(backups)})',
+                f"write sync-n = {len(backups)}, or more [[backup]] sections",
+            )
+
+
 def _check_followers(cluster: Table) -> None:
     """Where changes go on after a restart stands in the stream of the log."""
     if cluster.get("publish-changes", False) and not cluster.get("log-stream", True):
-        fail(cluster.where("publish-changes"), "publish-changes needs log-stream", "write log-stream = true, or leave both out")
+        fail(
+            cluster.where("publish-changes"),
+            "publish-changes needs log-stream",
+            "write log-stream = true, or leave both out",
+        )

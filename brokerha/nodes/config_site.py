@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 from brokerha.nodes.config_keys import Key
-from brokerha.nodes.config_reads import ReadKeys
+from brokerha.nodes.config_process import ProcessKeys
 from brokerha.nodes.guarding import MACHINE_SHARE, MIB, GuardLimits
 
 _GUARD = GuardLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteKeys(ReadKeys):
+class SiteKeys(ProcessKeys):
     """Part of `ClusterConfig`."""
 
     min_in_sync: Annotated[
@@ -48,9 +48,7 @@ class SiteKeys(ReadKeys):
             high=1000,
         ),
     ] = 1.3
-    min_replay_s: Annotated[
-        float, Key("... and longer than this.", unit="seconds", low=0, high=86_400)
-    ] = 600
+    min_replay_s: Annotated[float, Key("... and longer than this.", unit="seconds", low=0, high=86_400)] = 600
     scrub_every_s: Annotated[
         float,
         Key(
@@ -93,7 +91,8 @@ class SiteKeys(ReadKeys):
         ),
     ] = 100_000
     tx_log_max_depth_h: Annotated[
-        float, Key("Transactions older than this are forgotten too; ids stay known for this long.", unit="hours", low=0.01)
+        float,
+        Key("Transactions older than this are forgotten too; ids stay known for this long.", unit="hours", low=0.01),
     ] = 168
     tx_log_hard_limit: Annotated[
         int,

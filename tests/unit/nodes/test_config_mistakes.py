@@ -65,7 +65,7 @@ def complaint(tmp_path: Path, text: str, environ: dict[str, str] | None = None) 
         ),
         (
             {"BROKERHA_CLUSTER_SYNC_N": "two"},
-            'environment variable BROKERHA_CLUSTER_SYNC_N: sync-n is "two", and must be a whole number of backups: write sync-n = 0',
+            'environment variable BROKERHA_CLUSTER_SYNC_N: sync-n is "two", and must be a whole number of backups: write sync-n = -1',
         ),
         (
             {"BROKERHA_CLUSTER_BROKER": "amqp://h", "BROKERHA_CLUSTER_BROKER_FILE": "f"},
@@ -231,7 +231,7 @@ MISTAKES = {
     "truth value": (
         'data = "var/orders"',
         "sync-n = true",
-        "cluster.toml:4: sync-n is true, and must be a whole number of backups: write sync-n = 0",
+        "cluster.toml:4: sync-n is true, and must be a whole number of backups: write sync-n = -1",
     ),
     "number instead of a text": (
         'data = "var/orders"',
@@ -261,7 +261,12 @@ MISTAKES = {
     "sync-n without backups": (
         'data = "var/orders"',
         "sync-n = 1",
-        "cluster.toml:4: sync-n = 1 waits for backups, which are not available yet in this version: write sync-n = 0",
+        "cluster.toml:4: sync-n = 1 waits for more backups than master "m1" has (0): write sync-n = 0, or more [[backup]] sections",
+    ),
+    "a time-out above its maximum": (
+        'data = "var/orders"',
+        "tx-timeout-s = 60\ntx-timeout-max-s = 30",
+        "cluster.toml:4: tx-timeout-s = 60 is above tx-timeout-max-s = 30: write tx-timeout-max-s = 60",
     ),
     "a loss that nobody meant": (
         'data = "var/orders"',
