@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from brokerha.cli.bench_nodes import end_node, start_node
 from brokerha.model.errors import NotReady
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.requests import Reply
@@ -61,7 +60,9 @@ def insert(number: int) -> Operation:
 KINDS: tuple[tuple[str, Callable[[int], Operation]], ...] = (("key-value put", put), ("INSERT DATA", insert))
 
 
-def measure(wire: Wire, make: Callable[[int], Operation], window: int, seconds: float, first: int) -> tuple[int, list[float]]:
+def measure(
+    wire: Wire, make: Callable[[int], Operation], window: int, seconds: float, first: int
+) -> tuple[int, list[float]]:
     """Keep ``window`` writes under way for ``seconds``; returns how many were applied, and their latencies in seconds."""
     done: SimpleQueue[tuple[float, Future[Reply]]] = SimpleQueue()
     latencies: list[float] = []
@@ -103,7 +104,9 @@ def measure(wire: Wire, make: Callable[[int], Operation], window: int, seconds: 
     return in_time, latencies
 
 
-def run_kind(wire: Wire, what: str, make: Callable[[int], Operation], windows: tuple[int, ...], seconds: float) -> Iterator[Figure]:
+def run_kind(
+    wire: Wire, what: str, make: Callable[[int], Operation], windows: tuple[int, ...], seconds: float
+) -> Iterator[Figure]:
     """All windows of one kind of write."""
     first = int(time.time()) * 1_000_000
     for window in windows:
@@ -124,20 +127,8 @@ def processes(broker: str, masters: int, folder: Path) -> Iterator[None]:
     path.write_text(text, encoding="utf-8")
     with contextlib.ExitStack() as stack:
         for node in [*names, *(f"w{name[1:]}" for name in names)]:
-            log = stack.enter_context((folder / f"{node}.log").open("wb"))
-            command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(path)]
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)  # noqa: S603
-            stack.callback(_end, process)
+            stack.callback(end_node, start_node(node, path))
         yield
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(5)
 
 
 @contextlib.contextmanager
@@ -167,9 +158,13 @@ def cluster(broker: str, masters: int) -> Iterator[Wire]:
             wire = AmqpWire(broker)
             stack.callback(wire.close)
         deadline_ms = int(START_S * 1000)
-        reply = wire.submit([("bench-first", pack_operations([put(0)]))], "applied", 1, deadline_ms)[0].result(START_S + 5)
+        reply = wire.submit([("bench-first", pack_operations([put(0)]))], "applied", 1, deadline_ms)[0].result(
+            START_S + 5
+        )
         if reply.status != "applied":
-            logs = "\n".join(f"{p.name}: {p.read_text('utf-8', 'replace')[-500:]}" for p in sorted(folder.glob("*.log")))
+            logs = "\n".join(
+                f"{p.name}: {p.read_text('utf-8', 'replace')[-500:]}" for p in sorted(folder.glob("*.log"))
+            )
             message = f"the cluster did not take its first write: {reply.status} {reply.reason}\n{logs}"
             raise NotReady(message)
         yield wire
@@ -195,7 +190,12 @@ def run(broker: str, windows: tuple[int, ...], seconds: float, masters: int, rep
 
     is_embedded = broker.startswith("embedded:")
     raw: dict[int, float] = {}
-    answer: dict[str, Any] = {"broker": "embedded" if is_embedded else "rabbitmq", "masters": masters, "raw": [], "writes": []}
+    answer: dict[str, Any] = {
+        "broker": "embedded" if is_embedded else "rabbitmq",
+        "masters": masters,
+        "raw": [],
+        "writes": [],
+    }
     if not is_embedded:
         from brokerha.transports import yardstick
 
@@ -206,7 +206,9 @@ def run(broker: str, windows: tuple[int, ...], seconds: float, masters: int, rep
             rate = yardstick.publish_and_confirm(broker, window, seconds)
             raw[window] = rate.per_second
             answer["raw"].append({"window": window, **rate._asdict()})
-            report(f"raw publish and confirm, window {window}: {rate.per_second:,.0f}/s p50 {rate.p50_ms:.2f} p99 {rate.p99_ms:.2f} ms")
+            report(
+                f"raw publish and confirm, window {window}: {rate.per_second:,.0f}/s p50 {rate.p50_ms:.2f} p99 {rate.p99_ms:.2f} ms"
+            )
     with cluster(broker, masters) as wire:
         for what, make in KINDS:
             for figure in run_kind(wire, what, make, windows, seconds):
@@ -224,4 +226,3 @@ def run(broker: str, windows: tuple[int, ...], seconds: float, masters: int, rep
     for cost in costs:
         report(f"{cost.what}: {cost.small:.1f} and {cost.large:.1f} us, ratio {cost.ratio:.2f}")
     return answer
-

@@ -14,8 +14,6 @@ import contextlib
 import functools
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,10 +24,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
 
+from brokerha.cli.bench_nodes import end_node, start_node
 from brokerha.model.errors import NotReady
 from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.states import SERVING
 
 if TYPE_CHECKING:
+    import subprocess
+
     from brokerha.model.requests import Reply
     from brokerha.ports.wire import Wire
 
@@ -37,7 +39,6 @@ START_S = 120.0
 LOOK_S = 0.05
 """Time between two looks at the states of workers."""
 WRITE_TIMEOUT_MS = 120_000
-IN_SYNC = frozenset({"on", "writing", "waiting-write", "writing-copy", "replication-server"})
 MASTER = "m1"
 
 
@@ -80,21 +81,11 @@ class Site:
 
     def start(self, node: str) -> None:
         """Start a node on what is in its folder."""
-        command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(self._path)]
-        with (self.folder / f"{node}.log").open("ab") as log:
-            self._processes[node] = subprocess.Popen(  # noqa: S603
-                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
-            )
+        self._processes[node] = start_node(node, self._path)
 
     def stop(self, node: str) -> None:
         """Stop a node."""
-        process = self._processes.pop(node)
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(5)
+        end_node(self._processes.pop(node))
 
     def wipe(self, node: str) -> None:
         """Delete the folder of a node that is stopped."""
@@ -176,7 +167,7 @@ class Site:
 
 def is_in_sync(row: dict[str, Any]) -> bool:
     """Whether a worker is on."""
-    return row["state"] in IN_SYNC
+    return row["state"] in SERVING
 
 
 class Writing:

@@ -13,7 +13,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
@@ -21,53 +20,33 @@ import pyoxigraph
 import pytest
 
 from tests.support.private_broker import PrivateBroker
+from tests.system.healing import Log, await_equal, await_writes, check_books, is_back, progress
 from tests.system.processes import ProcessCluster
-from tests.system.writers import Writer, doors
+from tests.system.writers import doors
 
 VHOST = "healing"
-IN_SYNC = {"on", "writing", "waiting-write", "writing-copy", "replication-server"}
 HEALED_WITHIN_S = 90.0
 FOREIGN = "urn:nobody:wrote:this"
 SETTINGS = "scrub-every-s = 1\nscrub-items-per-s = 200000\n"
 
 
-@dataclass
-class Watch:
-    """Looks at one worker as its master sees it, and at its own log, until it is in sync again."""
+def until_healed(cluster: ProcessCluster, node: str, log: Log, is_harmed: bool) -> tuple[float, float, str, str]:
+    """(seconds to detection, seconds to health, what was said, path); writes are taken all the time.
 
-    cluster: ProcessCluster
-    node: str
-
-    def until_healed(self, log_at: int, began_s: float, is_harmed: bool) -> tuple[float, float, str, str]:
-        """(seconds to detection, seconds to health, what was said, path).
-
-        A harmed copy is healed when it was replaced or begun anew; one whose process died when it follows again.
-        """
-        detected_s, said = 0.0, ""
-        deadline = began_s + HEALED_WITHIN_S
-        while True:
-            row = self.cluster.row(self.node)
-            state = str(row.get("state", "unreachable"))
-            now_s = time.monotonic() - began_s
-            lines = self._own_lines(log_at)
-            found = [line for line in lines if "state=load" in line or "moved aside" in line or "is damaged" in line]
-            if found and not detected_s:
-                detected_s, said = now_s, found[0].partition("reason=")[2].strip()
-            is_back = state in IN_SYNC and any("state=basic" in line for line in lines[-1:])
-            if is_back and (found or not is_harmed):
-                path = "copy" if any("state=load" in line for line in lines) else "replay"
-                return detected_s or now_s, now_s, said, path
-            writable = self.cluster.get("m1", "/writable")
-            assert writable is not None, f"the master did not answer while {self.node} is healed"
-            assert writable.status_code == 200, f"no writes while {self.node} is healed: {writable.text}"
-            assert time.monotonic() < deadline, f"{self.node} is not healed: {row}\n{self.cluster.log_tail(40)}"
-            time.sleep(0.02)
-
-    def _own_lines(self, log_at: int) -> list[str]:
-        """Lines about following and damage that the worker wrote since then."""
-        text = (self.cluster.folder / "up.log").read_bytes()[log_at:].decode("utf-8", "replace")
-        words = ("follows", "moved aside", "is damaged")
-        return [line for line in text.splitlines() if line.startswith(f"{self.node} ") and any(word in line for word in words)]
+    A harmed copy is healed when it was replaced or begun anew; one whose process died when it follows again.
+    """
+    began_s, detected_s, said = time.monotonic(), 0.0, ""
+    while True:
+        now_s, signs = time.monotonic() - began_s, log.signs()
+        if signs and not detected_s:
+            detected_s, said = now_s, signs[0].partition("reason=")[2].strip()
+        if (signs or not is_harmed) and is_back(cluster, node, log):
+            return detected_s or now_s, now_s, said, "copy" if log.lines("state=load") else "replay"
+        writable = cluster.get("m1", "/writable")
+        assert writable is not None, f"the master did not answer while {node} is healed"
+        assert writable.status_code == 200, f"no writes while {node} is healed: {writable.text}"
+        assert now_s < HEALED_WITHIN_S, f"{node} is not healed: {cluster.row(node)}\n{cluster.log_tail(40)}"
+        time.sleep(0.02)
 
 
 class ForeignReader:
@@ -140,10 +119,6 @@ def foreign_quad(folder: Path) -> None:
     store.flush()
 
 
-def progress(writers: list[Writer]) -> int:
-    return sum(len(writer.acknowledged) + writer.counted for writer in writers)
-
-
 @pytest.mark.slow
 def test_a_site_survives_the_harm_of_each_of_its_workers(
     private_broker: PrivateBroker, tmp_path: Path, covered: Callable[[str], None]
@@ -167,55 +142,27 @@ def test_a_site_survives_the_harm_of_each_of_its_workers(
             await_writes(writers, 20)
             before = progress(writers)
             with cluster.down(node) as folder:
-                log_at = (tmp_path / "up.log").stat().st_size
+                log = Log(cluster, node)
                 if harm is not None:
                     harm(folder)
             began_s = time.monotonic()
             is_harmed = harm in (flip_bytes, foreign_quad)
-            detected_s, healed_s, said, path = Watch(cluster, node).until_healed(log_at, began_s, is_harmed)
+            detected_s, healed_s, said, path = until_healed(cluster, node, log, is_harmed)
             if harm is foreign_quad:
                 quad_known_s = began_s + detected_s
             written = progress(writers) - before
-            covered(f"{name:28} found after {detected_s:5.2f} s, healed by {path:6} after {healed_s:5.2f} s, {written} writes meanwhile; {said}")
+            covered(
+                f"{name:28} found after {detected_s:5.2f} s, healed by {path:6} after {healed_s:5.2f} s, {written} writes meanwhile; {said}"
+            )
             assert path in paths, f"{name}: healed by {path}"
         await_writes(writers, 20)
         for writer in writers:
             writer.finish(120)
         reader.finish()
         late = [node for asked, node in reader.served if asked > quad_known_s]
-        covered(f"{reader.reads} reads at the workers' doors, {len(reader.served)} of them saw the foreign quad, all before it was found")
+        covered(
+            f"{reader.reads} reads at the workers' doors, {len(reader.served)} of them saw the foreign quad, all before it was found"
+        )
         assert not late, f"served after detection: {late}"
         await_equal(cluster)
         check_books(cluster, writers)
-
-
-def await_writes(writers: list[Writer], count: int) -> None:
-    """Wait until so many more writes were acknowledged."""
-    goal, deadline = progress(writers) + count, time.monotonic() + 60
-    while progress(writers) < goal:
-        assert time.monotonic() < deadline, "no write is acknowledged any more"
-        time.sleep(0.05)
-
-
-def await_equal(cluster: ProcessCluster) -> None:
-    """All copies are at one LSN with one fingerprint."""
-    deadline = time.monotonic() + 30
-    while True:
-        rows = cluster.workers_of("m1")
-        if len({(row["applied_lsn"], row["fingerprint"]) for row in rows}) == 1:
-            return
-        assert time.monotonic() < deadline, rows
-        time.sleep(0.1)
-
-
-def check_books(cluster: ProcessCluster, writers: list[Writer]) -> None:
-    """Every acknowledged write is at each worker, once."""
-    with httpx2.Client(timeout=30) as http:
-        for node in cluster.workers:
-            for writer in writers:
-                for item, value in list(writer.acknowledged.items())[::37]:
-                    answer = http.get(f"{cluster.url(node)}/kv/books/{item.decode()}")
-                    assert answer.content == value, f"{node} lacks {item!r}"
-                query = {"query": f"SELECT ?v {{ <urn:counter:{writer.name}> <urn:value> ?v }}"}
-                found = http.get(f"{cluster.url(node)}/repositories/main/sparql", params=query).json()
-                assert [int(row["v"]["value"]) for row in found["results"]["bindings"]] == [writer.counted]

@@ -18,8 +18,8 @@ import httpx2
 import pytest
 
 from tests.support.private_broker import PrivateBroker
+from tests.system.healing import Log, await_equal, await_writes, check_books, is_back, progress
 from tests.system.processes import ProcessCluster
-from tests.system.test_workers_heal import IN_SYNC, await_equal, await_writes, check_books, progress
 from tests.system.writers import Writer, doors
 
 HEALED_WITHIN_S = 120.0
@@ -59,21 +59,6 @@ def spoil_tables(folder: Path) -> None:
                 table.write(bytes([content[place] ^ 0x55]))
 
 
-class Log:
-    """What a node wrote since a moment."""
-
-    def __init__(self, cluster: ProcessCluster, node: str) -> None:
-        self._path = cluster.folder / "up.log"
-        self._node = node
-        self._at = self._path.stat().st_size
-
-    def lines(self, *words: str) -> list[str]:
-        """Lines of the node, and about its end, with one of these words."""
-        text = self._path.read_bytes()[self._at :].decode("utf-8", "replace")
-        named = [line for line in text.splitlines() if line.startswith((f"{self._node} ", f"brokerha: {self._node} "))]
-        return [line for line in named if any(word in line for word in words)]
-
-
 class CountingReader:
     """Asks a worker at its own door to count, again and again, and looks at the memory of its process."""
 
@@ -98,7 +83,9 @@ class CountingReader:
         with httpx2.Client(timeout=3) as http:
             while not self._stop.wait(0.02):
                 try:
-                    answer = http.get(self._cluster.url(self._node) + "/repositories/main/sparql", params={"query": COUNTS})
+                    answer = http.get(
+                        self._cluster.url(self._node) + "/repositories/main/sparql", params={"query": COUNTS}
+                    )
                 except httpx2.HTTPError:
                     continue
                 if answer.status_code == 200:
@@ -107,7 +94,9 @@ class CountingReader:
     def _weigh(self) -> None:
         while not self._stop.wait(0.1):
             try:
-                status = Path(f"/proc/{self._cluster.pid(self._node)}/status").read_text(encoding="ascii", errors="replace")
+                status = Path(f"/proc/{self._cluster.pid(self._node)}/status").read_text(
+                    encoding="ascii", errors="replace"
+                )
             except (OSError, AssertionError):
                 continue
             for line in status.splitlines():
@@ -119,9 +108,11 @@ def await_healed(cluster: ProcessCluster, node: str, log: Log) -> float:
     """Wait until a worker has another copy and is in sync again; returns after how many seconds."""
     began_s = time.monotonic()
     while True:
-        if log.lines("state=load", "moved aside") and str(cluster.row(node).get("state")) in IN_SYNC and "state=basic" in log.lines("follows")[-1]:
+        if log.lines("state=load", "moved aside") and is_back(cluster, node, log):
             return time.monotonic() - began_s
-        assert time.monotonic() < began_s + HEALED_WITHIN_S, f"{node} is not healed: {cluster.row(node)}\n{cluster.log_tail(60)}"
+        assert time.monotonic() < began_s + HEALED_WITHIN_S, (
+            f"{node} is not healed: {cluster.row(node)}\n{cluster.log_tail(60)}"
+        )
         time.sleep(0.1)
 
 
