@@ -261,7 +261,7 @@ MISTAKES = {
     "sync-n without backups": (
         'data = "var/orders"',
         "sync-n = 1",
-        "cluster.toml:4: sync-n = 1 waits for more backups than master "m1" has (0): write sync-n = 0, or more [[backup]] sections",
+        'cluster.toml:4: sync-n = 1 waits for more backups than master "m1" has (0): write sync-n = 0, or more [[backup]] sections',
     ),
     "a time-out above its maximum": (
         'data = "var/orders"',
