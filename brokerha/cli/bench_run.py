@@ -108,7 +108,7 @@ def run_kind(
     wire: Wire, what: str, make: Callable[[int], Operation], windows: tuple[int, ...], seconds: float
 ) -> Iterator[Figure]:
     """All windows of one kind of write."""
-    first = int(time.time()) * 1_000_000
+    first = time.time_ns() // 1000
     for window in windows:
         count, latencies = measure(wire, make, window, seconds, first)
         first += len(latencies)

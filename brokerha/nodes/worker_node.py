@@ -1,8 +1,11 @@
-"""One worker as one process holds it: store, core, loop, the thread that writes the store, and the reading half of a front.
+"""One worker as one process holds it: store, core, loop, the threads that work on the copy, and the reading half of a front.
 
-loop thread    turns of the WorkerRunner; never touches the store
+loop thread    turns of the WorkerRunner; never waits for the store; once a second the guard looks, and how much space is left
 store thread   carries out one decision after the other
+copy thread    makes, reads and keeps snapshots and ranges of the log beside it (copy_threads.py)
 read threads   answer reads, bounded
+scrub thread   looks at all of the data, again and again, slowly (scrubbing.py)
+task thread    long work that the master gave, a backup for one; none until there is some (tasks.py)
 """
 
 from __future__ import annotations

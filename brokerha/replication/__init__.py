@@ -1,6 +1,22 @@
 """CORE: the agreed log reaches the workers.
 
-    PROTOCOL.md    messages, steps, invariants
-    feed.py        master side: who executes, who applies, what was confirmed, what to send again
-    worker.py      WorkerCore: takes transactions and effects in LSN order, one decision at a time
+    PROTOCOL.md        messages, steps, invariants
+
+    feed.py            master side: who executes, who applies, what was confirmed, what to send again
+    site.py            master side: what each worker is, and what it is told to do
+      judging.py       whether a copy is what the log says, and who is right when copies disagree
+      healing.py       whether a worker replays the log or takes a snapshot, and whose
+      site_config.py   settings of a master towards its workers, and what it knows of each
+    tasks.py           master side: long work that it gives to a worker
+
+    worker.py          WorkerCore: takes transactions and effects in LSN order, one decision at a time
+      backlog.py       what came and waits for the store, and what came too early
+      follower.py      the four states of a worker
+      asking.py        exactly the range that is missing, from whoever has it
+      loading.py       takes a snapshot: from the first source that is asked to the copy that is open
+      offering.py      gives a snapshot: the chunks that others want of it
+      worker_words.py  what a worker says of itself
+      worker_config.py settings of a worker, and what it finds when it starts
+
+    cutting.py         long lists into messages of bounded size; used by both
 """
