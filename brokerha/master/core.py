@@ -71,7 +71,9 @@ class MasterCore:
         self.sync = SyncCore(config.sync, state, history)
         named = tuple((node, node not in config.feed.unreadable, True) for node in config.feed.workers)
         workers = state.workers if state.workers is not None else named
-        self.site = Site(config.feed, history, workers)
+        self.view = state.views[-1][0] if state.views else 1
+        """Of this primary; workers obey the highest one that they know."""
+        self.site = Site(config.feed, history, workers, self.view)
         self.site.lsn, self.site.executed = state.lsn, state.executed_lsn
         self.sync.content = self._posted_fingerprint
         self.feed = Feed(config.feed, history, self.site, state.lsn, state.executed_lsn)
@@ -82,6 +84,8 @@ class MasterCore:
         self.sites = SiteComparison()
         self.waiters = Waiters()
         self.ignored: Counter[str] = Counter()
+        self.withheld = ""
+        """Why nothing can be told now, and so no write is taken in: too few backups confirm. Empty when all is well."""
         self._durable_lsn: Lsn = state.lsn
         self._written_executed: Lsn = state.executed_lsn
         """Up to where results are in the journal once the last batch is written."""
@@ -174,7 +178,7 @@ class MasterCore:
             reason = f"{self.config.accept_limit} transactions wait to be synchronised: try again later"
             self.waiters.refuse(submit, "NotReady", reason)
             return
-        elif reason := self.site.read_only_reason(now.mono_ms):
+        elif reason := self.withheld or self.site.read_only_reason(now.mono_ms):
             self.waiters.refuse(submit, "ReadOnly", reason)
             return
         elif submit.copies > len(self.site.workers) and submit.level == "applied":
@@ -332,7 +336,7 @@ class MasterCore:
 
     def refusal(self, now: Instant) -> str:
         """Why new writes are refused; empty when they are taken."""
-        return self.sync.lost or self.site.read_only_reason(now.mono_ms)
+        return self.sync.lost or self.withheld or self.site.read_only_reason(now.mono_ms)
 
     def state(self, now: Instant) -> tuple[str, str]:
         """State word and reason, without what the runner knows of broker and disk."""

@@ -22,6 +22,12 @@ REPLICATION_SERVER = "replication-server"
 REPLICATION_CLIENT = "replication-client"
 UNKNOWN = "unknown"
 
+READY = "ready"
+JOINING = "joining"
+IDLE = "idle"
+WAITING_FOR_PRIMARY = "waiting-for-primary"
+WAITING_FOR_BACKUPS = "waiting-for-backups"
+
 STARTING = "starting"
 CATCHING_UP = "catching-up"
 WAITING_FOR_BROKER = "waiting-for-broker"
@@ -48,6 +54,11 @@ ACTIONS = {
     REPLICATION_SERVER: "",
     REPLICATION_CLIENT: "wait; it takes the content of another worker and goes on by itself",
     UNKNOWN: "start the worker, or look at its log",
+    READY: "",
+    JOINING: "wait; it takes the journal of its primary and goes on by itself",
+    IDLE: "brokerha promote ID declares a primary; then it goes on by itself",
+    WAITING_FOR_PRIMARY: "wait for the fail-over; if it lasts, start the other processes of the master, or brokerha promote ID",
+    WAITING_FOR_BACKUPS: "start the backups that the reason names: writes are held until they confirm, reads go on",
     STARTING: "wait; if it lasts, look at the log of the node",
     CATCHING_UP: "wait; the lag shrinks by itself",
     WAITING_FOR_BROKER: "start the broker, or correct the broker address; the node goes on by itself",
@@ -63,10 +74,10 @@ ACTIONS = {
 
 SERVING = frozenset({ON, WAITING_WRITE, WRITING, WRITING_COPY, REPLICATION_SERVER})
 """Words of a worker that is in sync."""
-HEALTHY = frozenset({OK, *SERVING})
+HEALTHY = frozenset({OK, READY, *SERVING})
 DEGRADED = frozenset({
     STARTING, CATCHING_UP, WAITING_FOR_BROKER, WAITING_FOR_PEERS, BLOCKED, NO_WORKER, READ_ONLY, OFF, UNINITIALISED,
-    OUT_OF_SYNC, REPLICATION_CLIENT,
+    OUT_OF_SYNC, REPLICATION_CLIENT, JOINING, WAITING_FOR_PRIMARY, WAITING_FOR_BACKUPS,
 })  # fmt: skip
 """States that pass by themselves once their cause is gone; all others need a person."""
 

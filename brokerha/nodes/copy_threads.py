@@ -53,8 +53,8 @@ class CopyThreads:
         self._on_given = on_given
         self._wake = wake
         self._done: deque[StoreAnswer] = deque()
-        self._store = _Thread(f"{name} store", self._on_store)
-        self._beside = _Thread(f"{name} copy", self._on_copy)
+        self._store = WorkThread(f"{name} store", self._on_store)
+        self._beside = WorkThread(f"{name} copy", self._on_copy)
 
     def begin(self, decision: Decision) -> None:
         """Hand a decision over."""
@@ -107,7 +107,7 @@ class CopyThreads:
         self._wake()
 
 
-class _Thread(Generic[Work]):
+class WorkThread(Generic[Work]):
     """One thread that does one piece of work after the other."""
 
     def __init__(self, name: str, do: Callable[[Work], None]) -> None:

@@ -56,8 +56,14 @@ class MasterNode:
         reads: RoutingLimits | None = None,
         *,
         protect_single_worker: bool = True,
+        runner: MasterRunner | None = None,
+        loop: NodeLoop | None = None,
     ) -> None:
-        """``followers`` publishes what is committed to whoever follows from outside; None for nobody."""
+        """``followers`` publishes what is committed to whoever follows from outside; None for nobody.
+
+        With ``runner`` and ``loop`` the master is a part of a process that has backups (process_node.py): that one takes the
+        turns, and `retire` ends it.
+        """
         self.config = config
         self.cluster = cluster
         self.journal = journal
@@ -65,12 +71,13 @@ class MasterNode:
         self.clock = clock
         self.followers = followers
         self.tickets = Tickets()
-        self.runner = MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
+        self.runner = runner or MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
+        self.runner.on_reply = self.tickets.on_reply
         self.view = MasterView(cluster, self.runner, transport)
         self.amqp = AmqpFront(self, transport, self.tickets)
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
-        self.loop = NodeLoop(f"{self.node_id} loop", self._turn, transport.wake)
+        self.loop = loop or NodeLoop(f"{self.node_id} loop", self.turn, transport.wake)
         self.commands = Commands(clock, protect_single_worker=protect_single_worker)
         self._inbox: deque[Submit] = deque()
         self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
@@ -90,15 +97,20 @@ class MasterNode:
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish the turn, answer who still waits, close everything. Idempotent."""
         self.loop.stop(timeout_s)
-        self._reads.close("the master is stopping")
-        self.amqp.close()
-        self.tickets.close("the master is stopping")
-        if self.followers is not None:
-            self.followers.close(min(2.0, timeout_s))
+        self.retire("the master is stopping", timeout_s)
         self.transport.close(parting_ms(self.transport, timeout_s))
         self.journal.close()
 
-    def _turn(self) -> None:
+    def retire(self, reason: str, timeout_s: float = 2.0) -> None:
+        """Answer who still waits: another process is the primary from now on, or the node stops."""
+        self._reads.close(reason)
+        self.amqp.close()
+        self.tickets.close(reason)
+        if self.followers is not None:
+            self.followers.close(min(2.0, timeout_s))
+
+    def turn(self) -> None:
+        """One turn of the loop."""
         wait = 0 if self._inbox or self.loop.has_calls else self._wait_ms()
         submits = [self._inbox.popleft() for _ in range(len(self._inbox))]
         submits += self.amqp.retry(self.clock.now())

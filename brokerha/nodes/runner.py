@@ -6,6 +6,9 @@ The same two runners drive masters and workers in production, in the embedded cl
 is what they are given: journal, transport, store and clock. A runner belongs to one thread and never blocks longer than
 ``receive`` is told to.
 
+A master that has backups comes with its `Primary` (master/primary.py): what was written is sent to them, and messages and
+replies wait there until enough of them hold it durably.
+
 When the journal cannot be written, nothing of the turn is sent or answered. The core, which believes what is not durable,
 is thrown away and built again from the journal after a pause; until then writes are refused with the reason. So a full
 disk stops a node, never loses or invents anything.
@@ -16,32 +19,38 @@ disk stops a node, never loses or invents anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
 from brokerha.model.errors import JournalError, JournalFull, StoreDamaged, StoreDiffers, StoreError
-from brokerha.model.ids import Instant, TxId
+from brokerha.model.ids import Instant
 from brokerha.model.invariants import invariant
-from brokerha.model.messages import Envelope
+from brokerha.model.messages import BETWEEN_PROCESSES, Envelope, Outgoing
 from brokerha.model.operations import ResultRow
 from brokerha.model.ready import (
     ApplyBatch,
+    CopyAnswer,
+    CopyDecision,
     Decision,
     ExecuteBatch,
+    OpenTxQueue,
     Ready,
     StoreAnswer,
     StoreDecision,
     StoreDone,
     StoreFailed,
 )
-from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
+from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit, TxCommand, TxReply
 from brokerha.ports.clock import Clock
 from brokerha.ports.journal import Journal
 from brokerha.ports.store import Store
 from brokerha.ports.transport import ClientMessage, Transport
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import WorkerConfig
+
+if TYPE_CHECKING:
+    from brokerha.master.primary import Primary
 
 TURN_LIMIT = 2000
 """Messages taken in one turn; the rest waits for the next, so that a turn stays short."""
@@ -52,13 +61,23 @@ IDLE_MS = 1000
 RETRY_MS = 1000
 """Pause before a journal that failed is tried again."""
 
-ClientHandler = Callable[[list[ClientMessage], Instant], Iterable[Submit]]
+ClientHandler = Callable[[list[ClientMessage], Instant], Iterable[Submit | TxCommand]]
 NodeHandler = Callable[[Envelope, Instant], bool]
 """Takes what is not for the core (reads, questions); returns whether it was taken."""
 
 
 def no_crash(_: str) -> None:
     """Go on: production has no crash points."""
+
+
+class JournalDoor(Protocol):
+    """Hands decisions about a journal's copy over and brings the answers."""
+
+    def begin(self, decision: CopyDecision) -> None:
+        """Start carrying a decision out."""
+
+    def finished(self) -> list[CopyAnswer]:
+        """Answers that came since the last call."""
 
 
 class MasterRunner:
@@ -72,6 +91,8 @@ class MasterRunner:
         clock: Clock,
         on_reply: Callable[[Reply], None],
         crash_point: Callable[[str], None] = no_crash,
+        primary: Primary | None = None,
+        door: JournalDoor | None = None,
     ) -> None:
         self.config = config
         self.journal = journal
@@ -85,17 +106,22 @@ class MasterRunner:
         self.turns = 0
         self.on_client: ClientHandler = lambda _messages, _now: ()
         self.on_node: NodeHandler = lambda _envelope, _now: False
-        self._open: dict[int, TxId] = {}
-        """Tickets without a reply, and the transactions that they are for."""
+        self.on_tx_reply: Callable[[TxReply], None] = lambda _reply: None
+        self.primary = primary
+        self.door = door
+        self._open: dict[int, Submit | TxCommand] = {}
+        """Inputs of clients that have no reply yet, by ticket."""
         self._retry_at_ms = 0
 
     def wait_ms(self) -> int:
         """How long the next turn may wait for a message."""
         now = self.clock.now()
         due = self._retry_at_ms if self.failure else self.core.deadline_ms(now)
+        if self.primary is not None:
+            due = min(due, at) if (at := self.primary.deadline_ms(now)) is not None and due is not None else due or at
         return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
 
-    def turn(self, submits: Iterable[Submit] = (), wait_ms: int = 0) -> int:
+    def turn(self, submits: Iterable[Submit | TxCommand] = (), wait_ms: int = 0) -> int:
         """Take in what there is, carry out what follows; returns how many inputs there were."""
         items = self.transport.receive(TURN_LIMIT, wait_ms)
         now = self.clock.now()
@@ -104,18 +130,72 @@ class MasterRunner:
         fresh = [*submits, *(self.on_client(clients, now) if clients else ())]
         if self.failure and not self._is_mended(now):
             self._refuse(fresh)
+            self._serve_backups(items, now)
             return len(items) + len(fresh)
+        self._serve_backups(items, now)
         for item in items:
-            if isinstance(item, Envelope) and not self.on_node(item, now):
+            if isinstance(item, Envelope) and not self._is_for_primary(item) and not self.on_node(item, now):
                 self.core.step(item, now)
         for submit in fresh:
             if submit.ticket:
-                self._open[submit.ticket] = submit.txid
+                self._open[submit.ticket] = submit
             self.core.step(submit, now)
         self.core.wake(now)
         self._carry_out(now)
+        self._release(now)
         self._forget(now)
         return len(items) + len(fresh)
+
+    # ---- backups
+
+    def _is_for_primary(self, envelope: Envelope) -> bool:
+        return self.primary is not None and self.primary.takes(envelope)
+
+    def _serve_backups(self, items: Sequence[Envelope | ClientMessage], now: Instant) -> None:
+        """Take in what the other processes of this master say, and tell the core what follows from it."""
+        primary = self.primary
+        if primary is None:
+            return
+        if self.door is not None:
+            for answer in self.door.finished():
+                primary.answer(answer, now)
+        for item in items:
+            if isinstance(item, Envelope) and primary.takes(item):
+                primary.step(item, now)
+        primary.wake(now)
+        self.core.set_backups(primary.ready_backups())
+        self.core.withheld = primary.withheld(now)
+
+    def _release(self, now: Instant) -> None:
+        """Send the backups what is new, and everybody what enough of them hold."""
+        primary = self.primary
+        if primary is None:
+            return
+        primary.on_transactions(self.core.open_transactions())
+        out = primary.take(now)
+        if out.promise and not self._promise(out.promise, now):
+            return
+        self.transport.send(out.messages)
+        for decision in out.decisions:
+            if self.door is not None:
+                self.door.begin(decision)
+        self._tell(out.released, out.replies, out.tx_replies)
+
+    def _promise(self, view: int, now: Instant) -> bool:
+        try:
+            self.journal.promise(view)
+        except JournalError as error:
+            self._fail(states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED, str(error), now)
+            return False
+        return True
+
+    def _tell(self, messages: Sequence[Outgoing], replies: Sequence[Reply], tx_replies: Sequence[TxReply]) -> None:
+        self.transport.send(messages)
+        self.crash_point("sent, not answered")
+        for reply in replies:
+            self._answer(reply)
+        for tx_reply in tx_replies:
+            self._answer(tx_reply)
 
     def _carry_out(self, now: Instant) -> None:
         for _ in range(READY_LIMIT):
@@ -125,10 +205,17 @@ class MasterRunner:
             self.crash_point("nothing written")
             if not self._write(ready, now):
                 return
-            self.transport.send(ready.messages)
-            self.crash_point("sent, not answered")
-            for reply in ready.replies:
-                self._answer(reply)
+            for decision in ready.tx_queues:
+                if isinstance(decision, OpenTxQueue):
+                    self.transport.tx_queue(decision)
+            if self.primary is None:
+                self._tell(ready.messages, ready.replies, ready.tx_replies)
+            else:
+                self.transport.send([each for each in ready.messages if type(each.message) in BETWEEN_PROCESSES])
+                self.primary.hold(self.journal.last_number, ready, now)
+            for decision in ready.tx_queues:
+                if not isinstance(decision, OpenTxQueue):
+                    self.transport.tx_queue(decision)
 
     def _write(self, ready: Ready, now: Instant) -> bool:
         if not ready.records:
@@ -139,6 +226,8 @@ class MasterRunner:
             kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
             self._fail(kind, str(error), now)
             return False
+        if self.primary is not None:
+            self.primary.note(self.journal.last_number - len(ready.records) + 1, ready.records)
         self.crash_point("written, nothing sent")
         return True
 
@@ -157,9 +246,19 @@ class MasterRunner:
         """Forget what is not durable: answer open tickets with *unknown*, try again later."""
         self.failure = f"{kind}: {reason}"
         self._retry_at_ms = now.mono_ms + RETRY_MS
-        open_tickets, self._open = self._open, {}
-        for ticket, txid in open_tickets.items():
-            self.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", reason))
+        if self.primary is not None:
+            # What was written before is durable, and may still be told; the rest of the tickets is lost with the core.
+            self.primary.drop_replies()
+        self.close_tickets(reason)
+
+    def close_tickets(self, reason: str) -> None:
+        """Answer everybody who waits with *unknown*."""
+        waiting, self._open = self._open, {}
+        for ticket, asked in waiting.items():
+            if isinstance(asked, TxCommand):
+                self.on_tx_reply(TxReply(ticket, asked.txid, "OutcomeUnknown", reason))
+            else:
+                self.on_reply(Reply(ticket, asked.txid, UNKNOWN, 0, "OutcomeUnknown", reason))
 
     def _is_mended(self, now: Instant) -> bool:
         """Build the core again from the journal once the pause is over."""
@@ -169,22 +268,32 @@ class MasterRunner:
         self.core = MasterCore(self.config, self.journal.state(), self.journal)
         return True
 
-    def _refuse(self, submits: Iterable[Submit]) -> None:
+    def _refuse(self, submits: Iterable[Submit | TxCommand]) -> None:
         for submit in submits:
-            if submit.ticket:
+            if not submit.ticket:
+                continue
+            if isinstance(submit, TxCommand):
+                self.on_tx_reply(TxReply(submit.ticket, submit.txid, "ReadOnly", self.failure))
+            else:
                 self.on_reply(Reply(submit.ticket, submit.txid, REFUSED, 0, "ReadOnly", self.failure))
 
-    def _answer(self, reply: Reply) -> None:
+    def _answer(self, reply: Reply | TxReply) -> None:
         invariant(reply.ticket in self._open, "each ticket gets one reply", ticket=reply.ticket)
         del self._open[reply.ticket]
-        self.on_reply(reply)
+        if isinstance(reply, TxReply):
+            self.on_tx_reply(reply)
+        else:
+            self.on_reply(reply)
 
     def state(self) -> tuple[str, str]:
         """State word and reason of the whole node."""
         if self.failure:
             kind, _, reason = self.failure.partition(": ")
             return kind, reason
-        return self.core.state(self.clock.now())
+        now = self.clock.now()
+        if self.primary is not None and (reason := self.primary.withheld(now)):
+            return states.WAITING_FOR_BACKUPS, reason
+        return self.core.state(now)
 
 
 class StoreDoor(Protocol):
@@ -200,7 +309,9 @@ class StoreDoor(Protocol):
 class WorkerRunner:
     """One worker: core, store and transport, a turn at a time."""
 
-    def __init__(self, config: WorkerConfig, core: WorkerCore, door: StoreDoor, transport: Transport, clock: Clock) -> None:
+    def __init__(
+        self, config: WorkerConfig, core: WorkerCore, door: StoreDoor, transport: Transport, clock: Clock
+    ) -> None:
         self.config = config
         self.core = core
         self.door = door

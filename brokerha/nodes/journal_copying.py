@@ -1,0 +1,119 @@
+"""Carrying out what the core of a master's process decides about its journal as a whole: snapshots, chunks, loads.
+
+    thread "journal copy"    makes snapshots, reads and writes chunks; in the order in which it was decided
+    loop                     opens a journal that was loaded, because nothing may append meanwhile
+
+A `LoadOpened` names the number of the loaded journal's last record where a worker's has its LSN.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from brokerha.model.errors import JournalError
+from brokerha.model.invariants import invariant
+from brokerha.model.ready import (
+    AbandonLoad,
+    BeginLoad,
+    ChunkKept,
+    ChunksRead,
+    CopyAnswer,
+    CopyDecision,
+    DropSnapshot,
+    KeepChunk,
+    LoadBegun,
+    LoadFailed,
+    LoadOpened,
+    MakeSnapshot,
+    OpenLoad,
+    ReadChunks,
+    SnapshotMade,
+)
+from brokerha.nodes.copy_threads import WorkThread
+from brokerha.ports.copies import JournalCopy, Snapshot
+
+
+def carry_out_journal(copy: JournalCopy, decision: CopyDecision) -> CopyAnswer | None:
+    """Do what a decision says; the answer for the core, None where there is none."""
+    match decision:
+        case MakeSnapshot():
+            try:
+                return SnapshotMade(decision.snapshot, *copy.make_snapshot(decision.snapshot))
+            except JournalError as error:
+                return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), str(error))
+        case ReadChunks():
+            return ChunksRead(decision.to, decision.snapshot, _chunks(copy, decision))
+        case DropSnapshot():
+            copy.drop_snapshot(decision.snapshot)
+            return None
+        case AbandonLoad():
+            copy.abandon_load()
+            return None
+        case BeginLoad() | KeepChunk() | OpenLoad():
+            try:
+                return _load(copy, decision)
+            except JournalError as error:
+                return LoadFailed(str(error))
+    invariant(False, "a journal is not asked for what only a worker's copy has", decision=decision)
+    return None
+
+
+def _chunks(copy: JournalCopy, decision: ReadChunks) -> tuple[tuple[int, bytes | None], ...]:
+    chunks: list[tuple[int, bytes | None]] = []
+    for number in decision.numbers:
+        try:
+            chunks.append((number, copy.read_chunk(decision.snapshot, number)))
+        except JournalError:
+            # The snapshot cannot be read: the backup asks for another one.
+            chunks.append((number, None))
+    return tuple(chunks)
+
+
+def _load(copy: JournalCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> LoadBegun | ChunkKept | LoadOpened:
+    if isinstance(decision, BeginLoad):
+        offer = decision.offer
+        snapshot = Snapshot(offer.lsn, offer.fingerprint, offer.items, offer.chunk_bytes, offer.files)
+        return LoadBegun(offer.snapshot, tuple(sorted(copy.begin_load(offer.snapshot, snapshot))))
+    if isinstance(decision, KeepChunk):
+        return ChunkKept(decision.number, copy.keep_chunk(decision.number, decision.data))
+    copy.open_load()
+    state = copy.journal.state()
+    return LoadOpened(state.journal, state.last_number, "", 0)
+
+
+class JournalThread:
+    """`runner.JournalDoor` with a thread of its own."""
+
+    def __init__(self, copy: JournalCopy, name: str, wake: Callable[[], None]) -> None:
+        self._copy = copy
+        self._wake = wake
+        self._done: deque[CopyAnswer] = deque()
+        self._thread: WorkThread[CopyDecision] = WorkThread(f"{name} journal copy", self._do)
+
+    def begin(self, decision: CopyDecision) -> None:
+        """Hand a decision over; a load is opened at once, by the loop that called."""
+        if isinstance(decision, OpenLoad):
+            self._do(decision)
+        else:
+            self._thread.put(decision)
+
+    def finished(self) -> list[CopyAnswer]:
+        """Answers since the last call."""
+        answers = []
+        while self._done:
+            answers.append(self._done.popleft())
+        return answers
+
+    def close(self, timeout_s: float) -> None:
+        """Finish what is under way, take no more."""
+        self._thread.close(timeout_s)
+
+    def _do(self, decision: CopyDecision) -> None:
+        try:
+            answer = carry_out_journal(self._copy, decision)
+        except Exception as error:  # noqa: BLE001  (a fault in a load ends the load, not the process)
+            answer = LoadFailed(f"{type(error).__name__}: {error}")
+        if answer is not None:
+            self._done.append(answer)
+            self._wake()
