@@ -132,6 +132,8 @@ class TxDecided:
     reason: str
     is_heuristic: bool = False
     """Whether a person decided, not the coordinator: kept and reported until it is forgotten."""
+    xid: str = ""
+    """Of the prepared transaction, so that what was decided by hand keeps its name over a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ RECORDS: tuple[type, ...] = (
 
 
 VIEWS_KEPT = 64
+STARTS_KEPT = 256
 DECIDED_KEPT = 10_000
 
 
@@ -193,6 +196,8 @@ class MasterState:
     """Number of the last record."""
     views: tuple[tuple[int, int], ...] = ()
     """(view, number of its `ViewStarted`), oldest first, the last `VIEWS_KEPT` of them; before the first the view is 1."""
+    starts: tuple[tuple[int, Lsn], ...] = ()
+    """(incarnation, LSN when it started), oldest first, the last `STARTS_KEPT` of them: what an incarnation took in has no lower LSN."""
     promised_view: int = 0
     """Highest view that this process has promised to; of the process, not of the journal (`Journal.promise`)."""
     prepared: dict[TxId, TxPrepared] = field(default_factory=dict)
