@@ -21,6 +21,7 @@ from brokerha.model.operations import LoggedRow, ResultRow
 from brokerha.model.process_messages import (
     Candidate,
     Confirmed,
+    Promote,
     Records,
     RecordsMissing,
     RecordsWanted,
@@ -344,21 +345,21 @@ Message = (
     Post | Bodies | Fetch | Execute | Executed | Apply | Progress | Read | ReadResult | StatusRequest | StatusReport
     | Coin | Idle | LoadFrom | Request | RangeMissing | SnapshotWanted | SnapshotOffered | ChunksWanted | Chunk
     | SnapshotDone | Task | TaskReport | Replicate | Confirmed | Candidate | Vote | RecordsWanted | Records
-    | RecordsMissing | TxJoin | TxEvents | TxAnswer
+    | RecordsMissing | TxJoin | TxEvents | TxAnswer | Promote
 )  # fmt: skip
 
 MESSAGES: tuple[type, ...] = (
     Post, Bodies, Fetch, Execute, Executed, Apply, Progress, Read, ReadResult, StatusRequest, StatusReport,
     Coin, Idle, LoadFrom, Request, RangeMissing, SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk,
     SnapshotDone, Task, TaskReport, Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records,
-    RecordsMissing, TxJoin, TxEvents, TxAnswer,
+    RecordsMissing, TxJoin, TxEvents, TxAnswer, Promote,
 )  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
 
 
 BETWEEN_PROCESSES = frozenset({
     Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records, RecordsMissing, TxJoin, TxEvents, TxAnswer,
-    SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk, SnapshotDone,
+    SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk, SnapshotDone, Promote,
 })  # fmt: skip
 """Messages that one process sends to another one as itself. All others go from node id to node id: those to a master reach
 whichever of its processes is primary."""

@@ -64,6 +64,17 @@ class Candidate:
     view: int
     journal: str
     last: tuple[int, int]
+    is_by_hand: bool = False
+    """Whether an operator wants it: then it does not matter that the present primary lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """To one process of a master, from the one that an operator told it: become primary."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    is_forced: bool
+    """Whether its own vote is enough, although others may hold more than it does."""
 
 
 @dataclass(frozen=True, slots=True)

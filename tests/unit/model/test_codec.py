@@ -30,6 +30,7 @@ from brokerha.model.messages import (
     Message,
     Post,
     Progress,
+    Promote,
     RangeMissing,
     Read,
     ReadResult,
@@ -113,6 +114,7 @@ EXAMPLES: tuple[Message, ...] = (
     TxJoin("t-1", 11, "brokerha.tx.m1.t-1.m1b"),
     TxEvents("t-1", 11, 0, (("begin", b""), ("operation", b"packed"))),
     TxAnswer("t-1", 11, "prepared", 3),
+    Promote(True),
 )
 RECORD_EXAMPLES: tuple[Record, ...] = (
     Started(3),
