@@ -17,21 +17,22 @@ Callable from any thread.
 
 from __future__ import annotations
 
-import itertools
 import json
-import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitTimeout
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
+from brokerha.client import calls
+from brokerha.client.calls import milliseconds
 from brokerha.client.outcomes import Written, written
-from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
-from brokerha.model.errors import InvalidRequest, NotFound, OutcomeUnknown, TimedOut
-from brokerha.model.ids import Lsn, TxId, is_tx_id
-from brokerha.model.levels import parse_ack, parse_min_lsn
+from brokerha.client.reads import Least, as_bytes
+from brokerha.client.two_phase import TwoPhase
+from brokerha.model.errors import NotFound, OutcomeUnknown
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.levels import parse_ack
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
@@ -41,26 +42,13 @@ if TYPE_CHECKING:
     from brokerha.client.loading import Loaded, Progress, Source
     from brokerha.client.pipeline import Pipeline
 
-GRACE_S = 5.0
-"""How much longer than its deadline a call waits for the wire, which answers by itself when it is healthy."""
-Result = TypeVar("Result")
-Least = Lsn | Literal["latest"] | None
-"""What a read must see: at least this LSN; ``latest``, all that is ordered now at the master that is asked; None for what
-the client asks for by itself: nothing, or in a session its own writes."""
+
+INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "queues"})
+"""Reads that can show a transaction's own operations."""
 
 
-class Client:
+class Client(TwoPhase):
     """One program's connection to a cluster."""
-
-    def __init__(self, wire: Wire, timeout: float = 30.0, ack: str = "applied") -> None:
-        parse_ack(ack)
-        self.wire = wire
-        self.timeout = timeout
-        """Seconds that a call may take which does not say."""
-        self.ack = ack
-        """Level of writes that do not say."""
-        self._prefix = secrets.token_hex(8)
-        self._numbers = itertools.count(1)
 
     def __enter__(self) -> Self:
         return self
@@ -69,10 +57,6 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Disconnect. Idempotent."""
-        self.wire.close()
 
     def session(self) -> Session:
         """Another client on the same wire, which remembers what it wrote itself."""
@@ -83,11 +67,17 @@ class Client:
     def write(
         self, operations: Sequence[Operation], *, ack: str | None = None, timeout: float | None = None, key: TxId = ""
     ) -> Written:
-        """One transaction of any operations (model/operations.py): all of it or nothing."""
+        """One transaction of any operations (model/operations.py): all of it or nothing.
+
+        In a two-phase transaction (two_phase.py) they become a part of it; its level is ``open`` until it commits.
+        """
+        if self.branch is not None:
+            self.branch.write(operations)
+            return Written(self.branch.txid, 0, self.branch.state)
         txid, body = self.txid(key), pack_operations(list(operations))
         level, copies = parse_ack(ack or self.ack)
         seconds = self.seconds(timeout)
-        future = self.wire.submit([(txid, body)], level, copies, _milliseconds(seconds))[0]
+        future = self.wire.submit([(txid, body)], level, copies, milliseconds(seconds))[0]
         done = written(_reply(future, txid, seconds))
         self.note(done.lsn)
         return done
@@ -159,6 +149,7 @@ class Client:
         """Load RDF of any length, as transactions of bounded size; see loading.py."""
         from brokerha.client.loading import load
 
+        self._outside()
         return load(
             self, repository, source, format,
             graph=graph, base_iri=base_iri, ack=ack, timeout=timeout, key=key, on_progress=on_progress,
@@ -168,133 +159,60 @@ class Client:
         """Many writes at once: at most ``window`` under way, taken in in their order; see pipeline.py."""
         from brokerha.client.pipeline import Pipeline
 
+        self._outside()
         return Pipeline(self, window, ack or self.ack, self.seconds(timeout))
 
-    # ---- reads
+    # ---- reads (the others are in reads.py)
 
-    def query(
-        self,
-        repository: str,
-        text: str,
-        *,
-        accept: str | None = None,
-        min_lsn: Least = None,
-        timeout: float | None = None,
-        default_graphs: Iterable[str] = (),
-        named_graphs: Iterable[str] = (),
-    ) -> Solutions | bool | Triples | ReadOutcome:
-        """A SPARQL query: `Solutions`, a bool, or `Triples`; with ``accept`` the answer as it came, in that format."""
-        arguments = {
-            "query": text,
-            "accept": accept or ACCEPT,
-            "default-graph-uri": tuple(default_graphs),
-            "named-graph-uri": tuple(named_graphs),
-        }
-        outcome = self._read("query", repository, arguments, min_lsn, timeout)
-        return outcome if accept else parsed(outcome)
-
-    def select(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> Solutions:
-        """A SELECT query. Raises InvalidRequest when it is another form of query."""
-        return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Solutions, "SELECT")
-
-    def is_true(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> bool:
-        """An ASK query. Raises InvalidRequest when it is another form of query."""
-        return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), bool, "ASK")
-
-    def construct(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> Triples:
-        """A CONSTRUCT or DESCRIBE query. Raises InvalidRequest when it is another form of query."""
-        return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Triples, "CONSTRUCT")
-
-    def get(
-        self, table: str, key_name: str | bytes, *, min_lsn: Least = None, timeout: float | None = None
-    ) -> bytes | None:
-        """The value of a key; None when there is none."""
-        try:
-            return self._read("get", table, {"key": as_bytes(key_name)}, min_lsn, timeout).body
-        except NotFound:
-            return None
-
-    def range(
-        self,
-        table: str,
-        *,
-        prefix: str | bytes = b"",
-        start: str | bytes | None = None,
-        end: str | bytes | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        min_lsn: Least = None,
-        timeout: float | None = None,
-    ) -> list[tuple[bytes, bytes]]:
-        """Keys and values in key order, from ``start`` on and before ``end``; 1000 of them when no limit is given."""
-        import msgpack
-
-        arguments = {
-            "prefix": as_bytes(prefix),
-            "from": None if start is None else as_bytes(start),
-            "to": None if end is None else as_bytes(end),
-            "limit": limit,
-            "reverse": reverse,
-        }
-        outcome = self._read("range", table, arguments, min_lsn, timeout)
-        return list(msgpack.unpackb(outcome.body, use_list=False))
-
-    def size(self, repository: str, *, min_lsn: Least = None, timeout: float | None = None) -> int:
-        """Number of quads of a repository."""
-        return int(self._read("size", repository, {"context": ()}, min_lsn, timeout).body)
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
+    ) -> ReadOutcome:
+        """One read of ports.Front, as it comes; in a two-phase transaction with its operations on top."""
+        if self.branch is not None and kind in INSIDE and "tx" not in arguments:
+            return self.branch.read(kind, name, arguments, min_lsn, timeout)
+        return super().read(kind, name, arguments, min_lsn, timeout)
 
     def repositories(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[str]:
         """Names of all repositories, sorted."""
-        names: list[str] = json.loads(self._read("repositories", "", {}, min_lsn, timeout).body)
+        names: list[str] = json.loads(self.read("repositories", "", {}, min_lsn, timeout).body)
         return names
 
     def control_list(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, str]]:
         """The control suite, sorted by name: ``{"name", "kind", "target", "text", "expected"}`` of each check."""
-        answer = json.loads(self._read("control", "", {}, min_lsn, timeout).body)
+        answer = json.loads(self.read("control", "", {}, min_lsn, timeout).body)
         checks: list[dict[str, str]] = answer["checks"]
         return checks
-
-    def _read(
-        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least, timeout: float | None
-    ) -> ReadOutcome:
-        seconds = self.seconds(timeout)
-        least = self.least_lsn() if min_lsn is None else parse_min_lsn(str(min_lsn), "min_lsn")
-        future = self.wire.read(kind, name, arguments, least, _milliseconds(seconds))
-        try:
-            return future.result(seconds + GRACE_S)
-        except WaitTimeout:
-            raise TimedOut(f"the read was not answered in {seconds:g} seconds: try again") from None
 
     # ---- questions
 
     def outcome(self, txid: TxId, *, timeout: float | None = None) -> dict[str, Any] | None:
         """What became of a transaction: ``{"txid", "state", "lsn", "outcome", "reason"}``; None when it is unknown there."""
-        answer: dict[str, Any] | None = self.wire.ask("outcome", {"txid": txid}, _milliseconds(self.seconds(timeout)))
+        answer: dict[str, Any] | None = self.wire.ask("outcome", {"txid": txid}, milliseconds(self.seconds(timeout)))
         return answer
 
     def status(self, *, timeout: float | None = None) -> dict[str, Any]:
         """The whole cluster: the contract of ``status -o json``."""
-        answer: dict[str, Any] = self.wire.ask("status", {}, _milliseconds(self.seconds(timeout)))
+        answer: dict[str, Any] = self.wire.ask("status", {}, milliseconds(self.seconds(timeout)))
         return answer
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Lines of the synchronised queue, both ends included, at most 10,000 at a time."""
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
-        answer: list[dict[str, Any]] = self.wire.ask("log", arguments, _milliseconds(self.seconds(timeout)))
+        answer: list[dict[str, Any]] = self.wire.ask("log", arguments, milliseconds(self.seconds(timeout)))
         return answer
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn, *, timeout: float | None = None) -> list[LoggedRow]:
         """The same range with effects, as lines that a store can apply; at most 1,000 lines or about 8 MiB."""
         arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
         rows: list[LoggedRow] = [
-            tuple(row) for row in self.wire.ask("logged", arguments, _milliseconds(self.seconds(timeout)))
+            tuple(row) for row in self.wire.ask("logged", arguments, milliseconds(self.seconds(timeout)))
         ]
         return rows
 
     def command(self, name: str, arguments: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
         """An operator's command, carried out by the master that is asked. Raises InvalidRequest, NotFound, NotReady."""
         asked = {"name": name, "arguments": arguments}
-        answer: dict[str, Any] = self.wire.ask("command", asked, _milliseconds(self.seconds(timeout)))
+        answer: dict[str, Any] = self.wire.ask("command", asked, milliseconds(self.seconds(timeout)))
         return answer
 
     def backup(
@@ -323,34 +241,8 @@ class Client:
     def wait(self, lsn: Lsn, workers: int | str = 1, *, timeout: float | None = None) -> dict[str, Any]:
         """Wait until ``workers`` (a number, ``all`` or ``quorum``) of the site have applied ``lsn``. Raises TimedOut."""
         arguments = {"lsn": lsn, "workers": workers}
-        answer: dict[str, Any] = self.wire.ask("wait", arguments, _milliseconds(self.seconds(timeout)))
+        answer: dict[str, Any] = self.wire.ask("wait", arguments, milliseconds(self.seconds(timeout)))
         return answer
-
-    # ---- for the other files of this folder
-
-    def new_txid(self) -> TxId:
-        """A transaction id that nobody else makes."""
-        return f"{self._prefix}-{next(self._numbers)}"
-
-    def txid(self, key: TxId) -> TxId:
-        """The id of a write: the caller's key if there is one. Raises InvalidRequest when it cannot be one."""
-        if key and not is_tx_id(key):
-            raise InvalidRequest("an idempotency key has 1 to 128 visible ASCII characters and no space")
-        return key or self.new_txid()
-
-    def seconds(self, timeout: float | None) -> float:
-        """The time of a call. Raises InvalidRequest when it is not above 0."""
-        seconds = self.timeout if timeout is None else timeout
-        if not seconds > 0:
-            raise InvalidRequest(f"timeout is a number of seconds above 0, not {seconds!r}")
-        return seconds
-
-    def note(self, lsn: Lsn) -> None:
-        """A write of this client has this LSN."""
-
-    def least_lsn(self) -> Lsn:
-        """The LSN that reads ask for which do not say."""
-        return 0
 
 
 class Session(Client):
@@ -374,23 +266,8 @@ class Session(Client):
         return self._lsn
 
 
-def as_bytes(value: str | bytes) -> bytes:
-    """Text as UTF-8, bytes as they are."""
-    return value.encode() if isinstance(value, str) else bytes(value)
-
-
 def _reply(future: Future[Reply], txid: TxId, seconds: float) -> Reply:
     try:
-        return future.result(seconds + GRACE_S)
+        return future.result(seconds + calls.GRACE_S)
     except WaitTimeout:
         raise OutcomeUnknown(txid) from None
-
-
-def _milliseconds(seconds: float) -> int:
-    return max(1, round(seconds * 1000))
-
-
-def _of_form(result: object, form: type[Result], word: str) -> Result:
-    if not isinstance(result, form):
-        raise InvalidRequest(f"this is no {word} query")
-    return result

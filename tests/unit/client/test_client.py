@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokerha.client import Client, Session
-from brokerha.client import client as client_module
+from brokerha.client import calls as calls_module
 from brokerha.client.results import XSD, BlankNode, Iri, Literal, Solutions, Triples
 from brokerha.model import errors
 from brokerha.model.levels import LATEST_LSN
@@ -257,7 +257,7 @@ def test_an_earlier_lsn_does_not_take_a_session_back() -> None:
 
 
 def test_a_wire_that_never_answers_ends_as_unknown_or_timed_out(monkeypatch) -> None:
-    monkeypatch.setattr(client_module, "GRACE_S", 0.01)
+    monkeypatch.setattr(calls_module, "GRACE_S", 0.01)
     client = Client(FakeWire(), timeout=0.01)
 
     with pytest.raises(errors.OutcomeUnknown) as raised:

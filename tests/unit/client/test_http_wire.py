@@ -310,7 +310,10 @@ def test_lines_of_the_log_come_with_effects(served: Served) -> None:
 
 def test_a_command_that_is_refused_is_told_at_once(served: Served) -> None:
     served.front.refusal = errors.NotReady("w1 is the last worker in sync")
-    with brokerha.connect(served.url, timeout=30) as db, pytest.raises(errors.NotReady, match=r"^w1 is the last worker in sync$"):
+    with (
+        brokerha.connect(served.url, timeout=30) as db,
+        pytest.raises(errors.NotReady, match=r"^w1 is the last worker in sync$"),
+    ):
         db.command("worker-off", {"worker": "w1"})
     assert len(served.front.commands) == 1
 

@@ -1,0 +1,142 @@
+"""Reading calls, which a client and an open transaction share: only what `read` does differs.
+
+Reading calls take ``min_lsn``: see at least this LSN, or ``"latest"``. Inside a transaction they show the state at one LSN and,
+on top of it, the transaction's own operations so far.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgpack
+
+from brokerha.client.results import ACCEPT, Solutions, Triples, parsed
+from brokerha.model.errors import InvalidRequest, NotFound
+from brokerha.model.ids import Lsn
+from brokerha.ports.front import ReadOutcome
+
+Result = TypeVar("Result")
+Least = Lsn | Literal["latest"] | None
+"""What a read must see: at least this LSN; ``latest``, all that is ordered now at the master that is asked; None for what
+the client asks for by itself: nothing, or in a session its own writes."""
+
+
+class QueueMessage(NamedTuple):
+    """One message of a queue."""
+
+    id: str
+    """``<transaction id>.<place of the operation in it>``: the same on every node."""
+    content_type: str
+    body: bytes
+
+
+class Reads:
+    """Queries, keys, queues; `read` carries one of them out."""
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
+    ) -> ReadOutcome:
+        """One read of ports.Front, as it comes."""
+        raise NotImplementedError
+
+    def query(
+        self,
+        repository: str,
+        text: str,
+        *,
+        accept: str | None = None,
+        min_lsn: Least = None,
+        timeout: float | None = None,
+        default_graphs: Iterable[str] = (),
+        named_graphs: Iterable[str] = (),
+    ) -> Solutions | bool | Triples | ReadOutcome:
+        """A SPARQL query: `Solutions`, a bool, or `Triples`; with ``accept`` the answer as it came, in that format."""
+        arguments = {
+            "query": text,
+            "accept": accept or ACCEPT,
+            "default-graph-uri": tuple(default_graphs),
+            "named-graph-uri": tuple(named_graphs),
+        }
+        outcome = self.read("query", repository, arguments, min_lsn, timeout)
+        return outcome if accept else parsed(outcome)
+
+    def select(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> Solutions:
+        """A SELECT query. Raises InvalidRequest when it is another form of query."""
+        return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Solutions, "SELECT")
+
+    def is_true(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> bool:
+        """An ASK query. Raises InvalidRequest when it is another form of query."""
+        return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), bool, "ASK")
+
+    def construct(self, repository: str, text: str, *, min_lsn: Least = None, timeout: float | None = None) -> Triples:
+        """A CONSTRUCT or DESCRIBE query. Raises InvalidRequest when it is another form of query."""
+        return _of_form(self.query(repository, text, min_lsn=min_lsn, timeout=timeout), Triples, "CONSTRUCT")
+
+    def get(
+        self, table: str, key_name: str | bytes, *, min_lsn: Least = None, timeout: float | None = None
+    ) -> bytes | None:
+        """The value of a key; None when there is none."""
+        try:
+            return self.read("get", table, {"key": as_bytes(key_name)}, min_lsn, timeout).body
+        except NotFound:
+            return None
+
+    def range(
+        self,
+        table: str,
+        *,
+        prefix: str | bytes = b"",
+        start: str | bytes | None = None,
+        end: str | bytes | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        min_lsn: Least = None,
+        timeout: float | None = None,
+    ) -> list[tuple[bytes, bytes]]:
+        """Keys and values in key order, from ``start`` on and before ``end``; 1000 of them when no limit is given."""
+        arguments = {
+            "prefix": as_bytes(prefix),
+            "from": None if start is None else as_bytes(start),
+            "to": None if end is None else as_bytes(end),
+            "limit": limit,
+            "reverse": reverse,
+        }
+        outcome = self.read("range", table, arguments, min_lsn, timeout)
+        return list(msgpack.unpackb(outcome.body, use_list=False))
+
+    def size(self, repository: str, *, min_lsn: Least = None, timeout: float | None = None) -> int:
+        """Number of quads of a repository."""
+        return int(self.read("size", repository, {"context": ()}, min_lsn, timeout).body)
+
+    def queue(
+        self,
+        name: str,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        min_lsn: Least = None,
+        timeout: float | None = None,
+    ) -> list[QueueMessage]:
+        """The first messages of a queue (those behind ``after``, the id of one), without taking them."""
+        if limit < 1:
+            raise InvalidRequest(f"limit is a number from 1 on, not {limit}")
+        outcome = self.read("queue", name, {"after": after, "limit": limit}, min_lsn, timeout)
+        return [QueueMessage(*row) for row in msgpack.unpackb(outcome.body, use_list=False)]
+
+    def queues(self, *, min_lsn: Least = None, timeout: float | None = None) -> dict[str, dict[str, int]]:
+        """All queues by name: ``{"depth", "published", "accepted"}`` of each."""
+        answer: dict[str, dict[str, int]] = json.loads(self.read("queues", "", {}, min_lsn, timeout).body)
+        return answer
+
+
+def as_bytes(value: str | bytes) -> bytes:
+    """Text as UTF-8, bytes as they are."""
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _of_form(result: object, form: type[Result], word: str) -> Result:
+    if not isinstance(result, form):
+        raise InvalidRequest(f"this is no {word} query")
+    return result

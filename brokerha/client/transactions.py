@@ -1,0 +1,341 @@
+"""A transaction over several stores, filled step by step: all of it takes place at one LSN, or nothing.
+
+    with db.transaction() as tx:
+        message = tx.accept("inbox")
+        tx.put("prices", "sku-1", message.body)
+        tx.publish("outbox", b"done")
+    tx.committed                                     # Committed(txid, lsn)
+
+It lives at one master. Leaving the block commits, an exception rolls back. Operations are collected here and handed over in
+groups: before a read, before `accept`, before the commit, and when there are many. So what a master finds wrong with one
+may be raised by a later call. Reads inside show the state plus the transaction's own operations.
+
+Every step may be sent again: operations are numbered, and a commit is known by its transaction id. When the connection breaks in
+the middle of a commit the outcome is asked for until the time is over; only then is it `OutcomeUnknown`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
+
+from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes
+from brokerha.model.errors import (
+    Aborted,
+    BrokerhaError,
+    InvalidRequest,
+    NotFound,
+    OutcomeUnknown,
+    TimedOut,
+    Unreachable,
+    WrongState,
+)
+from brokerha.model.ids import Lsn, NodeId, TxId, Xid
+from brokerha.model.levels import parse_ack
+from brokerha.model.operations import REJECTED, Operation, check_operations
+from brokerha.model.requests import ACCEPTED, LEVELS
+from brokerha.ports.front import ReadOutcome
+
+if TYPE_CHECKING:
+    from brokerha.client.calls import Calls
+
+OCTETS: Final = "application/octet-stream"
+GROUP_LIMIT: Final = 100
+"""Operations that wait here at most before they are handed over."""
+GROUP_LIMIT_BYTES: Final = 256 * 1024
+WAIT_SLICE_S: Final = 10.0
+"""Longest wait for a message in one step; a longer one is several steps, each of which keeps the transaction alive."""
+PAUSE_S: Final = 0.2
+"""Between two questions for an outcome that is not decided."""
+NEW, OPEN, PREPARED, OVER = "new", "open", "prepared", "over"
+
+
+class Committed(NamedTuple):
+    """A transaction that took place."""
+
+    txid: TxId
+    lsn: Lsn
+    """0 when it was not waited for an LSN."""
+
+
+class Transaction(Reads):
+    """One transaction; for one thread at a time."""
+
+    def __init__(
+        self, calls: Calls, xid: Xid | None = None, timeout: float | None = None, ack: str = "", token: str = ""
+    ) -> None:
+        """``timeout``: seconds without any step after which the master ends it; None for the master's default."""
+        self.xid = xid
+        self.txid: TxId = ""
+        self.state = NEW
+        self.committed: Committed | None = None
+        """Set by the commit."""
+        self._calls = calls
+        self._idle_s = timeout
+        self._ack = parse_ack(ack or calls.ack)
+        self._token = token or calls.token
+        self._node: NodeId = ""
+        self._count = 0
+        """Operations that the master has."""
+        self._waiting: list[Operation] = []
+        self._waiting_bytes = 0
+        self._never = threading.Event()
+
+    # ---- begin and end
+
+    def __enter__(self) -> Self:
+        return self if self.state == OPEN else self.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abandon()
+        elif self.state != OVER:
+            try:
+                self.commit()
+            finally:
+                self.abandon()
+
+    def begin(self) -> Self:
+        """Open it at a master. Raises InvalidRequest (xid in use, time-out too long), ReadOnly, NotReady."""
+        self._expect(NEW)
+        arguments = {
+            "xid": self.xid.text if self.xid else "",
+            "timeout_ms": 0 if self._idle_s is None else max(1, round(self._idle_s * 1000)),
+            "session": self._token,
+        }
+        answer = self._step("begin", arguments, None)
+        self.txid, self._node, self.state = answer["txid"], answer.get("node", ""), OPEN
+        self._calls.transactions.add(self)
+        return self
+
+    def prepare(self, *, timeout: float | None = None) -> str:
+        """First phase of a transaction with an xid: ``prepared``, or ``read-only`` when there was nothing to do.
+
+        Raises Aborted when it cannot be promised.
+        """
+        self._expect(OPEN)
+        self.flush(timeout=timeout)
+        answer = self._ending(lambda: self._step("prepare", {"session": self._token}, timeout))
+        state = str(answer["state"])
+        self.state = PREPARED
+        if state != PREPARED:
+            self._end()
+        return state
+
+    def commit(self, *, timeout: float | None = None) -> Committed:
+        """Have it take place. Raises Aborted (safe to run again), OutcomeUnknown (ask for `outcome` of ``txid``)."""
+        self._expect(OPEN, PREPARED)
+        self.flush(timeout=timeout)
+        level, copies = self._ack
+        arguments = {
+            "one_phase": self.state == OPEN, "level": level, "copies": copies, "session": self._token,
+        }  # fmt: skip
+        seconds = self._calls.seconds(timeout)
+        lsn = self._ending(lambda: commit_safely(self._calls, self._node, self.txid, arguments, seconds, self._never))
+        self._end()
+        self.committed = Committed(self.txid, lsn)
+        self._calls.note(lsn)
+        return self.committed
+
+    def rollback(self, *, timeout: float | None = None) -> None:
+        """End it without a trace; a second time does nothing."""
+        if self.state == OVER:
+            return
+        if self.state != NEW:
+            # One that is over already is all that was wanted.
+            with contextlib.suppress(NotFound, Aborted):
+                self._step("rollback", {"session": self._token}, timeout)
+        self._end()
+
+    def abandon(self) -> None:
+        """Roll back if that is possible; a prepared one stays, as its coordinator decides. Never raises."""
+        if self.state == OPEN:
+            # When nobody answers, the master ends it by itself after a while.
+            with contextlib.suppress(BrokerhaError):
+                self.rollback(timeout=min(self._calls.timeout, WAIT_SLICE_S))
+        if self.state != PREPARED:
+            self._end()
+
+    # ---- operations
+
+    def write(self, operations: Sequence[Operation]) -> None:
+        """Add operations (model/operations.py)."""
+        self._expect(OPEN)
+        listed = [tuple(operation) for operation in operations]
+        check_operations(listed)
+        self._waiting += listed
+        self._waiting_bytes += sum(_size_bytes(operation) for operation in listed)
+        if len(self._waiting) >= GROUP_LIMIT or self._waiting_bytes >= GROUP_LIMIT_BYTES:
+            self.flush()
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Hand over what is collected here. Raises InvalidRequest when the master finds something wrong with it."""
+        if not self._waiting:
+            return
+        self._step("operations", {"first": self._count, "operations": self._waiting}, timeout)
+        self._count += len(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+
+    def update(self, repository: str, text: str) -> None:
+        """Run a SPARQL 1.1 Update request."""
+        self.write([("update", repository, text)])
+
+    def add(self, repository: str, nquads: str) -> None:
+        """Add quads, as N-Quads."""
+        self.write([("add", repository, nquads)])
+
+    def remove(self, repository: str, nquads: str) -> None:
+        """Remove quads, as N-Quads."""
+        self.write([("remove", repository, nquads)])
+
+    def put(self, table: str, key_name: str | bytes, value: str | bytes) -> None:
+        """Put a value; text is taken as UTF-8."""
+        self.write([("put", table, as_bytes(key_name), as_bytes(value))])
+
+    def delete(self, table: str, key_name: str | bytes) -> None:
+        """Delete a key; one that is not there is no error."""
+        self.write([("delete", table, as_bytes(key_name))])
+
+    def publish(self, queue: str, body: str | bytes, content_type: str = OCTETS) -> None:
+        """Append a message to a queue; nobody sees it before the commit."""
+        self.write([("publish", queue, content_type, as_bytes(body))])
+
+    def expect_key(self, table: str, key_name: str | bytes, etag: str) -> None:
+        """Take place only if the key has the value of this ETag then; ``""``: only if there is no such key."""
+        self.write([("expect-key", table, as_bytes(key_name), etag)])
+
+    def expect_unchanged(self, kind: str, name: str, since: Lsn) -> None:
+        """Take place only if a ``graph`` (repository), ``table`` or ``queue`` has not changed since an LSN."""
+        self.write([("expect-since", kind, name, since)])
+
+    def expect_fingerprint(self, fingerprint: str) -> None:
+        """Take place only if the whole content before it has this fingerprint."""
+        self.write([("expect-fingerprint", fingerprint)])
+
+    @overload
+    def accept(self, queue: str, *, wait: float = 0.0) -> QueueMessage | None: ...
+
+    @overload
+    def accept(self, queue: str, count: int, *, wait: float = 0.0) -> list[QueueMessage]: ...
+
+    def accept(
+        self, queue: str, count: int | None = None, *, wait: float = 0.0
+    ) -> QueueMessage | list[QueueMessage] | None:
+        """Take the first message of a queue that nobody else has taken; None when there is none in ``wait`` seconds.
+
+        With ``count`` up to so many of them, as a list. They are locked until the end: a rollback puts them back in their place.
+        """
+        self._expect(OPEN)
+        if count is not None and count < 1:
+            raise InvalidRequest(f"count is a number from 1 on, not {count}")
+        self.flush()
+        deadline_s = time.monotonic() + wait
+        while True:
+            slice_s = max(0.0, min(WAIT_SLICE_S, deadline_s - time.monotonic()))
+            arguments = {
+                "first": self._count, "queue": queue, "count": count or 1, "wait_ms": round(slice_s * 1000),
+            }  # fmt: skip
+            answer = self._step("accept", arguments, self._calls.timeout + slice_s)
+            messages = [QueueMessage(*row) for row in answer["messages"]]
+            if messages or time.monotonic() >= deadline_s:
+                self._count += len(messages)
+                return messages if count is not None else messages[0] if messages else None
+
+    # ---- reads
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
+    ) -> ReadOutcome:
+        """A read of the state with this transaction's own operations on top."""
+        self._expect(OPEN)
+        self.flush(timeout=timeout)
+        inside = {**arguments, "tx": self.txid, "node": self._node}
+        return self._calls.read(kind, name, inside, min_lsn, timeout)
+
+    def ping(self) -> None:
+        """Keep it open although nothing happens in it."""
+        self._expect(OPEN, PREPARED)
+        self._step("ping", {}, None)
+
+    # ---- inside
+
+    def _step(self, action: str, arguments: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        return step(self._calls, self._node, action, self.txid, arguments, timeout)
+
+    def _expect(self, *states: str) -> None:
+        if self.state not in states:
+            raise WrongState(f"transaction {self.txid or '(new)'} is {self.state}; this needs one that is {states[0]}")
+
+    def _ending(self, act: Callable[[], Any]) -> Any:
+        """A step that may end it: what says that it is over is remembered."""
+        try:
+            return act()
+        except NotFound as error:
+            self._end()
+            raise Aborted(f"transaction {self.txid} is not open any more: {error}") from None
+        except (Aborted, OutcomeUnknown):
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self.state = OVER
+        self._calls.transactions.discard(self)
+
+
+def step(
+    calls: Calls, node: NodeId, action: str, txid: TxId, arguments: dict[str, Any], timeout: float | None
+) -> dict[str, Any]:
+    """One step of a transaction at the master that has it."""
+    asked = {"node": node, "action": action, "txid": txid, "arguments": arguments}
+    answer: dict[str, Any] = calls.ask("transact", asked, timeout)
+    return answer
+
+
+def commit_safely(
+    calls: Calls, node: NodeId, txid: TxId, arguments: dict[str, Any], seconds: float, pause: threading.Event
+) -> Lsn:
+    """Commit; after a lost answer ask for the outcome, and commit again while it is not decided. Returns the LSN.
+
+    Raises Aborted, OutcomeUnknown (the time is over), and what the master refuses it with.
+    """
+    deadline_s = time.monotonic() + seconds
+    is_first = True
+    while True:
+        left_s = max(0.05, deadline_s - time.monotonic())
+        try:
+            if not is_first:
+                lsn = _decided(calls, node, txid, str(arguments["level"]), left_s)
+                if lsn is not None:
+                    return lsn
+            answer = step(calls, node, "commit", txid, arguments, left_s)
+            return int(answer.get("lsn") or 0)
+        except NotFound:
+            if is_first:
+                raise
+        except (Unreachable, TimedOut):
+            is_first = False
+        if time.monotonic() + PAUSE_S >= deadline_s:
+            raise OutcomeUnknown(txid)
+        pause.wait(PAUSE_S)
+
+
+def _decided(calls: Calls, node: NodeId, txid: TxId, level: str, seconds: float) -> Lsn | None:
+    """The LSN of a transaction that took place at this level, None when it is not decided. Raises Aborted."""
+    outcome = calls.ask("outcome", {"txid": txid, "node": node}, seconds)
+    if outcome is None:
+        return None
+    if outcome["state"] == "aborted" or outcome.get("outcome") == REJECTED:
+        raise Aborted(str(outcome.get("reason") or f"transaction {txid} was rolled back"))
+    if outcome["state"] not in LEVELS or LEVELS.index(outcome["state"]) < LEVELS.index(level):
+        return None
+    return 0 if level == ACCEPTED else int(outcome.get("lsn") or 0)
+
+
+def _size_bytes(operation: Operation) -> int:
+    return sum(len(item) for item in operation if isinstance(item, (str, bytes)))
