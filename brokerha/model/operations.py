@@ -12,6 +12,14 @@ workers look inside. Each operation is a list whose first item names it:
     ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected]    a check of the control suite (control.py), all text
     ["control-remove", name]
+    ["publish", queue, content_type, body]   a message at the tail; its id is "<txid>.<place of the operation, from 1>"
+    ["accept", queue, message_id]            takes that message away; rejects the transaction when it is not there
+
+and expectations about the state before the transaction, which change nothing and reject all of it when they fail:
+
+    ["expect-key", table, key, etag]         the key has this ETag (etags.py); "" = there is no such key
+    ["expect-since", kind, name, lsn]        kind graph, table or queue: it was not changed after that LSN
+    ["expect-fingerprint", text]             the whole content has this fingerprint (fingerprints.py)
 
 An **effect** is what executing it changed, at the smallest grain, so that applying it needs no evaluation:
 
@@ -19,6 +27,7 @@ An **effect** is what executing it changed, at the smallest grain, so that apply
     ["put", table, key, value] ["delete", table, key]
     ["create-repository", repository] ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected] ["control-remove", name]
+    ["publish", queue, message_id, content_type, body] ["accept", queue, message_id]
 
 Applying an effect twice is the same as applying it once. A transaction that changes nothing has an empty effect.
 A rejected transaction has none.
@@ -26,11 +35,12 @@ A rejected transaction has none.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import re
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from brokerha.model import control
+from brokerha.model import control, etags, fingerprints
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Timestamp, TxId, is_repository_id
 
@@ -40,6 +50,9 @@ OPERATIONS_LIMIT = 100_000
 KEY_LIMIT_BYTES = control.KEY_LIMIT_BYTES
 """Largest key of a key-value table; LMDB allows 511 bytes for table name and key together."""
 TABLE_LIMIT_BYTES = control.TABLE_LIMIT_BYTES
+
+QUEUE_LIMIT_BYTES = TABLE_LIMIT_BYTES
+CONTENT_TYPE_LIMIT_BYTES = 255
 
 APPLIED = "applied"
 REJECTED = "rejected"
@@ -54,7 +67,19 @@ _SHAPES: dict[str, tuple[type, ...]] = {
     "remove-repository": (str,),
     "control-add": (str, str, str, str, str),
     "control-remove": (str,),
+    "publish": (str, str, bytes),
+    "accept": (str, str),
+    "expect-key": (str, bytes, str),
+    "expect-since": (str, str, int),
+    "expect-fingerprint": (str,),
 }
+ON_KEYS: Final = frozenset({"put", "delete"})
+ON_QUEUES: Final = frozenset({"publish", "accept"})
+EXPECTATIONS: Final = frozenset({"expect-key", "expect-since", "expect-fingerprint"})
+GRAPH, TABLE, QUEUE = "graph", "table", "queue"
+"""Kinds of stores; the graph of that kind is a repository."""
+
+_MESSAGE_ID: Final = re.compile(r"[!-~]{1,128}\.[1-9][0-9]{0,5}\Z")
 _OF_A_REPOSITORY = frozenset({"update", "add", "remove", "create-repository", "remove-repository"})
 
 Operation = tuple[Any, ...]
@@ -144,17 +169,77 @@ def _problem(operation: Any) -> str:
     if tuple(map(type, arguments)) != shape:
         wanted = ", ".join(t.__name__ for t in shape)
         return f"{name} takes ({wanted})"
+    if name in ON_KEYS:
+        return _key_problem(arguments[0], arguments[1])
     if name in _OF_A_REPOSITORY:
-        return "" if is_repository_id(arguments[0]) else f"{arguments[0]!r} is no repository id ([A-Za-z0-9_-]{{1,64}})"
+        return _repository_problem(arguments[0])
     if name == "control-add":
         return control.problem_of(tuple(arguments))
     if name == "control-remove":
         return "" if control.is_check_name(arguments[0]) else f"{arguments[0]!r} is no name of a check"
-    table, key = arguments[0], arguments[1]
+    if name in ON_QUEUES:
+        return _queue_problem(name, arguments)
+    return _expectation_problem(name, arguments)
+
+
+def message_id(txid: TxId, number: int) -> str:
+    """Id of the message that an operation publishes; ``number`` is its place in the transaction, from 1."""
+    return f"{txid}.{number}"
+
+
+def is_message_id(text: str) -> bool:
+    """Whether a message could have this id."""
+    return _MESSAGE_ID.match(text) is not None
+
+
+def name_problem(kind: str, name: str) -> str:
+    """What is wrong with the name of a store of kind table or queue; empty when nothing is."""
+    if not name or "\0" in name or len(name.encode()) > TABLE_LIMIT_BYTES:
+        return f"a {kind} name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"
+    return ""
+
+
+def _repository_problem(name: str) -> str:
+    return "" if is_repository_id(name) else f"{name!r} is no repository id ([A-Za-z0-9_-]{{1,64}})"
+
+
+def _key_problem(table: str, key: bytes) -> str:
     if not table or "\0" in table or len(table.encode()) > TABLE_LIMIT_BYTES:
-        return f"a table name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"
+        return name_problem(TABLE, table)
     if not 1 <= len(key) <= KEY_LIMIT_BYTES:
         return f"a key has 1 to {KEY_LIMIT_BYTES} bytes, this one has {len(key)}"
+    return ""
+
+
+def _queue_problem(name: str, arguments: Any) -> str:
+    problem = name_problem(QUEUE, arguments[0])
+    if problem:
+        return problem
+    if name == "accept":
+        return "" if is_message_id(arguments[1]) else f"{arguments[1]!r} is no message id (transaction id, dot, number)"
+    content_type = arguments[1]
+    if len(content_type) > CONTENT_TYPE_LIMIT_BYTES or not (content_type.isascii() and content_type.isprintable()):
+        return f"a content type has at most {CONTENT_TYPE_LIMIT_BYTES} printable ASCII characters"
+    return ""
+
+
+def _expectation_problem(name: str, arguments: Any) -> str:
+    if name == "expect-key":
+        table, key, etag = arguments
+        problem = _key_problem(table, key)
+        if not problem and etag and not etags.is_etag(etag):
+            problem = f"{etag!r} is no ETag of a key: give it as HTTP does, quotes included, or empty for no such key"
+        return problem
+    if name == "expect-since":
+        kind, store, lsn = arguments
+        if kind not in {GRAPH, TABLE, QUEUE}:
+            return f"expect-since is about a graph, table or queue, not {kind!r}"
+        if lsn < 0:
+            return f"an LSN is 0 or more, not {lsn}"
+        return _repository_problem(store) if kind == GRAPH else name_problem(kind, store)
+    known = fingerprints.from_text(arguments[0])
+    if len(known) != 1 + fingerprints.DIGEST_BYTES or known[0] != fingerprints.VERSION:
+        return f"{arguments[0]!r} is no fingerprint of version {fingerprints.VERSION} (1:<32 hexadecimal digits>)"
     return ""
 
 

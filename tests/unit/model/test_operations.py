@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import doctest
+
 import msgpack
 import pytest
 
-from brokerha.model import errors, operations, states
+from brokerha.model import errors, etags, operations, states
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown, Rejected, TooLarge
 from brokerha.model.ids import is_node_id, is_repository_id, is_tx_id
 from brokerha.model.invariants import InvariantBroken, invariant
 
+ETAG = etags.etag_of(b"v")
 GOOD = [
     ("update", "main", "INSERT DATA {}"),
     ("add", "main", "<urn:a> <urn:b> <urn:c> ."),
@@ -18,6 +21,15 @@ GOOD = [
     ("delete", "prices", b"sku"),
     ("create-repository", "other"),
     ("remove-repository", "other"),
+    ("publish", "orders", "application/json", b"{}"),
+    ("publish", "orders", "", b""),
+    ("accept", "orders", "order:4711/a.12"),
+    ("expect-key", "prices", b"sku", ETAG),
+    ("expect-key", "prices", b"sku", ""),
+    ("expect-since", "graph", "main", 0),
+    ("expect-since", "table", "a table", 7),
+    ("expect-since", "queue", "orders", 2**40),
+    ("expect-fingerprint", "1:000000000000000000000000000000ff"),
 ]
 
 
@@ -40,6 +52,30 @@ def test_operations_come_back_equal() -> None:
         (("put", "t" * 65, b"k", b"v"), "table name"),
         (("put", "t", b"", b"v"), "a key has 1 to"),
         (("delete", "t", b"k" * 401), "a key has 1 to"),
+        (("publish", "q", b"text/plain", b""), "publish takes"),
+        (("publish", "", "text/plain", b""), "a queue name has 1 to 64 bytes"),
+        (("publish", "a\0b", "text/plain", b""), "a queue name has 1 to 64 bytes"),
+        (("publish", "q" * 65, "text/plain", b""), "a queue name has 1 to 64 bytes"),
+        (("publish", "q", "t" * 256, b""), "a content type has at most 255"),
+        (("publish", "q", "text\r\nX: y", b""), "a content type has at most 255"),
+        (("publish", "q", "t\u00e4xt", b""), "a content type has at most 255"),
+        (("accept", "q" * 65, "tx.1"), "a queue name has 1 to 64 bytes"),
+        (("accept", "q", "tx"), "no message id"),
+        (("accept", "q", "tx.0"), "no message id"),
+        (("accept", "q", "t x.1"), "no message id"),
+        (("accept", "q", "tx.1234567"), "no message id"),
+        (("expect-key", "", b"k", ""), "a table name has 1 to"),
+        (("expect-key", "t", b"", ""), "a key has 1 to"),
+        (("expect-key", "t", b"k", ETAG.strip('"')), "no ETag"),
+        (("expect-since", "store", "main", 1), "about a graph, table or queue"),
+        (("expect-since", "graph", "no such/name", 1), "no repository id"),
+        (("expect-since", "table", "", 1), "a table name has 1 to"),
+        (("expect-since", "queue", "\0", 1), "a queue name has 1 to"),
+        (("expect-since", "queue", "q", -1), "0 or more"),
+        (("expect-since", "queue", "q", True), "expect-since takes"),
+        (("expect-fingerprint", "ff"), "no fingerprint"),
+        (("expect-fingerprint", "2:000000000000000000000000000000ff"), "no fingerprint"),
+        (("expect-fingerprint", "1:ff"), "no fingerprint"),
     ],
 )
 def test_a_bad_operation_is_named_with_its_place(operation: object, words: str) -> None:
@@ -69,6 +105,16 @@ def test_limits_are_told_with_their_numbers() -> None:
         operations.pack_operations([("put", "t", b"k", b"v" * operations.BODY_LIMIT_BYTES)])
     with pytest.raises(TooLarge, match="100000"):
         operations.check_operations([GOOD[3]] * (operations.OPERATIONS_LIMIT + 1))
+
+
+def test_a_message_is_called_by_its_transaction_and_the_place_of_its_operation() -> None:
+    assert operations.message_id("order:4711", 3) == "order:4711.3"
+    assert operations.is_message_id("order:4711.3")
+    assert operations.is_message_id(operations.message_id("x" * 128, operations.OPERATIONS_LIMIT))
+
+
+def test_the_examples_of_etags_are_true() -> None:
+    assert doctest.testmod(etags) == (0, 1)
 
 
 def test_effects_come_back_equal_and_nothing_is_nothing() -> None:
