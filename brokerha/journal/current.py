@@ -10,7 +10,7 @@ Invariants, with ``used[o] <= counts[o]`` for each origin o:
 Results below `first_lsn` are not held, so `results_from` follows it as far as there are results. The fingerprint one below
 `results_from` stays known (`base`): any copy at that LSN or later can be compared with the log.
 
-It holds nothing that grows with the log; what is not synchronised yet is in tail.py.
+It holds nothing that grows with the log; what is not synchronised yet is in tail.py, prepared transactions are in decisions.py.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from brokerha.model.fingerprints import EMPTY
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp
 from brokerha.model.invariants import invariant
 from brokerha.model.records import (
+    STARTS_KEPT,
+    VIEWS_KEPT,
     Added,
     Appended,
     ClockReserved,
@@ -33,6 +35,7 @@ from brokerha.model.records import (
     Rebased,
     Record,
     Started,
+    ViewStarted,
     WorkersChanged,
 )
 
@@ -60,9 +63,13 @@ class Current:
     base: bytes = EMPTY
     """Fingerprint of the content at ``results_from - 1``."""
     workers: tuple[tuple[NodeId, bool, bool], ...] | None = None
+    starts: tuple[tuple[int, Lsn], ...] = ()
+    views: tuple[tuple[int, int], ...] = ()
+    lacking_to: int = 0
+    """Number of the last record that is not held any more and that a follower could not do without."""
 
-    def advance(self, record: Record) -> None:
-        """Take over what one record says; InvariantBroken when it does not follow on the ones before."""
+    def advance(self, record: Record, number: int) -> None:
+        """Take over what record ``number`` says; InvariantBroken when it does not follow on the ones before."""
         match record:
             case Appended():
                 self._appended(record)
@@ -79,6 +86,7 @@ class Current:
                     incarnation > self.incarnation, "an incarnation grows", new=incarnation, last=self.incarnation
                 )
                 self.incarnation = incarnation
+                self.starts = (*self.starts[1 - STARTS_KEPT :], (incarnation, self.lsn))
             case ClockReserved(high_water):
                 invariant(
                     high_water >= self.high_water, "a clock never goes back", new=high_water, last=self.high_water
@@ -86,6 +94,10 @@ class Current:
                 self.high_water = high_water
             case PeerJournal(peer, journal):
                 self.peer_journals[peer] = journal
+            case ViewStarted(view):
+                last = self.views[-1][0] if self.views else 0
+                invariant(view > last, "a view grows", new=view, last=last)
+                self.views = (*self.views, (view, number))[-VIEWS_KEPT:]
             case _:
                 pass
 
@@ -132,7 +144,7 @@ class Current:
         return max(self.results_from, min(first_lsn, self.executed_lsn + 1))
 
     def master_state(self, journal: str) -> MasterState:
-        """Return it as a `MasterState` without the tail: no parked transactions, no streams."""
+        """Return it as a `MasterState` without the tail: no parked transactions, no streams; nothing of decisions.py."""
         return MasterState(
             journal=journal,
             incarnation=self.incarnation,
@@ -146,6 +158,8 @@ class Current:
             fingerprint=self.fingerprint,
             items=self.items,
             workers=self.workers,
+            starts=self.starts,
+            views=self.views,
         )
 
     def copy(self) -> Current:

@@ -18,15 +18,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 
 from brokerha.journal.beginning import Beginning
-from brokerha.journal.current import Current
+from brokerha.journal.decisions import Decision
 from brokerha.journal.limits import FORGET_AT_ONCE, MARK_LSNS, TRIM_LSNS, TRIM_RECORDS
+from brokerha.journal.memory_content import Content, JournalImage, content_at
+from brokerha.model.codec import encode_record
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.invariants import invariant
 from brokerha.model.operations import REJECTED, Result
 from brokerha.model.records import (
     Accepted,
@@ -38,70 +40,8 @@ from brokerha.model.records import (
     Rebased,
     Record,
     StreamState,
+    TxPrepared,
 )
-
-Body = tuple[NodeId, TxId]
-
-
-@dataclass(slots=True)
-class _Content:
-    """Everything durable. Lists begin at the first LSN or number that is still held."""
-
-    current: Current = field(default_factory=Current)
-    next_number: int = 1
-    records: dict[int, Record] = field(default_factory=dict)
-    bodies: dict[Body, tuple[int, bytes]] = field(default_factory=dict)
-    """With the number of the record that brought it first."""
-    settled: dict[Body, Lsn] = field(default_factory=dict)
-    """LSN at which a body was added; for a dropped duplicate the last LSN of the record that used it up."""
-    parked: dict[TxId, None] = field(default_factory=dict)
-    streams: dict[NodeId, list[Entry]] = field(default_factory=dict)
-    lsns: dict[TxId, Lsn] = field(default_factory=dict)
-    ordered: list[Ordered] = field(default_factory=list)
-    results: list[Result] = field(default_factory=list)
-    first_result: Lsn = 1
-    rejected: dict[Lsn, str] = field(default_factory=dict)
-    marks: list[tuple[Lsn, Timestamp]] = field(default_factory=list)
-    """Trimmed LSNs whose timestamp stays known; both grow."""
-    last_trimmed: int = 0
-    """Number of the last `Added` record that was trimmed."""
-
-    def copy(self) -> _Content:
-        return _Content(
-            self.current.copy(),
-            self.next_number,
-            self.records.copy(),
-            self.bodies.copy(),
-            self.settled.copy(),
-            self.parked.copy(),
-            {origin: entries.copy() for origin, entries in self.streams.items()},
-            self.lsns.copy(),
-            self.ordered.copy(),
-            self.results.copy(),
-            self.first_result,
-            self.rejected.copy(),
-            self.marks.copy(),
-            self.last_trimmed,
-        )
-
-
-def _content_at(begin_at: Beginning) -> _Content:
-    return _Content(
-        current=begin_at.current(),
-        lsns=dict(begin_at.ids),
-        first_result=begin_at.lsn + 1,
-        rejected=dict(begin_at.rejections),
-        marks=[(begin_at.lsn, begin_at.last[0])],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class JournalImage:
-    """What a disk held at one moment. Costs the length of the log to take, at the speed of a copy."""
-
-    node: NodeId
-    name: str
-    content: _Content
 
 
 class MemoryJournal:
@@ -110,7 +50,7 @@ class MemoryJournal:
     def __init__(self, node: NodeId, name: str, begin_at: Beginning | None = None) -> None:
         self._node = node
         self._name = name
-        self._content = _Content() if begin_at is None else _content_at(begin_at)
+        self._content = Content() if begin_at is None else content_at(begin_at)
         self._is_closed = False
         self._forgotten_below: Lsn = 0
         self.is_full = False
@@ -129,38 +69,60 @@ class MemoryJournal:
 
     def append(self, records: Sequence[Record]) -> None:
         """Write all records of a turn. Raises JournalFull when `is_full`; InvariantBroken when they do not follow."""
+        self._check_writable()
+        for record in records:
+            self._take(self._content.next_number, record)
+
+    def follow(self, records: Sequence[tuple[int, Record]]) -> None:
+        """Write records of another process under its numbers, which grow. Raises as `append` does."""
+        self._check_writable()
+        for number, record in records:
+            following = self._content.next_number
+            invariant(number >= following, "numbers of records grow", number=number, following=following)
+            self._take(number, record)
+
+    def promise(self, view: int) -> None:
+        """Remember that this process promised to a view. Raises JournalFull when `is_full`."""
+        self._check_writable()
+        self._content.promised_view = max(view, self._content.promised_view)
+
+    def _check_writable(self) -> None:
         if self._is_closed:
             raise JournalError(f"journal {self._name} is closed")
         if self.is_full:
             raise JournalFull(f"journal {self._name} is full")
-        content = self._content
-        for record in records:
-            if isinstance(record, Added):
-                self._added(record)
-            else:
-                content.current.advance(record)
-                if isinstance(record, Accepted):
-                    self._accepted(record)
-                elif isinstance(record, BodiesHeld):
-                    self._held(record)
-                elif isinstance(record, Appended):
-                    self._appended(record)
-                elif isinstance(record, Outcomes):
-                    self._executed(record)
-                elif isinstance(record, Rebased):
-                    self._rebased(record)
-            content.records[content.next_number] = record
-            content.next_number += 1
 
-    def _accepted(self, record: Accepted) -> None:
+    def _take(self, number: int, record: Record) -> None:
+        content = self._content
+        if isinstance(record, Added):
+            self._added(number, record)
+        else:
+            content.current.advance(record, number)
+            if isinstance(record, Accepted):
+                self._accepted(number, record)
+            elif isinstance(record, BodiesHeld):
+                self._held(number, record)
+            elif isinstance(record, Appended):
+                self._appended(record)
+            elif isinstance(record, Outcomes):
+                self._executed(record)
+            elif isinstance(record, Rebased):
+                self._rebased(record)
+            elif isinstance(record, Decision):
+                content.decisions.take(number, record)
+                content.decisions.forget_rows()
+        content.records[number] = record
+        content.next_number = number + 1
+
+    def _accepted(self, number: int, record: Accepted) -> None:
         content, node = self._content, self._node
         for txid, body in record.items:
             if (node, txid) not in content.bodies:
-                content.bodies[node, txid] = (content.next_number, body)
+                content.bodies[node, txid] = (number, body)
                 content.parked[txid] = None
 
-    def _held(self, record: BodiesHeld) -> None:
-        bodies, number = self._content.bodies, self._content.next_number
+    def _held(self, number: int, record: BodiesHeld) -> None:
+        bodies = self._content.bodies
         for origin, txid, body in record.items:
             bodies.setdefault((origin, txid), (number, body))
 
@@ -171,10 +133,10 @@ class MemoryJournal:
             for _, txid in record.entries:
                 content.parked.pop(txid, None)
 
-    def _added(self, record: Added) -> None:
+    def _added(self, number: int, record: Added) -> None:
         content, current = self._content, self._content.current
         before = {origin: current.used.get(origin, 0) for origin in record.used}
-        current.advance(record)
+        current.advance(record, number)
         for lsn, (_, txid, origin) in enumerate(record.entries, record.first_lsn):
             content.lsns[txid] = lsn
             content.settled[origin, txid] = lsn
@@ -196,9 +158,12 @@ class MemoryJournal:
         content.results.clear()
         content.first_result = record.lsn + 1
         content.rejected = {lsn: reason for lsn, reason in content.rejected.items() if lsn <= record.lsn}
-        void = [n for n, r in content.records.items() if isinstance(r, Outcomes) and r.results]
-        for number in void:
+        void = {n: r for n, r in content.records.items() if isinstance(r, Outcomes) and r.results}
+        for number, outcomes in void.items():
             del content.records[number]
+            # What was rejected stays known, and nothing else says it.
+            if any(outcomes.first_lsn <= lsn < outcomes.first_lsn + len(outcomes.results) for lsn in content.rejected):
+                content.current.lacking_to = max(content.current.lacking_to, number)
 
     def _forget_results(self) -> None:
         content = self._content
@@ -214,7 +179,36 @@ class MemoryJournal:
         for origin, count in content.current.counts.items():
             used = state.used.get(origin, 0)
             state.streams[origin] = StreamState(used, self.stream(origin, used, count - used))
+        state.last_number, state.promised_view = self.last_number, content.promised_view
+        for txid, number in content.decisions.prepared.items():
+            record = content.records[number]
+            if isinstance(record, TxPrepared):
+                state.prepared[txid] = record
+        state.decided = content.decisions.remembered()
         return state
+
+    @property
+    def last_number(self) -> int:
+        """Number of the last record; 0 when there is none."""
+        return self._content.next_number - 1
+
+    def numbered(self, first: int, last: int, limit_bytes: int) -> list[tuple[int, bytes]] | None:
+        """Encoded records with their numbers, as many as ``limit_bytes`` allow; None when some before are missing."""
+        if first < self.numbered_from():
+            return None
+        found: list[tuple[int, bytes]] = []
+        for number in range(first, min(last, self.last_number) + 1):
+            record = self._content.records.get(number)
+            if record is not None:
+                found.append((number, encode_record(record)))
+                limit_bytes -= len(found[-1][1])
+                if limit_bytes < 0:
+                    return found[:-1] or found
+        return found
+
+    def numbered_from(self) -> int:
+        """Lowest number from which on nothing was trimmed."""
+        return self._content.current.lacking_to + 1
 
     def lsn_of(self, txid: TxId) -> Lsn | None:
         """LSN of a synchronised transaction, or None."""
@@ -307,7 +301,8 @@ class MemoryJournal:
         for body in [body for body, lsn in content.settled.items() if lsn < first]:
             del content.settled[body]
             content.bodies.pop(body, None)
-        content.records = {n: r for n, r in content.records.items() if self._is_needed(n, r)}
+        old, content.records = content.records, {n: r for n, r in content.records.items() if self._is_needed(n, r)}
+        current.lacking_to = max({current.lacking_to, *old} - content.records.keys())
 
     def _is_needed(self, number: int, record: Record) -> bool:
         """Whether a record still brings something at or above the first LSN, or something without an LSN."""
@@ -321,6 +316,8 @@ class MemoryJournal:
                 return start + len(entries) > content.current.trimmed.get(origin, 0)
             case Outcomes(first_lsn, results) if results:
                 return first_lsn + len(results) > content.current.first_lsn
+            case TxPrepared(txid) if content.decisions.prepared.get(txid) == number:
+                return True
             case _:
                 bodies = []
         brings = any(content.bodies.get(body, (0,))[0] == number for body in bodies)

@@ -66,7 +66,7 @@ class Turn:
         if isinstance(record, Added):
             live = self._add(number, record)
         else:
-            self._current.advance(record)
+            self._current.advance(record, number)
             if isinstance(record, (Accepted, BodiesHeld)):
                 live = self._tail.hold(number, record)
             elif isinstance(record, Appended):
@@ -87,7 +87,7 @@ class Turn:
 
     def _add(self, number: int, record: Added) -> int:
         before = {origin: self._current.used.get(origin, 0) for origin in record.used}
-        self._current.advance(record)
+        self._current.advance(record, number)
         places, dropped = self._tail.add(record, before)
         row = AddedRow(tuple(places), record.used, tuple(dropped))
         self._added.append((added_key(record.first_lsn, number), row.pack()))

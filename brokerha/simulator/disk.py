@@ -7,10 +7,12 @@ tested there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
+from brokerha.journal.memory_content import JournalImage
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.journal.memory_journal_copy import MemoryJournalCopy
 from brokerha.model.invariants import invariant
 from brokerha.model.ready import (
     ApplyBatch,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class SimJournal(MemoryJournal):
-    """The journal of a simulated master."""
+    """The journal of a simulated process of a master."""
 
     process: SimMaster
     """Who writes it; set when a process opens it."""
@@ -48,18 +50,40 @@ class SimJournal(MemoryJournal):
 
     def append(self, records: Sequence[Record]) -> None:
         """Write a turn, in its virtual time, with a chance to die before or after it became durable."""
-        process = self.process
-        self.is_full = process.is_disk_full
-        if self.is_full:
-            process.world.faults_seen["write refused by a full disk"] += 1
-            process.world.trace.note(process.world.now_us, process.node, "disk full", list(records))
-        process.reach("append absent", records)
-        super().append(records)
-        process.world.trace.note(process.world.now_us, process.node, "writes", list(records))
+        self._write(records, "writes", lambda: MemoryJournal.append(self, records))
+
+    def follow(self, records: Sequence[tuple[int, Record]]) -> None:
+        """Write records of another process, with the same habits."""
+        plain = [record for _, record in records]
+        self._write(plain, "follows", lambda: MemoryJournal.follow(self, records))
+
+    def promise(self, view: int) -> None:
+        """Promise to a view, with the same habits; no record says so."""
+        process = self._reach(f"view {view}", ())
+        super().promise(view)
+        process.world.trace.note(process.world.now_us, process.node, "promises", f"view {view}")
+        process.reach("append there", ())
+        process.spend_write()
+
+    def _write(self, records: Sequence[Record], verb: str, write: Callable[[], None]) -> None:
+        process = self._reach(records, records)
+        write()
+        process.world.trace.note(process.world.now_us, process.node, verb, list(records))
         self.last_turn = records
         self.flush(records)
         process.reach("append there", records)
         process.spend_write()
+
+    def _reach(self, what: object, records: Sequence[Record]) -> SimMaster:
+        """The moment before a write: the disk may be full, and the process may die."""
+        process = self.process
+        self.is_full = process.is_disk_full
+        if self.is_full:
+            process.world.faults_seen["write refused by a full disk"] += 1
+            noted = list(records) if records else what
+            process.world.trace.note(process.world.now_us, process.node, "disk full", noted)
+        process.reach("append absent", records)
+        return process
 
     def flush(self, records: Sequence[Record]) -> None:
         """The fsync: from here on the records are durable."""
@@ -70,6 +94,31 @@ class SimJournal(MemoryJournal):
         journal = SimJournal.from_image(self.image())
         invariant(isinstance(journal, SimJournal), "from_image builds its own class")
         return cast("SimJournal", journal)
+
+
+class SimJournalCopy(MemoryJournalCopy):
+    """The journal of a simulated process of a master with the place where it lives; its journals are `SimJournal`s."""
+
+    @property
+    def journal(self) -> SimJournal:
+        """The present journal; another object after `open_load`."""
+        return cast("SimJournal", self._journal)
+
+    def exchanged(self, image: JournalImage) -> SimJournal:
+        """The loaded journal, written by the process that wrote the old one."""
+        journal = cast("SimJournal", SimJournal.from_image(image))
+        journal.process = self.journal.process
+        return journal
+
+    def _check_space(self) -> None:
+        self.journal.is_full = self.journal.process.is_disk_full
+        super()._check_space()
+
+    def survivor(self) -> SimJournalCopy:
+        """What the next start finds: the journal, and what was loaded so far; snapshots are gone."""
+        copy = SimJournalCopy(self.journal.survivor(), chunk_bytes=self._chunk_bytes)
+        copy._load = self.image().load
+        return copy
 
 
 class SimDoor:
