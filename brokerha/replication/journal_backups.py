@@ -1,0 +1,180 @@
+"""What a primary knows of each of its backups: how far it is, what it waits for, whether it is ready (replication 1 to 4).
+
+    joining    not heard, or its journal is not the beginning of ours: it loads, or asks for what it lacks
+    catch-up   it is fed; its guard is not reached, or a transaction that was open when it joined is not settled for it
+    ready      it has everything that was there when it joined, and gets whatever follows; may take part in transactions
+
+**Guard**: number of the last record when it began to be fed. **Tracker**: a transaction that was open or prepared then; it is
+settled when the backup has confirmed the record that prepared it, or when it was rolled back.
+
+Invariant: what a backup confirmed never moves backwards as long as its journal has our name.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.process_messages import Confirmed, RecordsWanted
+from brokerha.replication.follower import FOLLOWING, State
+
+JOINING = "joining"
+CATCH_UP = "catch-up"
+READY = "ready"
+
+RANGES_LIMIT = 8
+"""Questions for records that wait for their answer, of each backup."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRow:
+    """One backup in the status."""
+
+    node: NodeId
+    state: str
+    """``joining``, ``catch-up`` or ``ready``."""
+    reason: str
+    """Why it is not ready; empty when it is."""
+    confirmed: int
+    guard: int
+    lag_records: int
+    lag_bytes: int
+    """About, for records that are not in memory any more."""
+    follows: str
+    """State of its follower machine, as it said; empty when it was never heard."""
+    trackers: int
+    """Transactions that it has to get before it is ready."""
+    done_bytes: int
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(slots=True)
+class BackupFeed:
+    """One backup. Numbers are those of the journal's records; times are of the monotonic clock, in milliseconds."""
+
+    node: NodeId
+    guard: int
+    """Of an expected one that was never heard: the last record when this primary began."""
+    trackers: dict[TxId, int | None] = field(default_factory=dict)
+    """Number of the record that prepared it, None as long as it is open."""
+    heard: Confirmed | None = None
+    heard_ms: int | None = None
+    is_alive: bool = False
+    is_fed: bool = False
+    """Whether its journal is the beginning of ours, so that it gets what follows."""
+    is_ready: bool = False
+    was_told_ready: bool = False
+    trouble: str = ""
+    """Why it is not fed."""
+    paused: str = ""
+    """Why it is sent nothing new and has to ask for what it lacks; empty while it is not paused."""
+    foreign_words: int = 0
+    """How often in a row it spoke for another journal."""
+    confirmed: int = 0
+    """Highest number that it ever confirmed in this view."""
+    reported: int = 0
+    """Highest number since it joined: a snapshot of another backup may stand below what it had before."""
+    sent: int = 0
+    """Number up to which it was sent records, never below `reported`."""
+    in_flight: deque[tuple[int, int]] = field(default_factory=deque)
+    """(last number, bytes) of each message that it did not confirm yet."""
+    in_flight_bytes: int = 0
+    moved_ms: int = 0
+    stalls: int = 0
+    sent_ms: int | None = None
+    must_greet: bool = True
+    wanted: list[RecordsWanted] = field(default_factory=list)
+
+    def on_heard(self, confirmed: Confirmed, mono_ms: int) -> None:
+        """Any word of it."""
+        self.heard, self.heard_ms, self.is_alive = confirmed, mono_ms, True
+
+    def join(self, number: int, last_number: int, trackers: dict[TxId, int | None], mono_ms: int) -> None:
+        """It has everything up to ``number``, and from now on it is fed live."""
+        self.is_fed, self.trouble, self.paused = True, "", ""
+        self.guard, self.trackers = last_number, trackers
+        self.reported, self.moved_ms, self.stalls = number, mono_ms, 0
+        self.rewind(number)
+
+    def part(self, reason: str) -> None:
+        """It is fed no longer, and has to join anew."""
+        self.is_fed = self.is_ready = False
+        self.trouble = reason
+        self.paused = ""
+        self.rewind(self.reported)
+
+    def forget(self) -> None:
+        """It has another journal: what it confirmed is gone."""
+        self.confirmed = self.reported = 0
+        self.rewind(0)
+
+    def on_number(self, number: int, mono_ms: int) -> None:
+        """It has everything up to here."""
+        self.confirmed = max(self.confirmed, number)
+        if number > self.reported:
+            self.reported = number
+            self.moved_ms, self.stalls, self.paused = mono_ms, 0, ""
+        self.sent = max(self.sent, self.reported)
+        while self.in_flight and self.in_flight[0][0] <= self.reported:
+            self.in_flight_bytes -= self.in_flight.popleft()[1]
+        self.trackers = {txid: at for txid, at in self.trackers.items() if at is None or at > self.reported}
+
+    def on_sent(self, last: int, size: int, mono_ms: int) -> None:
+        """A message with records up to this one is on its way."""
+        if not self.in_flight:
+            self.moved_ms = mono_ms
+        self.in_flight.append((last, size))
+        self.in_flight_bytes += size
+        self.sent = last
+
+    def rewind(self, number: int) -> None:
+        """What was sent behind this number counts as lost."""
+        self.sent = number
+        self.in_flight.clear()
+        self.in_flight_bytes = 0
+
+    def want(self, wanted: RecordsWanted) -> None:
+        """It asked for records."""
+        if wanted not in self.wanted and len(self.wanted) < RANGES_LIMIT:
+            self.wanted.append(wanted)
+
+    def settle(self, txids: Iterable[TxId]) -> None:
+        """These transactions were rolled back before they were prepared."""
+        for txid in txids:
+            self.trackers.pop(txid, None)
+
+    def judge(self) -> bool:
+        """Decide whether it is ready; returns whether that changed."""
+        before = self.is_ready
+        is_following = self.heard is not None and self.heard.follows in FOLLOWING
+        is_there = self.reported >= self.guard and not self.trackers
+        if not (self.is_fed and self.is_alive and is_following) or self.paused:
+            self.is_ready = False
+        elif is_there and self.heard is not None and self.heard.follows == State.BASIC:
+            self.is_ready = True
+        return self.is_ready is not before
+
+    def word(self) -> tuple[str, str]:
+        """State and the reason for it."""
+        heard = self.heard
+        if heard is None:
+            return JOINING, "not heard yet"
+        if not self.is_alive:
+            return JOINING, "not heard any more"
+        if heard.follows not in FOLLOWING:
+            said = heard.reason or self.trouble
+            return JOINING, f"it is in {heard.follows}" + (f": {said}" if said else "")
+        if not self.is_fed:
+            return JOINING, self.trouble or heard.reason
+        if self.paused:
+            return CATCH_UP, self.paused
+        if self.is_ready:
+            return READY, ""
+        if self.reported < self.guard:
+            return CATCH_UP, f"{self.guard - self.reported} records are lacking up to its guard {self.guard}"
+        if self.trackers:
+            return CATCH_UP, f"transactions that were open when it joined: {', '.join(sorted(self.trackers)[:3])}"
+        return CATCH_UP, heard.reason or f"it is in {heard.follows}"
