@@ -34,17 +34,13 @@ from brokerha.model.errors import NotFound, OutcomeUnknown
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.levels import parse_ack
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
-from brokerha.model.requests import Reply
+from brokerha.model.requests import READS_INSIDE, Reply
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.wire import Wire
 
 if TYPE_CHECKING:
     from brokerha.client.loading import Loaded, Progress, Source
     from brokerha.client.pipeline import Pipeline
-
-
-INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "queues"})
-"""Reads that can show a transaction's own operations."""
 
 
 class Client(TwoPhase):
@@ -168,7 +164,7 @@ class Client(TwoPhase):
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Least = None, timeout: float | None = None
     ) -> ReadOutcome:
         """One read of ports.Front, as it comes; in a two-phase transaction with its operations on top."""
-        if self.branch is not None and kind in INSIDE and "tx" not in arguments:
+        if self.branch is not None and kind in READS_INSIDE and "tx" not in arguments:
             return self.branch.read(kind, name, arguments, min_lsn, timeout)
         return super().read(kind, name, arguments, min_lsn, timeout)
 

@@ -20,6 +20,9 @@ SYNCHRONISED = "synchronised"
 APPLIED_LEVEL = "applied"
 LEVELS = (ACCEPTED, SYNCHRONISED, APPLIED_LEVEL)
 
+READS_INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "queues"})
+"""Kinds of reads that can show the operations of an open transaction on top of the state."""
+
 
 @dataclass(frozen=True, slots=True)
 class Submit:
