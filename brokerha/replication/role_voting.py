@@ -1,0 +1,59 @@
+"""Whether a process gives its vote to a candidate (replication, section 4): the rules, one after the other.
+
+    view          nothing at or above it was promised to anybody else
+    journal       whole, and of the same name; an empty one says nothing about what was confirmed
+    liveness      no primary was heard lately
+    reach         the candidate's last (view, number) is at or above the voter's own
+
+An empty journal may belong to a process that lost its disk. So it counts only for the very first election: for place 0,
+whose journal has not seen a view yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brokerha.model.process_messages import Candidate
+from brokerha.replication.role_config import FIRST_VIEW, place_of
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a voter knows of itself."""
+
+    promised: int
+    """Highest view that it promised to, acts in or has records of."""
+    journal: str
+    last: tuple[int, int]
+    may_vote: bool
+    live_primary: str
+    """Name of the primary that it hears; empty when it hears none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of the question."""
+
+    is_granted: bool
+    reason: str = ""
+    is_behind: bool = False
+    """Whether it was refused because its journal ends before the voter's."""
+
+
+def judge(candidate: Candidate, own: Standing) -> Verdict:
+    """The vote of a process, with the reason when it is refused."""
+    if candidate.view < own.promised:
+        return Verdict(is_granted=False, reason=f"promised to view {own.promised}")
+    if not own.may_vote:
+        return Verdict(is_granted=False, reason="its journal is not whole")
+    is_begin = place_of(candidate.view) == 0 and candidate.last[0] <= FIRST_VIEW
+    if own.last[1] == 0 and not is_begin:
+        return Verdict(is_granted=False, reason="its journal is empty")
+    if own.last[1] and candidate.last[1] and candidate.journal != own.journal:
+        return Verdict(is_granted=False, reason=f"its journal is {own.journal}, not {candidate.journal}")
+    if own.live_primary:
+        return Verdict(is_granted=False, reason=f"it hears {own.live_primary} as primary")
+    if own.last[1] and candidate.last < own.last:
+        reason = f"its journal ends with record {own.last[1]} of view {own.last[0]}"
+        return Verdict(is_granted=False, reason=reason, is_behind=True)
+    return Verdict(is_granted=True)
