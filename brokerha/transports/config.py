@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerha.model.errors import ConfigurationError
+from brokerha.transports.topology import TX_QUEUE_EXPIRES_MS
 
 MEBIBYTE = 1024 * 1024
 
@@ -47,15 +48,23 @@ class TransportConfig:
     prefetch_data: int = 256
     prefetch_clients: int = 128
     """Unsettled messages of apps, for each of their queues: what comes again after a crash, and what lies in memory."""
+    prefetch_tx: int = 16
+    """For each queue of a transaction."""
+    followed_tx_queues: int = 256
+    """Queues of transactions that a backup reads at once; one more is not followed, as if it were not there."""
+    tx_queue_expires_ms: int = TX_QUEUE_EXPIRES_MS
+    """All processes of a cluster must have the same: the broker refuses to declare a queue in two ways."""
 
     inbox_sync: LaneLimit = LaneLimit(10_000, 32 * MEBIBYTE)
     inbox_data: LaneLimit = LaneLimit(10_000, 64 * MEBIBYTE)
     """Above it messages stay unacknowledged, so that prefetch stops the broker."""
+    inbox_tx: LaneLimit = LaneLimit(10_000, 64 * MEBIBYTE)
 
     outbox_sync: LaneLimit = LaneLimit(10_000, 32 * MEBIBYTE)
     outbox_data: LaneLimit = LaneLimit(10_000, 128 * MEBIBYTE)
     outbox_bulk: LaneLimit = LaneLimit(1_000, 128 * MEBIBYTE)
     """Above twice what followers of all snapshots of a node may ask for at once."""
+    outbox_tx: LaneLimit = LaneLimit(10_000, 64 * MEBIBYTE)
     outbox_replies: LaneLimit = LaneLimit(20_000, 128 * MEBIBYTE)
     outbox_firm: LaneLimit = LaneLimit(10_000, 64 * MEBIBYTE)
     """Rejected messages: repeated until they are confirmed."""
@@ -65,6 +74,10 @@ class TransportConfig:
     """Published and not confirmed yet. More hides a slow broker; less leaves the wire idle."""
     window_bulk_bytes: int = 2 * MEBIBYTE
     """The part of it that bulk may take, so that a write behind it waits for a few milliseconds only."""
+    window_tx_messages: int = 256
+    """Queues opened or dropped, and events published, without an answer yet."""
+    tx_channels: int = 4
+    """A channel makes one queue after the other, in milliseconds each; the broker makes several side by side."""
 
     def check(self) -> None:
         """Raise ConfigurationError when two values cannot both be meant."""
@@ -72,7 +85,11 @@ class TransportConfig:
             raise ConfigurationError("heartbeat_s must be at least 2")
         if not 0 < self.retry_first_ms <= self.retry_most_ms:
             raise ConfigurationError("retry_first_ms must be above 0 and not above retry_most_ms")
-        if min(self.prefetch_sync, self.prefetch_data, self.prefetch_clients) < 1:
+        if min(self.prefetch_sync, self.prefetch_data, self.prefetch_clients, self.prefetch_tx) < 1:
             raise ConfigurationError("a prefetch of 0 would mean no limit")
         if min(self.window_messages, self.window_bytes, self.window_bulk_bytes) < 1:
             raise ConfigurationError("the window must let one message through")
+        if min(self.window_tx_messages, self.tx_channels, self.followed_tx_queues) < 1:
+            raise ConfigurationError("one queue of a transaction at least must be possible")
+        if self.tx_queue_expires_ms < 1:
+            raise ConfigurationError("tx_queue_expires_ms must be above 0")

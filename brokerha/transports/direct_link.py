@@ -23,21 +23,42 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.in_process import EVENT_DROP, EVENT_NACK, EVENT_RETURN, InProcessTransport
 from brokerha.transports.link import CONNECTED
-from brokerha.transports.parcels import CLIENT_LANE, Arrival, ClientTag, Counters, Publication, arrival_of
-from brokerha.transports.topology import DEFAULT_EXCHANGE, QueueRow, consumer_tag, topology_of
-
-_GENERATION = 1
-"""An in-process connection is never lost, so there is only one."""
+from brokerha.transports.parcels import (
+    CLIENT_LANE,
+    DROP_QUEUE,
+    OPEN_QUEUE,
+    TX_LANE,
+    Arrival,
+    ClientTag,
+    Counters,
+    Publication,
+    arrival_of,
+)
+from brokerha.transports.topology import (
+    DEFAULT_EXCHANGE,
+    MASTER_ROLE,
+    TX_QUEUE_PREFIX,
+    QueueRow,
+    consumer_tag,
+    topology_of,
+    tx_queue_row,
+)
 
 
 class DirectLink:
     """Fulfils `link.Link` for ``embedded://``."""
 
-    def __init__(self, url: str, node: NodeId, role: str, config: TransportConfig, counters: Counters) -> None:
+    def __init__(
+        self, url: str, node: NodeId, role: str, config: TransportConfig, counters: Counters, master: NodeId = ""
+    ) -> None:
         self._node = node
         self._counters = counters
-        self._topology = topology_of(node, role)
+        self._config = config
+        self._topology = topology_of(node, role, master)
         self._is_sharing = True
+        self._is_serving = role == MASTER_ROLE
+        self._generation = 1
+        """Of messages of apps: a new one begins when those that were not settled were given back."""
         self._arrived: list[Arrival] = []
         self._connection = Connection(url, transport=InProcessTransport)
         self._connection.connect()
@@ -47,8 +68,9 @@ class DirectLink:
         self._out.events[EVENT_NACK].add(lambda *_facts: counters.add("nacked"))
         self._out.events[EVENT_DROP].add(lambda count: counters.add("dropped", count))
         self._inboxes: Any = self._connection.channel()
-        self._clients: Any = self._connection.channel()
-        self._clients.basic_qos(prefetch_count=config.prefetch_clients)
+        self._tx: Any = self._connection.channel()
+        self._followed: set[str] = set()
+        self._clients: Any = self._client_channel()
         self._subscribe()
 
     def publish(self, publications: Sequence[Publication]) -> None:
@@ -62,7 +84,7 @@ class DirectLink:
                 self._publish(publication)
             if publication.settles is not None:
                 self.settle([publication.settles])
-        self._counters.add("sent", len(publications))
+        self._counters.add("sent", sum(not publication.deed for publication in publications))
 
     def take(self, limit: int, timeout_s: float) -> list[Arrival]:
         """Up to ``limit`` arrivals; waits on the bell of the connection."""
@@ -84,16 +106,53 @@ class DirectLink:
     def settle(self, tags: Iterable[ClientTag]) -> None:
         """Acknowledge messages of apps."""
         for tag in tags:
-            self._clients.basic_ack(tag.delivery_tag)
+            if tag.generation == self._generation:
+                self._clients.basic_ack(tag.delivery_tag)
 
     def serve_shared(self, is_open: bool) -> None:
         """Begin or end to consume what any master may take."""
         self._is_sharing = is_open
-        for row in self._topology.queues_to_consume():
+        for row in self._topology.queues_of_apps():
             if row.is_shared_writes:
                 self._clients.basic_cancel(consumer_tag(self._node, row.name))
-                if is_open:
+                if self._is_wanted(row):
                     self._consume_from(row)
+
+    def serve_clients(self, is_open: bool) -> None:
+        """Begin to consume messages of apps, or give them back with their channel."""
+        self._is_serving = is_open
+        if is_open:
+            for row in filter(self._is_wanted, self._topology.queues_of_apps()):
+                self._consume_from(row)
+            return
+        self._clients.close()
+        self._arrived = [arrival for arrival in self._arrived if arrival.lane != CLIENT_LANE]
+        self._generation += 1
+        self._clients = self._client_channel()
+
+    def follow(self, queue: str) -> None:
+        """Read the queue of a transaction; one that is not there is left at once."""
+        if queue in self._followed:
+            return
+        if len(self._followed) >= self._config.followed_tx_queues:
+            self._counters.add("tx_queues_too_many")
+            return
+        try:
+            self._tx.basic_consume(
+                queue=queue,
+                consumer_tag=consumer_tag(self._node, queue),
+                no_ack=True,
+                callback=self._collector(TX_LANE),
+                on_cancel=lambda _tag: self._on_gone(queue),
+            )
+            self._followed.add(queue)
+        except ChannelError:
+            self._counters.add("tx_queues_gone")
+
+    def leave(self, queue: str) -> None:
+        """Read it no longer."""
+        self._followed.discard(queue)
+        self._tx.basic_cancel(consumer_tag(self._node, queue))
 
     def state(self) -> tuple[str, str]:
         """Always connected: there is nothing that could be lost."""
@@ -110,9 +169,18 @@ class DirectLink:
     def _subscribe(self) -> None:
         """Declare everything and consume from the queues, the sync inbox first."""
         declare(self._out, self._topology)
-        for row in self._topology.queues_to_consume():
-            if self._is_sharing or not row.is_shared_writes:
-                self._consume_from(row)
+        for row in filter(self._is_wanted, self._topology.queues_to_consume()):
+            self._consume_from(row)
+
+    def _is_wanted(self, row: QueueRow) -> bool:
+        if not row.is_of_apps:
+            return True
+        return self._is_serving and (self._is_sharing or not row.is_shared_writes)
+
+    def _client_channel(self) -> Any:
+        channel: Any = self._connection.channel()
+        channel.basic_qos(prefetch_count=self._config.prefetch_clients)
+        return channel
 
     def _consume_from(self, row: QueueRow) -> None:
         lane = LANE_OF_KIND[row.kind]
@@ -129,11 +197,20 @@ class DirectLink:
 
     def _collector(self, lane: str) -> Callable[[Any], None]:
         def collect(raw: Any) -> None:
-            self._arrived.append(arrival_of(raw, lane, _GENERATION))
+            self._arrived.append(arrival_of(raw, lane, self._generation))
 
         return collect
 
     def _publish(self, publication: Publication) -> None:
+        if publication.deed == OPEN_QUEUE:
+            row = tx_queue_row(publication.tx_queue, self._config.tx_queue_expires_ms)
+            self._out.queue_declare(queue=row.name, arguments=row.arguments)
+            self._counters.add("tx_queues_opened")
+            return
+        if publication.deed == DROP_QUEUE:
+            self._out.queue_delete(queue=publication.tx_queue)
+            self._counters.add("tx_queues_dropped")
+            return
         message = Message(publication.body, **publication.properties)
         self._out.basic_publish(message, publication.exchange, publication.routing_key, mandatory=True)
 
@@ -141,5 +218,10 @@ class DirectLink:
         self._counters.add("cancelled")
         self._subscribe()
 
-    def _on_return(self, _problem: Exception, exchange: str, _key: str, _message: Any) -> None:
-        self._counters.add("returned_replies" if exchange == DEFAULT_EXCHANGE else "returned")
+    def _on_gone(self, queue: str) -> None:
+        self._followed.discard(queue)
+        self._counters.add("tx_queues_gone")
+
+    def _on_return(self, _problem: Exception, exchange: str, key: str, _message: Any) -> None:
+        is_reply = exchange == DEFAULT_EXCHANGE and not key.startswith(TX_QUEUE_PREFIX)
+        self._counters.add("returned_replies" if is_reply else "returned")

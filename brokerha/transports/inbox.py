@@ -1,6 +1,6 @@
-"""What has arrived and was not taken yet: sync before data before messages of apps.
+"""What has arrived and was not taken yet: sync before events of transactions before data before messages of apps.
 
-    reader thread ── put ──> [sync][data][client] ── take, waiting ──> loop
+    reader thread ── put ──> [sync][tx][data][client] ── take, waiting ──> loop
 
 Invariants: `take` sleeps until there is something, until it is woken, or until its time is over, and never polls; a
 lane over its limit asks the reader to withhold acknowledgements (`has_room`), so that prefetch stops the broker, and

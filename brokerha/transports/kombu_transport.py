@@ -11,6 +11,7 @@
 | full outbox | drops its oldest, counted | there is none |
 | message of an app that was not settled | comes again, marked | comes again, marked |
 | confirmations | pipelined, in a bounded window | immediate |
+| queue of a transaction | opened, filled and dropped in this order (tx_writer.py) | the same |
 
 This module turns messages into publications and arrivals into messages, and counts what it cannot use: an envelope of
 another cluster, or bytes that are none. It never looks into a message of an app.
@@ -26,8 +27,9 @@ from brokerha.model.channels import SYNC
 from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Chunk, Envelope, Message, Outgoing
-from brokerha.model.ready import TxQueueDecision
+from brokerha.model.messages import Chunk, Envelope, Outgoing
+from brokerha.model.process_messages import TxJoin
+from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
 from brokerha.transports.addresses import is_embedded, parse_addresses
 from brokerha.transports.config import TransportConfig
@@ -37,9 +39,12 @@ from brokerha.transports.parcels import (
     BULK_LANE,
     CLIENT_LANE,
     DATA_LANE,
+    DROP_QUEUE,
     FIRM_LANE,
+    OPEN_QUEUE,
     REPLY_LANE,
     SYNC_LANE,
+    TX_LANE,
     Arrival,
     Counters,
     Publication,
@@ -84,9 +89,9 @@ class KombuTransport:
         self._is_serving = role == MASTER_ROLE
         self._link: Link
         if is_embedded(url):
-            self._link = DirectLink(url, node, role, self._config, self._counters)
+            self._link = DirectLink(url, node, role, self._config, self._counters, master)
         else:
-            self._link = ThreadedLink(parse_addresses(url), node, role, self._config, self._counters)
+            self._link = ThreadedLink(parse_addresses(url), node, role, self._config, self._counters, master)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
         """Queue messages for publishing."""
@@ -118,9 +123,20 @@ class KombuTransport:
         """Take writes and reads of apps, or leave them to another process of this master."""
         if is_open is not self._is_serving:
             self._is_serving = is_open
+            self._link.serve_clients(is_open)
 
     def tx_queue(self, decision: TxQueueDecision) -> None:
         """Open, drop, follow or leave the queue of a transaction."""
+        queue = decision.queue
+        match decision:
+            case OpenTxQueue():
+                self._link.publish([_deed(OPEN_QUEUE, queue)])
+            case DropTxQueue():
+                self._link.publish([_deed(DROP_QUEUE, queue)])
+            case FollowTxQueue():
+                self._link.follow(queue)
+            case LeaveTxQueue():
+                self._link.leave(queue)
 
     def reply(self, replies: Sequence[ClientReply]) -> None:
         """Queue answers to apps; one without an address is left out."""
@@ -147,11 +163,11 @@ class KombuTransport:
 
     def _publication(self, outgoing: Outgoing, now_s: float) -> Publication:
         message = outgoing.message
-        is_sync = message.CHANNEL == SYNC
+        exchange, key = _destination(outgoing)
         return Publication(
-            lane=_lane_of(message),
-            exchange=SYNC_EXCHANGE if is_sync else DATA_EXCHANGE,
-            routing_key=outgoing.to,
+            lane=_lane_of(outgoing),
+            exchange=exchange,
+            routing_key=key,
             body=self._envelope(outgoing),
             properties={
                 "content_type": ENVELOPE_TYPE,
@@ -159,6 +175,8 @@ class KombuTransport:
                 "type": type(message).__name__,
             },
             queued_s=now_s,
+            # The invitation goes the same way as what it invites to, so that the queue is there when it arrives.
+            tx_queue=message.queue if isinstance(message, TxJoin) else outgoing.queue,
         )
 
     def _envelope(self, outgoing: Outgoing) -> bytes:
@@ -189,7 +207,8 @@ class KombuTransport:
 
     def _message(self, arrival: Arrival) -> Envelope | ClientMessage | None:
         if arrival.lane == CLIENT_LANE:
-            return _client_message(arrival)
+            # What came before the door was closed goes back unlooked at.
+            return _client_message(arrival) if self._is_serving else None
         try:
             envelope = decode_envelope(arrival.body)
         except ProtocolError:
@@ -201,7 +220,21 @@ class KombuTransport:
         return envelope
 
 
-def _lane_of(message: Message) -> str:
+def _deed(deed: str, queue: str) -> Publication:
+    return Publication(TX_LANE, DEFAULT_EXCHANGE, queue, b"", queued_s=time.monotonic(), tx_queue=queue, deed=deed)
+
+
+def _destination(outgoing: Outgoing) -> tuple[str, str]:
+    """Exchange and routing key."""
+    if outgoing.queue:
+        return DEFAULT_EXCHANGE, outgoing.queue
+    return SYNC_EXCHANGE if outgoing.message.CHANNEL == SYNC else DATA_EXCHANGE, outgoing.to
+
+
+def _lane_of(outgoing: Outgoing) -> str:
+    message = outgoing.message
+    if outgoing.queue or isinstance(message, TxJoin):
+        return TX_LANE
     if message.CHANNEL == SYNC:
         return SYNC_LANE
     return BULK_LANE if isinstance(message, Chunk) else DATA_LANE

@@ -36,6 +36,15 @@ class Link(Protocol):
     def serve_shared(self, is_open: bool) -> None:
         """Whether the queue of writes that any master may take is consumed."""
 
+    def serve_clients(self, is_open: bool) -> None:
+        """Whether messages of apps are consumed at all; when it ends, what was not settled goes back."""
+
+    def follow(self, queue: str) -> None:
+        """Read the queue of a transaction, as long as it is there; never blocks."""
+
+    def leave(self, queue: str) -> None:
+        """Read it no longer."""
+
     def state(self) -> tuple[str, str]:
         """State word and reason."""
 

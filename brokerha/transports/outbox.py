@@ -1,6 +1,7 @@
 """What waits to be published: one bounded lane for each kind of traffic, the protocol's small messages first.
 
-    loop ── put ──> [sync][firm][reply][data][bulk] ── take ──> writer thread
+    loop ── put ──> [sync][firm][reply][data][bulk] ── take ──────> writer thread
+                    [tx] ─────────────────────────── take_lane ──>
 
 Invariants: `put` never blocks; a full lane drops its oldest publication, and says so, because what is newest is worth
 most to a protocol that repeats itself; the order within a lane is kept. Callable from any thread.
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
 from brokerha.transports.config import LaneLimit
-from brokerha.transports.parcels import BULK_LANE, PUBLICATION_LANES, Publication
+from brokerha.transports.parcels import BULK_LANE, PUBLICATION_LANES, TX_LANE, Publication
 
 
 class _Lane:
@@ -67,17 +68,29 @@ class Outbox:
                 self._lanes[publication.lane].put_first(publication)
 
     def take(self, most_messages: int, most_bytes: int, most_bulk_bytes: int) -> list[Publication]:
-        """Remove publications in the order of the lanes; at least one of a lane if its limits are above zero."""
+        """Remove publications in the order of the lanes, all but `TX_LANE`; at least one if the limits are above zero."""
         taken: list[Publication] = []
         if most_messages <= 0 or most_bytes <= 0:
             return taken
         with self._lock:
             for name, lane in self._lanes.items():
+                if name == TX_LANE:
+                    continue
                 if name == BULK_LANE:
                     most_bytes = min(most_bytes, most_bulk_bytes)
                 while lane.waiting and len(taken) < most_messages and most_bytes > 0:
                     taken.append(lane.pop())
                     most_bytes -= len(taken[-1].body)
+        return taken
+
+    def take_lane(self, name: str, most_messages: int, most_bytes: int) -> list[Publication]:
+        """Remove publications of one lane; at least one if the limits are above zero."""
+        taken: list[Publication] = []
+        with self._lock:
+            lane = self._lanes[name]
+            while lane.waiting and len(taken) < most_messages and most_bytes > 0:
+                taken.append(lane.pop())
+                most_bytes -= len(taken[-1].body)
         return taken
 
     def drop_older(self, lane: str, than_s: float) -> int:

@@ -25,9 +25,14 @@ BULK_LANE = "bulk"
 """Pieces of whole copies: large, asked for again when they are lost, and never in the way of anything else."""
 FIRM_LANE = "firm"
 """Repeated until the broker has confirmed them: rejected messages, changes."""
+TX_LANE = "tx"
+"""Queues of transactions and what travels through them: on channels of its own, because making a queue takes time."""
 
-ARRIVAL_LANES = (SYNC_LANE, DATA_LANE, CLIENT_LANE)
-PUBLICATION_LANES = (SYNC_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE, BULK_LANE)
+ARRIVAL_LANES = (SYNC_LANE, TX_LANE, DATA_LANE, CLIENT_LANE)
+PUBLICATION_LANES = (SYNC_LANE, TX_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE, BULK_LANE)
+
+OPEN_QUEUE = "open"
+DROP_QUEUE = "drop"
 
 
 class ClientTag(NamedTuple):
@@ -62,6 +67,10 @@ class Publication:
     """Message of an app that is settled once this publication is confirmed."""
     queued_s: float = 0.0
     """Monotonic time at which it was queued."""
+    tx_queue: str = ""
+    """Queue of the transaction that it is about: it stays in order with all else about that queue."""
+    deed: str = ""
+    """`OPEN_QUEUE` or `DROP_QUEUE`: to be done to that queue, instead of publishing."""
 
 
 def arrival_of(raw: Any, lane: str, generation: int) -> Arrival:

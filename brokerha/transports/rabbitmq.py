@@ -78,6 +78,18 @@ class RabbitChannel(pyamqp.Channel):
             return
         self.connection.frame_writer(_METHOD_FRAME, self.channel_id, spec.Basic.Publish, arguments, message)
 
+    def leave(self) -> None:
+        """Close the channel without waiting: what was not acknowledged goes back; what still comes is ignored."""
+
+        def until_closed(method: tuple[int, int], *_content: Any) -> None:
+            if method == spec.Channel.Close:
+                self.send_method(spec.Channel.CloseOk)
+            elif method == spec.Channel.CloseOk:
+                self.collect()
+
+        # py-amqp's own would tell the log of everything that it ignores.
+        self.dispatch_method = until_closed
+        self.send_method(spec.Channel.Close, "BsBB", (0, "", 0, 0))
 
     def _publish_large(self, arguments: bytes, message: Any) -> None:
         """Write method, header and body as frames; nothing is written when a property cannot be."""

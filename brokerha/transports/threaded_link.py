@@ -9,8 +9,10 @@ stop delivering to it; two threads, because py-amqp's connections each belong to
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from kombu import Connection
 
@@ -27,13 +29,15 @@ from brokerha.transports.parcels import (
     FIRM_LANE,
     REPLY_LANE,
     SYNC_LANE,
+    TX_LANE,
     Arrival,
     ClientTag,
     Counters,
     Publication,
 )
-from brokerha.transports.reader import ReaderSession, Settled, SharedDoor
-from brokerha.transports.topology import connection_name, topology_of
+from brokerha.transports.reader import ReaderSession
+from brokerha.transports.reader_wishes import Doors, Followed, Settled
+from brokerha.transports.topology import MASTER_ROLE, connection_name, topology_of
 from brokerha.transports.writer import WriterSession
 
 _IN = "in"
@@ -50,20 +54,23 @@ class ThreadedLink:
         role: str,
         config: TransportConfig,
         counters: Counters,
+        master: NodeId = "",
     ) -> None:
         """Start both threads; waits for nothing."""
         self._node = node
-        self._topology = topology_of(node, role)
+        self._topology = topology_of(node, role, master)
         self._config = config
         self._counters = counters
-        self._generation = 0
+        self._generations = itertools.count(1)
         self._is_closed = False
         self._settled = Settled()
-        self._shared_door = SharedDoor()
+        self._doors = Doors(is_serving=role == MASTER_ROLE)
+        self._followed = Followed(config.followed_tx_queues)
         self._state = LinkState((_IN, _OUT))
         self._outbox = Outbox(
             {
                 SYNC_LANE: config.outbox_sync,
+                TX_LANE: config.outbox_tx,
                 DATA_LANE: config.outbox_data,
                 BULK_LANE: config.outbox_bulk,
                 REPLY_LANE: config.outbox_replies,
@@ -74,7 +81,7 @@ class ThreadedLink:
         shared = (self._state, config, counters)
         self._reader = ConnectionThread(name_in, _IN, addresses, self._read_from, lambda: False, *shared)
         self._writer = ConnectionThread(name_out, _OUT, addresses, self._write_to, self._has_waiting, *shared)
-        limits = {SYNC_LANE: config.inbox_sync, DATA_LANE: config.inbox_data}
+        limits = {SYNC_LANE: config.inbox_sync, TX_LANE: config.inbox_tx, DATA_LANE: config.inbox_data}
         self._inbox = Inbox(limits, on_room=self._reader.waker.wake)
         self._reader.start()
         self._writer.start()
@@ -102,7 +109,23 @@ class ThreadedLink:
 
     def serve_shared(self, is_open: bool) -> None:
         """Tell the reader, which owns the channel."""
-        self._shared_door.is_open = is_open
+        self._doors.is_sharing = is_open
+        self._reader.waker.wake()
+
+    def serve_clients(self, is_open: bool) -> None:
+        """Tell the reader, which owns the channel."""
+        self._doors.serve(is_open)
+        self._reader.waker.wake()
+
+    def follow(self, queue: str) -> None:
+        """Tell the reader, which owns the channels."""
+        if not self._followed.follow(queue):
+            self._counters.add("tx_queues_too_many")
+        self._reader.waker.wake()
+
+    def leave(self, queue: str) -> None:
+        """Tell the reader, which owns the channels."""
+        self._followed.leave(queue)
         self._reader.waker.wake()
 
     def state(self) -> tuple[str, str]:
@@ -126,15 +149,15 @@ class ThreadedLink:
         self._reader.join(max(1.0, deadline_s - time.monotonic()))
 
     def _read_from(self, connection: Connection) -> ReaderSession:
-        self._generation += 1
         return ReaderSession(
             connection,
-            self._generation,
+            partial(next, self._generations),
             self._node,
             self._topology,
             self._inbox,
             self._settled,
-            self._shared_door,
+            self._doors,
+            self._followed,
             self._config,
             self._counters,
         )

@@ -3,19 +3,23 @@
 Somebody who reads the RabbitMQ dashboard should understand the cluster from these names alone:
 
     exchange            kind    key            queue                    what travels through it
-    brokerha.sync       direct  node id        brokerha.<node>.sync     small messages of the sync protocol
+    brokerha.sync       direct  node id        brokerha.<node>.sync     small messages of the protocols
     brokerha.data       direct  node id        brokerha.<node>.data     bodies, effects, reads between nodes
     brokerha.writes     direct  any            brokerha.writes.any      writes of apps, taken by any master
-                                node id        brokerha.<node>.writes   writes of apps for one master
+                                master's id    brokerha.<master>.writes writes of apps for one master
     brokerha.reads      direct  any            brokerha.reads.any       reads and cluster questions of apps
-                                node id        brokerha.<node>.reads
+                                master's id    brokerha.<master>.reads
     brokerha.rejected   fanout  -              brokerha.rejected        poison messages, with the reason as header
     brokerha.changes    topic   store.name.kind   (queues of apps)      committed effects, for followers outside
     -                   -       -              brokerha.<node>.log      stream of committed effects, in LSN order
+    (default)           -       name of queue  brokerha.tx.<master>.<transaction id>.<backup>
+                                                                        events of one open transaction for one backup
 
 Invariants: all of it is durable, so that RabbitMQ 4 accepts it (transient queues that are not exclusive are gone
 there); every queue is bounded. Inboxes of nodes drop their oldest messages, because the protocol repeats what matters
 and what is old is of no use; queues of writes and reads refuse instead, so that the publisher learns of it.
+A queue of a transaction is never bound (bindings make queues that come and go slow), lives as long as its transaction,
+and is deleted by the broker when nobody has used it for `TX_QUEUE_EXPIRES_MS`: whatever dies, none stays behind.
 Arguments of a queue that exists cannot be changed: RabbitMQ refuses another declaration. `INBOX_KINDS` may be deleted
 and declared anew at any time; a queue of writes never.
 
@@ -27,7 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerha.model.ids import NodeId
+from brokerha.model.ids import NodeId, TxId
 
 SYNC_EXCHANGE = "brokerha.sync"
 DATA_EXCHANGE = "brokerha.data"
@@ -42,7 +46,9 @@ ANY_MASTER = "any"
 """Routing key of writes and reads that any master may take."""
 
 MASTER_ROLE = "master"
-"""Only masters take writes and reads of apps; workers and backups have inboxes only."""
+"""Takes writes and reads of apps."""
+BACKUP_ROLE = "backup"
+"""Takes those of its master, from when it acts for it; workers have inboxes only."""
 
 REASON_HEADER = "brokerha-reason"
 """Why a message is in `rejected_queue`."""
@@ -57,15 +63,24 @@ DATA_MESSAGE_TTL_MS = 60_000
 WRITES_QUEUE_BYTES = 256 * MEBIBYTE
 READS_QUEUE_BYTES = 64 * MEBIBYTE
 REJECTED_QUEUE_BYTES = 64 * MEBIBYTE
+TX_QUEUE_BYTES = 32 * MEBIBYTE
+"""Above the largest transaction, sent again once or twice because its backup was slow."""
+TX_QUEUE_EXPIRES_MS = 10 * 60_000
+"""After so long without a consumer nobody is coming back for it; a primary that still wants it opens it again."""
 LOG_STREAM_BYTES = 20 * 1024 * MEBIBYTE
 LOG_SEGMENT_BYTES = 100 * 1000 * 1000
 """A stream is trimmed by whole segments, so its segments must be small against its limit."""
+
+TX_QUEUE_PREFIX = "brokerha.tx."
+_PRIORITY_EPOCH_S = 1_600_000_000
+"""Priorities of consumers are signed 32 bit numbers."""
 
 SYNC_KIND = "sync"
 DATA_KIND = "data"
 WRITES_KIND = "writes"
 READS_KIND = "reads"
 REJECTED_KIND = "rejected"
+TX_KIND = "tx"
 INBOX_KINDS = frozenset({SYNC_KIND, DATA_KIND})
 """Queues that hold nothing that is not repeated."""
 
@@ -92,6 +107,11 @@ class QueueRow:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def is_of_apps(self) -> bool:
+        """Whether apps publish to it."""
+        return self.kind in {WRITES_KIND, READS_KIND}
+
+    @property
     def is_shared_writes(self) -> bool:
         """Whether it holds writes that any master may take."""
         return self.kind == WRITES_KIND and self.key == ANY_MASTER
@@ -105,8 +125,16 @@ class Topology:
     queues: tuple[QueueRow, ...]
 
     def queues_to_consume(self) -> tuple[QueueRow, ...]:
-        """The queues that the node itself reads."""
+        """The queues that the node itself reads, those of apps as long as it serves them."""
         return tuple(row for row in self.queues if row.kind != REJECTED_KIND)
+
+    def inboxes(self) -> tuple[QueueRow, ...]:
+        """The queues for messages of other nodes, which are always read."""
+        return tuple(row for row in self.queues if row.kind in INBOX_KINDS)
+
+    def queues_of_apps(self) -> tuple[QueueRow, ...]:
+        """The queues of writes and reads."""
+        return tuple(row for row in self.queues if row.is_of_apps)
 
     def to_publish(self) -> Topology:
         """What must be there before the node publishes: the rest is declared by whoever reads it."""
@@ -159,6 +187,17 @@ def rejected_queue() -> str:
     return "brokerha.rejected"
 
 
+def tx_queue_name(master: NodeId, txid: TxId, backup: NodeId) -> str:
+    """Queue through which a backup hears of an open transaction of its master.
+
+    Node ids have no dots, so no two transactions share a name; with the longest ids it has 206 of AMQP's 255 bytes.
+
+    >>> tx_queue_name("m1", "order-4711", "m1b")
+    'brokerha.tx.m1.order-4711.m1b'
+    """
+    return f"{TX_QUEUE_PREFIX}{master}.{txid}.{backup}"
+
+
 def log_stream(node: NodeId) -> str:
     """Stream of the effects that a master committed."""
     return f"brokerha.{node}.log"
@@ -174,8 +213,19 @@ def consumer_tag(node: NodeId, queue: str) -> str:
     return f"{node} reads {queue}"
 
 
-def topology_of(node: NodeId, role: str) -> Topology:
-    """What a node of this role declares."""
+def consumer_arguments(row: QueueRow, now_s: float) -> dict[str, Any]:
+    """Arguments of a consumer that begins at this time, in seconds since 1970.
+
+    Whoever began last comes first where a queue belongs to one master: only the process that acts for it reads there,
+    and one that is frozen, or cut off, and has not noticed that another acts in its stead.
+    """
+    if not row.is_of_apps or row.key == ANY_MASTER:
+        return {}
+    return {"x-priority": int(now_s) - _PRIORITY_EPOCH_S}
+
+
+def topology_of(node: NodeId, role: str, master: NodeId = "") -> Topology:
+    """What a node of this role declares; ``master`` is the one that a backup belongs to."""
     queues = [
         _inbox(sync_queue(node), SYNC_KIND, SYNC_EXCHANGE, node, SYNC_QUEUE_BYTES, SYNC_MESSAGE_TTL_MS),
         _inbox(data_queue(node), DATA_KIND, DATA_EXCHANGE, node, DATA_QUEUE_BYTES, DATA_MESSAGE_TTL_MS),
@@ -187,14 +237,27 @@ def topology_of(node: NodeId, role: str) -> Topology:
             {"x-max-length-bytes": REJECTED_QUEUE_BYTES, "x-overflow": "drop-head"},
         ),
     ]
-    if role == MASTER_ROLE:
+    served = node if role == MASTER_ROLE else master
+    if served:
         queues += [
             _of_apps(any_writes_queue(), WRITES_KIND, WRITES_EXCHANGE, ANY_MASTER, WRITES_QUEUE_BYTES),
-            _of_apps(writes_queue(node), WRITES_KIND, WRITES_EXCHANGE, node, WRITES_QUEUE_BYTES),
+            _of_apps(writes_queue(served), WRITES_KIND, WRITES_EXCHANGE, served, WRITES_QUEUE_BYTES),
             _of_apps(any_reads_queue(), READS_KIND, READS_EXCHANGE, ANY_MASTER, READS_QUEUE_BYTES),
-            _of_apps(reads_queue(node), READS_KIND, READS_EXCHANGE, node, READS_QUEUE_BYTES),
+            _of_apps(reads_queue(served), READS_KIND, READS_EXCHANGE, served, READS_QUEUE_BYTES),
         ]
     return Topology(EXCHANGES, tuple(queues))
+
+
+def tx_queue_row(name: str, expires_ms: int = TX_QUEUE_EXPIRES_MS) -> QueueRow:
+    """The queue of a transaction, declared by the primary when the transaction opens."""
+    arguments = {
+        # A virtual host may make quorum queues by default: they are not made for coming and going.
+        "x-queue-type": "classic",
+        "x-max-length-bytes": TX_QUEUE_BYTES,
+        "x-overflow": "reject-publish",
+        "x-expires": expires_ms,
+    }
+    return QueueRow(name, TX_KIND, DEFAULT_EXCHANGE, name, arguments)
 
 
 def log_stream_row(node: NodeId) -> QueueRow:

@@ -1,6 +1,7 @@
 """The writing half of a threaded link: takes from the outbox, publishes in a window, hears what became of it.
 
     outbox ── take(room) ──> basic.publish, mandatory ──> broker ──> ack, nack, return
+           ── lane tx ─────> tx_writer.py
 
 | the broker says | message of the protocol | answer to an app | firm: rejected message |
 |---|---|---|---|
@@ -31,6 +32,7 @@ from brokerha.transports.outbox import Outbox
 from brokerha.transports.parcels import BULK_LANE, DATA_LANE, FIRM_LANE, SYNC_LANE, ClientTag, Counters, Publication
 from brokerha.transports.rabbitmq import RepeatedMessage
 from brokerha.transports.topology import DEFAULT_EXCHANGE, REJECTED_EXCHANGE, Topology
+from brokerha.transports.tx_writer import TxWriter
 from brokerha.transports.unconfirmed import Unconfirmed
 
 _NODE_LANES = (SYNC_LANE, DATA_LANE, BULK_LANE)
@@ -71,6 +73,7 @@ class WriterSession:
         self._channel.events["basic_ack"].add(self._on_ack)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
+        self._tx = TxWriter(self._wire, outbox, config, counters)
         stale_s = time.monotonic() - config.stale_after_ms / 1000
         counters.add("stale", sum(outbox.drop_older(lane, stale_s) for lane in _NODE_LANES))
 
@@ -78,29 +81,33 @@ class WriterSession:
         """Publish as much as the window, the socket and the broker allow."""
         if self._state.is_blocked():
             self._window.oldest_since_s = now_s
+            self._tx.pause(now_s)
             return now_s + _FAR_S
         if self._again and now_s >= self._again_s:
             self._outbox.put_back(self._again)
             self._again = []
+        tx_s = now_s + _FAR_S
         if not self._frames.unsent_bytes:
             for publication in self._outbox.take(*self._window.room()):
                 self._publish(publication, now_s)
+            tx_s = self._tx.turn(now_s)
+        due_s = min(tx_s, self._again_s) if self._again else tx_s
         if not self._window:
-            return self._again_s if self._again else now_s + _FAR_S
+            return due_s
         deadline_s = self._window.oldest_since_s + self._config.confirm_timeout_s
         if now_s >= deadline_s:
             raise RecoverableConnectionError("the broker does not confirm")
-        return min(deadline_s, self._again_s) if self._again else deadline_s
+        return min(deadline_s, due_s)
 
     def is_idle(self) -> bool:
         """Whether everything was published and confirmed."""
-        return not (self._window or len(self._outbox) or self._again)
+        return not (self._window or len(self._outbox) or self._again) and self._tx.is_idle()
 
     def end(self) -> None:
         """Put back what must be repeated; the rest is counted."""
         unconfirmed = self._window.all()
         firm = [publication for publication in unconfirmed if publication.lane == FIRM_LANE]
-        self._outbox.put_back(firm + self._again)
+        self._outbox.put_back([*firm, *self._again, *self._tx.end()])
         self._counters.add("repeated", len(firm))
         self._counters.add("unconfirmed", len(unconfirmed) - len(firm))
 

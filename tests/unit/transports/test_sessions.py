@@ -24,7 +24,8 @@ from brokerha.transports.parcels import (
     Counters,
     Publication,
 )
-from brokerha.transports.reader import ReaderSession, Settled, SharedDoor
+from brokerha.transports.reader import ReaderSession
+from brokerha.transports.reader_wishes import Doors, Followed, Settled
 from brokerha.transports.topology import topology_of
 from brokerha.transports.writer import WriterSession
 
@@ -226,9 +227,20 @@ class Reading:
         self.counters = Counters()
         connection: Any = FakeConnection()
         topology = topology_of("m1", "master")
-        self.shared_door = SharedDoor()
+        self.doors = Doors(is_serving=True)
+        self.connection = connection
+        generations = iter(range(3, 100))
         self.session = ReaderSession(
-            connection, 3, "m1", topology, self.inbox, self.settled, self.shared_door, config, self.counters
+            connection,
+            lambda: next(generations),
+            "m1",
+            topology,
+            self.inbox,
+            self.settled,
+            self.doors,
+            Followed(10),
+            config,
+            self.counters,
         )
         self.control, self.sync, self.data, self.clients = connection.channels
 
@@ -241,14 +253,61 @@ class TestReading:
     def test_shared_writes_are_consumed_only_while_their_door_is_open(self, monkeypatch):
         reading = Reading(monkeypatch)
         assert "brokerha.writes.any" in reading.clients.consumers
-        reading.shared_door.is_open = False
+        reading.doors.is_sharing = False
         reading.session.turn(0.0)
         reading.session.turn(0.0)
         assert len(reading.clients.asked("basic_cancel")) == 1
         del reading.clients.consumers["brokerha.writes.any"]
-        reading.shared_door.is_open = True
+        reading.doors.is_sharing = True
         reading.session.turn(0.0)
         assert "brokerha.writes.any" in reading.clients.consumers
+
+    def test_closing_the_door_gives_back_what_was_not_settled_and_forgets_what_was_not_looked_at(self, monkeypatch):
+        reading = Reading(monkeypatch)
+        for tag in (1, 2):
+            reading.deliver(reading.clients, "brokerha.m1.writes", tag)
+        reading.session.turn(0.0)
+        reading.deliver(reading.clients, "brokerha.m1.writes", 3)
+        # Closed and opened again before the thread looks: what came before goes back all the same
+        reading.doors.serve(False)
+        reading.doors.serve(True)
+        reading.session.turn(0.0)
+        assert reading.clients.asked("leave") == [()]
+        assert reading.inbox.take(10, 0) == []
+        # The next messages come through another channel, and old tags mean nothing there
+        channel = reading.connection.channels[-1]
+        assert set(channel.consumers) == set(reading.clients.consumers)
+        reading.deliver(channel, "brokerha.m1.writes", 1)
+        reading.settled.add([ClientTag(3, 1)])
+        reading.session.turn(0.0)
+        assert channel.asked("basic_ack") == []
+        (arrival,) = reading.inbox.take(10, 0)
+        reading.settled.add([arrival.tag])
+        reading.session.turn(0.0)
+        assert channel.asked("basic_ack") == [(1,)]
+
+    def test_behind_a_closed_door_nothing_of_apps_is_consumed(self, monkeypatch):
+        reading = Reading(monkeypatch)
+        reading.doors.serve(False)
+        reading.session.turn(0.0)
+        channel = reading.connection.channels[-1]
+        assert channel.consumers == {}
+        reading.doors.serve(True)
+        reading.session.turn(0.0)
+        assert set(channel.consumers) == {
+            "brokerha.writes.any",
+            "brokerha.m1.writes",
+            "brokerha.reads.any",
+            "brokerha.m1.reads",
+        }
+
+    def test_whoever_began_last_is_served_first_where_a_queue_is_of_one_master(self, monkeypatch):
+        reading = Reading(monkeypatch)
+        own, shared = (
+            reading.clients.consumers[name]["arguments"] for name in ("brokerha.m1.writes", "brokerha.writes.any")
+        )
+        assert 0 < own["x-priority"] < 2**31
+        assert shared == {}
 
     def test_messages_of_nodes_are_acknowledged_together_when_they_are_in_the_inbox(self, monkeypatch):
         reading = Reading(monkeypatch)

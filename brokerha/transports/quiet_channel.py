@@ -1,0 +1,63 @@
+"""A channel for queues that come and go: it waits for no answer, and its end harms nobody else on the connection.
+
+py-amqp's calls wait for the broker's answer, and an error that closes a channel is raised out of whoever reads the
+connection. Making a queue takes a broker milliseconds, and a queue of a transaction may be gone whenever it is asked
+for; both would stop, or tear down, everything beside it. So here every call is only written; answers come as events:
+
+    declare, delete, consume ── frames ──> broker ──> on_answer()          in the order of the calls
+                                                 └──> on_closed(reason)    the channel is gone, for the first call that
+                                                                           has no answer yet, and all after it undone
+
+Invariants: belongs to the connection's thread; after `on_closed` nothing of it is used any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from amqp import spec
+
+from brokerha.transports.rabbitmq import RabbitChannel
+
+
+class QuietChannel(RabbitChannel):
+    """See the head of the module; publishing is as on every `RabbitChannel`."""
+
+    def __init__(self, wire: Any, on_answer: Callable[[], None], on_closed: Callable[[str], None]) -> None:
+        """Open a channel on py-amqp's connection; what is asked of it may follow at once."""
+        super().__init__(wire)
+        self._on_closed = on_closed
+        for answer in (spec.Queue.DeclareOk, spec.Queue.DeleteOk, spec.Basic.ConsumeOk):
+            self._callbacks[answer] = lambda *_facts: on_answer()
+        self.send_method(spec.Channel.Open, "s", ("",))
+
+    def declare(self, queue: str, arguments: Mapping[str, Any]) -> None:
+        """Make a durable queue unless it is there; answered."""
+        flags = {"passive": False, "durable": True, "exclusive": False, "auto_delete": False, "nowait": False}
+        self.send_method(spec.Queue.Declare, "BsbbbbbF", (0, queue, *flags.values(), dict(arguments)))
+
+    def delete(self, queue: str) -> None:
+        """Delete a queue, whether it is there or not; answered."""
+        flags = {"if_unused": False, "if_empty": False, "nowait": False}
+        self.send_method(spec.Queue.Delete, "Bsbbb", (0, queue, *flags.values()))
+
+    def consume(
+        self, queue: str, tag: str, callback: Callable[[Any], None], on_cancel: Callable[[str], None], prefetch: int
+    ) -> None:
+        """Begin to read a queue; answered. ``on_cancel`` is told when the queue is deleted."""
+        self.callbacks[tag] = callback
+        self.cancel_callbacks[tag] = on_cancel
+        self.send_method(spec.Basic.Qos, "lBb", (0, prefetch, False))
+        flags = {"no_local": False, "no_ack": False, "exclusive": False, "nowait": False}
+        self.send_method(spec.Basic.Consume, "BssbbbbF", (0, queue, tag, *flags.values(), None))
+
+    def cancel(self, tag: str) -> None:
+        """End to read a queue; deliveries that are under way still come."""
+        self.send_method(spec.Basic.Cancel, "sb", (tag, False))
+
+    def _on_close(self, _code: int, reason: str, _class_id: int, _method_id: int) -> None:
+        """The broker closes this channel: py-amqp would open it again, waiting, and raise."""
+        self.send_method(spec.Channel.CloseOk)
+        self.collect()
+        self._on_closed(reason)
