@@ -19,15 +19,17 @@ disk stops a node, never loses or invents anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.primary import Primary
 from brokerha.model import states
 from brokerha.model.errors import JournalError, JournalFull, StoreDamaged, StoreDiffers, StoreError
 from brokerha.model.ids import Instant
 from brokerha.model.invariants import invariant
-from brokerha.model.messages import BETWEEN_PROCESSES, Envelope, Outgoing
+from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.operations import ResultRow
+from brokerha.model.process_messages import TxEvents, TxJoin
 from brokerha.model.ready import (
     ApplyBatch,
     CopyAnswer,
@@ -49,8 +51,7 @@ from brokerha.ports.transport import ClientMessage, Transport
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import WorkerConfig
 
-if TYPE_CHECKING:
-    from brokerha.master.primary import Primary
+OF_TRANSACTIONS = frozenset({TxJoin, TxEvents})
 
 TURN_LIMIT = 2000
 """Messages taken in one turn; the rest waits for the next, so that a turn stays short."""
@@ -118,7 +119,8 @@ class MasterRunner:
         now = self.clock.now()
         due = self._retry_at_ms if self.failure else self.core.deadline_ms(now)
         if self.primary is not None:
-            due = min(due, at) if (at := self.primary.deadline_ms(now)) is not None and due is not None else due or at
+            also = self.primary.deadline_ms(now)
+            due = min((at for at in (due, also) if at is not None), default=None)
         return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
 
     def turn(self, submits: Iterable[Submit | TxCommand] = (), wait_ms: int = 0) -> int:
@@ -162,16 +164,16 @@ class MasterRunner:
         for item in items:
             if isinstance(item, Envelope) and primary.takes(item):
                 primary.step(item, now)
-        primary.wake(now)
         self.core.set_backups(primary.ready_backups())
         self.core.withheld = primary.withheld(now)
 
     def _release(self, now: Instant) -> None:
         """Send the backups what is new, and everybody what enough of them hold."""
         primary = self.primary
-        if primary is None:
+        if primary is None or self.failure:
             return
         primary.on_transactions(self.core.open_transactions())
+        primary.wake(now)
         out = primary.take(now)
         if out.promise and not self._promise(out.promise, now):
             return
@@ -211,8 +213,15 @@ class MasterRunner:
             if self.primary is None:
                 self._tell(ready.messages, ready.replies, ready.tx_replies)
             else:
-                self.transport.send([each for each in ready.messages if type(each.message) in BETWEEN_PROCESSES])
-                self.primary.hold(self.journal.last_number, ready, now)
+                # Events of transactions are for the processes of this master, which hold nothing back from each other.
+                own = [each for each in ready.messages if type(each.message) in OF_TRANSACTIONS]
+                held = (
+                    [each for each in ready.messages if type(each.message) not in OF_TRANSACTIONS]
+                    if own
+                    else ready.messages
+                )
+                self.transport.send(own)
+                self.primary.hold(self.journal.last_number, ready, held, now)
             for decision in ready.tx_queues:
                 if not isinstance(decision, OpenTxQueue):
                     self.transport.tx_queue(decision)
@@ -236,6 +245,8 @@ class MasterRunner:
         step = self.core.forgetting(now) if not self.failure else None
         if step is None:
             return
+        if self.primary is not None:
+            self.primary.keep(step.below, step.ids_below)
         try:
             self.core.retention.done(more=self.journal.keep(step.below, step.ids_below))
         except JournalError as error:
@@ -246,9 +257,6 @@ class MasterRunner:
         """Forget what is not durable: answer open tickets with *unknown*, try again later."""
         self.failure = f"{kind}: {reason}"
         self._retry_at_ms = now.mono_ms + RETRY_MS
-        if self.primary is not None:
-            # What was written before is durable, and may still be told; the rest of the tickets is lost with the core.
-            self.primary.drop_replies()
         self.close_tickets(reason)
 
     def close_tickets(self, reason: str) -> None:
@@ -278,6 +286,9 @@ class MasterRunner:
                 self.on_reply(Reply(submit.ticket, submit.txid, REFUSED, 0, "ReadOnly", self.failure))
 
     def _answer(self, reply: Reply | TxReply) -> None:
+        if self.primary is not None and reply.ticket not in self._open:
+            # It was held back for the backups when its ticket was answered with *unknown*: the journal failed meanwhile.
+            return
         invariant(reply.ticket in self._open, "each ticket gets one reply", ticket=reply.ticket)
         del self._open[reply.ticket]
         if isinstance(reply, TxReply):

@@ -1,0 +1,254 @@
+"""Primary: what the acting process of a master is to its backups (replication, sections 1 to 4).
+
+    note ------> JournalFeed ---- Replicate ----> backups            what was written goes to them
+    hold ------> Gate <---------- Confirmed ----- backups            nothing is told before enough of them hold it
+                 Role <---- Candidate, Vote ----> backups            who is primary, and whether this one still is
+                 Offering <-- SnapshotWanted ---- backups            the whole journal for one that begins anew
+
+It stands beside the MasterCore of the same process and knows nothing of it but what the runner carries from one to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.messages import ChunksWanted, Envelope, Outgoing, SnapshotDone, SnapshotWanted
+from brokerha.model.process_messages import Candidate, Confirmed, Promote, RecordsWanted, Replicate, Vote
+from brokerha.model.ready import ChunksRead, CopyAnswer, CopyDecision, Ready, SnapshotMade
+from brokerha.model.records import MasterState, Record, TxPrepared
+from brokerha.model.requests import Reply, TxReply
+from brokerha.replication.gate import Gate, GateConfig
+from brokerha.replication.journal_backups import READY
+from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
+from brokerha.replication.journal_log import NumberedLog
+from brokerha.replication.offering import OfferConfig, Offering
+from brokerha.replication.role import Role
+from brokerha.replication.role_config import RoleChange
+from brokerha.replication.role_table import RoleState
+
+IDLE_AFTER = 2
+"""With ``goes_idle``, after so many times the time-out without enough backups the primary steps down."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryReady:
+    """What a primary wants of the world, in this order."""
+
+    promise: int = 0
+    """View to promise durably before anything else is done; 0 for none."""
+    messages: tuple[Outgoing, ...] = ()
+    """To the other processes."""
+    decisions: tuple[CopyDecision, ...] = ()
+    released: tuple[Outgoing, ...] = ()
+    """To everybody: enough backups hold what they reveal."""
+    replies: tuple[Reply, ...] = ()
+    tx_replies: tuple[TxReply, ...] = ()
+
+
+class Primary:
+    """Role, feed, gate and offers of the acting process, for as long as its view lasts."""
+
+    MESSAGES = (
+        Confirmed,
+        RecordsWanted,
+        Candidate,
+        Vote,
+        Replicate,
+        Promote,
+        SnapshotWanted,
+        ChunksWanted,
+        SnapshotDone,
+    )
+
+    def __init__(
+        self, role: Role, log: NumberedLog, state: MasterState, *, sync_timeout_ms: int, goes_idle: bool = False
+    ) -> None:
+        """``state`` is that of the journal, with the `ViewStarted` of this view as its last record."""
+        config = role.config
+        self.role = role
+        self.goes_idle = goes_idle
+        self.change: RoleChange | None = None
+        """Set once the role is another one: then this object is over."""
+        self._open: frozenset[TxId] = frozenset(state.prepared)
+        self._prepared: set[TxId] = set(state.prepared)
+        self._successor: NodeId = ""
+        self._hands_over_until_ms = 0
+        self._farewell: tuple[Outgoing, ...] = ()
+        feed_config = JournalFeedConfig(
+            config.process,
+            config.others,
+            fail_over_after_ms=config.fail_over_after_ms,
+            dead_after_ms=max(5000, 2 * config.fail_over_after_ms),
+        )
+        self.feed = JournalFeed(
+            feed_config,
+            log,
+            view=role.view,
+            journal=state.journal,
+            views=state.views,
+            prepared=state.prepared,
+            open_transactions=lambda: self._open,
+        )
+        self.gate = Gate(GateConfig(role.view, config.sync_n, sync_timeout_ms, backups=config.others))
+        self.offering = Offering(OfferConfig())
+        self._processes = frozenset(config.others)
+
+    # ---- inputs
+
+    def takes(self, envelope: Envelope) -> bool:
+        """Whether a message is for it: it comes from another process of the same master."""
+        return envelope.sender in self._processes and isinstance(envelope.message, self.MESSAGES)
+
+    def step(self, envelope: Envelope, now: Instant) -> None:
+        """Take in one message of another process."""
+        sender, message = envelope.sender, envelope.message
+        match message:
+            case Confirmed():
+                self.role.on_confirmed(sender, message.view, now)
+                self.feed.on_confirmed(sender, message, now)
+                self._confirm(sender)
+            case RecordsWanted():
+                self.feed.on_records_wanted(sender, message)
+            case Candidate():
+                self.role.on_candidate(sender, message, now)
+            case Vote():
+                self.role.on_vote(sender, message, now)
+            case Replicate():
+                self.role.heard(sender, message.view, now)
+            case SnapshotWanted() | ChunksWanted() | SnapshotDone():
+                self.offering.on_message(sender, message, "", now)
+            case _:
+                pass
+
+    def _confirm(self, sender: NodeId) -> None:
+        number = self.feed.confirmations()[sender]
+        if number:
+            self.gate.confirm(sender, self.role.view, number)
+        else:
+            self.gate.forget(sender)
+
+    def answer(self, answer: CopyAnswer, now: Instant) -> None:
+        """The disk answers."""
+        if isinstance(answer, SnapshotMade | ChunksRead):
+            self.offering.on_answer(answer, 0, now)
+
+    def note(self, first_number: int, records: Sequence[Record]) -> None:
+        """A turn is in the own journal."""
+        self.feed.note(first_number, records)
+        self._prepared.update(record.txid for record in records if isinstance(record, TxPrepared))
+        self.role.moved((self.role.view, self.feed.last_number))
+
+    def hold(self, number: int, ready: Ready, messages: Sequence[Outgoing], now: Instant) -> None:
+        """Hold back what a turn tells until enough backups have its last record."""
+        self.gate.hold(number, messages, ready.replies, ready.tx_replies, now)
+
+    def on_transactions(self, txids: Iterable[TxId]) -> None:
+        """Which transactions are open or prepared now."""
+        now_open = frozenset(txids)
+        for txid in self._open - now_open:
+            # Of one that was prepared a backup has to get the record; the feed sees that by itself.
+            if txid not in self._prepared:
+                self.feed.on_tx_settled(txid)
+        self._prepared &= now_open
+        self._open = now_open
+
+    def keep(self, below: Lsn, ids_below: Lsn) -> None:
+        """What the journal may forget, here and at the backups."""
+        self.feed.floor = (below, ids_below)
+
+    def hand_over(self, successor: NodeId, now: Instant) -> str:
+        """An operator wants another process to be primary. Returns why it cannot be; empty when it will be tried.
+
+        No writes are taken until it holds everything; then this process steps down and tells it to stand.
+        """
+        row = next((row for row in self.feed.rows() if row.node == successor), None)
+        if row is None or row.state != READY:
+            state = f"{row.state}{f', {row.reason}' if row.reason else ''}" if row is not None else "no backup"
+            return f"{successor} is not ready ({state}): wait until it is, or use force"
+        self._successor = successor
+        self._hands_over_until_ms = now.mono_ms + self.role.config.fail_over_after_ms
+        return ""
+
+    def _go_on_handing_over(self, now: Instant) -> None:
+        if self.feed.confirmations().get(self._successor, 0) >= self.feed.last_number:
+            self.role.step_down(f"handed over to {self._successor}", now)
+            self._farewell = (Outgoing(self._successor, Promote(is_forced=False)),)
+            self._successor = ""
+        elif now.mono_ms >= self._hands_over_until_ms:
+            self._successor = ""
+
+    def wake(self, now: Instant) -> None:
+        """Time has passed."""
+        self.role.wake(now)
+        if self._successor:
+            self._go_on_handing_over(now)
+        if self.goes_idle and self.gate.blocked_ms(now) >= IDLE_AFTER * self.gate.config.timeout_ms:
+            self.role.pause(self.gate.reason(now), until_declared=True)
+
+    # ---- output
+
+    def take(self, now: Instant) -> PrimaryReady:
+        """What is to be done now; nothing is told any more once the role is another one."""
+        ready = self.role.take(now)
+        if ready.change is not None and ready.change.state is not RoleState.PRIMARY:
+            self.change = ready.change
+            return PrimaryReady(ready.promise, (*ready.messages, *self._farewell))
+        offered, decisions = self.offering.take(now)
+        expired = self.gate.expire(now)
+        released = self.gate.release()
+        messages = (*ready.messages, *self.feed.messages(now), *offered)
+        return PrimaryReady(
+            ready.promise,
+            messages,
+            tuple(decisions),
+            released.messages,
+            (*released.replies, *expired.replies),
+            (*released.tx_replies, *expired.tx_replies),
+        )
+
+    def deadline_ms(self, now: Instant) -> int | None:
+        """When `take` has something to do."""
+        del now
+        due = (self.role.deadline_ms(), self.feed.deadline_ms(), self.gate.deadline_ms())
+        return min((at for at in due if at is not None), default=None)
+
+    # ---- questions
+
+    def ready_backups(self) -> tuple[NodeId, ...]:
+        """Backups that may take part in transactions."""
+        return self.feed.ready()
+
+    def withheld(self, now: Instant) -> str:
+        """Why no write is taken now; empty when enough backups confirm."""
+        if self._successor:
+            return f"{self._successor} is about to become primary"
+        return self.gate.reason(now)
+
+    def metrics(self, now: Instant) -> dict[str, float]:
+        """Numbers for /metrics."""
+        messages, replies = self.gate.held
+        numbers: dict[str, float] = {
+            "view": self.role.view,
+            "backups_ready": len(self.feed.ready()),
+            "sync_n": self.role.config.sync_n,
+            "held_messages": messages,
+            "held_replies": replies,
+            "held_dropped_total": self.gate.dropped,
+            "held_ms": self.gate.blocked_ms(now),
+            "journal_last_number": self.feed.last_number,
+        }
+        for row in self.feed.rows():
+            numbers[f'backup_lag_records{{backup="{row.node}"}}'] = row.lag_records
+            numbers[f'backup_ready{{backup="{row.node}"}}'] = row.state == "ready"
+        return numbers
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Of each backup: (node, state, reason, lag) as the status shows it."""
+        return [
+            {"id": row.node, "state": row.state, "reason": row.reason, "lag_records": row.lag_records,
+             "free_bytes": row.free_bytes or None}
+            for row in self.feed.rows()
+        ]  # fmt: skip
