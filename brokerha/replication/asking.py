@@ -69,6 +69,11 @@ class Asking:
         self._ask_at_ms = now.mono_ms
         return False
 
+    @property
+    def source(self) -> NodeId:
+        """Who is asked now; empty when nothing is missing."""
+        return self._sources[self._place] if self._range is not None else ""
+
     def range_text(self) -> str:
         """The range, for a reason."""
         return f"{self._range[0]} to {self._range[1]}" if self._range is not None else "nothing"

@@ -66,6 +66,11 @@ class ViewHistory:
             self._views.append((record.view, number))
             del self._views[:-VIEWS_KEPT]
 
+    def cut(self, last_number: int) -> None:
+        """Forget views that began behind this number: their records were given up."""
+        while self._views and self._views[-1][1] > last_number:
+            del self._views[-1]
+
     def of(self, number: int) -> int:
         """View of the record with this number; 0 when that is so long ago that nobody knows."""
         for view, first in reversed(self._views):
