@@ -26,7 +26,8 @@ from brokerha.model.messages import Message, Outgoing
 from brokerha.model.process_messages import Candidate, Vote
 from brokerha.replication.role_config import FIRST_VIEW, RoleChange, RoleConfig, RoleReady, term_of, view_of
 from brokerha.replication.role_table import RoleEvent, RoleState, after
-from brokerha.replication.role_voting import Standing, judge
+from brokerha.replication.role_voting import Candidacy, Standing, judge
+from brokerha.replication.role_words import forced_text, nobody_text
 
 TRIES_LIMIT = 4
 """After so many tries the pauses between them grow no more."""
@@ -52,13 +53,10 @@ class Role:
         """Whether the own journal is whole. The caller sets it to False while a snapshot replaces it."""
         self.reason = ""
         """Why it is what it is."""
-        self.refusals: dict[NodeId, str] = {}
-        """What processes said that did not vote for it, the last time it stood."""
         self.ignored = 0
         """Messages that no process of this master would have sent."""
         self._seen_view = self.promised
-        self._standing_view = 0
-        self._votes: set[NodeId] = set()
+        self._candidacy = Candidacy()
         self._tries = 0
         self._yields = 0
         self._heard_ms: int | None = None
@@ -68,8 +66,6 @@ class Role:
         self._waits_until_declared = False
         self._paused_view = 0
         self._looked_ms = now.mono_ms
-        self._candidacy_ends_ms = 0
-        self._ask_at_ms = 0
         self._promise = 0
         self._out: list[Outgoing] = []
         self._told: tuple[RoleState, int] = (RoleState.STANDBY, 0)
@@ -104,15 +100,15 @@ class Role:
             self.ignored += 1
             return
         self.on_view(message.promised, now)
-        if self.state is not RoleState.CANDIDATE or message.view != self._standing_view:
+        if self.state is not RoleState.CANDIDATE or message.view != self._candidacy.view:
             return
         if message.is_granted:
-            self.refusals.pop(sender, None)
-            self._votes.add(sender)
+            self._candidacy.refusals.pop(sender, None)
+            self._candidacy.votes.add(sender)
             self._count(now)
-        elif sender not in self._votes:
-            self.refusals[sender] = message.reason
-            if message.last > self.last and self._yields < YIELDS:
+        elif sender not in self._candidacy.votes:
+            self._candidacy.refusals[sender] = message.reason
+            if message.last > self.last and self._yields < YIELDS and not self._candidacy.is_by_hand:
                 self._yields += 1
                 self._give_up(now, 2 * self.config.round_ms)
 
@@ -130,7 +126,8 @@ class Role:
         self._heard_ms = now.mono_ms
         self._tries = self._yields = 0
         self._step(RoleEvent.OUTRANKED, f"{sender} is primary of view {view}")
-        self._step(RoleEvent.HEARD, f"{sender} is primary of view {view}")
+        if not self._candidacy.is_by_hand or view > self._candidacy.view:
+            self._step(RoleEvent.HEARD, f"{sender} is primary of view {view}")
         if self._waits_until_declared and view > self._paused_view:
             self._step(RoleEvent.DECLARED, f"{sender} is primary of view {view}")
         self._wait(now, self.config.silence_ms)
@@ -139,7 +136,7 @@ class Role:
         """A view was seen in a message of a process that obeys it, or promised to it."""
         self._look(now)
         self._see(view)
-        if self.state is RoleState.CANDIDATE and view > self._standing_view:
+        if self.state is RoleState.CANDIDATE and view > self._candidacy.view:
             self._give_up(now, 0)
         elif self.state is RoleState.PRIMARY and view > self.view:
             self._step(RoleEvent.OUTRANKED, f"there is view {view}")
@@ -157,8 +154,8 @@ class Role:
         """The own journal grew, was cut, or was replaced by another one of this name; ``last`` is durable."""
         if last < self.last:
             # Votes were given to the journal as it was; the next ones are asked for under another view.
-            self._see(self._standing_view)
-        if last < self.last or last[0] >= self._standing_view:
+            self._see(self._candidacy.view)
+        if last < self.last or last[0] >= self._candidacy.view:
             self._step(RoleEvent.REFUSED, f"its journal ends with record {last[1]} of view {last[0]}")
         self.last = last
         self.journal = journal or self.journal
@@ -176,20 +173,19 @@ class Role:
         if not self.may_vote:
             return f"the journal of {self.config.process} is not whole: wait until its load is finished"
         if force:
-            number = f"record {self.last[1]} of view {self.last[0]}" if self.last[1] else "the beginning"
-            others = ", ".join(self.config.others)
-            self._act(
-                self._next_view(), now, RoleEvent.FORCED, f"by hand; what only {others} held after {number} is lost"
-            )
+            self._act(self._next_view(), now, RoleEvent.FORCED, forced_text(self.config, self.last))
             return ""
-        if primary := self._live_primary(now):
-            return f"{primary} is primary of view {self.view} and is heard: pause it first, or use force"
         if not self.last[1] and self.config.place:
             return f"the journal of {self.config.process} is empty: promote another process, or use force"
         self._step(RoleEvent.RESUMED, "by hand")
-        if self.state is RoleState.STANDBY:
-            self._stand(now)
+        self._step(RoleEvent.REFUSED, "by hand")
+        self._stand(now, is_by_hand=True)
         return ""
+
+    def step_down(self, reason: str, now: Instant) -> None:
+        """Be primary no longer, because another process is to be; it goes on by itself if that one does not come."""
+        self._step(RoleEvent.HANDED_OVER, reason)
+        self._wait(now, 2 * self.config.silence_ms)
 
     def pause(self, reason: str, *, until_declared: bool = False) -> None:
         """Go to idle mode; ``until_declared``: until a new primary is there, else until `resume`."""
@@ -210,9 +206,9 @@ class Role:
         """Time has passed."""
         self._look(now)
         if self.state is RoleState.CANDIDATE:
-            if now.mono_ms >= self._candidacy_ends_ms or not self.may_vote:
+            if now.mono_ms >= self._candidacy.ends_ms or not self.may_vote:
                 self._give_up(now, 0)
-            elif now.mono_ms >= self._ask_at_ms:
+            elif now.mono_ms >= self._candidacy.ask_at_ms:
                 self._ask(now)
         elif self._may_stand() and now.mono_ms >= self._stand_at_ms:
             self._stand(now)
@@ -259,7 +255,7 @@ class Role:
     def deadline_ms(self) -> int | None:
         """When `wake` has something to do."""
         if self.state is RoleState.CANDIDATE:
-            return min(self._candidacy_ends_ms, self._ask_at_ms)
+            return min(self._candidacy.ends_ms, self._candidacy.ask_at_ms)
         if self.state is RoleState.PRIMARY:
             return None
         watch_ms = self._looked_ms + self.config.watch_ms
@@ -269,16 +265,7 @@ class Role:
         """One line for people: what it is, why, and what to do when nobody is primary."""
         if self.state in (RoleState.PRIMARY, RoleState.IDLE) or self._live_primary(now):
             return self.reason
-        refused = "; ".join(f"{process}: {why}" for process, why in sorted(self.refusals.items()))
-        needs = f"needs {self.votes_needed} votes of {len(self.config.processes)} processes"
-        by_hand = f"brokerha promote {self.config.process}"
-        if self.config.sync_n == 0:
-            by_hand += f" --force, because with sync-n 0 it may lack what was accepted; by itself it {needs}"
-        elif not self.config.is_automatic:
-            by_hand += ", because fail-over is by hand"
-        else:
-            by_hand = f"{needs}; without them: {by_hand} --force"
-        return f"no primary: {by_hand}" + (f" ({refused})" if refused else "")
+        return nobody_text(self.config, self.votes_needed, self._candidacy.refusals)
 
     # ---- standing
 
@@ -291,27 +278,26 @@ class Role:
         """Whether this is the process that begins a master that never had a primary."""
         return self.config.place == 0 and self.last[0] <= FIRST_VIEW
 
-    def _stand(self, now: Instant) -> None:
+    def _stand(self, now: Instant, *, is_by_hand: bool = False) -> None:
         """Ask for votes; when none but its own is needed, act at once."""
-        self._standing_view = self._next_view()
-        self._votes = {self.config.process}
-        self.refusals = {}
-        self._step(RoleEvent.STANDS, f"stands for view {self._standing_view}")
-        self._candidacy_ends_ms = now.mono_ms + self.config.round_ms
+        ends_ms = now.mono_ms + (self.config.fail_over_after_ms if is_by_hand else self.config.round_ms)
+        self._candidacy = Candidacy(self._next_view(), is_by_hand, ends_ms, votes={self.config.process})
+        self._step(RoleEvent.STANDS, f"stands for view {self._candidacy.view}")
         self._count(now)
         if self.state is RoleState.CANDIDATE:
             self._ask(now)
 
     def _ask(self, now: Instant) -> None:
-        self._ask_at_ms = now.mono_ms + max(1, self.config.round_ms // 3)
+        self._candidacy.ask_at_ms = now.mono_ms + max(1, self.config.round_ms // 3)
         for process in self.config.others:
-            if process not in self._votes:
-                self._say(process, Candidate(self._standing_view, self.journal, self.last))
+            if process not in self._candidacy.votes:
+                asked = self._candidacy
+                self._say(process, Candidate(asked.view, self.journal, self.last, asked.is_by_hand))
 
     def _count(self, now: Instant) -> None:
-        if len(self._votes) >= self.votes_needed and self.may_vote:
-            voters = ", ".join(sorted(self._votes))
-            self._act(self._standing_view, now, RoleEvent.ELECTED, f"elected by {voters}")
+        if len(self._candidacy.votes) >= self.votes_needed and self.may_vote:
+            voters = ", ".join(sorted(self._candidacy.votes))
+            self._act(self._candidacy.view, now, RoleEvent.ELECTED, f"elected by {voters}")
 
     def _act(self, view: int, now: Instant, event: RoleEvent, reason: str) -> None:
         """Become primary of a view."""
@@ -336,7 +322,7 @@ class Role:
     def _give_up(self, now: Instant, longer_ms: int) -> None:
         """Wait before the next try: longer each time and at each place, so that no two keep in step."""
         self._tries = min(self._tries + 1, TRIES_LIMIT)
-        self._step(RoleEvent.REFUSED, f"not elected in view {self._standing_view}")
+        self._step(RoleEvent.REFUSED, f"not elected in view {self._candidacy.view}")
         self._wait(now, self.config.pause_ms(self._tries) + longer_ms)
 
     def _next_view(self) -> int:

@@ -2,7 +2,7 @@
 
     view          nothing at or above it was promised to anybody else
     journal       whole, and of the same name; an empty one says nothing about what was confirmed
-    liveness      no primary was heard lately
+    liveness      no primary was heard lately, unless an operator wants another one
     reach         the candidate's last (view, number) is at or above the voter's own
 
 An empty journal may belong to a process that lost its disk. So it counts only for the very first election: for place 0,
@@ -11,10 +11,24 @@ whose journal has not seen a view yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from brokerha.model.ids import NodeId
 from brokerha.model.process_messages import Candidate
 from brokerha.replication.role_config import FIRST_VIEW, place_of
+
+
+@dataclass(slots=True)
+class Candidacy:
+    """One time that a process asks for votes."""
+
+    view: int = 0
+    is_by_hand: bool = False
+    """Whether an operator wants it: then a live primary is no hindrance, and is followed meanwhile."""
+    ends_ms: int = 0
+    ask_at_ms: int = 0
+    votes: set[NodeId] = field(default_factory=set)
+    refusals: dict[NodeId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +65,7 @@ def judge(candidate: Candidate, own: Standing) -> Verdict:
         return Verdict(is_granted=False, reason="its journal is empty")
     if own.last[1] and candidate.last[1] and candidate.journal != own.journal:
         return Verdict(is_granted=False, reason=f"its journal is {own.journal}, not {candidate.journal}")
-    if own.live_primary:
+    if own.live_primary and not candidate.is_by_hand:
         return Verdict(is_granted=False, reason=f"it hears {own.live_primary} as primary")
     if own.last[1] and candidate.last < own.last:
         reason = f"its journal ends with record {own.last[1]} of view {own.last[0]}"
