@@ -1,0 +1,139 @@
+"""Which process acts for a master, learnt from what masters say; and a transport that acts on it.
+
+    receive ── who speaks for m1, with which incarnation? ── lower than known ──> dropped, counted as ``fenced``
+                                                          └─ else ──> noted, handed on
+    send ── to m1 ──> the process that spoke last for m1, with the highest incarnation; m1 itself before any did
+
+Every restart and every fail-over of a master has a higher incarnation than the one before. So an old primary that does
+not know yet that another acts in its stead is heard by nobody who has heard the new one, and gets no answers.
+
+Invariants: only masters of the cluster are noted; what a process says as itself (`BETWEEN_PROCESSES`, its status, all
+with incarnation 0) and what workers say is left alone, because their incarnations count something else; messages
+between processes go to the very process that they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from brokerha.model.ids import NodeId
+from brokerha.model.messages import BETWEEN_PROCESSES, Envelope, Message, Outgoing, StatusReport, StatusRequest
+from brokerha.model.ready import TxQueueDecision
+from brokerha.ports.transport import ClientMessage, ClientReply, Transport, TransportStatus
+
+_AS_ITSELF: frozenset[type[Message]] = BETWEEN_PROCESSES | {StatusRequest, StatusReport}
+"""A process that stands by says these under its own id, which may be that of its master."""
+
+
+class AddressBook:
+    """See the head of the module; pure, used by one thread.
+
+    >>> book = AddressBook(["m1"])
+    >>> book.process_of("m1")
+    'm1'
+    >>> book.note("m1", incarnation=8, process="m1b"), book.process_of("m1")
+    (True, 'm1b')
+    >>> book.note("m1", incarnation=7, process="m1"), book.process_of("m1")
+    (False, 'm1b')
+    """
+
+    def __init__(self, masters: Iterable[NodeId]) -> None:
+        self._masters = frozenset(masters)
+        self._known: dict[NodeId, tuple[int, NodeId]] = {}
+        """(incarnation, process) of each master that was heard."""
+
+    def note(self, master: NodeId, incarnation: int, process: NodeId) -> bool:
+        """Learn that a process acts for a master; False when another is known to do so since.
+
+        Of two processes with the same incarnation, which cannot both be right, the first one counts.
+        """
+        if master not in self._masters or incarnation <= 0:
+            return True
+        known, acting = self._known.get(master, (0, process))
+        if incarnation < known or (incarnation == known and process != acting):
+            return False
+        self._known[master] = (incarnation, process)
+        return True
+
+    def process_of(self, node: NodeId) -> NodeId:
+        """Whose inbox takes what is for this node."""
+        return self._known[node][1] if node in self._known else node
+
+
+class AddressedTransport:
+    """A ports.Transport around another one, which reaches whoever acts for a master, and hears nobody else for it."""
+
+    def __init__(self, transport: Transport, book: AddressBook) -> None:
+        self._transport = transport
+        self._book = book
+        self._fenced = 0
+        self._speaks_for: tuple[NodeId, int] | None = None
+
+    def speak_for(self, master: NodeId, incarnation: int) -> None:
+        """Send under this master's name from now on, except between processes; only as itself with ``""``."""
+        self._speaks_for = (master, incarnation) if master else None
+
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Send each message to the process that acts for its destination."""
+        self._transport.send([self._addressed(each) for each in outgoing])
+
+    def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
+        """What arrived, without what former primaries sent."""
+        return [each for each in self._transport.receive(limit, timeout_ms) if self._is_heard(each)]
+
+    def wake(self) -> None:
+        """Make a waiting `receive` return at once."""
+        self._transport.wake()
+
+    def reply(self, replies: Sequence[ClientReply]) -> None:
+        """Queue answers to apps."""
+        self._transport.reply(replies)
+
+    def settle(self, messages: Sequence[ClientMessage]) -> None:
+        """Acknowledge messages of apps."""
+        self._transport.settle(messages)
+
+    def reject(self, message: ClientMessage, reason: str) -> None:
+        """Move a poison message of an app aside."""
+        self._transport.reject(message, reason)
+
+    def serve_shared(self, is_open: bool) -> None:
+        """Take writes that any master may take, or leave them to the others."""
+        self._transport.serve_shared(is_open)
+
+    def serve_clients(self, is_open: bool) -> None:
+        """Take messages of apps, or leave them to another process of this master."""
+        self._transport.serve_clients(is_open)
+
+    def tx_queue(self, decision: TxQueueDecision) -> None:
+        """Open, drop, follow or leave the queue of a transaction."""
+        self._transport.tx_queue(decision)
+
+    def status(self) -> TransportStatus:
+        """That of the wire, and how many messages of former primaries came."""
+        status = self._transport.status()
+        return replace(status, counters={**status.counters, "fenced": self._fenced})
+
+    def close(self, timeout_ms: int = 5000) -> None:
+        """Publish what waits, then disconnect."""
+        self._transport.close(timeout_ms)
+
+    def _addressed(self, outgoing: Outgoing) -> Outgoing:
+        if type(outgoing.message) in BETWEEN_PROCESSES:
+            return outgoing
+        to = self._book.process_of(outgoing.to)
+        sender, incarnation = outgoing.sender, outgoing.incarnation
+        if not sender and self._speaks_for is not None:
+            sender, incarnation = self._speaks_for
+        if (to, sender) == (outgoing.to, outgoing.sender):
+            return outgoing
+        return replace(outgoing, to=to, sender=sender, incarnation=incarnation)
+
+    def _is_heard(self, item: Envelope | ClientMessage) -> bool:
+        if isinstance(item, ClientMessage) or type(item.message) in _AS_ITSELF:
+            return True
+        if self._book.note(item.sender, item.incarnation, item.process or item.sender):
+            return True
+        self._fenced += 1
+        return False

@@ -1,0 +1,187 @@
+"""Who acts for a master: learnt from envelopes, obeyed when sending, and enforced when receiving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerha.model.messages import BETWEEN_PROCESSES, Envelope, Fetch, Message, Outgoing, StatusRequest
+from brokerha.model.process_messages import Candidate
+from brokerha.model.ready import DropTxQueue
+from brokerha.nodes.address_book import AddressBook, AddressedTransport
+from brokerha.ports.transport import ClientMessage, Transport, TransportStatus
+
+FETCH = Fetch((("m1", "t-1"),))
+CANDIDATE = Candidate(12, "journal", (11, 5))
+WRITE = ClientMessage(1, b"", "", "", "", "", "brokerha.writes")
+
+
+class Wire:
+    """A transport that keeps what it is asked for, and receives what it is given."""
+
+    def __init__(self) -> None:
+        self.sent: list[Outgoing] = []
+        self.arrived: list[Envelope | ClientMessage] = []
+        self.calls: list[tuple[str, Any]] = []
+
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        self.sent += outgoing
+
+    def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
+        del timeout_ms
+        taken, self.arrived = self.arrived[:limit], self.arrived[limit:]
+        return taken
+
+    def status(self) -> TransportStatus:
+        return TransportStatus("connected", "", 0, {"sent": 3})
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given: self.calls.append((name, given))
+
+
+class Node:
+    """A transport with an address book of m1 and m2."""
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        wire: Any = self.wire
+        self.transport = AddressedTransport(wire, AddressBook(["m1", "m2"]))
+
+    def hear(self, sender: str, incarnation: int, process: str = "", message: Message = FETCH) -> bool:
+        """Whether an envelope is handed on."""
+        self.wire.arrived.append(Envelope("orders", sender, incarnation, message, process))
+        return bool(self.transport.receive(10, 0))
+
+    def send(self, to: str, message: Message = FETCH) -> Outgoing:
+        """What leaves the node."""
+        self.transport.send([Outgoing(to, message)])
+        return self.wire.sent.pop()
+
+    def fenced(self) -> int:
+        return self.transport.status().counters["fenced"]
+
+
+def test_an_addressed_transport_is_a_transport():
+    transport: Transport = Node().transport
+    assert transport.status() == TransportStatus("connected", "", 0, {"sent": 3, "fenced": 0})
+
+
+def test_before_a_master_was_heard_its_messages_go_to_the_process_with_its_own_id():
+    assert Node().send("m1").to == "m1"
+
+
+def test_messages_for_a_master_go_to_the_process_that_spoke_for_it():
+    node = Node()
+    assert node.hear("m1", 8, "m1b")
+    assert node.send("m1").to == "m1b"
+    assert node.send("m2").to == "m2"
+
+
+def test_after_a_fail_over_the_old_primary_is_not_heard_and_gets_nothing():
+    node = Node()
+    assert node.hear("m1", 7)
+    assert node.hear("m1", 8, "m1b")
+    assert not node.hear("m1", 7)
+    assert (node.send("m1").to, node.fenced()) == ("m1b", 1)
+
+
+def test_a_master_whose_own_process_is_primary_again_is_heard_again():
+    node = Node()
+    node.hear("m1", 8, "m1b")
+    assert node.hear("m1", 9)
+    assert node.send("m1").to == "m1"
+
+
+def test_of_two_processes_with_one_incarnation_the_first_counts():
+    node = Node()
+    assert node.hear("m1", 8, "m1b")
+    assert not node.hear("m1", 8, "m1c")
+    assert node.hear("m1", 8, "m1b")
+    assert (node.send("m1").to, node.fenced()) == ("m1b", 1)
+
+
+def test_workers_are_left_alone():
+    node = Node()
+    assert node.hear("w1", 1_700_000_000)
+    assert node.hear("w1", 3)
+    assert node.send("w1").to == "w1"
+
+
+@pytest.mark.parametrize("message", [CANDIDATE, StatusRequest("r-1")])
+def test_what_a_process_says_as_itself_says_nothing_about_its_master(message: Message):
+    node = Node()
+    node.hear("m1", 8, "m1b")
+    assert node.hear("m1", 1_700_000_000, message=message)
+    assert node.hear("m1", 1, message=message)
+    assert node.send("m1").to == "m1b"
+    assert node.hear("m1", 8, "m1b")
+
+
+def test_an_incarnation_of_zero_stands_for_the_process_itself():
+    node = Node()
+    node.hear("m1", 8, "m1b")
+    assert node.hear("m1", 0)
+    assert node.send("m1").to == "m1b"
+
+
+def test_messages_between_processes_go_to_the_process_that_they_name_under_its_own_name():
+    node = Node()
+    node.hear("m1", 8, "m1b")
+    node.transport.speak_for("m2", 5)
+    assert type(CANDIDATE) in BETWEEN_PROCESSES
+    assert node.send("m1", CANDIDATE) == Outgoing("m1", CANDIDATE)
+
+
+def test_a_primary_speaks_for_its_master_until_it_is_none():
+    node = Node()
+    node.transport.speak_for("m2", 5)
+    assert node.send("m1") == Outgoing("m1", FETCH, sender="m2", incarnation=5)
+    node.transport.speak_for("", 0)
+    assert node.send("m1") == Outgoing("m1", FETCH)
+
+
+def test_messages_of_apps_pass_and_everything_else_is_handed_to_the_wire():
+    node = Node()
+    node.wire.arrived.append(WRITE)
+    assert node.transport.receive(10, 0) == [WRITE]
+    node.transport.serve_clients(True)
+    node.transport.serve_shared(False)
+    node.transport.tx_queue(DropTxQueue("q"))
+    node.transport.settle([WRITE])
+    node.transport.reject(WRITE, "why")
+    node.transport.reply([])
+    node.transport.wake()
+    node.transport.close(7)
+    assert node.wire.calls == [
+        ("serve_clients", (True,)),
+        ("serve_shared", (False,)),
+        ("tx_queue", (DropTxQueue("q"),)),
+        ("settle", ([WRITE],)),
+        ("reject", (WRITE, "why")),
+        ("reply", ([],)),
+        ("wake", ()),
+        ("close", (7,)),
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["m1", "m1b", "m1c"])), max_size=30))
+def test_whatever_the_order_one_process_is_heard_for_each_incarnation_and_never_a_lower_one(
+    heard: list[tuple[int, str]],
+):
+    book = AddressBook(["m1"])
+    accepted = [(incarnation, process) for incarnation, process in heard if book.note("m1", incarnation, process)]
+    assert [incarnation for incarnation, _ in accepted] == sorted(incarnation for incarnation, _ in accepted)
+    assert len({incarnation for incarnation, _ in accepted}) == len(set(accepted))
+    if accepted:
+        assert book.process_of("m1") == accepted[-1][1]
+
+
+def test_nodes_that_are_no_masters_take_no_place_in_the_book():
+    book = AddressBook(["m1"])
+    for number in range(1000):
+        book.note(f"x{number}", 5, "y")
+    assert book.process_of("x1") == "x1"
