@@ -1,0 +1,162 @@
+"""Book: everything that the coordinator remembers, and everything that it wants done.
+
+The two halves of the coordinator, collecting.py and deciding.py, write into it; coordinator.py carries it out to the master. What it
+needs of the log of the master comes through `Log`.
+
+Invariants: each transaction id and each xid stands in the table once; a transaction that is over is in no table but `finished`;
+its locks go with it, or when its commit is applied; records come out in the order in which they were written down here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Protocol
+
+from brokerha.model.errors import Aborted, NotFound, WrongState
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.messages import Outgoing
+from brokerha.model.ready import TxQueueDecision
+from brokerha.model.records import MasterState, Record
+from brokerha.model.requests import TxReply
+from brokerha.transactions.config import TxConfig
+from brokerha.transactions.locks import Locks
+from brokerha.transactions.outcomes import ABORTED, End, Finished, Presumption
+from brokerha.transactions.states import Phase, Step, after
+from brokerha.transactions.transaction import Ask, Transaction
+from brokerha.transactions.tx_feed import TxFeed
+
+
+class Log(Protocol):
+    """What transactions need of the master that they are committed at."""
+
+    def refusal(self, now: Instant) -> tuple[str, str] | None:
+        """Why nothing can be taken in now: (name of an error, reason); None when it can."""
+
+    def wrong_terms(self, level: str, copies: int) -> str:
+        """What is wrong with a wish for a level; empty when nothing is."""
+
+    def is_known(self, txid: TxId) -> bool:
+        """Whether a transaction is accepted or synchronised."""
+
+    def ids_from(self, now: Instant) -> Lsn:
+        """LSN from which on every transaction id is known."""
+
+    def accept(self, txid: TxId, body: bytes) -> None:
+        """Take a transaction in that is not known."""
+
+    def wait(self, ask: Ask, txid: TxId, body: bytes | None, now: Instant) -> None:
+        """Answer once a transaction that is known has reached the level asked for. Another ``body`` under its id is refused."""
+
+
+class Book:
+    """The memory of one primary's coordinator."""
+
+    def __init__(self, config: TxConfig, node: NodeId, state: MasterState, log: Log) -> None:
+        self.config = config
+        self.node = node
+        self.log = log
+        self.view = state.views[-1][0] if state.views else 1
+        self.backups: tuple[NodeId, ...] = ()
+        """Ready now."""
+        self.table: dict[TxId, Transaction] = {}
+        self.xids: dict[str, TxId] = {}
+        self.finished = Finished(config.finished_limit)
+        self.presumption = Presumption(node, state)
+        self.ending: dict[TxId, TxFeed] = {}
+        """Feeds that still tell participants how it ended."""
+        self.executing: dict[TxId, Transaction] = {}
+        """Decided, and not yet executed: they keep their locks."""
+        self.locks = Locks()
+        self.open_bytes = 0
+        self.counts: Counter[str] = Counter()
+        """Since the start: begun, committed, aborted, timed-out, lost participants, ignored answers."""
+        self.silent_backups: dict[NodeId, str] = {}
+        """Backups that took part and did not answer a prepare in time, with what they were asked."""
+        self.dirty: dict[TxId, None] = {}
+        """Whose feed may have something to send, and whose next moment has to be found anew."""
+        self.records: list[Record] = []
+        self.replies: list[TxReply] = []
+        self.messages: list[Outgoing] = []
+        self.queues: list[TxQueueDecision] = []
+
+    # ---- looking up
+
+    def find(self, txid: TxId, now: Instant) -> Transaction:
+        """The transaction that is not over. Raises Aborted, WrongState or NotFound saying what became of it."""
+        found = self.table.get(txid)
+        if found is not None:
+            return found
+        end = self.end_of(txid, now)
+        if end is not None and end.state == ABORTED:
+            raise Aborted(end.reason)
+        if end is not None or self.log.is_known(txid):
+            raise WrongState(f"transaction {txid} is committed already")
+        raise NotFound(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")
+
+    def end_of(self, txid: TxId, now: Instant) -> End | None:
+        """How a transaction ended, as far as it is remembered or may be presumed; None when the log has to say it."""
+        end = self.finished.get(txid)
+        if end is not None or txid in self.table or self.log.is_known(txid):
+            return end
+        if self.presumption.is_over(txid, self.log.ids_from(now)):
+            return End(ABORTED, "it was not committed, and its primary no longer knows it: rolled back, run it again")
+        return None
+
+    # ---- changing
+
+    def add(self, transaction: Transaction) -> None:
+        """A transaction begins, or comes back with the journal."""
+        self.table[transaction.txid] = transaction
+        if transaction.xid:
+            self.xids.setdefault(transaction.xid, transaction.txid)
+        self.open_bytes += transaction.size
+
+    def take(self, transaction: Transaction, step: Step) -> None:
+        """Take one step of the machine."""
+        transaction.phase = after(transaction.phase, step)
+        self.dirty[transaction.txid] = None
+
+    def remove(self, transaction: Transaction) -> None:
+        """One is over, or will be told by the log from now on. Its locks stay."""
+        if self.table.pop(transaction.txid, None) is not None:
+            self.open_bytes -= transaction.size
+        if self.xids.get(transaction.xid) == transaction.txid:
+            del self.xids[transaction.xid]
+        self.dirty[transaction.txid] = None
+
+    def finish(self, transaction: Transaction, end: str, reason: str = "") -> None:
+        """One is over without a trace in the log: how it ended is remembered here."""
+        self.remove(transaction)
+        self.locks.release(transaction.txid)
+        self.finished.add(transaction.txid, end, reason)
+        self.counts[end] += 1
+
+    def end_feed(self, transaction: Transaction, kind: str, reason: str = "") -> None:
+        """Tell the participants how it ended; their queues go when they have left them."""
+        feed, transaction.feed = transaction.feed, None
+        if feed is not None:
+            feed.end(kind, reason)
+            self.ending[transaction.txid] = feed
+            self.dirty[transaction.txid] = None
+
+    # ---- answering
+
+    def answer(self, ticket: int, txid: TxId, /, **answer: Any) -> None:
+        """It was done; told once the records of this turn are durable."""
+        if ticket:
+            self.replies.append(TxReply(ticket, txid, answer=answer))
+
+    def refuse(self, ticket: int, txid: TxId, error: str, reason: str) -> None:
+        """It was not done."""
+        if ticket:
+            self.replies.append(TxReply(ticket, txid, error, reason))
+
+    def feed_of(self, txid: TxId) -> TxFeed | None:
+        """The feed of a transaction, under way or ending."""
+        transaction = self.table.get(txid)
+        return self.ending.get(txid) or (transaction.feed if transaction is not None else None)
+
+    def is_open(self, txid: TxId) -> bool:
+        """Whether operations may still be added."""
+        transaction = self.table.get(txid)
+        return transaction is not None and transaction.phase is Phase.OPEN

@@ -1,0 +1,355 @@
+"""Deciding: prepare, commit, rollback, forget. Nothing else in brokerha decides what becomes of a transaction.
+
+    commit of an open one without participants     accepted at once, like any write
+    commit of an open one with participants        prepared first, decided when they have it
+    prepare, then commit or rollback               decided by whoever has the xid
+    by hand                                        decided by a person: kept and reported until it is forgotten
+
+A commit is ONE turn of the master: the record of the decision and the acceptance of the body are written together or not at all, so
+there is no moment at which it is decided and could be lost. A rollback of what is not prepared needs no record.
+"""
+
+from __future__ import annotations
+
+from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState, error_named
+from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
+from brokerha.model.operations import REJECTED, ResultRow
+from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
+from brokerha.model.requests import APPLIED_LEVEL, LEVELS, TxCommand
+from brokerha.transactions.book import Book
+from brokerha.transactions.collecting import flag, number, text
+from brokerha.transactions.config import ABORT
+from brokerha.transactions.outcomes import ABORTED, COMMITTED
+from brokerha.transactions.states import Phase, Step
+from brokerha.transactions.transaction import Ask, Transaction, digest_of
+from brokerha.transactions.tx_feed import COMMIT, PREPARE, ROLLBACK
+
+IN_USE = frozenset({Phase.OPEN, Phase.PREPARING})
+READ_ONLY = "read-only"
+BY_HAND = "decided by hand"
+
+
+class Deciding:
+    """The deciding half of the coordinator. Each action raises an error of model/errors.py, or answers, at once or later."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._lsns: dict[Lsn, TxId] = {}
+        """Places in the order of transactions that are decided and not executed."""
+
+    # ---- actions
+
+    def prepare(self, command: TxCommand, now: Instant) -> None:
+        """Make sure that it can be committed, whoever dies; its coordinator decides later."""
+        book, transaction = self._book, self._book.find(command.txid, now)
+        _check_session(transaction, command)
+        if not transaction.xid:
+            raise WrongState(f"transaction {command.txid} has no xid: its commit prepares it")
+        if transaction.phase is Phase.PREPARED:
+            book.answer(command.ticket, command.txid, state=Phase.PREPARED.value)
+        elif transaction.phase is Phase.HEURISTIC:
+            raise WrongState(f"transaction {command.txid} was {transaction.reason}: forget it")
+        elif transaction.phase is Phase.OPEN and not transaction.count:
+            book.take(transaction, Step.NOTHING)
+            book.finish(transaction, COMMITTED, "nothing was done in it")
+            book.answer(command.ticket, command.txid, state=READ_ONLY)
+        elif transaction.phase is Phase.PREPARING and not transaction.is_two_phase:
+            raise WrongState(f"transaction {command.txid} is being committed")
+        else:
+            transaction.asks.append(_ask(command, now))
+            if transaction.phase is Phase.OPEN:
+                self._close(transaction, now, is_two_phase=True)
+
+    def commit(self, command: TxCommand, now: Instant) -> None:
+        """Commit: an open one in one phase, a prepared one in its second."""
+        book, ask = self._book, _ask(command, now)
+        wrong = book.log.wrong_terms(ask.level, ask.copies)
+        if wrong:
+            raise InvalidRequest(wrong)
+        transaction = book.table.get(command.txid)
+        if transaction is None:
+            self._commit_again(command, ask, now)
+            return
+        _check_session(transaction, command)
+        _check_phases(transaction, command)
+        if transaction.phase is Phase.HEURISTIC:
+            if not transaction.is_committed:
+                raise Aborted(transaction.reason)
+            book.answer(command.ticket, command.txid, state=COMMITTED, lsn=0, reason=transaction.reason)
+        elif transaction.phase is Phase.PREPARED:
+            self._commit_prepared(transaction, ask, now, is_by_hand=flag(command, "by_hand", False))
+        elif transaction.phase is Phase.PREPARING:
+            transaction.asks.append(ask)
+        elif not transaction.count:
+            book.take(transaction, Step.NOTHING)
+            book.finish(transaction, COMMITTED, "nothing was done in it")
+            book.answer(command.ticket, command.txid, state=COMMITTED, lsn=0)
+        else:
+            transaction.asks.append(ask)
+            self._close(transaction, now, is_two_phase=False)
+
+    def rollback(self, command: TxCommand, now: Instant) -> None:
+        """Undo everything. Once it is over that changes nothing and says how it ended."""
+        book = self._book
+        try:
+            transaction = book.find(command.txid, now)
+        except Aborted as error:
+            book.answer(command.ticket, command.txid, state=ABORTED, reason=str(error))
+            return
+        _check_session(transaction, command)
+        is_by_hand = flag(command, "by_hand", False)
+        if transaction.phase is Phase.HEURISTIC:
+            state = COMMITTED if transaction.is_committed else ABORTED
+            book.answer(command.ticket, command.txid, state=state, reason=transaction.reason)
+            return
+        if is_by_hand:
+            _check_by_hand(transaction)
+            reason = f"heuristic rollback: {BY_HAND}"
+            book.take(transaction, Step.BY_HAND)
+            self._keep(transaction, reason, is_committed=False)
+            book.locks.release(transaction.txid)
+            book.end_feed(transaction, ROLLBACK, reason)
+        else:
+            self.abort(transaction, "rolled back by its client")
+        book.answer(command.ticket, command.txid, state=ABORTED)
+
+    def forget(self, command: TxCommand, now: Instant) -> None:
+        """Nobody needs to be told any more what was decided by hand."""
+        book = self._book
+        transaction = book.find(command.txid, now)
+        if transaction.phase is not Phase.HEURISTIC:
+            raise WrongState(
+                f"transaction {command.txid} is {transaction.phase.value}: only what was decided by hand is forgotten"
+            )
+        book.take(transaction, Step.FORGET)
+        book.records.append(TxForgotten(transaction.txid))
+        if transaction.is_committed:
+            book.remove(transaction)
+        else:
+            book.finish(transaction, ABORTED, transaction.reason)
+        book.answer(command.ticket, command.txid, state=Phase.FORGOTTEN.value)
+
+    # ---- on the way
+
+    def _close(self, transaction: Transaction, now: Instant, *, is_two_phase: bool) -> None:
+        """No more operations; what has to be held by others is prepared."""
+        book = self._book
+        refusal = book.log.refusal(now)
+        if refusal is not None:
+            self.abort(transaction, refusal[1])
+            return
+        transaction.is_two_phase = is_two_phase
+        transaction.close(now.mono_ms, now.wall_us)
+        if not is_two_phase and not transaction.participants:
+            self._decide(transaction, now)
+            return
+        book.take(transaction, Step.CLOSE)
+        # Without its xid it is rolled back when its primary dies: nobody else would ever decide it.
+        xid = transaction.xid if is_two_phase else ""
+        prepared = TxPrepared(
+            transaction.txid, xid, transaction.body, transaction.participants, transaction.prepared_us
+        )
+        book.records.append(prepared)
+        transaction.is_recorded = True
+        if transaction.feed is not None:
+            transaction.feed.add([(PREPARE, digest_of(transaction.body))])
+        self.count_votes(transaction, now)
+
+    def count_votes(self, transaction: Transaction, now: Instant) -> None:
+        """Go on when everybody who takes part has it, and they are enough."""
+        if transaction.phase is not Phase.PREPARING or self._lacking(transaction):
+            return
+        self._book.take(transaction, Step.VOTED)
+        if not transaction.is_two_phase:
+            self._decide(transaction, now)
+            return
+        asks, transaction.asks = transaction.asks, []
+        for ask in asks:
+            self._book.answer(ask.ticket, transaction.txid, state=Phase.PREPARED.value)
+
+    def _lacking(self, transaction: Transaction) -> str:
+        """What a prepare waits for; empty for nothing."""
+        feed = transaction.feed
+        if feed is None or not transaction.participants:
+            return ""
+        if feed.unprepared:
+            return f"{', '.join(feed.unprepared)} did not answer"
+        # Whoever is ready and came later has the prepare record, or it would not be ready.
+        others = [backup for backup in self._book.backups if backup not in transaction.participants]
+        count = len(feed.backups) + len(others)
+        if count < self._book.config.sync_n:
+            return f"{count} backups have it, {self._book.config.sync_n} are needed"
+        return ""
+
+    def lose(self, transaction: Transaction, backup: NodeId, reason: str, now: Instant) -> None:
+        """A participant is lost before it was decided."""
+        book = self._book
+        if transaction.feed is None or not transaction.feed.lose(backup):
+            return
+        book.dirty[transaction.txid] = None
+        book.counts["participants_lost"] += 1
+        if book.config.lost_backup == ABORT and transaction.phase in IN_USE:
+            self.abort(transaction, f"backup {backup} was lost: {reason}")
+        else:
+            self.count_votes(transaction, now)
+
+    def give_up_waiting(self, transaction: Transaction, now: Instant) -> None:
+        """The time for a prepare is over: who is silent is lost, and without enough others it is rolled back."""
+        silent = transaction.feed.unprepared if transaction.feed is not None else ()
+        for backup in silent:
+            reason = f"no answer to the prepare of {transaction.txid} for {self._book.config.prepare_ms} ms"
+            self._book.silent_backups[backup] = reason
+            self.lose(transaction, backup, reason, now)
+        if transaction.phase is Phase.PREPARING:
+            self.abort(transaction, f"not prepared in time: {self._lacking(transaction)}")
+
+    def abort(self, transaction: Transaction, reason: str) -> None:
+        """Roll back what is open or prepared; whoever waits for it is told."""
+        book = self._book
+        if transaction.is_recorded:
+            book.records.append(TxDecided(transaction.txid, False, reason, False, transaction.xid))
+        book.take(transaction, Step.ROLLBACK)
+        book.end_feed(transaction, ROLLBACK, reason)
+        book.finish(transaction, ABORTED, reason)
+        for ask in transaction.asks:
+            book.refuse(ask.ticket, transaction.txid, "Aborted", reason)
+        transaction.asks = []
+
+    # ---- the decision to commit
+
+    def _commit_prepared(self, transaction: Transaction, ask: Ask, now: Instant, *, is_by_hand: bool) -> None:
+        refusal = self._book.log.refusal(now)
+        if refusal is not None:
+            # It was promised that it can be committed: it stays prepared until it can.
+            raise error_named(refusal[0], f"{refusal[1]}; the transaction stays prepared")
+        transaction.asks.append(ask)
+        self._decide(transaction, now, is_by_hand=is_by_hand)
+
+    def _decide(self, transaction: Transaction, now: Instant, *, is_by_hand: bool = False) -> None:
+        """Commit, here and now: from here on it is an ordinary write."""
+        book, txid = self._book, transaction.txid
+        refusal = book.log.refusal(now)
+        if refusal is not None:
+            self.abort(transaction, refusal[1])
+            return
+        asks, transaction.asks = transaction.asks, []
+        is_new = not book.log.is_known(txid)
+        if is_by_hand:
+            book.take(transaction, Step.BY_HAND)
+            self._keep(transaction, f"heuristic commit: {BY_HAND}", is_committed=True)
+        elif transaction.is_recorded:
+            reason = "" if is_new else "its id came first with another transaction"
+            book.records.append(TxDecided(txid, is_new, reason, False, transaction.xid))
+        if is_new:
+            book.take(transaction, Step.COMMIT)
+            book.log.accept(txid, transaction.body)
+            self._await_execution(transaction)
+            book.counts[COMMITTED] += 1
+        else:
+            book.take(transaction, Step.ROLLBACK)
+            book.locks.release(txid)
+        book.end_feed(transaction, COMMIT if is_new else ROLLBACK)
+        if not is_by_hand:
+            book.remove(transaction)
+        for ask in asks:
+            book.log.wait(ask, txid, transaction.body, now)
+
+    def _commit_again(self, command: TxCommand, ask: Ask, now: Instant) -> None:
+        """A commit whose answer was lost comes again."""
+        book, txid = self._book, command.txid
+        end = book.end_of(txid, now)
+        if end is not None and end.state == ABORTED:
+            raise Aborted(end.reason)
+        if end is not None:
+            book.answer(command.ticket, txid, state=COMMITTED, lsn=0)
+        elif book.log.is_known(txid):
+            book.log.wait(ask, txid, None, now)
+        else:
+            raise NotFound(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")
+
+    def _keep(self, transaction: Transaction, reason: str, *, is_committed: bool) -> None:
+        """It ended by another will than its coordinator's: remember and report it until it is forgotten."""
+        transaction.is_committed, transaction.reason = is_committed, reason
+        self._book.records.append(TxDecided(transaction.txid, is_committed, reason, True, transaction.xid))
+
+    # ---- what becomes of it in the log
+
+    def _await_execution(self, transaction: Transaction) -> None:
+        book = self._book
+        if not book.locks.has(transaction.txid) and not transaction.is_two_phase:
+            return
+        book.executing[transaction.txid] = transaction
+        while len(book.executing) > book.config.finished_limit:
+            # The probe would reject a second one that accepts the same message; the lock only spares the attempt.
+            oldest = next(iter(book.executing))
+            del book.executing[oldest]
+            book.locks.release(oldest)
+
+    def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
+        """Transactions got their LSNs."""
+        if self._book.executing:
+            for lsn, (_, txid, _) in enumerate(added, first_lsn):
+                if txid in self._book.executing:
+                    self._lsns[lsn] = txid
+
+    def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
+        """Transactions were executed."""
+        if not self._lsns:
+            return
+        for lsn, (outcome, reason, *_) in enumerate(results, first_lsn):
+            transaction = self._book.executing.pop(self._lsns.pop(lsn, ""), None)
+            if transaction is None:
+                continue
+            self._book.locks.release(transaction.txid)
+            if outcome == REJECTED and transaction.is_two_phase and transaction.phase is not Phase.FORGOTTEN:
+                self._overrule(transaction, f"heuristic rollback: {reason}")
+            elif transaction.phase is not Phase.HEURISTIC:
+                self._book.take(transaction, Step.REJECTED if outcome == REJECTED else Step.APPLIED)
+
+    def _overrule(self, transaction: Transaction, reason: str) -> None:
+        self._book.take(transaction, Step.OVERRULED)
+        if transaction.txid not in self._book.table:
+            transaction.size = 0
+            self._book.add(transaction)
+        self._keep(transaction, reason, is_committed=False)
+
+
+def _ask(command: TxCommand, now: Instant) -> Ask:
+    level = text(command, "level") or APPLIED_LEVEL
+    if level not in LEVELS:
+        raise InvalidRequest(f"level {level!r}: write one of {', '.join(LEVELS)}")
+    deadline_ms = now.mono_ms + max(0, command.timeout_ms)
+    return Ask(command.ticket, command.action, level, number(command, "copies", 1), deadline_ms)
+
+
+def _check_session(transaction: Transaction, command: TxCommand) -> None:
+    """Raise WrongState when somebody else is still using it."""
+    if transaction.phase in IN_USE and transaction.session and text(command, "session") != transaction.session:
+        raise WrongState(
+            f"{command.action}: transaction {command.txid} is {transaction.phase.value} and in use by another session"
+        )
+
+
+def _check_phases(transaction: Transaction, command: TxCommand) -> None:
+    """Raise WrongState when the commit is for one phase and it has two, or the other way round."""
+    phase, is_by_hand = transaction.phase, flag(command, "by_hand", False)
+    is_one_phase = flag(command, "one_phase", not transaction.xid)
+    if phase is Phase.HEURISTIC:
+        return
+    if is_by_hand:
+        _check_by_hand(transaction)
+    elif is_one_phase and (phase is Phase.PREPARED or transaction.is_two_phase):
+        raise WrongState(
+            f"commit in one phase: transaction {command.txid} is {phase.value}; commit it in its second phase"
+        )
+    elif transaction.xid and not is_one_phase and phase is not Phase.PREPARED:
+        raise WrongState(
+            f"commit in two phases: transaction {command.txid} is {phase.value}, not prepared; prepare it first"
+        )
+
+
+def _check_by_hand(transaction: Transaction) -> None:
+    if transaction.phase is not Phase.PREPARED:
+        raise WrongState(
+            f"transaction {transaction.txid} is {transaction.phase.value}: only prepared ones are decided by hand"
+        )

@@ -1,0 +1,85 @@
+"""Locks: which messages of queues are accepted in a transaction that is not over.
+
+A message stays where it is until the transaction is applied, so a rollback unlocks it in its old place and order is kept
+without moving anything. Nothing here is durable: the locks of prepared transactions come back with their operations.
+
+>>> locks = Locks()
+>>> locks.take("t1", "orders", ["a", "b", "c"], 2)
+['a', 'b']
+>>> locks.take("t2", "orders", ["a", "b", "c"], 2)
+['c']
+>>> locks.release("t1"), locks.holder("orders", "a"), len(locks)
+(None, None, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgpack
+
+from brokerha.model.ids import TxId
+
+Named = tuple[str, str]
+"""A message: (queue, id)."""
+
+
+def accepted_in(operations: Iterable[tuple[Any, ...]]) -> list[Named]:
+    """The messages that operations accept."""
+    return [(operation[1], operation[2]) for operation in operations if operation[0] == "accept"]
+
+
+def accepted_in_body(body: bytes) -> list[Named]:
+    """The messages that a packed body accepts; one that was checked when it came in."""
+    return accepted_in(msgpack.unpackb(body, use_list=False)) if b"accept" in body else []
+
+
+class Locks:
+    """All locks of one primary."""
+
+    def __init__(self) -> None:
+        self._holders: dict[Named, TxId] = {}
+        self._held: dict[TxId, list[Named]] = {}
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def holder(self, queue: str, message_id: str) -> TxId | None:
+        """The transaction that has a message, or None."""
+        return self._holders.get((queue, message_id))
+
+    def has(self, txid: TxId) -> bool:
+        """Whether a transaction has any message."""
+        return txid in self._held
+
+    def conflict(self, txid: TxId, wanted: Iterable[Named]) -> tuple[str, str, TxId] | None:
+        """The first of these messages that another transaction has, with that transaction; None when all are free."""
+        for queue, message_id in wanted:
+            holder = self._holders.get((queue, message_id), txid)
+            if holder != txid:
+                return queue, message_id, holder
+        return None
+
+    def lock(self, txid: TxId, wanted: Iterable[Named]) -> None:
+        """Give messages to a transaction that no other one has."""
+        for name in wanted:
+            if name not in self._holders:
+                self._holders[name] = txid
+                self._held.setdefault(txid, []).append(name)
+
+    def take(self, txid: TxId, queue: str, candidates: Iterable[str], count: int) -> list[str]:
+        """Lock the first ``count`` candidates that nobody has, not even this transaction; return them in order."""
+        taken: list[str] = []
+        for message_id in candidates:
+            if len(taken) >= count:
+                break
+            if (queue, message_id) not in self._holders:
+                taken.append(message_id)
+                self.lock(txid, [(queue, message_id)])
+        return taken
+
+    def release(self, txid: TxId) -> None:
+        """Give everything back that a transaction has."""
+        for name in self._held.pop(txid, ()):
+            del self._holders[name]

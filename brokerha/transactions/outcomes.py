@@ -1,0 +1,109 @@
+"""What became of transactions that are over: remembered ends, and what may be presumed of those that nobody remembers.
+
+A transaction that was open when its primary died leaves nothing behind, so a rollback needs no record: an id that this master
+made, that is neither open nor in the log, was rolled back. That is said only where nothing can speak against it: the incarnation
+that made the id is known to have begun at an LSN from which on the log still knows every id. An id that a client made (an
+idempotency key) may be used at any master, so nothing is ever presumed of it.
+
+    m1.0a1b2c3d.2.1f        made by incarnation 2 of the master m1 with the journal 0a1b2c3d…, number 1f
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.records import MasterState
+
+OPEN = "open"
+PREPARED = "prepared"
+COMMITTING = "committing"
+COMMITTED = "committed"
+ABORTED = "aborted"
+UNKNOWN = "unknown"
+WORDS = (OPEN, PREPARED, COMMITTING, COMMITTED, ABORTED, UNKNOWN)
+
+
+def word_of(answer: dict[str, Any] | None) -> str:
+    """The one word for what ``Front.outcome`` answers of a transaction.
+
+    >>> word_of({"state": "applied", "outcome": "rejected"}), word_of({"state": "synchronised", "outcome": None}), word_of(None)
+    ('aborted', 'committing', 'unknown')
+    """
+    if answer is None:
+        return UNKNOWN
+    state = str(answer["state"])
+    if state == "applied":
+        return COMMITTED if answer["outcome"] == "applied" else ABORTED
+    return COMMITTING if state in ("accepted", "synchronised") else state
+
+
+class End(NamedTuple):
+    """How one ended."""
+
+    state: str
+    """`COMMITTED` or `ABORTED`."""
+    reason: str
+
+
+class Finished:
+    """The last ends, as many as fit; the oldest go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._ends: OrderedDict[TxId, End] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def add(self, txid: TxId, state: str, reason: str) -> None:
+        """Remember an end; the last one told counts."""
+        self._ends[txid] = End(state, reason)
+        self._ends.move_to_end(txid)
+        while len(self._ends) > self._limit:
+            self._ends.popitem(last=False)
+
+    def get(self, txid: TxId) -> End | None:
+        """How a transaction ended; None when it is not remembered."""
+        return self._ends.get(txid)
+
+
+class Presumption:
+    """Which ids this master made, and of which of them a rollback may be presumed."""
+
+    def __init__(self, node: NodeId, state: MasterState) -> None:
+        """``state`` is that of the journal, with the incarnation that begins now."""
+        self._prefix = f"{node}.{state.journal[:8]}."
+        self._incarnation = state.incarnation
+        self._starts = {**dict(state.starts), state.incarnation: state.lsn}
+        self._begun = -1
+        """Highest number of an id that was begun in this incarnation."""
+
+    def made_here(self, txid: TxId) -> tuple[int, int] | None:
+        """(incarnation, number) of an id that this master made; None for any other id."""
+        parts = txid.removeprefix(self._prefix).split(".") if txid.startswith(self._prefix) else []
+        try:
+            return (int(parts[0], 16), int(parts[1], 16)) if len(parts) == 2 else None
+        except ValueError:
+            return None
+
+    def on_begin(self, txid: TxId) -> None:
+        """An id was used to begin a transaction."""
+        made = self.made_here(txid)
+        if made is not None and made[0] == self._incarnation:
+            self._begun = max(self._begun, made[1])
+
+    def is_over(self, txid: TxId, ids_from: Lsn) -> bool:
+        """Whether an id that is neither open nor in the log was rolled back, for certain.
+
+        ``ids_from`` is the LSN from which on the log knows every id.
+        """
+        made = self.made_here(txid)
+        if made is None:
+            return False
+        incarnation, number = made
+        start = self._starts.get(incarnation)
+        if start is None or start + 1 < ids_from:
+            return False
+        return incarnation < self._incarnation or number <= self._begun

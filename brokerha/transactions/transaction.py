@@ -1,0 +1,131 @@
+"""One transaction at its coordinator: what was done in it so far, and who waits for it.
+
+Operations are packed one by one as they come; the body is their concatenation behind the head of a msgpack list, byte for byte what
+`model.operations.pack_operations` makes of them. So an event carries an operation as it is, and a participant that has all events
+has the body.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgpack
+
+from brokerha.model.errors import InvalidRequest, TooLarge
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, Operation
+from brokerha.transactions.states import Phase
+from brokerha.transactions.tx_feed import TxFeed
+
+HEAD_BYTES = 5
+"""Longest head of a msgpack list."""
+
+
+def packed_each(operations: Iterable[Operation]) -> list[bytes]:
+    """Operations as the pieces of a body."""
+    return [msgpack.packb(operation) for operation in operations]
+
+
+def body_of(pieces: list[bytes]) -> bytes:
+    """The body with these operations."""
+    head: bytes = msgpack.Packer().pack_array_header(len(pieces))
+    return head + b"".join(pieces)
+
+
+def digest_of(body: bytes) -> bytes:
+    """What a prepare event says of a body: its SHA-256."""
+    return hashlib.sha256(body).digest()
+
+
+class Ask(NamedTuple):
+    """A client that waits for the end of a step."""
+
+    ticket: int
+    action: str
+    """``prepare`` or ``commit``."""
+    level: str
+    copies: int
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One that is open, prepared, or decided by hand and not forgotten."""
+
+    txid: TxId
+    xid: str
+    session: str
+    timeout_ms: int
+    """Idle time after which it is rolled back while it is open."""
+    touched_ms: int
+    phase: Phase = Phase.OPEN
+    pieces: list[bytes] = field(default_factory=list)
+    """Its operations, packed, until it is closed."""
+    size: int = 0
+    """Of all operations together, in bytes."""
+    count: int = 0
+    body: bytes = b""
+    """From its closing on."""
+    takes: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """What each ``take`` got, by the number of its first operation: the same call again gets the same."""
+    feed: TxFeed | None = None
+    """None until the first operation, and for one without participants."""
+    asks: list[Ask] = field(default_factory=list)
+    is_recorded: bool = False
+    """Whether there is a `TxPrepared` of it, so that its end needs a record too."""
+    is_two_phase: bool = False
+    """Whether somebody else decides after it is prepared."""
+    closed_ms: int = 0
+    prepared_us: int = 0
+    participants: tuple[NodeId, ...] = ()
+    is_committed: bool = False
+    """Of one that was decided by hand, or overruled: how it ended."""
+    reason: str = ""
+    """Why it ended so."""
+
+    def check_room(self, pieces: list[bytes]) -> None:
+        """Raise TooLarge when these operations make it larger than a transaction may be."""
+        count, size = self.count + len(pieces), self.size + sum(map(len, pieces))
+        if count > OPERATIONS_LIMIT:
+            raise TooLarge(f"the transaction would have {count} operations; the limit is {OPERATIONS_LIMIT}: split it")
+        if size + HEAD_BYTES > BODY_LIMIT_BYTES:
+            raise TooLarge(f"the transaction would have {size} bytes; the limit is {BODY_LIMIT_BYTES}: split it")
+
+    def add(self, pieces: list[bytes]) -> None:
+        """Take operations in, at the end."""
+        self.pieces += pieces
+        self.count += len(pieces)
+        self.size += sum(map(len, pieces))
+
+    def fresh(self, first: int, pieces: list[bytes]) -> list[bytes]:
+        """Those of a call that were not taken in before. Raises InvalidRequest for a gap, and for others under old numbers."""
+        if not 0 <= first <= self.count:
+            raise InvalidRequest(
+                f"operation {first} comes too early: the transaction has {self.count}, send from there on"
+            )
+        known = self.pieces[first : first + len(pieces)]
+        if known != pieces[: len(known)]:
+            raise InvalidRequest(f"operations from {first} on were other ones when they came first")
+        return pieces[len(known) :]
+
+    def close(self, mono_ms: int, wall_us: int) -> None:
+        """No more operations: the body stands."""
+        self.body = body_of(self.pieces)
+        self.pieces, self.takes = [], {}
+        self.closed_ms, self.prepared_us = mono_ms, wall_us
+        self.participants = self.feed.backups if self.feed is not None else ()
+
+    def due_ms(self, prepare_ms: int) -> int | None:
+        """When time alone changes something for it; None when it never does."""
+        due = [ask.deadline_ms for ask in self.asks]
+        if self.phase is Phase.OPEN:
+            due.append(self.touched_ms + self.timeout_ms)
+        elif self.phase is Phase.PREPARING:
+            due.append(self.closed_ms + prepare_ms)
+        repeat_ms = self.feed.due_ms() if self.feed is not None else None
+        if repeat_ms is not None:
+            due.append(repeat_ms)
+        return min(due, default=None)

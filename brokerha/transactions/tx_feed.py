@@ -1,0 +1,162 @@
+"""TxFeed: the events of one transaction on their way to the backups that take part, each through a queue of its own.
+
+    begin 0 | operation 1 | operation 2 | … | prepare n | commit or rollback n + 1
+
+Events go out once, in order; what a participant lacks it asks for by number, and what it does not answer is said again, its
+invitation included, because queue and participant may have been lost together. A queue goes only after its participant has
+left it, was lost, or did not answer the end for long: never while it is in use.
+
+Invariants: nobody joins after the first event; an answer counts once; a participant that was lost does not come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.messages import Outgoing
+from brokerha.model.process_messages import TxEvents, TxJoin
+from brokerha.model.ready import DropTxQueue, OpenTxQueue, TxQueueDecision
+from brokerha.model.tx_queues import tx_queue_name
+from brokerha.transactions.config import TxConfig
+
+BEGIN = "begin"
+OPERATION = "operation"
+PREPARE = "prepare"
+COMMIT = "commit"
+ROLLBACK = "rollback"
+ENDS = frozenset({COMMIT, ROLLBACK})
+
+PATIENCE_STEPS = 8
+
+
+@dataclass(slots=True)
+class Lane:
+    """One participant."""
+
+    queue: str
+    sent: int = 0
+    """Events that were sent; the number of the next one."""
+    is_invited: bool = False
+    has_prepared: bool = False
+    tries: int = 0
+    again_at_ms: int | None = None
+    """When to say the last event again; None when no answer is wanted."""
+
+
+class TxFeed:
+    """The events of one transaction."""
+
+    def __init__(
+        self, config: TxConfig, master: NodeId, view: int, txid: TxId, xid: str, backups: tuple[NodeId, ...]
+    ) -> None:
+        self._config = config
+        self._view = view
+        self._txid = txid
+        self._lanes = {backup: Lane(tx_queue_name(master, txid, backup)) for backup in backups}
+        self._events: list[tuple[str, bytes]] = [(BEGIN, xid.encode())]
+        self._asked_from: int | None = None
+        """Number of the event that wants an answer: a prepare, later the end."""
+        self.queues: list[TxQueueDecision] = []
+        """What is to be done about queues."""
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @property
+    def backups(self) -> tuple[NodeId, ...]:
+        """Participants that are still there."""
+        return tuple(self._lanes)
+
+    @property
+    def unprepared(self) -> tuple[NodeId, ...]:
+        """Participants that have not said that they are prepared."""
+        return tuple(backup for backup, lane in self._lanes.items() if not lane.has_prepared)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end is among the events."""
+        return self._events[-1][0] in ENDS
+
+    def add(self, events: list[tuple[str, bytes]]) -> None:
+        """Append events; the last one may be a prepare or the end, which want an answer."""
+        self._events += events
+        if events and events[-1][0] in ENDS | {PREPARE}:
+            self._asked_from = len(self._events) - 1
+            for lane in self._lanes.values():
+                lane.tries, lane.again_at_ms = 0, None
+
+    def on_prepared(self, backup: NodeId) -> None:
+        """A participant has everything durably."""
+        lane = self._lanes.get(backup)
+        if lane is not None:
+            lane.has_prepared = True
+            if not self.has_ended:
+                lane.again_at_ms = None
+
+    def on_missing(self, backup: NodeId, number: int) -> None:
+        """A participant lacks the events from a number on."""
+        lane = self._lanes.get(backup)
+        if lane is not None and 0 <= number < lane.sent:
+            lane.sent = number
+
+    def lose(self, backup: NodeId) -> bool:
+        """A participant is gone, or has left: its queue goes. Returns whether it took part."""
+        lane = self._lanes.pop(backup, None)
+        if lane is not None and lane.is_invited:
+            self.queues.append(DropTxQueue(lane.queue))
+        return lane is not None
+
+    def end(self, kind: str, reason: str) -> None:
+        """It is over. Participants that never heard of it need not hear of its end either."""
+        for backup, lane in list(self._lanes.items()):
+            if not lane.is_invited:
+                self.lose(backup)
+        self.add([(kind, reason.encode())])
+
+    def messages(self, mono_ms: int) -> list[Outgoing]:
+        """What is to be sent now, and again."""
+        outgoing: list[Outgoing] = []
+        for backup, lane in list(self._lanes.items()):
+            if self._is_repeated(backup, lane, mono_ms):
+                continue
+            if lane.is_invited and lane.sent == len(self._events):
+                continue
+            if not lane.is_invited:
+                self.queues.append(OpenTxQueue(lane.queue))
+                outgoing.append(Outgoing(backup, TxJoin(self._txid, self._view, lane.queue)))
+                lane.is_invited = True
+            outgoing += [Outgoing(backup, message, lane.queue) for message in self._parts(lane.sent)]
+            lane.sent = len(self._events)
+            wants_answer = self._asked_from is not None and (self.has_ended or not lane.has_prepared)
+            if wants_answer:
+                lane.again_at_ms = mono_ms + self._config.retry_ms * min(PATIENCE_STEPS, 1 + lane.tries)
+        return outgoing
+
+    def _is_repeated(self, backup: NodeId, lane: Lane, mono_ms: int) -> bool:
+        """Prepare to say the last event again when it is time; returns whether the participant was given up instead."""
+        if lane.again_at_ms is None or mono_ms < lane.again_at_ms or self._asked_from is None:
+            return False
+        lane.tries += 1
+        if self.has_ended and lane.tries > self._config.end_tries:
+            self.lose(backup)
+            return True
+        # The invitation too: whoever lost it, or the queue, can begin anew.
+        lane.is_invited, lane.sent = False, min(lane.sent, self._asked_from)
+        return False
+
+    def _parts(self, first: int) -> list[TxEvents]:
+        """Events from a number on, in messages of bounded size."""
+        parts: list[TxEvents] = []
+        begin, size = first, 0
+        for number in range(first, len(self._events)):
+            size += len(self._events[number][1])
+            if size >= self._config.event_bytes or number == len(self._events) - 1:
+                parts.append(TxEvents(self._txid, self._view, begin, tuple(self._events[begin : number + 1])))
+                begin, size = number + 1, 0
+        return parts
+
+    def due_ms(self) -> int | None:
+        """When something is to be said again."""
+        due = [lane.again_at_ms for lane in self._lanes.values() if lane.again_at_ms is not None]
+        return min(due, default=None)
