@@ -35,14 +35,24 @@ def write_copy(database: Database, copy: Path, used_bytes: int) -> None:
 
     Raises JournalFull; then there is no copy. Raises JournalDamaged for pages that LMDB does not take for its own.
     """
+    _write(database, copy, used_bytes, takes_place=True)
+
+
+def write_snapshot(database: Database, copy: Path, used_bytes: int) -> None:
+    """Write a copy that is given away: as short as can be, and gone with the process. Raises as `write_copy` does."""
+    _write(database, copy, used_bytes, takes_place=False)
+
+
+def _write(database: Database, copy: Path, used_bytes: int, *, takes_place: bool) -> None:
     if not _has_room(database, used_bytes):
         raise JournalFull(f"there is no space for a smaller copy of the journal {database.path}")
     try:
         with copy.open("wb") as file:
             with translated(database.path):
                 database.env.copyfd(file.fileno(), compact=True)
-            os.ftruncate(file.fileno(), ahead_bytes(file.seek(0, os.SEEK_END), database.map_size_bytes))
-            os.fsync(file.fileno())
+            if takes_place:
+                os.ftruncate(file.fileno(), ahead_bytes(file.seek(0, os.SEEK_END), database.map_size_bytes))
+                os.fsync(file.fileno())
         check_file(copy)
     except OSError as error:
         copy.unlink(missing_ok=True)

@@ -45,6 +45,8 @@ class Tables(NamedTuple):
     trimmed: Table
     rejected: Table
     marks: Table
+    prepared: Table
+    decided: Table
 
 
 class Database:
@@ -140,6 +142,21 @@ class Database:
     def records(self, start: int, limit: int) -> list[tuple[int, bytes]]:
         """Return numbers and rows of up to ``limit`` records from a number on."""
         return [(number_of(key), row) for key, row in self.rows(self.tables.log, number_key(start), limit)]
+
+    def encodings(self, first: int, last: int, limit_bytes: int) -> list[tuple[int, bytes]]:
+        """Return encoded records from ``first`` to ``last``, verified, as many as the limit allows, at least one."""
+        found: list[tuple[int, bytes]] = []
+        with translated(self.path), self._snapshot.cursor(self.tables.log) as cursor:
+            there = cursor.set_range(number_key(first))
+            while there:
+                key, row = cursor.item()
+                number = number_of(key)
+                limit_bytes -= len(row)
+                if number > last or (limit_bytes < 0 and found):
+                    break
+                found.append((number, self.check(number, row)))
+                there = cursor.next()
+        return found
 
     def record(self, number: int) -> tuple[Record, int]:
         """Return a record and its size in bytes. Raises JournalDamaged when it is missing or not what was written."""

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from brokerha.journal.current import Current
 from brokerha.journal.database import Database
+from brokerha.journal.decisions import Decisions
 from brokerha.journal.directory import damaged
 from brokerha.journal.known_ids import KnownIds
 from brokerha.journal.limits import CACHE_BYTES, UNPACKED_BYTES
@@ -63,6 +64,7 @@ class LmdbHistory:
         self._current = Current()
         self._tail = Tail(node)
         self._ids = KnownIds(0)
+        self._decisions = Decisions()
         self._recent = Recent(node, cache_bytes)
         self._unpacked = Unpacked(UNPACKED_BYTES)
         self._forget_row()

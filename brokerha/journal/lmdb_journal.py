@@ -66,7 +66,6 @@ class LmdbJournal(LmdbWriter):
         tail_records: int = TAIL_RECORDS,
         begin_at: Beginning | None = None,
     ) -> None:
-        self._swept_to = 0
         self._forget_from = b""
         self._was_trimmed = False
         """Whether the last step of `keep` was a trim: then ids come first, so that neither waits for ever."""
@@ -130,7 +129,8 @@ class LmdbJournal(LmdbWriter):
                     self._move_base(cut.first_lsn)
                     self._spill_before(cut.rows[-1][1])
                     self._tail.write(txn, tables.waiting)
-                    self._swept_to = trimming.carry_out(txn, tables, self._current, cut, self._swept_to)
+                    pinned = frozenset(self._decisions.prepared.values())
+                    self._swept_to = trimming.carry_out(txn, tables, self._current, cut, self._swept_to, pinned)
             except BadRow as error:
                 raise damaged(path, f"an index row is not what was written ({error})") from error
             self._put_state(txn, self._next)
@@ -221,8 +221,22 @@ class LmdbJournal(LmdbWriter):
         self._check_writable()
         return self._compact(COMPACT_AT_WORK_BYTES)
 
-    def _compact(self, most_bytes: int) -> bool:
+    def write_snapshot(self, path: Path) -> None:
+        """Write the file as it is at one moment, free pages left out; appending goes on. Any thread.
+
+        While it lasts, the file may grow (pages that come free are not used again) and is not compacted. Raises JournalFull;
+        then there is no copy. Raises JournalError when the journal is closed.
+        """
         with self._compacting:
+            if self._is_closed:
+                raise JournalError(f"the journal {self._database.path} is closed")
+            compaction.write_snapshot(self._database, path, self.size()[1])
+
+    def _compact(self, most_bytes: int) -> bool:
+        # A snapshot of a large journal takes long, and the loop does not wait for it.
+        if not self._compacting.acquire(blocking=False):
+            return False
+        try:
             file_bytes, used_bytes = self.size()
             if not compaction.is_due(file_bytes, used_bytes) or used_bytes > most_bytes:
                 return False
@@ -236,6 +250,8 @@ class LmdbJournal(LmdbWriter):
             with self._lock:
                 self._exchange()
             return True
+        finally:
+            self._compacting.release()
 
     def _exchange(self) -> None:
         try:

@@ -13,19 +13,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import lmdb
 import msgpack
 
 from brokerha.journal.beginning import Beginning
 from brokerha.journal.current import Current, unpack
 from brokerha.journal.database import Database, Table, Tables, translated
+from brokerha.journal.decisions import Decisions
 from brokerha.journal.directory import damaged, sync_directory
 from brokerha.journal.known_ids import KnownIds
 from brokerha.journal.limits import READ_AT_ONCE, VERIFIED_AT_OPEN
 from brokerha.journal.rows import (
     FORMAT,
     PARKED,
+    UPGRADED_FORMAT,
     BadRow,
     body_key,
     checked,
@@ -35,12 +39,14 @@ from brokerha.journal.rows import (
     number_key,
     number_of,
     read_checked,
+    read_keyed_row,
     read_waiting_row,
 )
 from brokerha.journal.tail import Tail
-from brokerha.model.errors import JournalError, JournalForeign
+from brokerha.model.codec import decode_record
+from brokerha.model.errors import JournalError, JournalForeign, ProtocolError
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Record
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Record, TxDecided
 
 ENTRIES_AT_ONCE = 1_000
 
@@ -107,10 +113,10 @@ def read_identity(database: Database) -> dict[str, Any] | None:
 
 def check_identity(database: Database, identity: dict[str, Any], cluster: str, node: NodeId) -> None:
     """Raise JournalForeign when the journal belongs to another cluster or node, JournalError for a newer format."""
-    if identity["format"] != FORMAT:
+    if not UPGRADED_FORMAT <= identity["format"] <= FORMAT:
         raise JournalError(
-            f"the journal {database.path} has format {identity['format']}, this program reads {FORMAT}: use the "
-            "program that wrote it, or a newer one"
+            f"the journal {database.path} has format {identity['format']}, this program reads {UPGRADED_FORMAT} to "
+            f"{FORMAT}: use the program that wrote it, or a newer one"
         )
     if (identity["cluster"], identity["node"]) != (cluster, node):
         raise JournalForeign(
@@ -118,6 +124,21 @@ def check_identity(database: Database, identity: dict[str, Any], cluster: str, n
             f"{identity['cluster']}, not to node {node} of cluster {cluster}: correct the data directory, the node id "
             "or the cluster's name"
         )
+
+
+def upgrade(database: Database, identity: dict[str, Any]) -> None:
+    """Make a journal of format 2 one of format 3, in one commit; one of format 3 stays as it is.
+
+    What was trimmed so far is unknown: nobody may follow from a record that is there already.
+    """
+    if identity["format"] == FORMAT:
+        return
+    state = read_state(database)
+    state.current.lacking_to = state.next_number - 1
+    with translated(database.path), database.env.begin(write=True) as txn:
+        txn.put(IDENTITY, checked(msgpack.packb({**identity, "format": FORMAT})), db=database.tables.meta)
+        txn.put(STATE, state.pack(), db=database.tables.meta)
+    database.refresh()
 
 
 def read_state(database: Database) -> State:
@@ -129,11 +150,22 @@ def read_state(database: Database) -> State:
     return State(next_number, first_needed, first_waiting, unpack(current))
 
 
+def next_number_in(environment: lmdb.Environment, path: Path) -> int:
+    """Number of the next record of a journal that is not opened as one. Raises JournalDamaged."""
+    meta = environment.open_db(b"meta", create=False)
+    with environment.begin(db=meta) as transaction:
+        return int(_unpacked(path, transaction.get(STATE, b""))[0])
+
+
 def _unpack(database: Database, row: bytes) -> Any:
+    return _unpacked(database.path, row)
+
+
+def _unpacked(path: Path, row: bytes) -> Any:
     try:
         return msgpack.unpackb(read_checked(row), use_list=False)
     except (BadRow, ValueError, msgpack.UnpackException) as error:
-        raise damaged(database.path, f"a row of meta is not what was written ({error})") from error
+        raise damaged(path, f"a row of meta is not what was written ({error})") from error
 
 
 def verify_newest(database: Database, next_number: int) -> None:
@@ -198,6 +230,36 @@ def load_streams(tail: Tail, current: Current, read: Callable[[NodeId, int, int]
     for origin, count in current.counts.items():
         used = current.used.get(origin, 0)
         tail.streams[origin] = read(origin, used, count - used)
+
+
+def load_decisions(database: Database) -> Decisions:
+    """Return what is prepared and which decisions are remembered. Raises JournalDamaged, BadRow."""
+    decisions = Decisions()
+    for number, data in _keyed_rows(database, database.tables.prepared):
+        decisions.load_prepared(number, data.decode())
+    for number, data in _keyed_rows(database, database.tables.decided):
+        decisions.load_decided(number, read_decided(data))
+    return decisions
+
+
+def read_decided(data: bytes) -> TxDecided:
+    """Return the decision in a row of `decided`. Raises BadRow."""
+    try:
+        record = decode_record(data)
+    except ProtocolError as error:
+        raise BadRow(str(error)) from None
+    if not isinstance(record, TxDecided):
+        message = f"it is a {type(record).__name__}"
+        raise BadRow(message)
+    return record
+
+
+def _keyed_rows(database: Database, table: Table) -> Iterator[tuple[int, bytes]]:
+    start = b""
+    while rows := database.rows(table, start, READ_AT_ONCE):
+        for key, row in rows:
+            yield number_of(key), read_keyed_row(key, row)
+        start = rows[-1][0] + b"\0"
 
 
 def load_ids(read: Callable[[Lsn, int], list[Ordered]], first_waiting: Lsn, limit: int) -> KnownIds:

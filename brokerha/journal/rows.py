@@ -1,6 +1,6 @@
 """Bytes of the journal's rows: how a record and its index rows lie on the disk (FORMAT.md, sections 2 and 3).
 
-Everything here is a pure function of its arguments; format version 2 is pinned by golden files in the tests.
+Everything here is a pure function of its arguments; format version 3 is pinned by golden files in the tests.
 
     log     number                    -> checksum, version, live, record
     added   first LSN, number         -> places of the bodies, dropped duplicates
@@ -23,8 +23,12 @@ import msgpack
 
 from brokerha.model.ids import Lsn, NodeId, TxId
 
-FORMAT = 2
-"""Version of the layout as a whole; kept in `meta` and in every record."""
+FORMAT = 3
+"""Version of the layout as a whole; kept in `meta`."""
+UPGRADED_FORMAT = 2
+"""What is made format 3 when it is opened."""
+RECORD_VERSION = 2
+"""Version of a row of `log`, which format 3 left as it was; kept in every record."""
 ITEM_BITS = 20
 ITEMS_LIMIT = 1 << ITEM_BITS
 """Most items of one record; a turn is far smaller."""
@@ -74,7 +78,7 @@ def seal(seed: int, number: int, live: int, payload: bytes) -> bytes:
 
     ``seed`` is the checksum of the journal's name; ``live`` is the number of items that the record brings.
     """
-    return _HEAD.pack(_checksum(seed, number, FORMAT, live, payload), FORMAT, live) + payload
+    return _HEAD.pack(_checksum(seed, number, RECORD_VERSION, live, payload), RECORD_VERSION, live) + payload
 
 
 def unseal(seed: int, number: int, row: bytes | memoryview) -> bytes:
@@ -87,8 +91,8 @@ def unseal(seed: int, number: int, row: bytes | memoryview) -> bytes:
     if checksum != _checksum(seed, number, version, live, payload):
         message = "the checksum differs"
         raise BadRow(message)
-    if version != FORMAT:
-        message = f"format version {version}, this program reads {FORMAT}"
+    if version != RECORD_VERSION:
+        message = f"version {version} of a record, this program reads {RECORD_VERSION}"
         raise BadRow(message)
     return payload
 
@@ -223,7 +227,7 @@ def read_id_row(txid: bytes, row: bytes | memoryview) -> Lsn:
 
 
 def keyed_row(key: bytes, data: bytes) -> bytes:
-    """Return ``data`` behind a checksum over key and data: rows of `rejected` and `marks`."""
+    """Return ``data`` behind a checksum over key and data: rows of `rejected`, `marks`, `prepared` and `decided`."""
     return crc32(data, crc32(key)).to_bytes(4, "big") + data
 
 

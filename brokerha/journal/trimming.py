@@ -8,8 +8,10 @@ The first `Added` records go as whole records; what they alone needed goes with 
     duplicates        their row in `dropped`; their places count as well
     Appended          once the stream is used up to its end below the new first LSN
     Outcomes          once all their LSNs are below it
-    small records     Started, ClockReserved, PeerJournal and empty ones, once they are older than the last `Added` that
-                      goes; what they say is in the current state
+    small records     Started, ClockReserved, PeerJournal, those about decisions and empty ones, once they are older than the
+                      last `Added` that goes; what they say is in the current state, `prepared` and `decided`
+
+A record of a transaction that is prepared and not decided is pinned: its body is nowhere else.
 
 So a record that waits for an LSN, or shares one with what is kept, stays, wherever it lies in the log. Ids stay in
 `ids` until `forget_ids`. Pages that become free are used again by later turns (compaction.py gives them back).
@@ -72,8 +74,13 @@ def plan(txn: Transaction, tables: Tables, below: Lsn) -> Cut:
     return Cut(first_lsn, tuple(rows))
 
 
-def carry_out(txn: Transaction, tables: Tables, current: Current, cut: Cut, swept_to: int) -> int:
-    """Delete what the cut names and what only it needed; moves ``current`` on. Returns the number swept up to."""
+def carry_out(
+    txn: Transaction, tables: Tables, current: Current, cut: Cut, swept_to: int, pinned: frozenset[int] = frozenset()
+) -> int:
+    """Delete what the cut names and what only it needed; moves ``current`` on. Returns the number swept up to.
+
+    Records with ``pinned`` numbers stay.
+    """
     if cut.mark is not None:
         txn.put(*cut.mark, db=tables.marks)
     places: Counter[int] = Counter()
@@ -93,8 +100,11 @@ def carry_out(txn: Transaction, tables: Tables, current: Current, cut: Cut, swep
     for origin, end in current.trimmed.items():
         if end > old_trimmed.get(origin, 0):
             _drop_runs(txn, tables, tables.stream, stream_key(origin, 0), end)
-    _drop_runs(txn, tables, tables.outcomes, number_key(0), cut.first_lsn)
-    return _sweep(txn, tables, swept_to, cut.rows[-1][1])
+    end = cut.rows[-1][1]
+    last_result = _drop_runs(txn, tables, tables.outcomes, number_key(0), cut.first_lsn)
+    # Whatever else goes is older than the last `Added` record that goes.
+    current.lacking_to = max(current.lacking_to, end, last_result)
+    return _sweep(txn, tables, swept_to, end, pinned)
 
 
 def _count_bodies(txn: Transaction, tables: Tables, number: int, count: int) -> None:
@@ -111,8 +121,11 @@ def _count_bodies(txn: Transaction, tables: Tables, number: int, count: int) -> 
         txn.delete(key, db=tables.trimmed)
 
 
-def _drop_runs(txn: Transaction, tables: Tables, index: Table, start: bytes, end: int) -> None:
-    """Delete the records of an index, from a key on, whose run of items ends at or below a position."""
+def _drop_runs(txn: Transaction, tables: Tables, index: Table, start: bytes, end: int) -> int:
+    """Delete the records of an index, from a key on, whose run of items ends at or below a position.
+
+    Returns the highest number of them, 0 when there are none.
+    """
     gone: list[tuple[bytes, int]] = []
     with txn.cursor(index) as cursor:
         found = cursor.set_range(start)
@@ -126,15 +139,16 @@ def _drop_runs(txn: Transaction, tables: Tables, index: Table, start: bytes, end
     for key, number in gone:
         txn.delete(key, db=index)
         txn.delete(number_key(number), db=tables.log)
+    return max([number for _, number in gone], default=0)
 
 
-def _sweep(txn: Transaction, tables: Tables, start: int, end: int) -> int:
-    """Delete small records with numbers from ``start`` to before ``end``; returns ``end``."""
+def _sweep(txn: Transaction, tables: Tables, start: int, end: int, pinned: frozenset[int]) -> int:
+    """Delete small records with numbers from ``start`` to before ``end`` that are not pinned; returns ``end``."""
     gone: list[bytes] = []
     with txn.cursor(tables.log) as cursor:
         found = cursor.set_range(number_key(start))
         while found and number_of(cursor.key()) < end:
-            if not live_items(cursor.value()):
+            if not live_items(cursor.value()) and number_of(cursor.key()) not in pinned:
                 gone.append(bytes(cursor.key()))
             found = cursor.next()
     for key in gone:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import lmdb
 
 from brokerha.journal.current import Current
-from brokerha.journal.database import Tables
+from brokerha.journal.database import Table, Tables
+from brokerha.journal.decisions import Decision, Decisions
 from brokerha.journal.known_ids import KnownIds
 from brokerha.journal.rows import (
     AddedRow,
@@ -24,12 +25,15 @@ from brokerha.journal.rows import (
     counted_row,
     keyed_row,
     number_key,
+    number_of,
+    read_counted_row,
     seal,
     stream_key,
 )
 from brokerha.journal.tail import Tail
 from brokerha.model.codec import encode_record
 from brokerha.model.ids import Lsn
+from brokerha.model.invariants import invariant
 from brokerha.model.operations import REJECTED
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
 
@@ -37,11 +41,15 @@ Row = tuple[bytes, bytes]
 
 
 class Turn:
-    """Collects what one call of `append` writes, from record ``number`` on."""
+    """Collects what one call of `append` or `follow` writes, from record ``number`` on."""
 
-    def __init__(self, number: int, seed: int, current: Current, tail: Tail, ids: KnownIds) -> None:
+    def __init__(
+        self, number: int, seed: int, current: Current, tail: Tail, ids: KnownIds, decisions: Decisions
+    ) -> None:
         self.number = number
         """Number of the next record."""
+        self.unpinned_from = number
+        """No record before is any longer pinned in vain: lowest number of a prepared transaction that is decided now."""
         self.held: list[tuple[int, Record, int]] = []
         """(number, record, size in bytes) of each record."""
         self.size_bytes = 0
@@ -51,6 +59,7 @@ class Turn:
         self._current = current
         self._tail = tail
         self._ids = ids
+        self._decisions = decisions
         self._log: list[Row] = []
         self._added: list[Row] = []
         self._outcomes: list[Row] = []
@@ -59,6 +68,13 @@ class Turn:
         self._rejected: list[Row] = []
         self._rebased_to: Lsn | None = None
         """Set when all results written before this turn go, and the rejections above this LSN."""
+        self._first_rebased: Lsn = 0
+
+    def take_at(self, number: int, record: Record) -> None:
+        """Take a record of another process under its number. Raises InvariantBroken, also when numbers do not grow."""
+        invariant(number >= self.number, "numbers of records grow", number=number, following=self.number)
+        self.number = number
+        self.take(record)
 
     def take(self, record: Record) -> None:
         """Take one more record. Raises InvariantBroken when it does not follow on the ones before."""
@@ -79,6 +95,8 @@ class Turn:
                 self._execute(number, record)
             elif isinstance(record, Rebased):
                 self._forget_results(record.lsn)
+            elif isinstance(record, Decision):
+                self._decide(number, record)
         row = seal(self._seed, number, live, encode_record(record))
         self._log.append((number_key(number), row))
         self.held.append((number, record, len(row)))
@@ -105,17 +123,35 @@ class Turn:
                 key = number_key(lsn)
                 self._rejected.append((key, keyed_row(key, reason.encode())))
 
+    def _decide(self, number: int, record: Decision) -> None:
+        pinned = self._decisions.prepared.get(record.txid, number)
+        self._decisions.take(number, record)
+        if record.txid not in self._decisions.prepared:
+            self.unpinned_from = min(self.unpinned_from, pinned)
+
     def _forget_results(self, lsn: Lsn) -> None:
         """Take back the results of this turn, and note that those of all turns before go with it."""
+        self._note_lacking([(number_of(key), read_counted_row(row)) for key, row in self._outcomes], lsn)
         void = {row[:8] for _, row in self._outcomes}
         self._log = [row for row in self._log if row[0] not in void]
         self._outcomes = []
         self._rejected = [row for row in self._rejected if row[0] <= number_key(lsn)]
-        self._rebased_to = lsn if self._rebased_to is None else min(lsn, self._rebased_to)
+        if self._rebased_to is None:
+            self._rebased_to = self._first_rebased = lsn
+        self._rebased_to = min(lsn, self._rebased_to)
+
+    def _note_lacking(self, void: list[tuple[Lsn, tuple[int, int]]], lsn: Lsn) -> None:
+        """Note the last record that says of a transaction up to an LSN that it was rejected, and goes all the same."""
+        rejected = [number_of(key) for key, _ in self._rejected if key <= number_key(lsn)]
+        for first_lsn, (number, count) in void:
+            if any(first_lsn <= found < first_lsn + count for found in rejected):
+                self._current.lacking_to = max(self._current.lacking_to, number)
 
     def write(self, txn: lmdb.Transaction, tables: Tables) -> None:
         """Write all rows but those of ids and of the current state."""
         if self._rebased_to is not None:
+            lacking = _last_rejecting(txn, tables, self._first_rebased)
+            self._current.lacking_to = max(self._current.lacking_to, lacking)
             _drop_results(txn, tables, self._rebased_to)
         for table, rows in ((tables.log, self._log), (tables.added, self._added), (tables.outcomes, self._outcomes)):
             if rows:
@@ -129,6 +165,39 @@ class Turn:
             for key, value in rows:
                 txn.put(key, value, db=table)
         self._tail.write(txn, tables.waiting)
+        if self._decisions.prepared_rows or self._decisions.decided_rows:
+            self._write_decisions(txn, tables)
+
+    def _write_decisions(self, txn: lmdb.Transaction, tables: Tables) -> None:
+        decisions = self._decisions
+        for number, txid in decisions.prepared_rows.items():
+            _put_keyed(txn, tables.prepared, number, None if txid is None else txid.encode())
+        for number, record in decisions.decided_rows.items():
+            _put_keyed(txn, tables.decided, number, None if record is None else encode_record(record))
+        decisions.forget_rows()
+
+
+def _put_keyed(txn: lmdb.Transaction, table: Table, number: int, data: bytes | None) -> None:
+    key = number_key(number)
+    if data is None:
+        txn.delete(key, db=table)
+    else:
+        txn.put(key, keyed_row(key, data), db=table)
+
+
+def _last_rejecting(txn: lmdb.Transaction, tables: Tables, lsn: Lsn) -> int:
+    """Number of the last record of results that says of a transaction up to an LSN that it was rejected; 0 for none."""
+    with txn.cursor(tables.rejected) as rejected, txn.cursor(tables.outcomes) as outcomes:
+        if not (_at_or_below(rejected, lsn) and _at_or_below(outcomes, number_of(rejected.key()))):
+            return 0
+        number, count = read_counted_row(outcomes.value())
+        return number if number_of(rejected.key()) < number_of(outcomes.key()) + count else 0
+
+
+def _at_or_below(cursor: lmdb.Cursor, lsn: Lsn) -> bool:
+    """Move to the last row whose key is not above an LSN; whether there is one."""
+    found = cursor.set_range(number_key(lsn + 1))
+    return bool(cursor.prev() if found else cursor.last())
 
 
 def _drop_results(txn: lmdb.Transaction, tables: Tables, lsn: Lsn) -> None:

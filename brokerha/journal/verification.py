@@ -22,8 +22,9 @@ from lmdb.verify import verify as verify_pages
 from brokerha.journal.database import Database, Table
 from brokerha.journal.directory import DATA, Directory, check_file
 from brokerha.journal.limits import MAP_SIZE_BYTES, READ_AT_ONCE, UNPACKED_BYTES
+from brokerha.journal.promise import read_promise
 from brokerha.journal.recent import Unpacked
-from brokerha.journal.recovery import State, read_identity, read_state
+from brokerha.journal.recovery import State, read_decided, read_identity, read_state
 from brokerha.journal.rows import (
     ID_PREFIXES,
     ITEM_BITS,
@@ -42,10 +43,23 @@ from brokerha.journal.rows import (
     read_keyed_row,
     stream_key,
 )
+from brokerha.model.codec import encode_record
 from brokerha.model.errors import JournalError
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import REJECTED
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
+from brokerha.model.records import (
+    VIEWS_KEPT,
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    Outcomes,
+    Rebased,
+    Record,
+    TxDecided,
+    TxPrepared,
+    ViewStarted,
+)
 
 
 def verify_directory(path: Path) -> Iterator[str]:
@@ -96,6 +110,7 @@ def _contents(database: Database) -> Iterator[str]:
         yield from _rows_without_records(database)
         yield from _bad_ids(database)
         yield from _bad_keyed_rows(database)
+        read_promise(database.path.parent)
     except (JournalError, BadRow) as error:
         yield str(error)
 
@@ -111,6 +126,8 @@ class _LogCheck:
         self._next_lsn: Lsn = state.current.first_lsn
         self._next_result: Lsn = 0
         self._counts: dict[NodeId, int] = {}
+        self._prepared: dict[TxId, int] = {}
+        self._views: list[tuple[int, int]] = []
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of all records, then of the current state."""
@@ -132,6 +149,17 @@ class _LogCheck:
         for origin, count in self._counts.items():
             if count != current.counts.get(origin, 0):
                 yield f"the stream of {origin} ends with {count} entries, the current state says otherwise"
+        if self._views != list(current.views)[len(current.views) - len(self._views) :]:
+            yield f"the log ends with the views {self._views}, the current state says {current.views}"
+        yield from self._check_prepared()
+
+    def _check_prepared(self) -> Iterator[str]:
+        for key, row in _all(self._database, self._database.tables.prepared):
+            number, txid = number_of(key), read_keyed_row(key, row).decode("ascii", "replace")
+            if self._prepared.pop(txid, 0) != number:
+                yield f"transaction {txid} is prepared by record {number}, and the log does not say so"
+        for txid, number in self._prepared.items():
+            yield f"transaction {txid} of record {number} is prepared and not decided, and has no row in prepared"
 
     def _check(self, number: int, record: Record) -> Iterator[str]:
         if number >= self._state.next_number:
@@ -147,6 +175,13 @@ class _LogCheck:
             yield from self._points_here(self._database.tables.stream, key, number, len(record.entries))
         elif isinstance(record, Rebased):
             yield from self._check_rebased(number)
+        elif isinstance(record, ViewStarted):
+            self._views = [*self._views, (record.view, number)][-VIEWS_KEPT:]
+        elif isinstance(record, TxPrepared):
+            self._prepared[record.txid] = number
+        elif isinstance(record, TxDecided):
+            self._prepared.pop(record.txid, None)
+            yield from self._check_decided(number, record)
         elif isinstance(record, Outcomes) and record.results:
             if self._next_result not in {0, record.first_lsn}:
                 yield f"record {number} has results from LSN {record.first_lsn}, not {self._next_result}"
@@ -169,6 +204,13 @@ class _LogCheck:
         if self._next_result:
             yield f"record {number} makes all results before it void, and some are still there"
         self._next_result = 0
+
+    def _check_decided(self, number: int, record: TxDecided) -> Iterator[str]:
+        """A decision that is not remembered may be forgotten; one that is remembered is that of the record."""
+        key = number_key(number)
+        row = self._database.get(key, self._database.tables.decided)
+        if row is not None and row != keyed_row(key, encode_record(record)):
+            yield f"the decision about {record.txid} is not what record {number} says"
 
     def _points_here(self, table: Table, key: bytes, number: int, count: int) -> Iterator[str]:
         if self._database.get(key, table) != counted_row(number, count):
@@ -226,6 +268,7 @@ def _rows_without_records(database: Database) -> Iterator[str]:
         ("dropped", tables.dropped, lambda _, row: number_of(row) >> ITEM_BITS),
         ("waiting", tables.waiting, lambda key, _: number_of(key) >> ITEM_BITS),
         ("trimmed", tables.trimmed, lambda key, _: number_of(key)),
+        ("prepared", tables.prepared, lambda key, _: number_of(key)),
     )
     for name, table, number_in in numbers:
         for key, row in _all(database, table):
@@ -246,10 +289,13 @@ def _bad_ids(database: Database) -> Iterator[str]:
 
 
 def _bad_keyed_rows(database: Database) -> Iterator[str]:
-    for name, table in (("rejected", database.tables.rejected), ("marks", database.tables.marks)):
+    tables = database.tables
+    for name, table in (("rejected", tables.rejected), ("marks", tables.marks), ("decided", tables.decided)):
         for key, row in _all(database, table):
             try:
-                read_keyed_row(key, row)
+                data = read_keyed_row(key, row)
+                if table is tables.decided:
+                    read_decided(data)
             except BadRow as error:
                 yield f"row {key.hex()} of {name}: {error}"
 

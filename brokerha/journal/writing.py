@@ -12,7 +12,9 @@ the journal stays readable and refuses further turns, until the node is started 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import lmdb
@@ -30,13 +32,14 @@ from brokerha.journal.limits import (
     READ_AT_ONCE,
     TAIL_RECORDS,
 )
+from brokerha.journal.promise import keep_promise, read_promise
 from brokerha.journal.recovery import STATE, State
 from brokerha.journal.rows import BadRow
 from brokerha.journal.turn import Turn
 from brokerha.journal.verification import verify
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.ids import NodeId
-from brokerha.model.records import MasterState, Record, StreamState
+from brokerha.model.records import MasterState, Record, StreamState, TxPrepared
 
 
 class LmdbWriter(LmdbHistory):
@@ -65,6 +68,9 @@ class LmdbWriter(LmdbHistory):
         """Why nothing is written any more; empty while all is well."""
         self._written_bytes = 0
         """Bytes of records since the journal was opened."""
+        self._swept_to = 0
+        """Small records before this number are gone as far as they were trimmed."""
+        self._promised = 0
         self._directory = Directory(directory)
         try:
             check_file(self._directory.data)
@@ -89,6 +95,8 @@ class LmdbWriter(LmdbHistory):
             message = f"there is a journal in {database.path.parent} already: a backup is restored into a new directory"
             raise JournalError(message)
         recovery.check_identity(database, identity, cluster, self._node)
+        recovery.upgrade(database, identity)
+        self._promised = read_promise(self._directory.path)
         self._name = str(identity["journal"])
         database.name(self._name)
         recovery.verify_newest(database, recovery.read_state(database).next_number)
@@ -111,6 +119,8 @@ class LmdbWriter(LmdbHistory):
         self._tail = recovery.load_tail(self._database, self._node, state.first_needed)
         recovery.load_streams(self._tail, self._current, self._read_stream)
         self._ids = recovery.load_ids(self._read_ordered, state.first_waiting, self._ids_buffered)
+        self._decisions = recovery.load_decisions(self._database)
+        self._swept_to = 0
 
     # ------------------------------------------------------------------------- writing
 
@@ -122,20 +132,54 @@ class LmdbWriter(LmdbHistory):
         if not records:
             return
         with self._lock:
-            self._check_writable()
+            turn = self._begun()
             try:
-                turn = Turn(self._next, self._database.seed, self._current, self._tail, self._ids)
                 for record in records:
                     turn.take(record)
                 self._write(turn)
             except BaseException as error:
                 self._recover_from(error)
                 raise
-            self._next = turn.number
-            self._written_bytes += turn.size_bytes
-            self._database.refresh()
-            for number, record, size_bytes in turn.held:
-                self._recent.add(number, record, size_bytes)
+            self._finish(turn)
+
+    def follow(self, records: Sequence[tuple[int, Record]]) -> None:
+        """Write records of another process under its numbers, which grow, in one commit, and fsync it.
+
+        Raises as `append` does, InvariantBroken also for a number that is not above the last one.
+        """
+        if not records:
+            return
+        with self._lock:
+            turn = self._begun()
+            try:
+                for number, record in records:
+                    turn.take_at(number, record)
+                self._write(turn)
+            except BaseException as error:
+                self._recover_from(error)
+                raise
+            self._finish(turn)
+
+    def promise(self, view: int) -> None:
+        """Remember durably that this process promised to a view. Raises JournalFull, JournalError."""
+        with self._lock:
+            self._check_writable()
+            if view > self._promised:
+                keep_promise(self._directory.path, view)
+                self._promised = view
+
+    def _begun(self) -> Turn:
+        self._check_writable()
+        return Turn(self._next, self._database.seed, self._current, self._tail, self._ids, self._decisions)
+
+    def _finish(self, turn: Turn) -> None:
+        """Go on from a turn that is durable."""
+        self._next = turn.number
+        self._written_bytes += turn.size_bytes
+        self._swept_to = min(self._swept_to, turn.unpinned_from)
+        self._database.refresh()
+        for number, record, size_bytes in turn.held:
+            self._recent.add(number, record, size_bytes)
 
     def _write(self, turn: Turn) -> None:
         env, tables, path = self._database.env, self._database.tables, self._database.path
@@ -161,8 +205,11 @@ class LmdbWriter(LmdbHistory):
             number = self._tail.first_needed(turn.number)
             if turn.number - number <= self._tail_records:
                 return
-            own = number - self._next
-            self._tail.spill(number, turn.held[own][1] if own >= 0 else self._record(number))
+            if number < self._next:
+                self._tail.spill(number, self._record(number))
+            else:
+                own = bisect_left(turn.held, number, key=itemgetter(0))
+                self._tail.spill(number, turn.held[own][1])
 
     def _spill_before(self, end: int) -> None:
         """Give all bodies without an LSN in records before ``end`` rows in `waiting`, as their neighbours may go."""
@@ -199,7 +246,36 @@ class LmdbWriter(LmdbHistory):
             state.parked = list(self._tail.parked)
             for origin, entries in self._tail.streams.items():
                 state.streams[origin] = StreamState(state.used.get(origin, 0), entries.copy())
+            state.last_number, state.promised_view = self.last_number, self._promised
+            state.prepared = {txid: self._prepared(number) for txid, number in self._decisions.prepared.items()}
+            state.decided = self._decisions.remembered()
             return state
+
+    def _prepared(self, number: int) -> TxPrepared:
+        record = self._record(number)
+        if not isinstance(record, TxPrepared):
+            raise damaged(self._database.path, f"record {number} does not hold a prepared transaction")
+        return record
+
+    @property
+    def last_number(self) -> int:
+        """Number of the last durable record; 0 when there is none."""
+        return self._next - 1
+
+    def numbered(self, first: int, last: int, limit_bytes: int) -> list[tuple[int, bytes]] | None:
+        """Encoded records ``first`` to ``last`` with their numbers: as many as ``limit_bytes`` allow, at least one.
+
+        They are what was written, each verified, and are not decoded. Records of results that a `Rebased` behind them made
+        void are left out. None when ``first`` lies before `numbered_from`. Raises JournalDamaged.
+        """
+        with self._lock:
+            if first < self.numbered_from():
+                return None
+            return self._database.encodings(first, last, limit_bytes)
+
+    def numbered_from(self) -> int:
+        """Lowest number from which on nothing was trimmed: a follower that has all below may follow from here."""
+        return self._current.lacking_to + 1
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Record]]:
         """All held records with their numbers, from number ``start`` on, each verified. Raises JournalDamaged.
