@@ -16,6 +16,11 @@
     keys.py          key-value tables
     key_forms.py     keys, values and ranges as JSON and msgpack
     transactions.py  transactions in one request, batches of them, outcomes
+    open_transactions.py   transactions step by step
+    stepping.py      one step on its way to the front; messages of queues as JSON or msgpack
+    operation_forms.py     operations in JSON
+    queues.py        publish, take, look
+    rdf4j_transactions.py  RDF4J transactions, on the same machinery
     cluster.py       status, log, fingerprints, waiting
     control.py       the control suite
     workers.py       commands about workers, and the list of tasks

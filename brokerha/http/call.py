@@ -32,10 +32,12 @@ class Call:
         "_receive",
         "door",
         "error_headers",
+        "error_status",
         "front",
         "held_bytes",
         "method",
         "scope",
+        "transaction",
     )
 
     def __init__(self, door: Door, scope: dict[str, Any], receive: Any) -> None:
@@ -47,6 +49,10 @@ class Call:
         """How much of the door's limit of all bodies this request holds."""
         self.error_headers: dict[str, str | int] = {}
         """Facts that go with an error, if one is answered."""
+        self.error_status = 0
+        """Status of an error that means something else here than everywhere; 0 for the usual one."""
+        self.transaction: TxId = ""
+        """The open transaction that reads show, where the path names it."""
         self._receive = receive
         self._headers: dict[bytes, bytes] | None = None
         self._parameters: Parameters | None = None

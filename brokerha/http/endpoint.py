@@ -59,7 +59,8 @@ class Endpoint:
             return await handler(call)
         except BrokerhaError as error:
             answer = answers.of_error(error, wants_json=call.wants_json())
-            answer.headers = {**answer.headers, **call.error_headers}
+            answer.headers = {**call.error_headers, **answer.headers}
+            answer.status = call.error_status or answer.status
             return answer
         except Exception:
             log.exception("a request failed by a fault of brokerha", method=call.method, path=call.scope["path"])

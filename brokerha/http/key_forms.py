@@ -6,9 +6,10 @@ sent back as it is, with an ``op`` beside it.
 
     range   [{"key": "sku-1", "value": "9.90"}, {"key_base64": "/w==", "value": ""}]
     group   [{"op": "put", "key": "sku-1", "value": "9.90"}, {"op": "delete", "key": "sku-2"}]
+            {"op": "expect", "key": "sku-1", "etag": ""} demands of the state before it: that ETag, or no such key
 
     msgpack, range   [[key, value], …]
-    msgpack, group   [["put", key, value], ["delete", key], …]
+    msgpack, group   [["put", key, value], ["delete", key], ["expect", key, etag], …]
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from brokerha.http.call import utf8
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import Operation
 
-_FIELDS: dict[str, tuple[str, ...]] = {"put": ("key", "value"), "delete": ("key",)}
+_FIELDS: dict[str, tuple[str, ...]] = {"put": ("key", "value"), "delete": ("key",), "expect": ("key",)}
+_OPERATIONS = {"put": "put", "delete": "delete", "expect": "expect-key"}
+"""Changes of a group, and the operations that they are."""
 
 
 def group_of_json(body: bytes, table: str) -> list[Operation]:
@@ -42,9 +45,9 @@ def group_of_msgpack(body: bytes, table: str) -> list[Operation]:
     changes = msgpack_of(body)
     if not isinstance(changes, tuple) or not all(isinstance(change, tuple) and change for change in changes):
         raise InvalidRequest('a group is a list such as [["put", key, value], ["delete", key]]')
-    if any(change[0] not in {"put", "delete"} for change in changes):
-        raise InvalidRequest("a change of a group is put or delete")
-    return [(change[0], table, *change[1:]) for change in changes]
+    if any(change[0] not in _OPERATIONS for change in changes):
+        raise InvalidRequest("a change of a group is put or delete, or expect")
+    return [(_OPERATIONS[change[0]], table, *change[1:]) for change in changes]
 
 
 def range_as_json(packed: bytes) -> bytes:
@@ -86,11 +89,18 @@ def _change_of_json(change: Any, number: int, table: str) -> Operation:
     kind = change.get("op")
     fields = _FIELDS.get(str(kind))
     if fields is None:
-        raise InvalidRequest(f'change {number}: "op" is "put" or "delete", not {kind!r}')
-    unknown = set(change) - {"op"} - {name + ending for name in fields for ending in ("", "_base64")}
+        raise InvalidRequest(f'change {number}: "op" is "put", "delete" or "expect", not {kind!r}')
+    etag = [change.get("etag")] if kind == "expect" else []
+    if etag and not isinstance(etag[0], str):
+        raise InvalidRequest(f'change {number}: give "etag", the ETag that GET gave, or "" for no such key')
+    unknown = (
+        set(change)
+        - {"op", *(("etag",) if etag else ())}
+        - {name + ending for name in fields for ending in ("", "_base64")}
+    )
     if unknown:
         raise InvalidRequest(f"change {number}: {kind} does not take {min(unknown)!r}")
-    return (kind, table, *[_field_bytes(change, name, number) for name in fields])
+    return (_OPERATIONS[str(kind)], table, *[_field_bytes(change, name, number) for name in fields], *etag)
 
 
 def _field_bytes(change: dict[str, Any], name: str, number: int) -> bytes:

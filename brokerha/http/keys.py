@@ -1,20 +1,22 @@
 """Key-value tables: ``/kv/{table}/{key}`` for one key, ``/kv/{table}`` for a range and for a group of changes.
 
 A key is everything behind the table, percent-encoding taken off once: it may hold ``/`` and any other byte. A value is
-the body as it is. ``ETag`` names a value by its content; it saves sending it again (``If-None-Match``). Conditional writes
-are refused, not ignored.
+the body as it is. ``ETag`` names a value by its content; it saves sending it again (``If-None-Match``), and keeps two writers from
+overwriting each other: with ``If-Match: <etag>`` a write takes place only if the key still has that value at the write's own
+place in the order, with ``If-None-Match: *`` only if there is no such key; else 412 and nothing is changed.
 """
 
 from __future__ import annotations
-
-import hashlib
 
 from brokerha.http.accept import preferred
 from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call
 from brokerha.http.key_forms import group_of_json, group_of_msgpack, range_as_json
 from brokerha.http.passing import begin_write, done, read, result, write
-from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
+from brokerha.model.errors import InvalidRequest, NotAcceptable, Rejected, UnsupportedType
+from brokerha.model.etags import etag_of, is_etag
+from brokerha.model.ids import TxId
+from brokerha.model.operations import Operation
 
 OCTETS = "application/octet-stream"
 
@@ -22,7 +24,7 @@ OCTETS = "application/octet-stream"
 async def get(call: Call) -> Answer:
     """The value of a key; 404 when there is none."""
     outcome = await read(call, "get", call.path_text("table"), {"key": call.path_bytes("key")})
-    tag = f'"{hashlib.blake2b(outcome.body, digest_size=16).hexdigest()}"'
+    tag = etag_of(outcome.body)
     headers: dict[str, str | int] = {"ETag": tag, "Brokerha-Lsn": outcome.lsn}
     known = call.header(b"if-none-match")
     if known and (known == "*" or tag in known):
@@ -33,16 +35,17 @@ async def get(call: Call) -> Answer:
 async def put(call: Call) -> Answer:
     """Put a value."""
     txid = begin_write(call)
-    _refuse_conditions(call)
+    table, key = call.path_text("table"), call.path_bytes("key")
+    condition = _condition(call, table, key)
     value = await call.body()
-    return done(await write(call, [("put", call.path_text("table"), call.path_bytes("key"), value)], txid))
+    return await _write(call, [*condition, ("put", table, key, value)], txid)
 
 
 async def delete(call: Call) -> Answer:
     """Delete a key; deleting one that is not there changes nothing and is no error."""
     txid = begin_write(call)
-    _refuse_conditions(call)
-    return done(await write(call, [("delete", call.path_text("table"), call.path_bytes("key"))], txid))
+    table, key = call.path_text("table"), call.path_bytes("key")
+    return await _write(call, [*_condition(call, table, key), ("delete", table, key)], txid)
 
 
 async def get_range(call: Call) -> Answer:
@@ -75,10 +78,37 @@ async def post_group(call: Call) -> Answer:
     table = call.path_text("table")
     body = await call.body()
     operations = await call.door.by_size(len(body), readers[media_type], body, table)
-    return done(await write(call, operations, txid))
+    for header in (b"if-match", b"if-none-match"):
+        if call.header(header):
+            raise InvalidRequest(
+                f'{header.decode().title()} is about one key: write {{"op": "expect", "key": …, "etag": …}}'
+            )
+    return await _write(call, operations, txid)
 
 
-def _refuse_conditions(call: Call) -> None:
-    for name in (b"if-match", b"if-none-match"):
-        if call.header(name):
-            raise InvalidRequest(f"{name.decode().title()} on a write is not supported in this version: leave it out")
+def is_failed_condition(error: Rejected) -> bool:
+    """Whether a transaction was rejected because a key had not the expected ETag (stores/expectations.py)."""
+    return str(error).startswith("key ") and str(error).endswith(": read it again")
+
+
+async def _write(call: Call, operations: list[Operation], txid: TxId) -> Answer:
+    try:
+        return done(await write(call, operations, txid))
+    except Rejected as error:
+        if is_failed_condition(error):
+            call.error_status = 412
+        raise
+
+
+def _condition(call: Call, table: str, key: bytes) -> list[Operation]:
+    """What the headers demand of the key. Raises InvalidRequest for what cannot be demanded."""
+    match, none_match = call.header(b"if-match").strip(), call.header(b"if-none-match").strip()
+    if match and none_match:
+        raise InvalidRequest("If-Match and If-None-Match on one write: give one of them")
+    if none_match:
+        if none_match != "*":
+            raise InvalidRequest("If-None-Match on a write is *: only if there is no such key")
+        return [("expect-key", table, key, "")]
+    if match and not is_etag(match):
+        raise InvalidRequest(f"If-Match on a write is the one ETag that GET gave, with its quotes, not {match!r}")
+    return [("expect-key", table, key, match)] if match else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from brokerha.client.outcomes import error_of_reply
 from brokerha.http.answer import Answer
@@ -18,6 +18,9 @@ from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
+
+TRANSACTION: Final = b"brokerha-transaction"
+"""Header of a read inside of an open transaction, with its id."""
 
 
 def begin_write(call: Call) -> TxId:
@@ -78,6 +81,9 @@ async def read(
     call: Call, kind: str, name: str, arguments: dict[str, Any], *, min_lsn: Lsn | None = None, timeout_ms: int = 0
 ) -> ReadOutcome:
     """Ask for one read. Raises what the worker raised, TimedOut when nobody answers."""
+    inside = call.transaction or call.header(TRANSACTION)
+    if inside:
+        arguments = {**arguments, "tx": inside}
     least = call.min_lsn() if min_lsn is None else min_lsn
     timeout_ms = timeout_ms or call.timeout_ms()
     future = call.front.read(kind, name, arguments, least, timeout_ms)

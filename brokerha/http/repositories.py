@@ -26,7 +26,7 @@ async def protocol(_call: Call) -> Answer:
 async def listed(call: Call) -> Answer:
     """All repositories, as a result table."""
     outcome = await read(call, "repositories", "", {})
-    address = f"http://{_iri_safe(call.header(b'host'))}/repositories/"
+    address = f"http://{iri_safe(call.header(b'host'))}/repositories/"
     readable, writable = Literal(True), Literal(call.front.role == "master")
     rows = [
         (NamedNode(address + name), Literal(name), Literal(f"repository {name}"), readable, writable)
@@ -83,5 +83,6 @@ async def contexts(call: Call) -> Answer:
     return table(call.accept(), ("contextID",), rows, outcome.lsn)
 
 
-def _iri_safe(host: str) -> str:
+def iri_safe(host: str) -> str:
+    """A Host header as a part of an IRI."""
     return "".join(sign for sign in host if sign.isalnum() or sign in ".:-[]") or "localhost"

@@ -84,14 +84,14 @@ async def update_of_body(call: Call) -> Answer:
     txid = begin_write(call)
     if call.parameters().one("update") is not None:
         raise InvalidRequest("the update is given twice, in the URL and in the body: give it once")
-    _check_dataset(call.parameters())
+    check_dataset(call.parameters())
     return await _update(call, await call.text(), txid)
 
 
 async def update_of_form(call: Call, form: Parameters) -> Answer:
     """An update in a form."""
     txid = begin_write(call)
-    _check_dataset(form)
+    check_dataset(form)
     return await _update(call, utf8(form.raw("update") or b"", "the update"), txid)
 
 
@@ -100,7 +100,8 @@ async def _update(call: Call, text: str, txid: str) -> Answer:
     return done(await write_to_repository(call, repository, [("update", repository, text)], txid))
 
 
-def _check_dataset(parameters: Parameters) -> None:
+def check_dataset(parameters: Parameters) -> None:
+    """Raise InvalidRequest for a dataset of an update outside of its text."""
     for name in _UPDATE_DATASET:
         if parameters.all(name):
             raise InvalidRequest(

@@ -29,7 +29,7 @@ _ANY = {"subj": "?s", "pred": "?p", "obj": "?o"}
 
 async def get(call: Call) -> Answer:
     """Quads that match, in the RDF syntax that the caller accepts."""
-    pattern, contexts = _pattern(call)
+    pattern, contexts = pattern_of(call)
     arguments = {
         **pattern,
         "context": tuple(context_text(graph) for graph in contexts),
@@ -67,8 +67,8 @@ async def put(call: Call) -> Answer:
 async def delete(call: Call) -> Answer:
     """Remove what matches; everything when nothing is asked for."""
     txid = begin_write(call)
-    pattern, contexts = _pattern(call)
-    return await _write(call, [_removal(call.path_text("id"), pattern, contexts)], txid)
+    pattern, contexts = pattern_of(call)
+    return await _write(call, [removal(call.path_text("id"), pattern, contexts)], txid)
 
 
 async def _write(call: Call, operations: Sequence[Operation], txid: TxId) -> Answer:
@@ -93,7 +93,8 @@ async def _nquads(call: Call, media_type: str, contexts: Sequence[Graph], txid: 
     )
 
 
-def _pattern(call: Call) -> tuple[dict[str, str | None], list[Graph]]:
+def pattern_of(call: Call) -> tuple[dict[str, str | None], list[Graph]]:
+    """Terms that are asked for by name (None for any), and contexts. Raises InvalidRequest."""
     parameters = call.parameters()
     pattern = {name: term_of(name, parameters.one(name)) for name in _ANY}
     return pattern, contexts_of(parameters.all("context"))
@@ -108,7 +109,8 @@ def _clearing(contexts: Sequence[Graph]) -> str:
     )
 
 
-def _removal(repository: str, pattern: dict[str, str | None], contexts: Sequence[Graph]) -> Operation:
+def removal(repository: str, pattern: dict[str, str | None], contexts: Sequence[Graph]) -> Operation:
+    """The operation that removes what matches, in all graphs or in some. Raises InvalidRequest."""
     terms = [term for term in pattern.values() if term is not None]
     if not terms and not any(isinstance(graph, BlankNode) for graph in contexts):
         return ("update", repository, _clearing(contexts))

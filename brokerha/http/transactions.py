@@ -1,6 +1,7 @@
 """Transactions over several stores in one request, batches of transactions, and outcomes.
 
-    POST /tx            a list of operations, committed at once: 201, Location: /tx/{id}, the outcome as JSON
+    POST /tx            a list of operations, committed at once: 201, Location: /tx/{id}, the outcome as JSON;
+                        without a list: the beginning of a transaction that is filled step by step (open_transactions.py)
     GET  /tx/{id}       what became of a transaction
     POST /tx/batch      many transactions, each of its own; what the Python client sends
 
@@ -21,32 +22,33 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from typing import Any
 from urllib.parse import quote
 
-from brokerha.http import answer
+from brokerha.http import answer, open_transactions
 from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call
-from brokerha.http.key_forms import bytes_of_json, json_of
+from brokerha.http.operation_forms import operations_of_json
 from brokerha.http.passing import begin_write, facts_of, write
 from brokerha.model.client_wire import REPLIES_TYPE, WRITES_TYPE, decode_writes, encode_replies
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TooLarge, UnsupportedType
+from brokerha.model.errors import BrokerhaError, NotFound, TooLarge, UnsupportedType
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
 
 SIGN_OF_LIFE_S = 5.0
-_BYTES_OF = {"put": (2, 3), "delete": (2,)}
-"""Which items of an operation are bytes."""
 
 
 async def post(call: Call) -> Answer:
-    """One transaction."""
-    txid = begin_write(call)
+    """One transaction that is complete, or, without a list of operations, the beginning of one (open_transactions.py)."""
     media_type = call.media_type()
-    if media_type not in {MSGPACK, JSON}:
+    if media_type not in {MSGPACK, JSON, ""}:
         raise UnsupportedType(f"content type {media_type or 'none'!r}: send operations as {MSGPACK} or {JSON}")
+    txid = begin_write(call)
     body = await call.body()
+    if media_type != MSGPACK and not body.lstrip().startswith(b"["):
+        return await open_transactions.begin(call, body)
+    if not media_type:
+        raise UnsupportedType(f"no content type: send operations as {MSGPACK} or {JSON}")
     # msgpack is handed on as it came: the node decodes and checks it.
     operations: bytes | list[Operation] = body
     if media_type == JSON:
@@ -65,21 +67,6 @@ async def get(call: Call) -> Answer:
             f"transaction {txid} is not known to {call.front.node_id}: it was never taken in here, or is forgotten"
         )
     return answer.as_json(outcome)
-
-
-def operations_of_json(body: bytes) -> list[Operation]:
-    """Operations in JSON; their shape is checked with the transaction. Raises InvalidRequest."""
-    listed = json_of(body)
-    if not isinstance(listed, list) or not all(isinstance(operation, list) for operation in listed):
-        raise InvalidRequest('a transaction is a list of operations such as [["put", "table", "key", "value"]]')
-    operations = []
-    for number, operation in enumerate(listed, 1):
-        items: list[Any] = list(operation)
-        for place in _BYTES_OF.get(str(items[0]) if items else "", ()):
-            if place < len(items):
-                items[place] = bytes_of_json(items[place], f"operation {number}: item {place + 1}")
-        operations.append(tuple(items))
-    return operations
 
 
 async def post_batch(call: Call) -> Answer:
