@@ -23,10 +23,11 @@ from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import BrokerhaError, ConfigurationError, NotReady
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import UNKNOWN, Reply
-from brokerha.nodes.building import open_master, open_worker
+from brokerha.nodes.building import open_process, open_worker
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_rules import http_address
 from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.process_node import ProcessNode
 from brokerha.nodes.worker_node import WorkerNode
 from brokerha.ports.front import Front, ReadOutcome
 
@@ -36,7 +37,8 @@ class EmbeddedCluster:
 
     def __init__(self, config: ClusterConfig) -> None:
         self.config = config
-        self.masters: dict[NodeId, MasterNode] = {}
+        self.masters: dict[NodeId, MasterNode | ProcessNode] = {}
+        """Masters and backups, by the id of the process."""
         self.workers: dict[NodeId, WorkerNode] = {}
 
     def start(self) -> None:
@@ -44,8 +46,8 @@ class EmbeddedCluster:
         try:
             for worker in self.config.workers:
                 self.start_node(worker.id)
-            for master in self.config.masters:
-                self.start_node(master.id)
+            for process in (*self.config.masters, *self.config.backups):
+                self.start_node(process.id)
         except BaseException:
             self.stop()
             raise
@@ -54,14 +56,14 @@ class EmbeddedCluster:
         """Start one node on its own data; nothing happens when it runs already."""
         if node_id in self.masters or node_id in self.workers:
             return
-        if any(master.id == node_id for master in self.config.masters):
-            self.masters[node_id] = open_master(self.config, node_id)
+        if any(process.id == node_id for process in (*self.config.masters, *self.config.backups)):
+            self.masters[node_id] = open_process(self.config, node_id)
             self.masters[node_id].start()
         elif any(worker.id == node_id for worker in self.config.workers):
             self.workers[node_id] = open_worker(self.config, node_id)
             self.workers[node_id].start()
         else:
-            message = f"no master or worker {node_id} in the cluster file"
+            message = f"no master, backup or worker {node_id} in the cluster file"
             raise ConfigurationError(message)
 
     def stop_node(self, node_id: NodeId) -> None:
@@ -87,11 +89,12 @@ class EmbeddedCluster:
         return Client(FrontWire(self, master_ids or tuple(m.id for m in self.config.masters)))
 
     def fronts(self, master_ids: Sequence[NodeId]) -> Iterator[Front]:
-        """Running masters among those named, in that order."""
+        """The primaries of these masters, in that order, as far as they run."""
         for master_id in master_ids:
-            node = self.masters.get(master_id)
-            if node is not None:
-                yield node
+            for process in self.config.processes_of(master_id):
+                node = self.masters.get(process)
+                if node is not None and node.role == "master":
+                    yield node
 
 
 class FrontWire:

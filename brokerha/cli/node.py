@@ -15,7 +15,7 @@ import typer
 
 from brokerha.cli import logs
 from brokerha.cli.options import DEFAULT_CONFIG, ClusterFileOption
-from brokerha.model.errors import ConfigurationError, NotReady
+from brokerha.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from brokerha.nodes.config import ClusterConfig
@@ -58,9 +58,6 @@ def run_node(path: Path, node_id: str, master: str = "", http: str = "") -> int:
     if master:
         config = with_worker(config, node_id, master, http)
     entry = config.node(node_id)
-    if entry.role == "backup":
-        message = f"{node_id} is a backup, and backups are not available yet in this version: leave it out for now"
-        raise NotReady(message)
     if config.is_embedded:
         message = f"{path}: embedded:// is one process for the whole cluster: start it with brokerha up -c {path}"
         raise ConfigurationError(message)

@@ -57,8 +57,6 @@ def up(
     from brokerha.nodes.config import load_config
 
     cluster = load_config(config, os.environ)
-    for backup in cluster.backups:
-        exits.say(f"{backup.id} is a backup, and backups are not available yet in this version: not started")
     if cluster.is_embedded:
         return _serve_embedded(cluster)
     return Up(cluster, partial(node_command, config), restart=restart, stop_timeout_s=stop_timeout_s).run()
@@ -102,7 +100,8 @@ class Up:
         """What runs a node, by its id."""
         self._restarts = restart
         self._stop_timeout_s = stop_timeout_s
-        self._groups = ([worker.id for worker in cluster.workers], [master.id for master in cluster.masters])
+        processes = [*(master.id for master in cluster.masters), *(backup.id for backup in cluster.backups)]
+        self._groups = ([worker.id for worker in cluster.workers], processes)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._children = Children(self._events, Lines([*self._groups[1], *self._groups[0]]).write)
         self._stopped = threading.Event()

@@ -14,10 +14,14 @@ The core never blocks and never asks the world anything except what its own jour
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from brokerha.master.admission import Waiters
+from brokerha.master.pins import pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
+from brokerha.master.transacting import Transacting
 from brokerha.model import states
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
@@ -34,9 +38,10 @@ from brokerha.model.messages import (
     TaskReport,
 )
 from brokerha.model.operations import APPLIED, REJECTED, ResultRow
+from brokerha.model.process_messages import TxAnswer
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
-from brokerha.model.requests import Submit
+from brokerha.model.requests import Submit, TxCommand
 from brokerha.replication.feed import Feed
 from brokerha.replication.judging import SiteComparison
 from brokerha.replication.site import Site
@@ -44,6 +49,7 @@ from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.tasks import Tasks
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
+from brokerha.transactions.config import TxConfig
 
 NOTHING = Ready()
 
@@ -57,6 +63,7 @@ class MasterConfig:
     accept_limit: int = 100_000
     """Accepted transactions that may wait to be synchronised; more are refused until there is room."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
+    tx: TxConfig = field(default_factory=TxConfig)
     outcomes_wait_ms: int = 20
     """Results that no other worker waits for are written with the next records, at the latest after this long."""
 
@@ -100,6 +107,7 @@ class MasterCore:
         """When a round left nothing to do: asking again in the same instant, with nothing new, need not run another."""
         self._bodies: dict[str, bytes] = {}
         """Bodies accepted in this turn, which the journal does not hold yet."""
+        self.transacting = Transacting(self, state)
         self._handlers = {
             Post: self._on_post,
             Bodies: self._on_bodies,
@@ -110,15 +118,19 @@ class MasterCore:
             Apply: self._on_lines,
             RangeMissing: self._on_lines_missing,
             TaskReport: self._on_task_report,
+            TxAnswer: self.transacting.on_answer,
         }
 
     # ---- inputs
 
-    def step(self, item: Envelope | Submit, now: Instant) -> None:
-        """Take in one message of another node, or one write of a client."""
+    def step(self, item: Envelope | Submit | TxCommand, now: Instant) -> None:
+        """Take in one message of another node, one write of a client, or one step of its transaction."""
         self._settled_at = None
         if isinstance(item, Submit):
             self._on_submit(item, now)
+            return
+        if isinstance(item, TxCommand):
+            self.transacting.step(item, now)
             return
         handler = self._handlers.get(type(item.message))
         if handler is None:
@@ -154,6 +166,7 @@ class MasterCore:
             if self._outcomes_due_ms is None:
                 self._outcomes_due_ms = now.mono_ms + self.config.outcomes_wait_ms
             self.waiters.on_results(outcomes.first_lsn, outcomes.results)
+            self.transacting.on_results(outcomes.first_lsn, outcomes.results)
 
     def _on_progress(self, envelope: Envelope, now: Instant) -> None:
         self.feed.on_progress(envelope.sender, envelope.message, now.mono_ms)  # type: ignore[arg-type]
@@ -168,27 +181,39 @@ class MasterCore:
         if self.sync.lost:
             self.waiters.refuse(submit, "ReadOnly", self.sync.lost)
             return
-        lsn = self.history.lsn_of(submit.txid) or 0
-        if lsn or submit.txid in self.sync.pending:
-            if self._is_other_body(submit, lsn):
-                reason = f"transaction id {submit.txid} belongs to other operations: use a new key"
-                self.waiters.refuse(submit, "KeyReused", reason)
-                return
-        elif self.sync.backlog() >= self.config.accept_limit:
+        if self.transacting.is_known(submit.txid):
+            self.attend(submit, now, is_compared=True)
+            return
+        if self.sync.backlog() >= self.config.accept_limit:
             reason = f"{self.config.accept_limit} transactions wait to be synchronised: try again later"
             self.waiters.refuse(submit, "NotReady", reason)
             return
         elif reason := self.withheld or self.site.read_only_reason(now.mono_ms):
             self.waiters.refuse(submit, "ReadOnly", reason)
             return
-        elif submit.copies > len(self.site.workers) and submit.level == "applied":
-            reason = f"applied={submit.copies} asks for more workers than this site has ({len(self.site.workers)})"
+        elif reason := self.transacting.wrong_terms(submit.level, submit.copies):
             self.waiters.refuse(submit, "InvalidRequest", reason)
             return
+        elif refusal := self.transacting.refusal_of(submit):
+            self.waiters.refuse(submit, *refusal)
+            return
+        self.admit(submit.txid, submit.body)
+        self.waiters.add(submit, now.mono_ms, 0, None)
+
+    def admit(self, txid: TxId, body: bytes) -> None:
+        """Take in what is not known here."""
+        self.sync.accept(txid, body)
+        self._bodies[txid] = body
+
+    def attend(self, submit: Submit, now: Instant, *, is_compared: bool) -> None:
+        """Let somebody wait for what is known here; what has other operations is refused if they are to be compared."""
+        lsn = self.history.lsn_of(submit.txid) or 0
+        if is_compared and self._is_other_body(submit, lsn):
+            self.waiters.refuse(
+                submit, "KeyReused", f"transaction id {submit.txid} belongs to other operations: use a new key"
+            )
         else:
-            self.sync.accept(submit.txid, submit.body)
-            self._bodies[submit.txid] = submit.body
-        self.waiters.add(submit, now.mono_ms, lsn, self.result_of(lsn))
+            self.waiters.add(submit, now.mono_ms, lsn, self.result_of(lsn))
 
     def _is_other_body(self, submit: Submit, lsn: Lsn) -> bool:
         """Whether the id is known with other operations; what was trimmed can no longer be compared."""
@@ -205,10 +230,23 @@ class MasterCore:
             return False
         return self.history.body(origin, txid) != self.history.body(self.sync.node, txid)
 
+    def set_backups(self, ready: Iterable[NodeId], view: int = 0) -> None:
+        """These backups are ready, in this view (0: as before): only they take part in transactions. May be said each turn."""
+        self.transacting.set_backups(ready, view)
+
+    def open_transactions(self) -> list[TxId]:
+        """Transactions that are open or prepared and not decided."""
+        return self.transacting.open_transactions()
+
+    def outcome_of(self, txid: TxId, now: Instant) -> dict[str, Any] | None:
+        """What became of a transaction, as ``Front.outcome`` tells it; None when that is unknown here."""
+        return self.transacting.outcome(txid, now)
+
     def wake(self, now: Instant) -> None:
         """Serve what is due."""
         self._settled_at = None
         self.waiters.expire(now.mono_ms)
+        self.transacting.wake(now)
 
     def deadline_ms(self, now: Instant) -> int | None:
         """When the core wants to be woken."""
@@ -218,6 +256,7 @@ class MasterCore:
             self.tasks.deadline_ms(),
             self.retention.deadline_ms(),
             self.waiters.deadline_ms(),
+            self.transacting.deadline_ms(),
             self._outcomes_due_ms,
         )
         return min((at for at in due if at is not None), default=None)
@@ -238,26 +277,30 @@ class MasterCore:
         (first_lsn, added), self._added = self._added, (0, ())
         if added:
             self.waiters.on_added(first_lsn, added, self._is_other_origin)
+            self.transacting.on_added(first_lsn, added)
         for copies in self.waiters.awaited_copies():
             self.waiters.on_applied(copies, self.feed.applied_by(copies))
         if self.waiters.ready_replies:
-            replies, self.waiters.ready_replies = tuple(self.waiters.ready_replies), []
-            return Ready(replies=replies)
+            replies, tx_replies = self.transacting.split(self.waiters.ready_replies)
+            self.waiters.ready_replies = []
+            return Ready(replies=replies, tx_replies=tx_replies)
         round_ = self.sync.collect(now)
         self._bodies = {}
         self._added = (round_.first_lsn, round_.added)
         self._rebase()
-        waiting, self.to_write = self.to_write, []
+        waiting, self.to_write = [*self.to_write, *self.transacting.records(now)], []
         records = (*waiting, *self._due_outcomes(bool(waiting or round_.records), now), *round_.records)
         self._durable_lsn = self.sync.lsn
-        messages = round_.messages
+        tx_messages, queues, tx_replies = self.transacting.outgoing()
+        messages = [*tx_messages, *round_.messages]
         if not records and not self.sync.lost:
             # A master without its own disk knows nothing: it must not tell good workers to take other copies.
             messages = [*messages, *self.feed.messages(now.mono_ms), *self.tasks.messages(now)]
         if not records and not self.sync.has_more():
             self._settled_at = now
-        replies, self.waiters.replies = tuple(self.waiters.replies), []
-        return Ready(records, tuple(messages), (), replies)
+        replies, answers = self.transacting.split(self.waiters.replies)
+        self.waiters.replies = []
+        return Ready(records, tuple(messages), (), replies, queues, (*tx_replies, *answers))
 
     def _due_outcomes(self, is_written_anyway: bool, now: Instant) -> list[Outcomes]:
         """Results to write now: with other records, when another worker needs them, or after a while.
@@ -298,21 +341,9 @@ class MasterCore:
 
     def forgetting(self, now: Instant) -> Step | None:
         """How much of the log the journal may forget in this turn; None for nothing. Whoever asks calls `retention.done`."""
-        pins = {}
-        for worker in self.site.workers.values():
-            progress = worker.progress
-            if progress is None or not worker.is_switched_on or not self.site.is_alive(worker, now.mono_ms):
-                continue
-            if progress.load_lsn:
-                pins[worker.node] = progress.load_lsn + 1
-            elif worker.load_from_lsn is not None:
-                pins[worker.node] = worker.load_from_lsn + 1
-            elif worker.is_following and not worker.condemned:
-                pins[worker.node] = worker.applied + 1
-        peers = {node: (peer.row.lsn if peer.row else 0) + 1 for node, peer in self.sync.peers.peers.items()}
         # Without workers nothing is ever executed here, and nobody needs the log for it.
         executed = self._written_executed if self.site.workers else self._durable_lsn
-        step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, pins, peers))
+        step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, *pins_of(self, now)))
         if step is not None:
             self.dropped_pins = step.dropped
         return step

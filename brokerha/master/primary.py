@@ -190,12 +190,17 @@ class Primary:
 
     # ---- output
 
-    def take(self, now: Instant) -> PrimaryReady:
-        """What is to be done now; nothing is told any more once the role is another one."""
+    def take(self, now: Instant, *, is_silent: bool = False) -> PrimaryReady:
+        """What is to be done now; nothing is told any more once the role is another one.
+
+        ``is_silent``: the backups hear nothing, and nothing is released; another process may take over.
+        """
         ready = self.role.take(now)
         if ready.change is not None and ready.change.state is not RoleState.PRIMARY:
             self.change = ready.change
             return PrimaryReady(ready.promise, (*ready.messages, *self._farewell))
+        if is_silent:
+            return PrimaryReady(ready.promise, ready.messages)
         offered, decisions = self.offering.take(now)
         expired = self.gate.expire(now)
         released = self.gate.release()

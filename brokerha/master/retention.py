@@ -114,6 +114,11 @@ class Retention:
             self._target = below
         return Step(max(first_lsn, min(below, self._target)), self._old_below, dropped)
 
+    @property
+    def old_below(self) -> Lsn:
+        """LSN below which ids may have been forgotten."""
+        return self._old_below
+
     def done(self, *, more: bool) -> None:
         """Say whether the step left more to do at once."""
         self._is_busy = more

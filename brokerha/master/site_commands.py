@@ -117,12 +117,18 @@ class SiteCommands:
             raise NotReady(f"{worker.node} is not heard: start it first")
         good = [other.node for other in self._site.in_sync(now.mono_ms) if other is not worker]
         if good and arguments.get("force") is not True:
-            raise InvalidRequest(f"{', '.join(good)} is in sync with the log: nothing needs to be chosen; say force to choose all the same")
+            raise InvalidRequest(
+                f"{', '.join(good)} is in sync with the log: nothing needs to be chosen; say force to choose all the same"
+            )
         lsn, first = progress.applied_lsn, self._core.history.first_lsn()
         if lsn > self._site.lsn or lsn + 1 < first:
-            raise InvalidRequest(f"{worker.node} is at LSN {lsn}; the log here has {first} to {self._site.lsn}: restore from a backup")
+            raise InvalidRequest(
+                f"{worker.node} is at LSN {lsn}; the log here has {first} to {self._site.lsn}: restore from a backup"
+            )
         if progress.trouble and not progress.differs_lsn:
-            raise InvalidRequest(f"{worker.node} is damaged ({progress.trouble}): choose another one, or restore from a backup")
+            raise InvalidRequest(
+                f"{worker.node} is damaged ({progress.trouble}): choose another one, or restore from a backup"
+            )
         worker.trust, worker.condemned, worker.order = Trust.CHOSEN, "", ""
         if progress.differs_lsn:
             # It stopped before a line that it came to something else at: the results begin anew from there.

@@ -8,15 +8,22 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from brokerha.journal.journal_copy import LmdbJournalCopy
 from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.nodes.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.change_log import ChangeLog
 from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.guarding import machine_memory_bytes
 from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.process_node import ProcessNode, ProcessOptions
+from brokerha.nodes.process_runner import ProcessConfig
 from brokerha.nodes.scrubbing import Scrubbing, ScrubLimits
 from brokerha.nodes.tasks import WorkerTasks, backup_kind, scrub_kind
 from brokerha.nodes.worker_node import WorkerNode
+from brokerha.ports.journal import Journal
+from brokerha.ports.transport import Transport
+from brokerha.replication.role_config import RoleConfig
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.worker_copy import WorkerCopy
 from brokerha.transports.addresses import is_embedded
@@ -28,7 +35,9 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     """Return a master, not started. Raises JournalError and its kinds, ConfigurationError."""
     journal = LmdbJournal(config.data_directory(node_id), config.name, node_id)
     incarnation = journal.state().incarnation + 1
-    transport = KombuTransport(config.broker_of(node_id), config.name, node_id, incarnation, "master")
+    transport = addressed(
+        config, KombuTransport(config.broker_of(node_id), config.name, node_id, incarnation, "master")
+    )
     followers = None
     broker = config.broker_of(node_id)
     if config.log_stream and not is_embedded(broker):
@@ -46,6 +55,60 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     )
 
 
+def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNode:
+    """Return a process of a master, its own or a backup, not started; a master without backups is simply a `MasterNode`.
+
+    Raises JournalError and its kinds, ConfigurationError.
+    """
+    master_id = config.master_of(node_id)
+    processes = config.processes_of(master_id)
+    if len(processes) == 1:
+        return open_master(config, master_id)
+    copy = LmdbJournalCopy(config.data_directory(node_id), config.name, master_id)
+    broker = config.broker_of(node_id)
+    # What speaks for the master has the incarnation of its journal (AddressedTransport.speak_for).
+    wire = KombuTransport(broker, config.name, node_id, int(time.time()), "backup", master=master_id)
+    transport = addressed(config, wire)
+
+    def publisher_of(journal: Journal) -> LogStream | None:
+        if not config.log_stream or is_embedded(broker):
+            return None
+        committed = ChangeLog(journal, with_changes=config.publishes_changes(master_id))
+        return LogStream(broker, config.name, master_id, committed)
+
+    options = ProcessOptions(
+        config.name,
+        config.routing_limits(config.dead_after_ms),
+        config.protect_single_worker,
+        publisher_of,
+        config.on_role_change,
+    )
+    return ProcessNode(process_config(config, node_id), options, copy, transport, SystemClock())
+
+
+def addressed(config: ClusterConfig, transport: Transport) -> AddressedTransport:
+    """The transport of a node that reaches whichever process acts for a master."""
+    return AddressedTransport(transport, AddressBook(master.id for master in config.masters))
+
+
+def process_config(config: ClusterConfig, node_id: str) -> ProcessConfig:
+    """How one process of a master takes part."""
+    master_id = config.master_of(node_id)
+    return ProcessConfig(
+        config.master_config(master_id),
+        RoleConfig(
+            node_id,
+            master_id,
+            config.processes_of(master_id),
+            config.sync_n_of(master_id),
+            config.fail_over_after_ms,
+            is_automatic=config.fail_over == "automatic",
+        ),
+        sync_timeout_ms=config.sync_timeout_ms,
+        goes_idle=config.sync_lost == "idle",
+    )
+
+
 def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
     """Return a worker, not started. Raises StoreError, ConfigurationError."""
     site = config.workers_of(config.master_of(node_id))
@@ -56,7 +119,8 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
         node=node_id,
         open_engine=partial(RdfRepository, result_limit_bytes=limits.result_bytes),
     )
-    transport = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
+    wire = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
+    transport = addressed(config, wire)
     clock = SystemClock()
     scrub_limits = ScrubLimits(config.scrub_every_s, config.scrub_items_per_s)
     scrubbing = Scrubbing(copy, node_id, scrub_limits, copy.lives)

@@ -133,6 +133,7 @@ class MasterRunner:
         if self.failure and not self._is_mended(now):
             self._refuse(fresh)
             self._serve_backups(items, now)
+            self._release(now)
             return len(items) + len(fresh)
         self._serve_backups(items, now)
         for item in items:
@@ -170,11 +171,12 @@ class MasterRunner:
     def _release(self, now: Instant) -> None:
         """Send the backups what is new, and everybody what enough of them hold."""
         primary = self.primary
-        if primary is None or self.failure:
+        if primary is None:
             return
         primary.on_transactions(self.core.open_transactions())
         primary.wake(now)
-        out = primary.take(now)
+        # A primary that cannot write is silent, so that another process takes over.
+        out = primary.take(now, is_silent=bool(self.failure))
         if out.promise and not self._promise(out.promise, now):
             return
         self.transport.send(out.messages)

@@ -64,19 +64,13 @@ def test_a_node_is_run_by_the_program_of_its_role(run, file, monkeypatch, node_i
 
 
 def test_the_programs_of_this_package_are_installed():
-    for role in ("master", "worker"):
+    for role in ("master", "backup", "worker"):
         assert callable(node_module.program_of(role))
 
 
 def test_a_role_without_a_program_says_what_to_install():
     with pytest.raises(ConfigurationError, match="no program for the role baker is installed"):
         node_module.program_of("baker")
-
-
-def test_a_backup_is_accepted_in_the_file_and_not_started(run, file):
-    ran = run("node", "m1b", "-c", file)
-    assert ran.code == 2
-    assert "m1b is a backup, and backups are not available yet in this version" in ran.err
 
 
 def test_a_node_that_is_not_in_the_file_is_a_configuration_error(run, file):
@@ -123,7 +117,7 @@ def test_an_embedded_cluster_has_no_single_nodes(run, tmp_path):
     assert "start it with brokerha up -c orders.toml" in ran.err
 
 
-def test_up_serves_an_embedded_cluster_in_this_process_and_names_the_backup(run, tmp_path, monkeypatch):
+def test_up_serves_an_embedded_cluster_in_this_process(run, tmp_path, monkeypatch):
     (tmp_path / "orders.toml").write_text(FILE.replace("amqp://h", "embedded://"))
     served: list[str] = []
 
@@ -135,7 +129,6 @@ def test_up_serves_an_embedded_cluster_in_this_process_and_names_the_backup(run,
     monkeypatch.setitem(sys.modules, "brokerha.embedded", embedded)
     ran = run("up", "-c", "orders.toml")
     assert (ran.code, served) == (0, ["orders"])
-    assert "m1b is a backup, and backups are not available yet in this version: not started" in ran.err
 
 
 # ---- readiness

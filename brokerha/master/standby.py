@@ -1,0 +1,240 @@
+"""Standby: a process of a master that is not primary: it follows the journal, takes part in transactions, and votes.
+
+    Replicate, Records ----> JournalFollower ----> records for the own journal ----> Confirmed
+    TxJoin, TxEvents ------> Participant     ----> bodies for records that came without; prepared, refused
+    Candidate, Vote -------> Role            ----> promises, votes; at last: primary
+
+A prepare record goes from the follower to the journal, and only then does the participant say *prepared*. What a promise to a new
+view forbids (following an older one) is told to the other two at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brokerha.model import states
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.messages import Chunk, ChunksWanted, Envelope, Outgoing, SnapshotOffered, SnapshotWanted
+from brokerha.model.process_messages import (
+    Candidate,
+    Confirmed,
+    Promote,
+    Records,
+    RecordsMissing,
+    RecordsWanted,
+    Replicate,
+    TxEvents,
+    TxJoin,
+    Vote,
+)
+from brokerha.model.ready import CopyAnswer, CopyDecision, LoadFailed, LoadOpened, TxQueueDecision
+from brokerha.model.records import MasterState, Record, TxDecided, TxPrepared
+from brokerha.replication.follower import FOLLOWING, State
+from brokerha.replication.journal_follower import JournalFollower
+from brokerha.replication.journal_follower_config import JournalFollowerConfig
+from brokerha.replication.journal_log import NumberedLog
+from brokerha.replication.role import Role
+from brokerha.replication.role_config import FIRST_VIEW, RoleChange
+from brokerha.replication.role_table import RoleState
+from brokerha.transactions.config import ParticipantConfig
+from brokerha.transactions.participant import Participant
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyReady:
+    """What a standby wants of the world, in this order."""
+
+    promise: int = 0
+    """View to promise durably before anything else is done; 0 for none."""
+    records: tuple[tuple[int, Record], ...] = ()
+    """For `Journal.follow`, in one commit; answered by `followed`."""
+    floor: tuple[Lsn, Lsn] | None = None
+    """What the journal may forget, for `Journal.keep`; None for nothing new."""
+    tx_queues: tuple[TxQueueDecision, ...] = ()
+    messages: tuple[Outgoing, ...] = ()
+    decisions: tuple[CopyDecision, ...] = ()
+    change: RoleChange | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(
+            self.promise
+            or self.records
+            or self.floor
+            or self.tx_queues
+            or self.messages
+            or self.decisions
+            or self.change
+        )
+
+
+class Standby:
+    """Role, follower and participant of a process that is not primary."""
+
+    def __init__(
+        self,
+        role: Role,
+        log: NumberedLog,
+        state: MasterState,
+        pending_load: str = "",
+        participant: ParticipantConfig | None = None,
+    ) -> None:
+        config = role.config
+        self.role = role
+        follower = JournalFollowerConfig(config.process, config.others, fail_over_after_ms=config.fail_over_after_ms)
+        self.follower = JournalFollower(follower, log, state, pending_load)
+        self.follower.refuse_below(role.promised)
+        self.participant = Participant(participant or ParticipantConfig(), role.view)
+        self._processes = frozenset(config.others)
+        self._given: set[TxId] = set()
+        """Transactions whose bodies the follower has from their queues."""
+        self._kept: tuple[Lsn, Lsn] = (0, 0)
+        self.ignored = 0
+        self._extra: list[Outgoing] = []
+
+    # ---- inputs
+
+    def step(self, envelope: Envelope, now: Instant) -> None:
+        """Take in one message; what is not of another process of this master is ignored and counted."""
+        sender, message = envelope.sender, envelope.message
+        if sender not in self._processes:
+            self.ignored += 1
+            return
+        match message:
+            case Replicate():
+                self._on_replicate(sender, message, now)
+            case TxJoin() | TxEvents():
+                self.participant.step(envelope, now)
+            case Candidate() | Vote() | Promote() | Confirmed():
+                self._on_role(sender, message, now)
+            case Records() | RecordsMissing() | RecordsWanted() | SnapshotOffered() | Chunk():
+                self._on_journal(sender, message, now)
+            case SnapshotWanted():
+                refusal = f"{self.role.config.process} is not primary"
+                self._extra.append(Outgoing(sender, SnapshotOffered(message.request, "", 0, "", 0, 0, (), refusal)))
+            case ChunksWanted():
+                number = message.numbers[0] if message.numbers else 0
+                self._extra.append(Outgoing(sender, Chunk(message.snapshot, number, b"", is_gone=True)))
+            case _:
+                self.ignored += 1
+
+    def _on_role(self, sender: NodeId, message: Candidate | Vote | Promote | Confirmed, now: Instant) -> None:
+        match message:
+            case Candidate():
+                self.role.on_candidate(sender, message, now)
+            case Vote():
+                self.role.on_vote(sender, message, now)
+            case Promote():
+                self.role.promoted_by_hand(now, force=message.is_forced)
+            case Confirmed():
+                self.role.on_view(message.view, now)
+
+    def _on_journal(
+        self, sender: NodeId, message: Records | RecordsMissing | RecordsWanted | SnapshotOffered | Chunk, now: Instant
+    ) -> None:
+        match message:
+            case Records():
+                self.follower.on_records(sender, message, now)
+            case RecordsMissing():
+                self.follower.on_records_missing(sender, message, now)
+            case RecordsWanted():
+                self.follower.on_records_wanted(sender, message)
+            case SnapshotOffered():
+                self.follower.on_offered(sender, message, now)
+            case Chunk():
+                self.follower.on_chunk(sender, message, now)
+
+    def _on_replicate(self, sender: NodeId, message: Replicate, now: Instant) -> None:
+        self.role.heard(sender, message.view, now)
+        if not self.role.obeys(message.view) or self.role.state is RoleState.IDLE:
+            return
+        if self.follower.on_replicate(sender, message, now):
+            self.participant.on_new_view(message.view)
+
+    def answer(self, answer: CopyAnswer, log: NumberedLog, state: MasterState | None, now: Instant) -> None:
+        """The disk answers; ``log`` and ``state`` are those of the journal that a `LoadOpened` opened."""
+        if isinstance(answer, LoadOpened) and state is not None:
+            self.follower.on_loaded(log, state)
+            last = (state.views[-1][0] if state.views else FIRST_VIEW, state.last_number)
+            self.role.moved(last, state.journal)
+        elif isinstance(answer, LoadFailed) or not isinstance(answer, LoadOpened):
+            self.follower.on_copy_answer(answer, now)  # type: ignore[arg-type]
+
+    def followed(self, records: Sequence[tuple[int, Record]], now: Instant) -> None:
+        """These records are durable here."""
+        del now
+        self.follower.followed(records[-1][0])
+        self.role.moved(self.follower.last)
+        for _, record in records:
+            if isinstance(record, TxPrepared):
+                self.participant.on_record_durable(record.txid)
+            elif isinstance(record, TxDecided):
+                self.participant.on_decided(record.txid)
+                self._given.discard(record.txid)
+
+    def wake(self, now: Instant) -> None:
+        """Time has passed."""
+        self.role.may_vote = self.follower.state is not State.LOAD
+        self.role.wake(now)
+        self.participant.wake(now)
+
+    # ---- output
+
+    def take(self, now: Instant) -> StandbyReady:
+        """What is to be done now."""
+        self._give_bodies()
+        role = self.role.take(now)
+        self.follower.refuse_below(self.role.promised)
+        if role.change is not None and role.change.state is RoleState.PRIMARY:
+            self.participant.on_new_view(self.role.view)
+            ready = self.participant.take_ready()
+            return StandbyReady(role.promise, tx_queues=ready.tx_queues, messages=role.messages, change=role.change)
+        if role.change is not None and role.change.state is RoleState.IDLE:
+            self.follower.pause(role.change.reason)
+        follower, taken = self.follower.take(now), self.participant.take_ready()
+        extra, self._extra = self._extra, []
+        messages = (*role.messages, *follower.messages, *taken.messages, *extra)
+        return StandbyReady(
+            role.promise, follower.records, self._floor(), taken.tx_queues, messages, follower.decisions, role.change
+        )
+
+    def _give_bodies(self) -> None:
+        """Hand bodies that came through queues to the follower, which fills records with them."""
+        for txid in self.participant.joined:
+            if txid not in self._given and (body := self.participant.bodies(txid)) is not None:
+                self._given.add(txid)
+                self.follower.on_prepared_body(txid, body)
+        gone = [txid for txid in self._given if txid not in self.participant.joined]
+        for txid in gone:
+            self._given.discard(txid)
+
+    def _floor(self) -> tuple[Lsn, Lsn] | None:
+        floor = self.follower.floor
+        if floor == self._kept or self.follower.state not in FOLLOWING:
+            return None
+        self._kept = floor
+        return floor
+
+    def deadline_ms(self) -> int | None:
+        """When `take` has something to do."""
+        due = (self.role.deadline_ms(), self.follower.deadline_ms(), self.participant.deadline_ms())
+        return min((at for at in due if at is not None), default=None)
+
+    # ---- questions
+
+    def state(self, now: Instant) -> tuple[str, str]:
+        """State word and reason."""
+        follower = self.follower
+        if self.role.state is RoleState.IDLE:
+            return states.IDLE, self.role.reason
+        if not follower.primary or follower.heard_ms is None:
+            return states.WAITING_FOR_PRIMARY, self.role.explain(now)
+        if now.mono_ms - follower.heard_ms >= self.role.config.fail_over_after_ms:
+            return states.WAITING_FOR_PRIMARY, self.role.explain(now)
+        if follower.state is State.LOAD or follower.state is State.IDLE:
+            return states.JOINING, follower.reason
+        if not follower.is_ready:
+            behind = max(0, follower.primary_last - follower.last[1])
+            return states.CATCHING_UP, follower.reason or f"{behind} records of {follower.primary} to go"
+        return states.READY, ""

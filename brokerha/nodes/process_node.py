@@ -1,0 +1,251 @@
+"""One process of a master that has backups: its own, or one of them. Whichever is primary serves; the others stand by.
+
+    loop thread      turns of the ProcessRunner: of the standby, or of the MasterRunner while it is primary
+    journal thread   snapshots and chunks of journals (journal_copying.py)
+
+While this process is primary it is a whole `MasterNode`, which lives as long as the view lasts: its front answers, its
+queues of apps are consumed. A standby answers what it knows of itself, and refuses the rest with the name of the primary.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from brokerha.model import states
+from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.operations import LoggedRow, Operation
+from brokerha.model.requests import APPLIED_LEVEL, Reply
+from brokerha.nodes.address_book import AddressedTransport
+from brokerha.nodes.journal_copying import JournalThread
+from brokerha.nodes.loop import NodeLoop, parting_ms
+from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.reads_routing import RoutingLimits
+from brokerha.nodes.runner import MasterRunner
+from brokerha.nodes.status import StatusGathering, summary
+from brokerha.ports.clock import Clock
+from brokerha.ports.copies import JournalCopy
+from brokerha.ports.front import ReadOutcome
+from brokerha.ports.journal import Journal
+from brokerha.ports.log_stream import LogPublisher
+
+log = structlog.get_logger()
+
+HOOK_S = 60.0
+"""A program of ``on-role-change`` that runs longer is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """What a process is built with, besides its core."""
+
+    cluster: str
+    reads: RoutingLimits | None
+    protect_single_worker: bool
+    publisher_of: Callable[[Journal], LogPublisher | None]
+    """Publishes the log of the journal that is primary now."""
+    on_role_change: str = ""
+
+
+class ProcessNode:
+    """One process of a master; a Front."""
+
+    def __init__(
+        self,
+        config: ProcessConfig,
+        options: ProcessOptions,
+        copy: JournalCopy,
+        transport: AddressedTransport,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.options = options
+        self.copy = copy
+        self.transport = transport
+        self.clock = clock
+        self.door = JournalThread(copy, config.process, transport.wake)
+        self.runner = ProcessRunner(config, copy, transport, clock, self.door, on_change=self._on_change)
+        self.loop = NodeLoop(f"{config.process} loop", self._turn, transport.wake)
+        self.master: MasterNode | None = None
+        """While this process is primary."""
+        self._gathering = StatusGathering(config.process, config.master.sync.members)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self.loop.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Finish the turn, answer who still waits, close everything. Idempotent."""
+        self.loop.stop(timeout_s)
+        if self.master is not None:
+            self.master.retire("the master is stopping", timeout_s)
+        self.door.close(timeout_s)
+        self.transport.close(parting_ms(self.transport, timeout_s))
+        self.copy.close()
+
+    def _turn(self) -> None:
+        if self.master is not None:
+            self.master.turn()
+            self.runner.look()
+        else:
+            self.runner.turn(wait_ms=0 if self.loop.has_calls else self.runner.wait_ms())
+            self.loop.serve_calls()
+
+    def _on_change(self, role: str, view: int, runner: MasterRunner | None) -> None:
+        """Begin or end being a MasterNode; called by the loop, between two turns."""
+        if self.master is not None:
+            self.master.retire(f"another process is primary of {self.config.master.sync.node}")
+            self.master = None
+        if runner is not None:
+            options, journal = self.options, self.copy.journal
+            self.master = MasterNode(
+                self.config.master,
+                options.cluster,
+                journal,
+                self.transport,
+                self.clock,
+                options.publisher_of(journal),
+                options.reads,
+                protect_single_worker=options.protect_single_worker,
+                runner=runner,
+                loop=self.loop,
+            )
+            if self.master.followers is not None:
+                self.master.followers.start()
+        self.transport.serve_clients(runner is not None)
+        log.info("role", node=self.config.process, master=self.config.master.sync.node, role=role, view=view)
+        if options_hook := self.options.on_role_change:
+            arguments = [options_hook, self.config.process, self.config.master.sync.node, role, str(view)]
+            threading.Thread(target=_run_hook, args=(arguments,), daemon=True).start()
+
+    # ---- Front
+
+    def _front(self) -> MasterNode:
+        if self.master is not None:
+            return self.master
+        state, reason = self.runner.state()
+        message = (
+            f"{self.node_id} is a backup of {self.config.master.sync.node} ({state}{f': {reason}' if reason else ''})"
+        )
+        if self.runner.primary:
+            message += f"; {self.runner.primary} is primary"
+        raise NotReady(message)
+
+    @property
+    def node_id(self) -> NodeId:
+        """Which process this is."""
+        return self.config.process
+
+    @property
+    def role(self) -> str:
+        """``master`` while it is primary, else ``backup``."""
+        return "master" if self.master is not None else "backup"
+
+    def new_txid(self) -> TxId:
+        """A transaction id of the primary; raises NotReady elsewhere."""
+        return self._front().new_txid()
+
+    def submit(
+        self,
+        operations: Sequence[Operation] | bytes,
+        txid: TxId = "",
+        level: str = APPLIED_LEVEL,
+        copies: int = 1,
+        timeout_ms: int = 30_000,
+    ) -> Future[Reply]:
+        """Hand a write to the primary; raises NotReady elsewhere."""
+        return self._front().submit(operations, txid, level, copies, timeout_ms)
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
+    ) -> Future[ReadOutcome]:
+        """Pass a read on; raises NotReady unless this is the primary."""
+        return self._front().read(kind, name, arguments, min_lsn, timeout_ms)
+
+    def transact(
+        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
+    ) -> Future[dict[str, Any]]:
+        """One step of a transaction; raises NotReady unless this is the primary."""
+        return self._front().transact(action, txid, arguments, timeout_ms)
+
+    def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
+        """``promote`` {"node", "force"} makes a process primary; everything else is for the primary."""
+        if name != "promote":
+            return self._front().command(name, arguments, timeout_ms)
+        node, force = arguments.get("node"), arguments.get("force", False)
+        if not isinstance(node, str) or not isinstance(force, bool) or set(arguments) - {"node", "force"}:
+            message = "promote takes {node: id of a process, force: true or false}"
+            raise InvalidRequest(message)
+        if node not in self.config.role.processes:
+            message = (
+                f"{node!r} is no process of {self.config.master.sync.node}: {', '.join(self.config.role.processes)}"
+            )
+            raise InvalidRequest(message)
+        return self.loop.call(lambda: self.runner.promote(node, is_forced=force))
+
+    def outcome(self, txid: TxId) -> dict[str, Any] | None:
+        """What became of a transaction; raises NotReady unless this is the primary."""
+        return self._front().outcome(txid)
+
+    def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
+        """The whole cluster as seen from here."""
+        if self.master is not None:
+            return self.master.status(timeout_ms)
+        others = self._gathering.gather(self.loop, self.transport, timeout_ms)
+        own = self.loop.call(self.runner.rows).result(10)
+        known = {(row["id"], row["role"]) for row in others}
+        return summary(
+            self.options.cluster, 1, [*others, *(row for row in own if (row["id"], row["role"]) not in known)]
+        )
+
+    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
+        """Lines of the synchronised queue; raises NotReady unless this is the primary."""
+        return self._front().log(first_lsn, last_lsn)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
+        """Lines of the log that a store can apply; raises NotReady unless this is the primary."""
+        return self._front().logged(first_lsn, last_lsn)
+
+    def writable(self) -> tuple[bool, str]:
+        """Whether writes are taken in now."""
+        try:
+            return self._front().writable()
+        except NotReady as error:
+            return False, str(error)
+
+    def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
+        """A primary: whether reads can be served. A backup: whether it could take over."""
+        if self.master is not None:
+            return self.master.ready(max_lag_entries, max_lag_s)
+        state, _ = self.runner.state()
+        is_ready = self.loop.is_running and state == states.READY
+        return is_ready, [f"[{'+' if is_ready else '-'}]backup {state}"]
+
+    def applied_lsn(self) -> Lsn:
+        """What the best worker of this site has applied; 0 for a backup."""
+        return self.master.applied_lsn() if self.master is not None else 0
+
+    def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
+        """Complete when enough workers have applied ``lsn``; raises NotReady unless this is the primary."""
+        return self._front().wait_for(lsn, workers, timeout_ms)
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for /metrics."""
+        process = self.runner.metrics()
+        return {**(self.master.metrics() if self.master is not None else {}), **process}
+
+
+def _run_hook(arguments: list[str]) -> None:
+    try:
+        done = subprocess.run(arguments, timeout=HOOK_S, check=False, stdin=subprocess.DEVNULL)  # noqa: S603  (the operator's)
+        log.info("on-role-change", program=arguments[0], code=done.returncode)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("on-role-change", program=arguments[0], error=str(error))

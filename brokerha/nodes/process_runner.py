@@ -1,0 +1,310 @@
+"""ProcessRunner: one process of a master, a turn at a time: standing by, or being primary; and the change between the two.
+
+    standing by   receive -> step -> take -> promise -> journal (one fsync) -> send -> copy decisions
+    primary       turns of a MasterRunner with its Primary (runner.py)
+
+    elected   append ViewStarted, build MasterCore and Primary from the journal, as a restart would
+    deposed   answer who waits with *unknown*, throw both away, follow the new primary
+
+Both halves share journal, transport, clock and role; what one of them holds in memory only dies with it. `crash_point` does
+nothing in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from brokerha.master.core import MasterConfig
+from brokerha.master.primary import Primary
+from brokerha.master.standby import Standby
+from brokerha.model import states
+from brokerha.model.errors import JournalError, JournalFull, NotReady
+from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.messages import Envelope, Outgoing
+from brokerha.model.process_messages import Promote
+from brokerha.model.ready import LoadOpened
+from brokerha.model.records import MasterState, ViewStarted
+from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
+from brokerha.nodes.address_book import AddressedTransport
+from brokerha.nodes.runner import IDLE_MS, READY_LIMIT, RETRY_MS, TURN_LIMIT, JournalDoor, MasterRunner, no_crash
+from brokerha.ports.clock import Clock
+from brokerha.ports.copies import JournalCopy
+from brokerha.replication.role import Role
+from brokerha.replication.role_config import FIRST_VIEW, RoleChange, RoleConfig
+from brokerha.replication.role_table import RoleState
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """How one process of a master takes part."""
+
+    master: MasterConfig
+    role: RoleConfig
+    sync_timeout_ms: int = 5000
+    goes_idle: bool = False
+    """Whether a primary that loses its backups waits for a primary to be declared, instead of trying on."""
+
+    @property
+    def process(self) -> NodeId:
+        """This process."""
+        return self.role.process
+
+
+def position_of(state: MasterState) -> tuple[int, int]:
+    """(view, number) of the last record of a journal."""
+    return (state.views[-1][0] if state.views else FIRST_VIEW, state.last_number)
+
+
+def _nothing(_role: str, _view: int, _runner: MasterRunner | None) -> None:
+    """Nobody wants to know."""
+
+
+class ProcessRunner:
+    """One process of a master with backups."""
+
+    def __init__(
+        self,
+        config: ProcessConfig,
+        copy: JournalCopy,
+        transport: AddressedTransport,
+        clock: Clock,
+        door: JournalDoor,
+        *,
+        on_change: Callable[[str, int, MasterRunner | None], None] = _nothing,
+        on_reply: Callable[[Reply], None] = lambda _reply: None,
+        on_tx_reply: Callable[[TxReply], None] = lambda _reply: None,
+        crash_point: Callable[[str], None] = no_crash,
+    ) -> None:
+        """``on_change`` is told the role, the view, and the runner of the master while it is primary."""
+        self.config = config
+        self.copy = copy
+        self.transport = transport
+        self.clock = clock
+        self.door = door
+        self.crash_point = crash_point
+        self.on_change = on_change
+        self.on_reply = on_reply
+        self.on_tx_reply = on_tx_reply
+        self.failure = ""
+        """Why the journal cannot be written; empty when it can."""
+        self.role_changes = 0
+        self.turns = 0
+        state = copy.journal.state()
+        self.role = Role(config.role, state.journal, state.promised_view, position_of(state), clock.now())
+        self.master: MasterRunner | None = None
+        self.standby: Standby
+        """Counts while this process is not primary."""
+        self._retry_at_ms = 0
+        self._floor: tuple[Lsn, Lsn] | None = None
+        """What the journal may still forget, a step in each turn."""
+        self._stand_by()
+
+    def wait_ms(self) -> int:
+        """How long the next turn may wait for a message."""
+        if self.master is not None:
+            return self.master.wait_ms()
+        now = self.clock.now()
+        if self.failure:
+            return max(0, min(IDLE_MS, self._retry_at_ms - now.mono_ms))
+        due = self.standby.deadline_ms()
+        return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
+
+    def turn(self, submits: Iterable[Submit | TxCommand] = (), wait_ms: int = 0) -> int:
+        """One turn of whichever half this is; returns how many inputs there were. Writes go to a primary only."""
+        if self.master is not None:
+            count = self.master.turn(submits, wait_ms)
+            self.look()
+            return count
+        items = self.transport.receive(TURN_LIMIT, wait_ms)
+        now = self.clock.now()
+        self.turns += 1
+        if self.failure and now.mono_ms < self._retry_at_ms:
+            return len(items)
+        if self.failure:
+            self._start_again()
+        standby = self.standby
+        for answer in self.door.finished():
+            journal = self.copy.journal
+            standby.answer(answer, journal, journal.state() if isinstance(answer, LoadOpened) else None, now)
+        for item in items:
+            if isinstance(item, Envelope):
+                standby.step(item, now)
+        standby.wake(now)
+        try:
+            self._carry_out(standby, now)
+            self._forget()
+        except JournalError as error:
+            self._fail(error, now)
+        return len(items)
+
+    def _carry_out(self, standby: Standby, now: Instant) -> None:
+        for _ in range(READY_LIMIT):
+            ready = standby.take(now)
+            if not ready:
+                return
+            self.crash_point("nothing written")
+            journal = self.copy.journal
+            if ready.promise:
+                journal.promise(ready.promise)
+            if ready.records:
+                journal.follow(ready.records)
+                self.crash_point("written, nothing sent")
+                standby.followed(ready.records, now)
+            if ready.floor is not None:
+                self._floor = ready.floor
+            for decision in ready.tx_queues:
+                self.transport.tx_queue(decision)
+            self.transport.send(ready.messages)
+            self.crash_point("sent, not answered")
+            for copy_decision in ready.decisions:
+                self.door.begin(copy_decision)
+            if ready.change is not None:
+                self._on_role(ready.change, now)
+                return
+
+    def _forget(self) -> None:
+        """Let the journal forget what the primary forgot, a bounded step in each turn."""
+        if self._floor is not None and self.master is None and not self.copy.journal.keep(*self._floor):
+            self._floor = None
+
+    def look(self) -> None:
+        """End being primary when the role is another one; called after each turn of the master."""
+        primary = self.master.primary if self.master is not None else None
+        if self.master is not None and primary is not None and primary.change is not None:
+            change = primary.change
+            self.master.close_tickets(f"{self.config.process} is not primary any more: {change.reason}")
+            self.master = None
+            self.transport.speak_for("", 0)
+            self._stand_by()
+            self._tell(change)
+
+    def _on_role(self, change: RoleChange, now: Instant) -> None:
+        if change.state is RoleState.PRIMARY:
+            self._act(change, now)
+        else:
+            self._tell(change)
+
+    def _act(self, change: RoleChange, now: Instant) -> None:
+        """Become primary: from the journal, as after a restart."""
+        del now
+        journal = self.copy.journal
+        if len(self.config.role.processes) > 1:
+            journal.append([ViewStarted(change.view, self.config.process)])
+        self.crash_point("view started")
+        state = journal.state()
+        self.role.moved(position_of(state))
+        primary = Primary(
+            self.role, journal, state, sync_timeout_ms=self.config.sync_timeout_ms, goes_idle=self.config.goes_idle
+        )
+        self.master = MasterRunner(
+            self.config.master,
+            journal,
+            self.transport,
+            self.clock,
+            self.on_reply,
+            self.crash_point,
+            primary,
+            self.door,
+        )
+        self.master.on_tx_reply = self.on_tx_reply
+        self.transport.speak_for(self.config.role.master, self.master.core.sync.incarnation)
+        self._tell(change)
+
+    def _stand_by(self) -> None:
+        state = self.copy.journal.state()
+        self.standby = Standby(self.role, self.copy.journal, state, self.copy.pending_load)
+
+    def _tell(self, change: RoleChange) -> None:
+        self.role_changes += 1
+        word = {RoleState.PRIMARY: "primary", RoleState.IDLE: "idle"}.get(change.state, "backup")
+        self.on_change(word, change.view, self.master)
+
+    def _fail(self, error: JournalError, now: Instant) -> None:
+        """Forget what is not durable; try again later."""
+        kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
+        self.failure = f"{kind}: {error}"
+        self._retry_at_ms = now.mono_ms + RETRY_MS
+
+    def _start_again(self) -> None:
+        """Role and follower believed what is not durable: begin from the journal."""
+        self.failure = ""
+        state = self.copy.journal.state()
+        self.role = Role(self.config.role, state.journal, state.promised_view, position_of(state), self.clock.now())
+        self._stand_by()
+
+    # ---- orders and questions
+
+    def promote(self, node: NodeId, *, is_forced: bool) -> dict[str, Any]:
+        """An operator wants a process to be primary. Raises NotReady with what is in the way."""
+        now = self.clock.now()
+        if node == self.config.process:
+            refusal = self.role.promoted_by_hand(now, force=is_forced)
+        elif self.master is not None and self.master.primary is not None and not is_forced:
+            refusal = self.master.primary.hand_over(node, now)
+        else:
+            self.transport.send([Outgoing(node, Promote(is_forced))])
+            refusal = ""
+        if refusal:
+            raise NotReady(refusal)
+        return {"node": node, "forced": is_forced, "primary": self.primary, "view": self.role.view}
+
+    @property
+    def primary(self) -> NodeId:
+        """Who is primary, as far as this process knows; empty when it knows of none."""
+        return self.role.primary
+
+    def state(self) -> tuple[str, str]:
+        """State word and reason of this process."""
+        if self.failure:
+            kind, _, reason = self.failure.partition(": ")
+            return kind, reason
+        if self.master is not None:
+            return self.master.state()
+        if self.role.state is RoleState.IDLE:
+            return states.IDLE, self.role.reason
+        return self.standby.state(self.clock.now())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The status row of a process that stands by."""
+        state, reason = self.state()
+        view, number = position_of(self.copy.journal.state())
+        row = backup_row(self.config.process, self.config.role.master, state, reason)
+        return [{**row, "view": view, "record": number, "primary": self.primary}]
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for /metrics."""
+        now = self.clock.now()
+        numbers: dict[str, float] = {
+            "is_primary": self.master is not None,
+            "role_changes_total": self.role_changes,
+            "promised_view": self.role.promised,
+        }
+        if self.master is not None and self.master.primary is not None:
+            numbers.update(self.master.primary.metrics(now))
+        return numbers
+
+
+def backup_row(node: NodeId, master: NodeId, state: str, reason: str) -> dict[str, Any]:
+    """A row of the status for a process that stands by."""
+    described = states.describe(state, reason)
+    described["action"] = described["action"].replace(" ID", f" {node}")
+    return {
+        "id": node,
+        "role": "backup",
+        **described,
+        "master": master,
+        "received_lsn": 0,
+        "applied_lsn": 0,
+        "lag_entries": 0,
+        "lag_s": None,
+        "fingerprint": "",
+        "items": 0,
+        "incoming": 0,
+        "in_doubt": 0,
+        "seen_s": 0.0,
+        "probe": None,
+        "readable": None,
+        "free_bytes": None,
+    }
