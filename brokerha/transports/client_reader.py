@@ -60,10 +60,10 @@ class ClientReader:
 
     def turn(self) -> None:
         """Acknowledge what is settled, and see to the doors."""
-        if self._closings != self._doors.closings:
-            self._give_back()
         for tag, multiple in self._unsettled.settle(self._settled.take(self._generation)):
             self._channel.basic_ack(tag, multiple=multiple)
+        if self._closings != self._doors.closings:
+            self._give_back()
         self._consume()
 
     def _begin(self) -> None:

@@ -12,14 +12,16 @@ embedded clusters in one process never see each other.
 
 Invariants: everything happens under the broker's one lock, which is never held while anybody waits or is called back;
 a message is in one queue, or with one reader, or gone. Ages (x-message-ttl) are not watched: an embedded cluster has no
-node that is away while its messages pile up beyond the limits of the queue.
+node that is away while its messages pile up beyond the limits of the queue. A queue that nobody has read for its time
+(x-expires) goes when the next queue is declared, so that they do not pile up either.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kombu.exceptions import ChannelError
@@ -66,6 +68,9 @@ class LocalQueue:
         self._most_messages = int(arguments.get("x-max-length", _UNLIMITED))
         self._most_bytes = int(arguments.get("x-max-length-bytes", _UNLIMITED))
         self._refuses = arguments.get("x-overflow", "drop-head") == "reject-publish"
+        self.expires_s = int(arguments["x-expires"]) / 1000 if "x-expires" in arguments else None
+        self.unused_since_s = 0.0
+        """Counts while nobody reads it; monotonic."""
 
     def put(self, message: LocalMessage) -> int | None:
         """Add a message; return how many older ones were dropped for it, or None when it was refused."""
@@ -111,8 +116,11 @@ class LocalQueue:
 class LocalBroker:
     """The exchanges and queues of one namespace; callable from any thread."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self.name = name
+        self._monotonic_s = monotonic_s
+        self._expiring: set[str] = set()
+        """Queues that have a time to expire."""
         self.lock = threading.RLock()
         self.connections = 0
         self._published = 0
@@ -134,10 +142,21 @@ class LocalBroker:
             self._routes = {route: queues for route, queues in self._routes.items() if route[0] != name}
 
     def declare_queue(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Make a queue unless it is there."""
+        """Make a queue unless it is there; queues that have expired go."""
         with self.lock:
-            if name not in self._queues:
-                self._queues[name] = LocalQueue(name, arguments)
+            now_s = self._monotonic_s()
+            self._expire(now_s)
+            queue = self._queues.get(name)
+            if queue is None:
+                queue = self._queues[name] = LocalQueue(name, arguments)
+                if queue.expires_s is not None:
+                    self._expiring.add(name)
+            queue.unused_since_s = now_s
+
+    def queues(self) -> list[str]:
+        """Names of all queues."""
+        with self.lock:
+            return sorted(self._queues)
 
     def bind(self, queue: str, exchange: str, key: str) -> None:
         """Let an exchange route a key to a queue. Raises ChannelError when either is missing."""
@@ -153,6 +172,7 @@ class LocalBroker:
         """Remove a queue with its messages and bindings, and ring its readers."""
         with self.lock:
             queue = self._queues.pop(name, None)
+            self._expiring.discard(name)
             for queues in self._routes.values():
                 if name in queues:
                     queues.remove(name)
@@ -206,6 +226,7 @@ class LocalBroker:
             queue = self._queues.get(name)
             if queue is not None and bell in queue.bells:
                 queue.bells.remove(bell)
+                queue.unused_since_s = self._monotonic_s()
 
     def take(self, name: str) -> LocalMessage | None:
         """Take the oldest ready message of a queue, if there are both."""
@@ -219,6 +240,12 @@ class LocalBroker:
             queue = self._queues.get(name)
             if queue is not None:
                 queue.give_back(messages)
+
+    def _expire(self, now_s: float) -> None:
+        for name in list(self._expiring):
+            queue = self._queues[name]
+            if not queue.bells and queue.expires_s is not None and now_s - queue.unused_since_s >= queue.expires_s:
+                self.delete_queue(name)
 
     def _route(self, exchange: str, key: str) -> list[str]:
         if not exchange:
@@ -262,3 +289,10 @@ def namespaces() -> list[str]:
     """Names of the brokers that are in use now."""
     with _namespaces_lock:
         return sorted(_namespaces)
+
+
+def queues_of(name: str) -> list[str]:
+    """Names of the queues of a namespace; none when it is not in use."""
+    with _namespaces_lock:
+        broker = _namespaces.get(name)
+    return broker.queues() if broker is not None else []

@@ -72,8 +72,6 @@ LOG_SEGMENT_BYTES = 100 * 1000 * 1000
 """A stream is trimmed by whole segments, so its segments must be small against its limit."""
 
 TX_QUEUE_PREFIX = "brokerha.tx."
-_PRIORITY_EPOCH_S = 1_600_000_000
-"""Priorities of consumers are signed 32 bit numbers."""
 
 SYNC_KIND = "sync"
 DATA_KIND = "data"
@@ -221,7 +219,7 @@ def consumer_arguments(row: QueueRow, now_s: float) -> dict[str, Any]:
     """
     if not row.is_of_apps or row.key == ANY_MASTER:
         return {}
-    return {"x-priority": int(now_s) - _PRIORITY_EPOCH_S}
+    return {"x-priority": int(now_s * 1000)}
 
 
 def topology_of(node: NodeId, role: str, master: NodeId = "") -> Topology:

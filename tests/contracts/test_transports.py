@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from amqp.basic_message import Message
@@ -28,6 +29,7 @@ from tests.contracts.transport_contract import (
     text_of,
     wait_until,
 )
+from tests.support.broker_source import BrokerSource
 
 _INCARNATION = 7
 
@@ -35,16 +37,20 @@ _INCARNATION = 7
 class KombuWorld:
     """Nodes and an app on one broker; the URL says which."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, list_queues: Callable[[], list[str]] = list) -> None:
         self.url = url
+        self.list_queues = list_queues
         self._nodes: list[KombuTransport] = []
         in_process = url.startswith("embedded:")
         options = {"transport": InProcessTransport} if in_process else {"transport_options": {"confirm_publish": True}}
         self._app = Connection(url, **options)
 
-    def node(self, name: str, role: str = "master", cluster: str = "orders", **limits: Any) -> Transport:
+    def node(
+        self, name: str, role: str = "master", cluster: str = "orders", master: str = "", **limits: Any
+    ) -> Transport:
         """Connect a node."""
-        transport = KombuTransport(self.url, cluster, name, _INCARNATION, role, TransportConfig(**limits))
+        config = TransportConfig(**limits)
+        transport = KombuTransport(self.url, cluster, name, _INCARNATION, role, config, master)
         self._nodes.append(transport)
         wait_until(lambda: transport.status().state == "connected", f"{name} is connected")
         return transport
@@ -71,6 +77,10 @@ class KombuWorld:
                 return message.body, message.properties
         return None
 
+    def tx_queues(self) -> list[str]:
+        """Queues of transactions that are there now."""
+        return [name for name in self.list_queues() if name.startswith("brokerha.tx.")]
+
     def close(self) -> None:
         """Close the nodes, then the app."""
         for node in self._nodes:
@@ -78,10 +88,27 @@ class KombuWorld:
         self._app.release()
 
 
+def in_process_world() -> KombuWorld:
+    """A world in this process, with a name of its own."""
+    name = f"test-{secrets.token_hex(4)}"
+    return KombuWorld(f"embedded://{name}", lambda: local_broker.queues_of(name))
+
+
+def rabbitmq_world(broker: BrokerSource, url: str) -> KombuWorld:
+    """A world on a virtual host of a broker."""
+    vhost = unquote(urlsplit(url).path[1:])
+
+    def list_queues() -> list[str]:
+        with broker.management() as management:
+            return [queue["name"] for queue in management.queues(vhost)]
+
+    return KombuWorld(url, list_queues)
+
+
 class TestInProcess(TransportContract):
     @pytest.fixture
     def world(self) -> Iterator[World]:
-        world = KombuWorld(f"embedded://test-{secrets.token_hex(4)}")
+        world = in_process_world()
         yield world
         world.close()
 
@@ -119,8 +146,8 @@ class TestInProcess(TransportContract):
 
 class TestRabbitMQ(TransportContract):
     @pytest.fixture
-    def world(self, vhost_url: str) -> Iterator[World]:
-        world = KombuWorld(vhost_url)
+    def world(self, broker: BrokerSource, vhost_url: str) -> Iterator[World]:
+        world = rabbitmq_world(broker, vhost_url)
         yield world
         world.close()
 

@@ -35,8 +35,13 @@ def settle_all(closed: Transport, opened: Transport, world: World) -> None:
 class World(Protocol):
     """One broker, however it is made, with nodes on it and an app beside them."""
 
-    def node(self, name: str, role: str = "master", cluster: str = "orders", **limits: Any) -> Transport:
+    def node(
+        self, name: str, role: str = "master", cluster: str = "orders", master: str = "", **limits: Any
+    ) -> Transport:
         """Connect a node, and wait until it is connected; it is closed after the test."""
+
+    def tx_queues(self) -> list[str]:
+        """Queues of transactions that are there now."""
 
     def publish(self, exchange: str, key: str, body: bytes, **properties: Any) -> bool:
         """Publish as an app does; whether the message found a queue."""
