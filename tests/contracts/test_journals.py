@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,10 +12,13 @@ from typing import Any, ClassVar
 import lmdb
 import pytest
 
+from brokerha.journal import writing
 from brokerha.journal.beginning import Beginning
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.errors import JournalFull
 from tests.contracts.beginning_contract import BeginningContract
+from tests.contracts.follow_contract import DecisionsContract, FollowContract
 from tests.contracts.journal_contract import JournalContract, flag_set
 from tests.contracts.rebase_contract import RebaseContract
 from tests.contracts.trim_contract import TrimContract
@@ -29,6 +33,9 @@ class MemoryDisk:
     def begun(self, beginning: Beginning) -> MemoryDisk:
         return MemoryDisk(beginning)
 
+    def twin(self) -> MemoryDisk:
+        return MemoryDisk()
+
     def restart(self) -> MemoryJournal:
         self.journal = MemoryJournal.from_image(self.journal.image())
         return self.journal
@@ -42,6 +49,7 @@ class LmdbDisk:
         self.directory = directory
         self.bounds = bounds
         self._monkeypatch = monkeypatch
+        self.other: LmdbDisk | None = None
         self.journal = LmdbJournal(directory, "orders", "m1", **bounds)
 
     def begun(self, beginning: Beginning) -> LmdbDisk:
@@ -50,6 +58,19 @@ class LmdbDisk:
         shutil.rmtree(self.directory)
         self.journal = LmdbJournal(self.directory, "orders", "m1", begin_at=beginning, **self.bounds)
         return self
+
+    def twin(self) -> LmdbDisk:
+        name = self.journal.state().journal
+        with self._monkeypatch.context() as patch:
+            patch.setattr(secrets, "token_hex", lambda _: name)
+            self.other = LmdbDisk(self.directory.parent / "twin", self._monkeypatch, **self.bounds)
+        return self.other
+
+    def close(self) -> list[str]:
+        """Close the journal, and that of the twin; returns problems of both."""
+        problems = [] if self.journal._is_closed else list(self.journal.verify())
+        self.journal.close()
+        return problems if self.other is None else problems + self.other.close()
 
     def restart(self) -> LmdbJournal:
         self.journal.close()
@@ -63,12 +84,18 @@ class LmdbDisk:
         def put_state(*_: object) -> None:
             raise lmdb.MapFullError("simulated")
 
+        def no_promise(*_: object) -> None:
+            raise JournalFull("simulated")
+
         with self._monkeypatch.context() as patch:
             patch.setattr(self.journal, "_put_state", put_state)
+            patch.setattr(writing, "keep_promise", no_promise)
             yield
 
 
-class TestMemoryJournal(JournalContract, RebaseContract, TrimContract, BeginningContract):
+class TestMemoryJournal(
+    JournalContract, DecisionsContract, FollowContract, RebaseContract, TrimContract, BeginningContract
+):
     @pytest.fixture
     def disk(self) -> MemoryDisk:
         return MemoryDisk()
@@ -78,16 +105,16 @@ class TestMemoryJournal(JournalContract, RebaseContract, TrimContract, Beginning
         return disk
 
 
-class TestLmdbJournal(JournalContract, RebaseContract, TrimContract, BeginningContract):
+class TestLmdbJournal(
+    JournalContract, DecisionsContract, FollowContract, RebaseContract, TrimContract, BeginningContract
+):
     bounds: ClassVar[dict[str, Any]] = {}
 
     @pytest.fixture
     def disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbDisk]:
         disk = LmdbDisk(tmp_path / "journal", monkeypatch, **self.bounds)
         yield disk
-        problems = [] if disk.journal._is_closed else list(disk.journal.verify())
-        disk.journal.close()
-        assert problems == []
+        assert disk.close() == []
 
     @pytest.fixture
     def new_disk(self, disk: LmdbDisk) -> LmdbDisk:

@@ -68,11 +68,11 @@ def test_a_journal_of_another_cluster_or_node_is_refused(
 
 
 def test_a_journal_of_a_later_format_is_refused(directory: Path, journal: LmdbJournal) -> None:
-    identity = {"format": 3, "cluster": "orders", "node": "m1", "journal": "x"}
+    identity = {"format": 4, "cluster": "orders", "node": "m1", "journal": "x"}
     with journal._database.env.begin(write=True) as txn:
         txn.put(recovery.IDENTITY, checked(msgpack.packb(identity)), db=journal._database.tables.meta)
     journal.close()
-    with pytest.raises(JournalError, match="has format 3, this program reads 2"):
+    with pytest.raises(JournalError, match="has format 4, this program reads 2 to 3"):
         LmdbJournal(directory, "orders", "m1")
 
 
