@@ -184,17 +184,8 @@ class MasterCore:
         if self.transacting.is_known(submit.txid):
             self.attend(submit, now, is_compared=True)
             return
-        if self.sync.backlog() >= self.config.accept_limit:
-            reason = f"{self.config.accept_limit} transactions wait to be synchronised: try again later"
-            self.waiters.refuse(submit, "NotReady", reason)
-            return
-        elif reason := self.withheld or self.site.read_only_reason(now.mono_ms):
-            self.waiters.refuse(submit, "ReadOnly", reason)
-            return
-        elif reason := self.transacting.wrong_terms(submit.level, submit.copies):
-            self.waiters.refuse(submit, "InvalidRequest", reason)
-            return
-        elif refusal := self.transacting.refusal_of(submit):
+        refusal = self.transacting.refusal(now) or self.transacting.refusal_of(submit)
+        if refusal is not None:
             self.waiters.refuse(submit, *refusal)
             return
         self.admit(submit.txid, submit.body)

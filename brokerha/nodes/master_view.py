@@ -7,16 +7,26 @@ from typing import Any
 
 from brokerha.model import states
 from brokerha.model.fingerprints import text_of
-from brokerha.model.ids import Instant, Lsn, TxId
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.operations import LoggedRow, unpack_operations
 from brokerha.nodes.journal_lines import logged_lines
 from brokerha.nodes.runner import MasterRunner
+from brokerha.nodes.status import FIELDS
 from brokerha.ports.transport import Transport
 from brokerha.replication.healing import progress_of
 from brokerha.replication.site_config import NEVER, WorkerFeed
 
 LOG_LIMIT = 10_000
 """Lines of one answer."""
+
+
+BACKUP_STATES = {"joining": states.JOINING, "catch-up": states.CATCHING_UP, "ready": states.READY}
+
+
+def backup_row(node: NodeId, master: NodeId, state: str, reason: str) -> dict[str, Any]:
+    """The status row of a process that stands by; its lag is counted in records of the journal."""
+    row: dict[str, Any] = dict.fromkeys(FIELDS)
+    return {**row, "id": node, "role": "backup", "master": master, **_described(state, reason, ID=node)}
 
 
 class MasterView:
@@ -32,6 +42,7 @@ class MasterView:
         core = self._runner.core
         applied = core.feed.applied_by(1)
         executed = core.site.executed
+        primary = self._runner.primary
         lag = core.sync.lsn - applied if core.feed.workers else 0
         own = {
             "id": core.sync.node,
@@ -50,8 +61,26 @@ class MasterView:
             "probe": None,
             "readable": None,
             "free_bytes": None,
+            "primary": primary.role.config.process if primary is not None else core.sync.node,
+            "view": core.view,
         }
-        return [own, *(self._worker_row(worker, now) for worker in core.feed.workers.values())]
+        return [own, *self._backup_rows(), *(self._worker_row(worker, now) for worker in core.feed.workers.values())]
+
+    def _backup_rows(self) -> list[dict[str, Any]]:
+        """Rows of the processes that stand by."""
+        primary = self._runner.primary
+        if primary is None:
+            return []
+        return [
+            {
+                **backup_row(row.node, self._runner.core.sync.node, BACKUP_STATES[row.state], row.reason),
+                "lag_entries": row.lag_records,
+                "free_bytes": row.free_bytes or None,
+                "view": self._runner.core.view,
+                "primary": primary.role.config.process,
+            }
+            for row in primary.feed.rows()
+        ]
 
     def state(self) -> tuple[str, str]:
         """State word and reason of the whole node, broker and disk included."""
@@ -117,15 +146,7 @@ class MasterView:
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
         """What became of a transaction; None when it is unknown here."""
-        journal, core = self._runner.journal, self._runner.core
-        answer = {"txid": txid, "state": "accepted", "lsn": None, "outcome": None, "reason": ""}
-        lsn = journal.lsn_of(txid)
-        if lsn is None:
-            return answer if txid in core.sync.pending else None
-        result = core.result_of(lsn)
-        if result is None:
-            return {**answer, "state": "synchronised", "lsn": lsn}
-        return {**answer, "state": "applied", "lsn": lsn, "outcome": result[0], "reason": result[1]}
+        return self._runner.core.outcome_of(txid, self._runner.clock.now())
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Lines of the synchronised queue: the contract of ``log show -o json``."""
@@ -194,6 +215,8 @@ class MasterView:
             f'state_info{{state="{self.state()[0]}"}}': 1,
         }
         numbers.update(self._site_metrics(now))
+        if self._runner.primary is not None:
+            numbers.update(self._runner.primary.metrics(now))
         for name, count in (*core.sync.peers.ignored.items(), *core.ignored.items()):
             numbers[f'ignored_messages_total{{reason="{name}"}}'] = count
         numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})

@@ -1,0 +1,195 @@
+"""Transacting: the coordinator of transactions inside a MasterCore (transactions, sections 1 to 7).
+
+    TxCommand, TxAnswer, ready backups --> Coordinator --> records, events, queues, replies
+                                               |  ^
+                              accept, wait     v  |     added, results, replies to tickets below zero
+                                        sync and Waiters
+
+A commit is accepted by sync in the turn in which it is decided; from there on it is an ordinary write, and whoever committed it waits
+among the other writers, with the ticket below zero so that the reply is turned into an answer here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
+from brokerha.model.messages import Envelope, Outgoing
+from brokerha.model.operations import ResultRow
+from brokerha.model.process_messages import TxAnswer
+from brokerha.model.ready import TxQueueDecision
+from brokerha.model.records import MasterState, Record
+from brokerha.model.requests import APPLIED_LEVEL, REFUSED, REJECTED_STATUS, UNKNOWN, Reply, Submit, TxCommand, TxReply
+from brokerha.transactions.coordinator import Coordinator
+from brokerha.transactions.locks import accepted_in_body
+from brokerha.transactions.outcomes import COMMITTED
+from brokerha.transactions.states import Phase
+from brokerha.transactions.transaction import Ask
+
+if TYPE_CHECKING:
+    from brokerha.master.core import MasterCore
+
+
+class Transacting:
+    """Transactions of one master; also the `Log` that its coordinator commits to."""
+
+    def __init__(self, core: MasterCore, state: MasterState) -> None:
+        self._core = core
+        self.coordinator = Coordinator(core.config.tx, core.sync.node, state, self)
+        self._backups: tuple[NodeId, ...] | None = None
+        """Ready backups that the coordinator was not told of yet."""
+        self._view = self.coordinator.book.view
+
+    # ---- inputs
+
+    def step(self, command: TxCommand, now: Instant) -> None:
+        """Take one step of a transaction for a client."""
+        self._tell_backups(now)
+        self.coordinator.step(command, now)
+
+    def on_answer(self, envelope: Envelope, now: Instant) -> None:
+        """A backup says how far it is with a transaction."""
+        if isinstance(envelope.message, TxAnswer):
+            self._tell_backups(now)
+            self.coordinator.on_answer(envelope.process or envelope.sender, envelope.message, now)
+
+    def set_backups(self, ready: Iterable[NodeId], view: int) -> None:
+        """These backups are ready; may be said as often as one likes."""
+        book, backups = self.coordinator.book, tuple(ready)
+        self._view = view or self._view
+        if backups != book.backups or self._view != book.view or self._backups is not None:
+            self._backups = backups
+
+    def _tell_backups(self, now: Instant) -> None:
+        if self._backups is not None:
+            backups, self._backups = self._backups, None
+            self.coordinator.set_backups(backups, self._view, now)
+
+    def wake(self, now: Instant) -> None:
+        """Serve what is due."""
+        self._tell_backups(now)
+        self.coordinator.wake(now)
+
+    def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
+        """Transactions got their LSNs."""
+        self.coordinator.on_added(first_lsn, added)
+
+    def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
+        """Transactions were executed."""
+        self.coordinator.on_results(first_lsn, results)
+
+    def refusal_of(self, submit: Submit) -> tuple[str, str] | None:
+        """What speaks against a plain write by itself, or beside the open transactions: (name of an error, reason), or None."""
+        book = self.coordinator.book
+        if wrong := self.wrong_terms(submit.level, submit.copies):
+            return "InvalidRequest", wrong
+        if submit.txid in book.table:
+            return "KeyReused", f"transaction {submit.txid} is open: commit it, or use a new key"
+        conflict = book.locks.conflict("", accepted_in_body(submit.body)) if len(book.locks) else None
+        if conflict is None:
+            return None
+        queue, message_id, holder = conflict
+        return "NotReady", f"message {message_id} of queue {queue} is accepted in transaction {holder}: try another one"
+
+    # ---- output
+
+    def split(self, replies: list[Reply]) -> tuple[tuple[Reply, ...], tuple[TxReply, ...]]:
+        """Replies to writes, and those that answer commits."""
+        if not any(reply.ticket < 0 for reply in replies):
+            return tuple(replies), ()
+        own = tuple(self._answer(reply) for reply in replies if reply.ticket < 0)
+        return tuple(reply for reply in replies if reply.ticket > 0), own
+
+    def _answer(self, reply: Reply) -> TxReply:
+        ticket, txid = -reply.ticket, reply.txid
+        if reply.status == UNKNOWN:
+            return TxReply(ticket, txid, "OutcomeUnknown", reply.reason)
+        if reply.status in (REJECTED_STATUS, REFUSED):
+            return TxReply(ticket, txid, "Aborted", reply.reason)
+        return TxReply(ticket, txid, answer={"state": COMMITTED, "lsn": reply.lsn})
+
+    def records(self, now: Instant) -> list[Record]:
+        """Records of this turn. To be asked for first: it finds out what `outgoing` gives."""
+        book = self.coordinator.book
+        self.coordinator.collect(now)
+        if self._core.sync.lost:
+            # Sync writes nothing any more, so no decision may be written either: both or none.
+            return []
+        records, book.records = book.records, []
+        return records
+
+    def outgoing(self) -> tuple[list[Outgoing], tuple[TxQueueDecision, ...], tuple[TxReply, ...]]:
+        """Messages, queues and replies that go with these records."""
+        book = self.coordinator.book
+        messages, book.messages = book.messages, []
+        queues, book.queues = tuple(book.queues), []
+        replies = tuple(reply for reply in book.replies if reply.error or not self._core.sync.lost)
+        book.replies = []
+        return messages, queues, replies
+
+    def deadline_ms(self) -> int | None:
+        """When it wants to be woken."""
+        return self.coordinator.deadline_ms()
+
+    # ---- Log
+
+    def refusal(self, now: Instant) -> tuple[str, str] | None:
+        """Why nothing can be taken in now."""
+        core = self._core
+        if reason := core.refusal(now):
+            return "ReadOnly", reason
+        if core.sync.backlog() >= core.config.accept_limit:
+            return "NotReady", f"{core.config.accept_limit} transactions wait to be synchronised: try again later"
+        return None
+
+    def wrong_terms(self, level: str, copies: int) -> str:
+        """What is wrong with a wish for a level."""
+        workers = len(self._core.site.workers)
+        if level == APPLIED_LEVEL and copies > workers:
+            return f"applied={copies} asks for more workers than this site has ({workers})"
+        return ""
+
+    def is_known(self, txid: TxId) -> bool:
+        """Whether a transaction is accepted or synchronised."""
+        return txid in self._core.sync.pending or self._core.history.lsn_of(txid) is not None
+
+    def ids_from(self, now: Instant) -> Lsn:
+        """LSN from which on every id is known: nothing was forgotten that is younger, or whose body is held."""
+        core = self._core
+        old_lsn = core.history.lsn_before(now.wall_us - core.config.retention.max_depth_us)
+        return min(core.history.first_lsn(), max(core.retention.old_below, old_lsn + 1))
+
+    def accept(self, txid: TxId, body: bytes) -> None:
+        """Take a transaction in."""
+        self._core.admit(txid, body)
+
+    def wait(self, ask: Ask, txid: TxId, body: bytes | None, now: Instant) -> None:
+        """Let whoever committed wait for its level; another body under the same id is refused."""
+        if ask.ticket:
+            left_ms = max(0, ask.deadline_ms - now.mono_ms)
+            self._core.attend(
+                Submit(-ask.ticket, txid, body or b"", ask.level, ask.copies, left_ms),
+                now,
+                is_compared=body is not None,
+            )
+
+    # ---- questions
+
+    def open_transactions(self) -> list[TxId]:
+        """Transactions that are not decided."""
+        return [txid for txid, each in self.coordinator.book.table.items() if each.phase is not Phase.HEURISTIC]
+
+    def outcome(self, txid: TxId, now: Instant) -> dict[str, Any] | None:
+        """What became of a transaction, as ``Front.outcome`` tells it; None when it is unknown here."""
+        core, coordinator = self._core, self.coordinator
+        answer = {"txid": txid, "state": "accepted", "lsn": None, "outcome": None, "reason": ""}
+        lsn = core.history.lsn_of(txid)
+        if lsn is None:
+            return answer if txid in core.sync.pending else coordinator.outcome(txid, now)
+        kept = coordinator.book.table.get(txid)
+        reason = kept.reason if kept is not None else ""
+        result = core.result_of(lsn)
+        if result is None:
+            return {**answer, "state": "synchronised", "lsn": lsn, "reason": reason}
+        return {**answer, "state": "applied", "lsn": lsn, "outcome": result[0], "reason": reason or result[1]}
