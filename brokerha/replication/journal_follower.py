@@ -101,13 +101,15 @@ class JournalFollower:
         self._change(Event.PAUSED)
         self.reason = reason
 
-    def _obey(self, sender: NodeId, view: int) -> None:
+    def _obey(self, sender: NodeId, view: int, now: Instant) -> None:
         self.view, self.primary = view, sender
         self.is_matched = self.is_ready = False
         self.primary_last = 0
         self._restart()
         self._change(Event.COINED)
         self._tell = True
+        if self.state is State.LOAD and not self._is_opening:
+            self._begin_load(now)
 
     def _restart(self) -> None:
         """Whatever was received and is not at the disk is given up: it may not be of this primary."""
@@ -139,7 +141,7 @@ class JournalFollower:
             self.ignored += 1
             return False
         if message.view > self.view or not self.primary:
-            self._obey(sender, message.view)
+            self._obey(sender, message.view, now)
         self.heard_ms = now.mono_ms
         self.primary_last = max(self.primary_last, message.last_number)
         self.floor, self.is_ready = message.floor, message.is_ready
@@ -276,8 +278,13 @@ class JournalFollower:
             return
         self._change(event if after(self.state, event) is State.LOAD else Event.DAMAGED)
         self.reason = self.last_load = reason
+        self._begin_load(now)
+
+    def _begin_load(self, now: Instant) -> None:
+        """The primary is the only source: what another one holds may lack records that were confirmed from here."""
         request = self._pending_load or new_request(self.config.process, now)
-        self.loading = Loading(self.config.load, self._sources(), request, now)
+        self._pending_load = ""
+        self.loading = Loading(self.config.load, (self.primary,), request, now)
 
     def on_offered(self, sender: NodeId, message: SnapshotOffered, now: Instant) -> None:
         """A source offers its snapshot, or refuses."""

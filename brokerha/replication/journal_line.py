@@ -147,11 +147,22 @@ class JournalLine:
             self._complete([(each, record) for each, record in records if each <= number])
         if not entries:
             return Placed.KNOWN
-        size = sum(len(data) for each, data in items if each > number)
-        if self._held_bytes and self._held_bytes + size > self.limit_bytes:
+        count, size = self._fitting([len(data) for each, data in items if each > number])
+        if count < len(entries):
+            self._goal = max(self._goal, items[-1][0])
+        if not count:
             return Placed.DROPPED
-        self._append(entries, size, is_full)
+        self._append(entries[:count], size, is_full)
         return Placed.NEXT
+
+    def _fitting(self, sizes: list[int]) -> tuple[int, int]:
+        """How many of the next records there is room for, and their bytes; one at least when nothing is held."""
+        count = total = 0
+        for size in sizes:
+            if (count or self._held_bytes) and self._held_bytes + total + size > self.limit_bytes:
+                break
+            count, total = count + 1, total + size
+        return count, total
 
     def skip_to(self, position: Position) -> None:
         """There is nothing between the last record and this position."""
