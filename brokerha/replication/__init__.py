@@ -18,5 +18,12 @@
       worker_words.py  what a worker says of itself
       worker_config.py settings of a worker, and what it finds when it starts
 
+    role.py            which process of a master is primary: elections, promises, fail-over
+      role_table.py    the four roles
+      role_voting.py   whether a candidate gets a vote
+      role_words.py    why nobody is primary, and what is lost by force
+      role_config.py   settings, numbers of views, what a role asks of the world
+    gate.py            what a primary holds back until sync-N backups have it
+
     cutting.py         long lists into messages of bounded size; used by both
 """

@@ -47,8 +47,6 @@ class Role:
         self.state = RoleState.STANDBY
         self.promised = max(promised_view, last[0])
         """Highest view that this process has promised to, acted in, or has records of."""
-        self.view = last[0]
-        """The view that it acts in, or last heard a primary of."""
         self.may_vote = True
         """Whether the own journal is whole. The caller sets it to False while a snapshot replaces it."""
         self.reason = ""
@@ -56,6 +54,7 @@ class Role:
         self.ignored = 0
         """Messages that no process of this master would have sent."""
         self._seen_view = self.promised
+        self._view = last[0]
         self._candidacy = Candidacy()
         self._tries = 0
         self._yields = 0
@@ -81,7 +80,9 @@ class Role:
         if sender == self.config.process or self.config.process_of(message.view) != sender:
             self.ignored += 1
             return
-        standing = Standing(self.promised, self.journal, self.last, self.may_vote, self._live_primary(now))
+        are_all_asked = self.config.sync_n == 0
+        live = self._live_primary(now)
+        standing = Standing(self.promised, self.journal, self.last, self.may_vote, live, are_all_asked)
         verdict = judge(message, standing)
         if verdict.is_granted:
             self._promise_to(message.view)
@@ -122,7 +123,7 @@ class Role:
             self._tell(sender, view, now)
             return
         self._see(view)
-        self.view = view
+        self._view = view
         self._heard_ms = now.mono_ms
         self._tries = self._yields = 0
         self._step(RoleEvent.OUTRANKED, f"{sender} is primary of view {view}")
@@ -138,14 +139,14 @@ class Role:
         self._see(view)
         if self.state is RoleState.CANDIDATE and view > self._candidacy.view:
             self._give_up(now, 0)
-        elif self.state is RoleState.PRIMARY and view > self.view:
+        elif self.state is RoleState.PRIMARY and view > self._view:
             self._step(RoleEvent.OUTRANKED, f"there is view {view}")
             self._wait(now, self.config.silence_ms)
 
     def on_confirmed(self, sender: NodeId, view: int, now: Instant) -> None:
         """A backup said that it obeys ``view`` (`Confirmed`)."""
         self.on_view(view, now)
-        if self.state is RoleState.PRIMARY and view == self.view and sender in self.config.others:
+        if self.state is RoleState.PRIMARY and view == self._view and sender in self.config.others:
             self._confirmed_ms[sender] = now.mono_ms
 
     # ---- this process
@@ -190,7 +191,7 @@ class Role:
     def pause(self, reason: str, *, until_declared: bool = False) -> None:
         """Go to idle mode; ``until_declared``: until a new primary is there, else until `resume`."""
         self._waits_until_declared = until_declared
-        self._paused_view = self.view
+        self._paused_view = self._view
         self._step(RoleEvent.PAUSED, reason)
 
     def resume(self, now: Instant) -> None:
@@ -219,25 +220,30 @@ class Role:
         promise, self._promise = self._promise, 0
         messages, self._out = tuple(self._out), []
         state = RoleState.STANDBY if self.state is RoleState.CANDIDATE else self.state
-        told = (state, self.view if state is RoleState.PRIMARY else 0)
+        told = (state, self._view if state is RoleState.PRIMARY else 0)
         change = None
         if told != self._told:
             self._told = told
-            change = RoleChange(state, self.view if state is RoleState.PRIMARY else self._seen_view, self.reason)
+            change = RoleChange(state, self._view if state is RoleState.PRIMARY else self._seen_view, self.reason)
         return RoleReady(promise, messages, change)
 
     # ---- questions
 
     def obeys(self, view: int) -> bool:
         """Whether records of this view may be taken and confirmed."""
-        return view >= self.promised and not (view == self.view and self.state is RoleState.PRIMARY)
+        return view >= self.promised and not (view == self._view and self.state is RoleState.PRIMARY)
+
+    @property
+    def view(self) -> int:
+        """The view that it acts in, until `take` says that it does not any more; else the last that it heard a primary of."""
+        return self._told[1] or self._view
 
     @property
     def primary(self) -> NodeId:
         """The process that acts as far as this one knows; empty when it knows of none."""
         if self.state is RoleState.PRIMARY:
             return self.config.process
-        return self.config.process_of(self.view) if self._heard_ms is not None else ""
+        return self.config.process_of(self._view) if self._heard_ms is not None else ""
 
     @property
     def votes_needed(self) -> int:
@@ -304,7 +310,7 @@ class Role:
         invariant(view > self.promised, "a new view is above all promises", view=view, promised=self.promised)
         self._promise_to(view)
         self._see(view)
-        self.view = view
+        self._view = view
         self._elected_ms = now.mono_ms
         self._confirmed_ms.clear()
         self._tries = self._yields = 0
@@ -316,7 +322,7 @@ class Role:
         if self.promised > view:
             self._act(self._next_view(), now, RoleEvent.ALONE, "the only process of its master")
             return
-        self.view = view
+        self._view = view
         self._step(RoleEvent.ALONE, "the only process of its master")
 
     def _give_up(self, now: Instant, longer_ms: int) -> None:

@@ -51,6 +51,8 @@ class RoleEvent(StrEnum):
     """An operator, or the loss of sync-N, stopped it."""
     RESUMED = "resumed"
     """An operator lets it go on."""
+    HANDED_OVER = "handed over"
+    """An operator wants another process to be primary, and that one holds everything."""
     DECLARED = "declared"
     """A new primary came while it waited for one."""
 
@@ -69,6 +71,7 @@ TRANSITIONS: dict[tuple[RoleState, RoleEvent], RoleState] = {
     (RoleState.CANDIDATE, RoleEvent.PAUSED): RoleState.IDLE,
     (RoleState.PRIMARY, RoleEvent.GRANTED): RoleState.STANDBY,
     (RoleState.PRIMARY, RoleEvent.OUTRANKED): RoleState.STANDBY,
+    (RoleState.PRIMARY, RoleEvent.HANDED_OVER): RoleState.STANDBY,
     (RoleState.PRIMARY, RoleEvent.PAUSED): RoleState.IDLE,
     (RoleState.IDLE, RoleEvent.RESUMED): RoleState.STANDBY,
     (RoleState.IDLE, RoleEvent.DECLARED): RoleState.STANDBY,

@@ -6,7 +6,7 @@
     reach         the candidate's last (view, number) is at or above the voter's own
 
 An empty journal may belong to a process that lost its disk. So it counts only for the very first election: for place 0,
-whose journal has not seen a view yet.
+whose journal has not seen a view yet. Where every vote is needed (sync-N 0) it counts always: nobody else has more.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Standing:
     may_vote: bool
     live_primary: str
     """Name of the primary that it hears; empty when it hears none."""
+    are_all_asked: bool = False
+    """Whether a candidate needs the vote of every process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def judge(candidate: Candidate, own: Standing) -> Verdict:
     if not own.may_vote:
         return Verdict(is_granted=False, reason="its journal is not whole")
     is_begin = place_of(candidate.view) == 0 and candidate.last[0] <= FIRST_VIEW
-    if own.last[1] == 0 and not is_begin:
+    if own.last[1] == 0 and not is_begin and not own.are_all_asked:
         return Verdict(is_granted=False, reason="its journal is empty")
     if own.last[1] and candidate.last[1] and candidate.journal != own.journal:
         return Verdict(is_granted=False, reason=f"its journal is {own.journal}, not {candidate.journal}")
