@@ -1,19 +1,21 @@
-"""Format version 2 is pinned: the bytes in golden/format-2.txt are on disks, and must be read for ever.
+"""Format version 3 is pinned: the bytes in golden/format-3.txt are on disks, and must be read for ever.
 
 A line is a name and the row in hexadecimal. When this test fails because a row is written in another way, that is a new
-format version with its own file, and the old one must still be readable.
+format version with its own file, and the old one must still be readable: format-2.txt is what version 2 wrote.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from zlib import crc32
 
+import msgpack
 import pytest
 
 from brokerha.journal import rows
 from brokerha.journal.current import Current, unpack
-from brokerha.journal.recovery import State
+from brokerha.journal.recovery import State, read_decided
 from brokerha.model.codec import decode_record, encode_record
 from brokerha.model.fingerprints import packed
 from brokerha.model.records import (
@@ -28,10 +30,14 @@ from brokerha.model.records import (
     Rebased,
     Record,
     Started,
+    TxDecided,
+    TxForgotten,
+    TxPrepared,
+    ViewStarted,
     WorkersChanged,
 )
 
-GOLDEN = Path(__file__).parent / "golden" / "format-2.txt"
+FOLDER = Path(__file__).parent / "golden"
 SEED = crc32(b"golden-journal")
 
 EXAMPLES: tuple[tuple[int, Record], ...] = (
@@ -45,7 +51,13 @@ EXAMPLES: tuple[tuple[int, Record], ...] = (
     (2, Outcomes(300, (("applied", "", b"\x91", packed(7)), ("rejected", "näh", b"", packed(7))), 12)),
     (0, WorkersChanged((("w1", True, True), ("w2", False, True)))),
     (0, Rebased(300, packed(8), 12, "chosen by hand")),
+    (0, ViewStarted(21, "m1-b")),
+    (0, TxPrepared("key-5", "1:6f72646572:00", b"\xc0body", ("m1-b", "m1-c"), 1_790_000_000_000_002)),
+    (0, TxDecided("key-5", is_commit=False, reason="asked for", is_heuristic=True)),
+    (0, TxForgotten("key-5")),
 )
+OLD = 10
+"""So many of them were there in format 2."""
 
 CURRENT = Current(
     incarnation=7,
@@ -64,13 +76,17 @@ CURRENT = Current(
     results_from=6,
     base=packed(6),
     workers=(("w1", True, True), ("w2", False, True)),
+    starts=((6, 3), (7, 301)),
+    views=((10, 1), (21, 11)),
+    lacking_to=8,
 )
+OLD_CURRENT = dataclasses.replace(CURRENT, starts=(), views=(), lacking_to=0)
 
 DROPPED = (("m2", "key-1", (9 << 20) + 4),)
 
 
 def written() -> dict[str, bytes]:
-    """Return all rows as this program writes them."""
+    """All rows as this program writes them."""
     found = {
         f"log {type(record).__name__}": rows.seal(SEED, number, live, encode_record(record))
         for number, (live, record) in enumerate(EXAMPLES, 1)
@@ -86,17 +102,35 @@ def written() -> dict[str, bytes]:
     found["waiting row"] = rows.waiting_row(rows.PARKED, "m1", "key-1")
     found["rejected row"] = rows.keyed_row(rows.number_key(301), "näh".encode())
     found["marks row"] = rows.keyed_row(rows.number_key(4), rows.number_key(1_790_000_000_000_000))
+    found["prepared row"] = rows.keyed_row(rows.number_key(12), b"key-5")
+    found["decided row"] = rows.keyed_row(rows.number_key(13), encode_record(EXAMPLES[12][1]))
     found["meta state"] = State(9, 8, 250, CURRENT).pack()
     return found
 
 
-def golden() -> dict[str, bytes]:
-    lines = GOLDEN.read_text(encoding="utf-8").splitlines()
+def golden(version: int = 3) -> dict[str, bytes]:
+    lines = (FOLDER / f"format-{version}.txt").read_text(encoding="utf-8").splitlines()
     return {name: bytes.fromhex(data) for name, _, data in (line.rpartition(" ") for line in lines)}
 
 
-def test_rows_are_written_as_format_2_says() -> None:
+def test_rows_are_written_as_format_3_says() -> None:
     assert written() == golden()
+
+
+def test_rows_of_format_2_are_the_same_but_for_the_current_state() -> None:
+    old, new = golden(2), golden()
+    assert [name for name in old if old[name] != new[name]] == ["meta state"]
+    assert set(new) - set(old) == {
+        *(f"log {type(record).__name__}" for _, record in EXAMPLES[OLD:]),
+        "prepared row",
+        "decided row",
+    }
+
+
+def test_the_current_state_of_format_2_is_read() -> None:
+    next_number, first_needed, first_waiting, current = msgpack.unpackb(rows.read_checked(golden(2)["meta state"]))
+    assert (next_number, first_needed, first_waiting) == (9, 8, 250)
+    assert unpack(current) == OLD_CURRENT
 
 
 def test_there_is_an_example_of_each_kind_of_record() -> None:
@@ -104,7 +138,7 @@ def test_there_is_an_example_of_each_kind_of_record() -> None:
 
 
 @pytest.mark.parametrize(("number", "example"), list(enumerate(EXAMPLES, 1)), ids=lambda v: type(v).__name__)
-def test_records_of_format_2_are_read(number: int, example: tuple[int, Record]) -> None:
+def test_records_of_format_3_are_read(number: int, example: tuple[int, Record]) -> None:
     live, record = example
     row = golden()[f"log {type(record).__name__}"]
     assert decode_record(rows.unseal(SEED, number, row)) == record
@@ -121,7 +155,7 @@ def test_a_row_is_no_other_record_of_no_other_journal() -> None:
         rows.unseal(SEED, 1, row[:3])
 
 
-def test_index_rows_of_format_2_are_read() -> None:
+def test_index_rows_of_format_3_are_read() -> None:
     found = golden()
     assert rows.read_added_key(found["added key"]) == (300, 7)
     assert rows.read_added_row(found["added row"]) == ((4 << 20, (5 << 20) + 1), {"m1": 17, "m2": 42}, DROPPED)
@@ -130,6 +164,7 @@ def test_index_rows_of_format_2_are_read() -> None:
     assert rows.read_id_row(b"key-1", found["ids row"]) == 300
     assert rows.read_waiting_row(found["waiting row"]) == (rows.PARKED, "m1", "key-1")
     assert rows.read_keyed_row(rows.number_key(301), found["rejected row"]).decode() == "näh"
+    assert read_decided(rows.read_keyed_row(rows.number_key(13), found["decided row"])) == EXAMPLES[12][1]
     assert unpack(CURRENT.pack()) == CURRENT
 
 
