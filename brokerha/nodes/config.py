@@ -39,6 +39,7 @@ from brokerha.nodes.config_site import SiteKeys
 from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.worker_config import WorkerConfig
 from brokerha.sync.config import ACKNOWLEDGE, SPLIT_RECOVERY, SyncConfig
+from brokerha.transactions.config import TxConfig
 from brokerha.transports.addresses import is_embedded
 
 
@@ -299,7 +300,17 @@ class ClusterConfig(SiteKeys):
             self.tx_log_max_size, round(self.tx_log_max_depth_h * HOUR_US), self.tx_log_hard_limit
         )
         return MasterConfig(
-            self.sync_config(master_id), self.feed_config(master_id), self.accept_limit, retention=retention
+            self.sync_config(master_id),
+            self.feed_config(master_id),
+            self.accept_limit,
+            retention=retention,
+            tx=TxConfig(
+                open_limit=self.tx_open_limit,
+                timeout_ms=round(self.tx_timeout_s * 1000),
+                timeout_max_ms=round(self.tx_timeout_max_s * 1000),
+                lost_backup=self.lost_backup,
+                sync_n=self.sync_n_of(master_id),
+            ),
         )
 
     def worker_config(self, worker_id: NodeId) -> WorkerConfig:

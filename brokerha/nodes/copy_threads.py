@@ -8,11 +8,8 @@ Both hand their answers to the loop and wake it.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
 from brokerha.model.ready import (
     ApplyBatch,
@@ -28,14 +25,8 @@ from brokerha.model.ready import (
 )
 from brokerha.nodes.copying import carry_out_copy
 from brokerha.nodes.runner import carry_out
+from brokerha.nodes.work_thread import WorkThread
 from brokerha.ports.copies import WorkerCopy
-
-Work = TypeVar("Work")
-
-ASK_AFTER_S = 1.0
-"""Work that has taken less is never called idle."""
-IDLE_SHARE = 0.01
-"""A thread that computes for less than this part of its time does nothing but wait."""
 
 
 def _nothing() -> None:
@@ -105,53 +96,3 @@ class CopyThreads:
     def _answer(self, answer: StoreAnswer) -> None:
         self._done.append(answer)
         self._wake()
-
-
-class WorkThread(Generic[Work]):
-    """One thread that does one piece of work after the other."""
-
-    def __init__(self, name: str, do: Callable[[Work], None]) -> None:
-        self._do = do
-        self._since_s: float | None = None
-        """When the present work began."""
-        self._begun_at_s = 0.0
-        """What the thread had computed by then."""
-        self._todo: deque[Work | None] = deque()
-        self._signal = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def put(self, work: Work | None) -> None:
-        self._todo.append(work)
-        self._signal.release()
-
-    def _run(self) -> None:
-        while True:
-            self._signal.acquire()
-            work = self._todo.popleft()
-            if work is None:
-                return
-            self._begun_at_s = time.thread_time()
-            self._since_s = time.monotonic()
-            try:
-                self._do(work)
-            finally:
-                self._since_s = None
-
-    @property
-    def busy_s(self) -> float:
-        since_s = self._since_s
-        return 0.0 if since_s is None else time.monotonic() - since_s
-
-    @property
-    def idle_s(self) -> float:
-        busy_s, thread = self.busy_s, self._thread.ident
-        # Only a thread that lives may be asked, and one in the middle of its work does.
-        if not busy_s or busy_s < ASK_AFTER_S or thread is None or not hasattr(time, "pthread_getcpuclockid"):
-            return 0.0
-        computed_s = time.clock_gettime(time.pthread_getcpuclockid(thread)) - self._begun_at_s
-        return 0.0 if computed_s > busy_s * IDLE_SHARE else busy_s
-
-    def close(self, timeout_s: float) -> None:
-        self.put(None)
-        self._thread.join(timeout_s)

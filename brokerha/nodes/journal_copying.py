@@ -30,7 +30,7 @@ from brokerha.model.ready import (
     ReadChunks,
     SnapshotMade,
 )
-from brokerha.nodes.copy_threads import WorkThread
+from brokerha.nodes.work_thread import WorkThread
 from brokerha.ports.copies import JournalCopy, Snapshot
 
 

@@ -240,8 +240,8 @@ class MasterNode:
         state, reason = self.runner.state()
         if not self.loop.is_running or state in (states.DISK_FULL, states.HALTED, states.LOST_STATE):
             return False, f"{state}: {reason}"
-        read_only = self.runner.core.site.read_only_reason(self.clock.now().mono_ms)
-        return not read_only, read_only
+        refusal = self.runner.core.refusal(self.clock.now())
+        return not refusal, refusal
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
         """Whether reads can be served through this master."""

@@ -20,7 +20,8 @@ import structlog
 
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady
-from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.messages import Envelope, Outgoing, StatusReport, StatusRequest
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.address_book import AddressedTransport
@@ -76,7 +77,9 @@ class ProcessNode:
         self.loop = NodeLoop(f"{config.process} loop", self._turn, transport.wake)
         self.master: MasterNode | None = None
         """While this process is primary."""
-        self._gathering = StatusGathering(config.process, config.master.sync.members)
+        # The process with the master's own id asks whoever is primary, too.
+        self._gathering = StatusGathering("", config.master.sync.members)
+        self.runner.on_node = self._on_node
 
     def start(self) -> None:
         """Begin to work."""
@@ -98,6 +101,18 @@ class ProcessNode:
         else:
             self.runner.turn(wait_ms=0 if self.loop.has_calls else self.runner.wait_ms())
             self.loop.serve_calls()
+
+    def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
+        """Questions and answers about the status, while this process stands by."""
+        message = envelope.message
+        if isinstance(message, StatusReport):
+            self._gathering.on_report(envelope.sender, message)
+        elif isinstance(message, StatusRequest):
+            report = StatusReport(message.request, tuple(self.runner.rows()))
+            self.transport.send([Outgoing(envelope.process or envelope.sender, report)])
+        else:
+            return False
+        return True
 
     def _on_change(self, role: str, view: int, runner: MasterRunner | None) -> None:
         """Begin or end being a MasterNode; called by the loop, between two turns."""

@@ -28,7 +28,17 @@ from brokerha.model.ready import LoadOpened
 from brokerha.model.records import MasterState, ViewStarted
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.address_book import AddressedTransport
-from brokerha.nodes.runner import IDLE_MS, READY_LIMIT, RETRY_MS, TURN_LIMIT, JournalDoor, MasterRunner, no_crash
+from brokerha.nodes.master_view import backup_row
+from brokerha.nodes.runner import (
+    IDLE_MS,
+    READY_LIMIT,
+    RETRY_MS,
+    TURN_LIMIT,
+    JournalDoor,
+    MasterRunner,
+    NodeHandler,
+    no_crash,
+)
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
 from brokerha.replication.role import Role
@@ -87,6 +97,8 @@ class ProcessRunner:
         self.on_change = on_change
         self.on_reply = on_reply
         self.on_tx_reply = on_tx_reply
+        self.on_node: NodeHandler = lambda _envelope, _now: False
+        """Takes questions while this process stands by."""
         self.failure = ""
         """Why the journal cannot be written; empty when it can."""
         self.role_changes = 0
@@ -129,7 +141,7 @@ class ProcessRunner:
             journal = self.copy.journal
             standby.answer(answer, journal, journal.state() if isinstance(answer, LoadOpened) else None, now)
         for item in items:
-            if isinstance(item, Envelope):
+            if isinstance(item, Envelope) and not self.on_node(item, now):
                 standby.step(item, now)
         standby.wake(now)
         try:
@@ -269,42 +281,15 @@ class ProcessRunner:
     def rows(self) -> list[dict[str, Any]]:
         """The status row of a process that stands by."""
         state, reason = self.state()
-        view, number = position_of(self.copy.journal.state())
+        view, _ = position_of(self.copy.journal.state())
         row = backup_row(self.config.process, self.config.role.master, state, reason)
-        return [{**row, "view": view, "record": number, "primary": self.primary}]
+        return [{**row, "seen_s": 0.0, "view": view, "primary": self.primary or None}]
 
     def metrics(self) -> dict[str, float]:
-        """Numbers for /metrics."""
-        now = self.clock.now()
+        """Numbers for /metrics, besides those of the master that it is."""
         numbers: dict[str, float] = {
             "is_primary": self.master is not None,
             "role_changes_total": self.role_changes,
             "promised_view": self.role.promised,
         }
-        if self.master is not None and self.master.primary is not None:
-            numbers.update(self.master.primary.metrics(now))
         return numbers
-
-
-def backup_row(node: NodeId, master: NodeId, state: str, reason: str) -> dict[str, Any]:
-    """A row of the status for a process that stands by."""
-    described = states.describe(state, reason)
-    described["action"] = described["action"].replace(" ID", f" {node}")
-    return {
-        "id": node,
-        "role": "backup",
-        **described,
-        "master": master,
-        "received_lsn": 0,
-        "applied_lsn": 0,
-        "lag_entries": 0,
-        "lag_s": None,
-        "fingerprint": "",
-        "items": 0,
-        "incoming": 0,
-        "in_doubt": 0,
-        "seen_s": 0.0,
-        "probe": None,
-        "readable": None,
-        "free_bytes": None,
-    }

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 FIELDS = (
     "id", "role", "state", "reason", "action", "master", "received_lsn", "applied_lsn", "lag_entries", "lag_s",
     "fingerprint", "items", "incoming", "in_doubt", "seen_s", "probe",
-    "readable", "free_bytes",
+    "readable", "free_bytes", "primary", "view",
 )  # fmt: skip
 """Fields of one row; none is ever taken away within a major version."""
+
+
+ROLES = ("master", "backup", "worker")
 
 
 class StatusGathering:
@@ -69,19 +72,28 @@ class StatusGathering:
 def silent(master: NodeId) -> dict[str, Any]:
     """The row of a master that does not answer."""
     row: dict[str, Any] = dict.fromkeys(FIELDS)
-    return {**row, "id": master, "role": "master", **states.describe(states.UNREACHABLE, "did not answer"), "master": master}
+    return {
+        **row,
+        "id": master,
+        "role": "master",
+        **states.describe(states.UNREACHABLE, "did not answer"),
+        "master": master,
+    }
 
 
 def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The whole answer; rows are unique by id and sorted, masters before their workers.
+    """The whole answer; rows are unique by id and role and sorted: a master, its backups, its workers.
 
     Where two tell of a node, the later one counts, which is the node's own; what it does not know is taken from the other.
     """
     unique: dict[Any, dict[str, Any]] = {}
     for row in rows:
         known = {name: value for name, value in row.items() if value is not None}
-        unique[row["id"]] = {**row, **unique.get(row["id"], {}), **known}
-    nodes = sorted(unique.values(), key=lambda row: (str(row["master"]), row["role"] != "master", str(row["id"])))
+        # The process with a master's own id may stand by while a backup is primary.
+        name = (row["id"], row["role"])
+        unique[name] = {**row, **unique.get(name, {}), **known}
+    nodes = sorted(unique.values(), key=lambda row: (str(row["master"]), ROLES.index(row["role"]), str(row["id"])))
+    nodes = [{name: row.get(name) for name in FIELDS} for row in nodes]
     words = {row["state"] for row in nodes}
     if words <= states.HEALTHY:
         state = states.OK

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokerha.model.ready import ApplyBatch, MakeSnapshot, StoreDone
-from brokerha.nodes import copy_threads
+from brokerha.nodes import work_thread
 from brokerha.nodes.copy_threads import CopyThreads
 from brokerha.ports.store import Applied
 
@@ -36,7 +36,7 @@ class Waiting:
 
 @pytest.mark.parametrize("computes", [False, True])
 def test_a_write_that_waits_is_told_from_one_that_computes(computes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_threads, "ASK_AFTER_S", 0.0)
+    monkeypatch.setattr(work_thread, "ASK_AFTER_S", 0.0)
     copy: Any = Waiting(computes=computes)
     woken = threading.Semaphore(0)
     threads = CopyThreads(copy, "w1", woken.release)
