@@ -19,6 +19,9 @@ from brokerha.model.fingerprints import text_of as shown
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import (
     APPLIED,
+    EXPECTATIONS,
+    ON_KEYS,
+    ON_QUEUES,
     REJECTED,
     Change,
     LoggedRow,
@@ -34,10 +37,14 @@ from brokerha.stores.control_table import keep
 from brokerha.stores.effects_log import EffectsLog
 from brokerha.stores.environment import Environment, WriteTransaction
 from brokerha.stores.evaluation import Evaluation
+from brokerha.stores.expectations import Before, judge_expectations
 from brokerha.stores.fingerprint import quads_digest, repository_digest
 from brokerha.stores.key_range import row_key_of
 from brokerha.stores.key_value import delete_row, get_value, put_row
+from brokerha.stores.last_changes import LastChanges
 from brokerha.stores.presence import reason_of
+from brokerha.stores.queue_change import QueueChange, check_room, order_of
+from brokerha.stores.queues import Queues
 from brokerha.stores.rdf_change import QuadChange
 from brokerha.stores.repositories import Repositories, Repository
 from brokerha.stores.state import StoreState, write_state
@@ -45,7 +52,8 @@ from brokerha.stores.state import StoreState, write_state
 COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
 """A batch commits early when its effects have grown to this size, so that its memory is bounded."""
 
-_ON_KEYS = frozenset({"put", "delete"})
+_BESIDE = ON_QUEUES | EXPECTATIONS
+"""Operations that need neither an evaluation nor the last word on a key."""
 
 
 class Batch:
@@ -61,6 +69,8 @@ class Batch:
     ) -> None:
         self._environment = environment
         self._keys = environment.keys
+        self._queues = Queues(environment)
+        self._changes = LastChanges(environment.changes)
         self._log = log
         self._repositories = repositories
         self._committed = committed
@@ -88,15 +98,16 @@ class Batch:
         try:
             # Keys are never read by an operation: only the last one on each key counts, and none of them can fail.
             keys: dict[bytes, Operation] = {}
+            queues: list[Change] = []
+            others: list[tuple[int, Operation]] = []
             for number, operation in enumerate(unpack_operations(body), 1):
-                if operation[0] in _ON_KEYS:
+                if operation[0] in ON_KEYS:
                     keys[row_key_of(operation[1], operation[2])] = operation
                 else:
-                    if evaluation is None:
-                        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite)
-                    evaluation.add(number, operation)
-            if evaluation is not None:
-                evaluation.finish()
+                    others.append((number, operation))
+            if others:
+                queues = self._judged_beside(txid, others)
+                evaluation = self._evaluated(txid, timestamp, others)
             if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
                 judge_evaluation(self._suite, keys, evaluation, self._stored)
         except (InvalidRequest, Rejected) as error:
@@ -104,17 +115,22 @@ class Batch:
                 evaluation.discard()
             return REJECTED, reason_of(error), b""
         changes = self._keep_keys(keys)
+        for change in queues:
+            self._count(self._queues.keep(self._begun(), change))
+            changes.append(change)
         if evaluation is not None:
             changes += self._keep_repositories(evaluation)
         if len(changes) > 1:
             # Kind, name and key are enough: no two changes of one effect share them.
-            changes.sort(key=lambda change: change[:3] if change[0] in _ON_KEYS else change[:2])
+            changes.sort(key=order_of)
+        self._changes.note(changes, self._lsn + 1)
         return APPLIED, "", pack_effect(changes)
 
     def apply(self, line: LoggedRow) -> None:
         """Apply the line of the log at the next LSN. Raises StoreError, StoreDiffers."""
         lsn = self._lsn + 1
-        for change in unpack_effect(line[4]):
+        changes = unpack_effect(line[4])
+        for change in changes:
             kind, name = change[0], change[1]
             if kind == "put":
                 self._count(put_row(self._begun(), self._keys, row_key_of(name, change[2]), change[3]))
@@ -124,6 +140,8 @@ class Batch:
                 self._include(self._known(name, lsn), QuadChange(change[2], change[3]))
             elif kind == "create-repository":
                 self._list(self._repositories.make(name, lsn))
+            elif kind in ON_QUEUES:
+                self._count(self._queues.keep(self._begun(), change))
             elif kind in ON_CONTROL:
                 self._keep_control(change)
             else:
@@ -136,6 +154,7 @@ class Batch:
                 lsn,
                 own,
             )
+        self._changes.note(changes, lsn)
         self._advance(line)
 
     def commit(self) -> None:
@@ -145,6 +164,7 @@ class Batch:
         state = StoreState(self._lsn, self._fingerprint, self._items, self._repositories.states(), self._suite)
         transaction = self._begun()
         self._log.append(transaction, self._lsn - len(self._lines) + 1, self._lines)
+        self._changes.write(transaction)
         write_state(transaction, self._environment.meta, state)
         transaction.commit()
         self._transaction = None
@@ -170,6 +190,44 @@ class Batch:
         self._size_bytes += len(line[4])
         if self._size_bytes > COMMIT_LIMIT_BYTES:
             self.commit()
+
+    def _evaluated(self, txid: TxId, timestamp: Timestamp, others: list[tuple[int, Operation]]) -> Evaluation | None:
+        """Evaluate the operations on repositories and on the control suite, if there are any. Raises Rejected, StoreError."""
+        operations = [(number, operation) for number, operation in others if operation[0] not in _BESIDE]
+        if not operations:
+            return None
+        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite)
+        try:
+            for number, operation in operations:
+                evaluation.add(number, operation)
+            evaluation.finish()
+        except (InvalidRequest, Rejected):
+            evaluation.discard()
+            raise
+        return evaluation
+
+    def _judged_beside(self, txid: TxId, others: list[tuple[int, Operation]]) -> list[Change]:
+        """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected, StoreError."""
+        beside = [(number, operation) for number, operation in others if operation[0] in _BESIDE]
+        if not beside:
+            return []
+        transaction = self._begun()
+        before = Before(
+            self._stored,
+            lambda kind, name: self._changes.lsn_of(transaction, kind, name),
+            packed(self._fingerprint),
+        )
+        judge_expectations([operation for _, operation in beside], before)
+        change = QueueChange(txid, lambda queue, message_id: self._queues.holds(transaction, queue, message_id))
+        for number, operation in beside:
+            if operation[0] in ON_QUEUES:
+                change.add(number, operation)
+        changes = change.changes()
+        made = {each[1] for each in changes if each[0] == "publish"}
+        check_room(
+            sum(not self._queues.is_known(transaction, queue) for queue in made), self._queues.number(transaction)
+        )
+        return changes
 
     def _keep_keys(self, keys: dict[bytes, Operation]) -> list[Change]:
         """Put the last operation on each key into the batch; return those that changed something."""

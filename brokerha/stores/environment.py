@@ -1,7 +1,7 @@
 """The directory of a worker's store: who may open it, and the LMDB environment in it.
 
     lock            held with flock while a process has the store open; holds its process id
-    data/           LMDB: tables ``meta``, ``effects``, ``kv``, ``control``
+    data/           LMDB: tables ``meta``, ``effects``, ``kv``, ``control``, ``queues``, ``places``, ``counts``, ``changes``
     repositories/   one directory for each RDF repository
 
 Opening checks, in this order, and changes nothing before all of it is right: nobody else has it, the data file is whole, its
@@ -29,7 +29,20 @@ import msgpack
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.stores.data_file import check_data_file
 
-FORMAT = b"2"
+FORMAT = b"3"
+_OLDER_FORMATS = frozenset({b"2"})
+"""Those that a store makes into the present one when it opens; a copy of format 2 has no queues and no LSNs of last changes."""
+TABLES_LIMIT = 16
+_TABLES = {
+    "effects": b"effects",
+    "keys": b"kv",
+    "control": b"control",
+    "queues": b"queues",
+    "places": b"places",
+    "counts": b"counts",
+    "changes": b"changes",
+}
+"""Field of `Environment` -> table of LMDB."""
 MAP_SIZE_BYTES = 64 * 1024**3
 """Address space for LMDB, and so the largest size of its file; the file itself grows with its content."""
 READERS_LIMIT = 1024
@@ -72,6 +85,10 @@ class Environment:
     effects: Any
     keys: Any
     control: Any
+    queues: Any
+    places: Any
+    counts: Any
+    changes: Any
     identity: Identity
     repositories: Path
     file: Path
@@ -145,19 +162,25 @@ def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, lock: I
     data.mkdir(exist_ok=True)
     repositories.mkdir(exist_ok=True)
     environment = lmdb.Environment(
-        str(data), map_size=map_size_bytes, max_dbs=8, max_readers=READERS_LIMIT, max_spare_txns=4, readahead=False
+        str(data),
+        map_size=map_size_bytes,
+        max_dbs=TABLES_LIMIT,
+        max_readers=READERS_LIMIT,
+        max_spare_txns=4,
+        readahead=False,
     )
     try:
         meta = environment.open_db(b"meta")
         identity, is_new = _identity(environment, meta, cluster, node)
-        effects, keys = environment.open_db(b"effects"), environment.open_db(b"kv")
-        control = environment.open_db(b"control")
+        tables: dict[str, Any] = {name: environment.open_db(key) for name, key in _TABLES.items()}
         if is_new:
             _fsync_directories(data, directory)
     except BaseException:
         environment.close()
         raise
-    return Environment(environment, meta, effects, keys, control, identity, repositories, file, lock)
+    return Environment(
+        lmdb=environment, meta=meta, identity=identity, repositories=repositories, file=file, lock=lock, **tables
+    )
 
 
 def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Identity, bool]:
@@ -171,7 +194,7 @@ def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Ide
             transaction.put(_FORMAT_KEY, FORMAT)
             transaction.put(_IDENTITY_KEY, _packed(identity))
             return identity, True
-        if found != FORMAT:
+        if found != FORMAT and found not in _OLDER_FORMATS:
             raise StoreError(
                 f"the store has format {found.decode(errors='replace')}, this program knows {FORMAT.decode()}"
             )
@@ -196,10 +219,10 @@ def adopt(
     data = directory / "data"
     with store_errors(f"cannot take over the copy in {directory.name}"):
         check_data_file(data / "data.mdb")
-        with lmdb.Environment(str(data), map_size=map_size_bytes, max_dbs=8) as environment:
+        with lmdb.Environment(str(data), map_size=map_size_bytes, max_dbs=TABLES_LIMIT) as environment:
             meta = environment.open_db(b"meta")
             with environment.begin(db=meta, write=True) as transaction:
-                if transaction.get(_FORMAT_KEY) != FORMAT:
+                if transaction.get(_FORMAT_KEY) not in {FORMAT, *_OLDER_FORMATS}:
                     raise StoreError("the copy that was loaded has another format than this program knows")
                 origin = _unpacked(transaction.get(_IDENTITY_KEY, b""))
                 if origin.cluster != (from_cluster or cluster):
@@ -207,6 +230,16 @@ def adopt(
                         f"the copy that was loaded belongs to cluster {origin.cluster}, not to {from_cluster or cluster}"
                     )
                 transaction.put(_IDENTITY_KEY, _packed(Identity(cluster, node, secrets.token_hex(8))))
+
+
+def is_older(transaction: Any, meta: Any) -> bool:
+    """Whether an open copy still has the format of an older version."""
+    return bool(transaction.get(_FORMAT_KEY, db=meta) != FORMAT)
+
+
+def write_format(transaction: WriteTransaction, meta: Any) -> None:
+    """The copy has the present format from this commit on."""
+    transaction.put(_FORMAT_KEY, FORMAT, db=meta)
 
 
 def _packed(identity: Identity) -> bytes:

@@ -5,10 +5,11 @@ removing it are the same step, and no step costs more than what it changed:
 
     fingerprint ^= digest(item)        when the item comes, and again when it goes
 
-Items are every quad ``(repository, line)``, every key ``(table, key, value)`` and the name of every repository, so that an
-empty repository counts too. What is hashed says its kind first and the length of whatever could run into its neighbour:
+Items are every quad ``(repository, line)``, every key ``(table, key, value)``, every message with its place in its queue, the
+counters of every queue, and the name of every repository, so that an empty repository counts too. What is hashed says its kind first and the length of whatever could run into its neighbour:
 
     "q" repository NUL line        "k" length-of-row-key row-key value        "r" repository
+    "m" place length-of-queue queue length-of-id id length-of-content-type content-type body      "n" published accepted queue
     "c" and each field of a check of the control suite after its length, 4 bytes
 
 How values travel and are shown, and the version of this algorithm, is model/fingerprints.py. XOR finds accidents (a lost quad, a bit of damage), it is no protection against somebody who builds content
@@ -27,6 +28,7 @@ from hashlib import blake2b
 from brokerha.model import fingerprints
 from brokerha.model.control import Check
 from brokerha.model.fingerprints import DIGEST_BYTES
+from brokerha.stores.queue_change import Counts, Message
 
 
 def key_digest(row_key: bytes, value: bytes) -> bytes:
@@ -50,6 +52,21 @@ def quads_digest(repository: str, lines: Iterable[str]) -> int:
 def repository_digest(repository: str) -> int:
     """Digest of the fact that a repository exists."""
     return int.from_bytes(blake2b(b"r" + repository.encode(), digest_size=DIGEST_BYTES).digest(), "big")
+
+
+def message_digest(queue: str, place: int, message: Message) -> int:
+    """Digest of a message; ``place`` is its number among all that were ever published to its queue."""
+    texts = (queue.encode(), message.id.encode(), message.content_type.encode())
+    framed = b"".join(len(text).to_bytes(2, "big") + text for text in texts)
+    digest = blake2b(b"m" + place.to_bytes(8, "big") + framed, digest_size=DIGEST_BYTES)
+    digest.update(message.body)
+    return int.from_bytes(digest.digest(), "big")
+
+
+def counts_digest(queue: str, counts: Counts) -> int:
+    """Digest of the counters of a queue."""
+    numbers = b"".join(each.to_bytes(8, "big") for each in counts)
+    return int.from_bytes(blake2b(b"n" + numbers + queue.encode(), digest_size=DIGEST_BYTES).digest(), "big")
 
 
 def control_digest(check: Check) -> int:

@@ -19,8 +19,10 @@ import lmdb
 
 from brokerha.stores.control_table import read_suite
 from brokerha.stores.effects_log import EffectsLog
-from brokerha.stores.environment import Environment, store_errors
+from brokerha.stores.environment import TABLES_LIMIT, Environment, store_errors
 from brokerha.stores.key_value import checked_value
+from brokerha.stores.last_changes import check_rows
+from brokerha.stores.queues import Queues, checked_message
 from brokerha.stores.repositories import Repositories
 from brokerha.stores.state import RepositoryState, StoreState, write_state
 
@@ -58,37 +60,52 @@ def write_tables(frozen: Frozen, directory: Path, may_go_on: Callable[[], None])
     with store_errors("cannot write the tables of a snapshot"):
         directory.mkdir()
         map_size_bytes = source.lmdb.info()["map_size"]
-        target = lmdb.Environment(str(directory), map_size=map_size_bytes, max_dbs=8, sync=False, lock=False)
+        target = lmdb.Environment(str(directory), map_size=map_size_bytes, max_dbs=TABLES_LIMIT, sync=False, lock=False)
         with target:
-            meta, keys, control = target.open_db(b"meta"), target.open_db(b"kv"), target.open_db(b"control")
+            meta = target.open_db(b"meta")
             with target.begin(write=True, db=meta) as writing:
                 with frozen.transaction.cursor(source.meta) as cursor:
                     for key, row in cursor:
                         writing.put(key, row)
                 write_state(writing, meta, frozen.state)
-            # Few enough for one transaction; read_suite checks them on the way.
+            # Few enough for one transaction each; they are checked before that.
             read_suite(frozen.transaction, source.control)
-            with target.begin(write=True, db=control) as writing, frozen.transaction.cursor(source.control) as cursor:
-                for key, row in cursor:
-                    writing.put(key, row)
+            Queues(source).all_counts(frozen.transaction)
+            check_rows(frozen.transaction, source.changes)
+            for name, table in ((b"control", source.control), (b"counts", source.counts), (b"changes", source.changes)):
+                small = target.open_db(name)
+                with target.begin(write=True, db=small) as writing, frozen.transaction.cursor(table) as cursor:
+                    for key, row in cursor:
+                        writing.put(key, row)
             effects = target.open_db(b"effects")
             with target.begin(write=True, db=effects) as writing:
                 for key, row in EffectsLog(source.effects).tail(frozen.transaction, TAIL_LSNS, TAIL_LIMIT_BYTES):
                     writing.put(key, row, append=True)
-            with frozen.transaction.cursor(source.keys) as cursor:
-                for batch in _batches(cursor):
-                    may_go_on()
-                    with target.begin(write=True, db=keys) as writing, writing.cursor() as place:
-                        place.putmulti(batch, append=True)
+            large: tuple[tuple[bytes, Any, Callable[[bytes, bytes], object]], ...] = (
+                (b"kv", source.keys, checked_value),
+                (b"queues", source.queues, checked_message),
+                (b"places", source.places, _checked_place),
+            )
+            for name, table, checked in large:
+                written = target.open_db(name)
+                with frozen.transaction.cursor(table) as cursor:
+                    for batch in _batches(cursor, checked):
+                        may_go_on()
+                        with target.begin(write=True, db=written) as writing, writing.cursor() as place:
+                            place.putmulti(batch, append=True)
             target.sync(force=True)
 
 
-def _batches(cursor: Any) -> Iterator[list[tuple[bytes, bytes]]]:
+def _checked_place(_key: bytes, _row: bytes) -> None:
+    """A place has no sum of its own; the scrub of the copy that is made compares it with its message."""
+
+
+def _batches(cursor: Any, checked: Callable[[bytes, bytes], object]) -> Iterator[list[tuple[bytes, bytes]]]:
     """Rows in lists of bounded size. Raises StoreError at the first that is not what was written."""
     batch: list[tuple[bytes, bytes]] = []
     size_bytes = 0
     for row_key, row in cursor:
-        checked_value(row_key, row)
+        checked(row_key, row)
         batch.append((row_key, row))
         size_bytes += len(row_key) + len(row)
         if size_bytes >= BATCH_LIMIT_BYTES or len(batch) >= BATCH_ROWS_LIMIT:

@@ -19,7 +19,7 @@ from brokerha.model.errors import NotFound, StoreDamaged, TimedOut
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.stores.environment import WriteTransaction
 from brokerha.stores.fingerprint import key_digest
-from brokerha.stores.key_range import PIECE_LIMIT_BYTES, KeyRange, in_pieces
+from brokerha.stores.key_range import PIECE_LIMIT_BYTES, RANGE_LIMIT, KeyRange, in_pieces
 
 _ROWS_BETWEEN_QUESTIONS = 256
 PACE_ITEMS = 1000
@@ -93,13 +93,22 @@ def range_pieces(transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Calla
         yield bytes(buffer)
 
 
+def range_rows(
+    transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Callable[[], bool]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Row keys and values of a range in its order, without its limit. Raises TimedOut, StoreDamaged."""
+    with transaction.cursor(keys) as cursor:
+        for row_key, row in _rows(cursor, wanted, may_go_on, values=True, limit=RANGE_LIMIT * 2):
+            yield row_key, checked_value(row_key, row)
+
+
 def _rows(
-    cursor: Any, wanted: KeyRange, may_go_on: Callable[[], bool], *, values: bool
+    cursor: Any, wanted: KeyRange, may_go_on: Callable[[], bool], *, values: bool, limit: int | None = None
 ) -> Iterator[tuple[bytes, bytes]]:
     if not _seek(cursor, wanted):
         return
     step = cursor.prev if wanted.is_reverse else cursor.next
-    for number in range(wanted.limit):
+    for number in range(limit or wanted.limit):
         if number % _ROWS_BETWEEN_QUESTIONS == 0 and not may_go_on():
             raise TimedOut("the range was not read in its time")
         row_key = cursor.key()

@@ -10,22 +10,19 @@ returned from is in the image. No clock, no randomness, no file, and no order th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import xor
 from typing import cast
 
-import msgpack
-
 from brokerha.model.control import Check
-from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers, UnknownRepository
+from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import (
     APPLIED,
+    EXPECTATIONS,
+    ON_KEYS,
+    ON_QUEUES,
     REJECTED,
     Change,
     Logged,
@@ -37,66 +34,18 @@ from brokerha.model.operations import (
     unpack_operations,
 )
 from brokerha.ports.store import Applied, ReadAnswer
-from brokerha.stores.control import EMPTY, ON_CONTROL, ControlChange, Suite
+from brokerha.stores.control import ControlChange
 from brokerha.stores.control_judge import judge
-from brokerha.stores.fingerprint import key_digest, quads_digest, report, repository_digest, text_of
-from brokerha.stores.key_range import KeyRange, in_pieces, row_key_of, wanted_row_key
-from brokerha.stores.presence import Presence, reason_of
+from brokerha.stores.expectations import Before, judge_expectations
+from brokerha.stores.fingerprint import text_of
+from brokerha.stores.key_range import row_key_of
+from brokerha.stores.memory_image import MemoryImage, MemoryQueue
+from brokerha.stores.memory_rdf import NO_SPARQL, changes_of_repositories
+from brokerha.stores.memory_reading import read_image
+from brokerha.stores.presence import reason_of
+from brokerha.stores.queue_change import QueueChange, check_room, order_of
 
-_ON_KEYS = frozenset({"put", "delete"})
-_PACE_ITEMS = 1000
-NO_SPARQL = "this store holds quads but does not evaluate SPARQL"
-
-
-@dataclass(slots=True)
-class _Image:
-    """Everything durable."""
-
-    keys: dict[bytes, bytes] = field(default_factory=dict)
-    """Values by row key."""
-    repositories: dict[str, set[str]] = field(default_factory=lambda: {"main": set()})
-    fingerprint: int = repository_digest("main")
-    suite: Suite = EMPTY
-    items: int = 0
-    lsn: Lsn = 0
-    first_kept: Lsn = 1
-    """LSN of the first of `lines`."""
-    lines: list[Logged] = field(default_factory=list)
-    executed: list[tuple[TxId, Lsn]] = field(default_factory=list)
-
-    def copy(self) -> _Image:
-        """An independent copy; what the containers hold never changes."""
-        repositories = {name: set(lines) for name, lines in self.repositories.items()}
-        return replace(
-            self,
-            keys=dict(self.keys),
-            repositories=repositories,
-            lines=list(self.lines),
-            executed=list(self.executed),
-        )
-
-
-class _Overlay:
-    """What a transaction does to the lines of one repository, which stay as they are meanwhile."""
-
-    def __init__(self, lines: set[str]) -> None:
-        self._lines = lines
-        self.removed: set[str] = set()
-        self.added: set[str] = set()
-
-    def clear(self) -> None:
-        """Take all lines away."""
-        self.removed = set(self._lines)
-        self.added = set()
-
-    def change(self, kind: str, lines: Iterator[str]) -> None:
-        """Add or remove lines, each net of what was done before."""
-        gone, come = (self.removed, self.added) if kind == "add" else (self.added, self.removed)
-        for line in lines:
-            if line in gone:
-                gone.discard(line)
-            elif (line in self._lines) is (kind == "remove"):
-                come.add(line)
+_BESIDE = ON_QUEUES | EXPECTATIONS
 
 
 class MemoryStore:
@@ -104,14 +53,14 @@ class MemoryStore:
 
     def __init__(self, keep_results: int = 100_000) -> None:
         self._keep_results = keep_results
-        self._image = _Image()
+        self._image = MemoryImage()
 
     @classmethod
     def from_image(cls, image: object, keep_results: int = 100_000) -> MemoryStore:
         """A store that stands where `image` was taken; the image stays as it is."""
-        invariant(isinstance(image, _Image), "an image comes from MemoryStore.image")
+        invariant(isinstance(image, MemoryImage), "an image comes from MemoryStore.image")
         store = cls(keep_results)
-        store._image = cast("_Image", image).copy()
+        store._image = cast("MemoryImage", image).copy()
         return store
 
     def image(self) -> object:
@@ -131,7 +80,7 @@ class MemoryStore:
         results = [Result(line.outcome, line.reason, line.effect, line.fingerprint) for line in known]
         image = self._image
         for txid, timestamp, body in items[skipped:]:
-            outcome, reason, effect = self._execute(body)
+            outcome, reason, effect = self._execute(txid, body)
             result = Result(outcome, reason, effect, packed(image.fingerprint))
             self._advance(Logged(txid, timestamp, *result))
             image.executed.append((txid, image.lsn))
@@ -149,7 +98,8 @@ class MemoryStore:
             changes = unpack_effect(line.effect)
             self._check(changes, line.fingerprint)
             for change in changes:
-                self._apply(change)
+                self._image.apply(change)
+            self._image.note(changes)
             self._advance(line)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
@@ -170,43 +120,14 @@ class MemoryStore:
     def read(
         self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
     ) -> ReadAnswer:
-        """Answer a read: ``get``, ``range``, ``size``, ``statements``, ``fingerprint``, ``repositories`` or ``control``."""
+        """Answer a read of any kind but those that need SPARQL."""
         del may_go_on
-        image = self._image
-        if kind == "fingerprint":
-            counts = {repository: len(lines) for repository, lines in image.repositories.items()}
-            body, content_type = report(image.lsn, image.fingerprint, image.items, counts), "application/json"
-        elif kind == "repositories":
-            body, content_type = json.dumps(sorted(image.repositories)).encode(), "application/json"
-        elif kind == "control":
-            body, content_type = image.suite.report(), "application/json"
-        elif kind == "get":
-            body, content_type = self._get(wanted_row_key(name, arguments)), "application/octet-stream"
-        elif kind == "range":
-            body, content_type = msgpack.packb(self._range(KeyRange(name, arguments))), "application/x-msgpack"
-        elif kind in {"size", "statements"}:
-            lines = image.repositories.get(name)
-            if lines is None:
-                raise UnknownRepository(f"repository {name!r} does not exist")
-            text = str(len(lines)) if kind == "size" else "".join(f"{line} .\n" for line in sorted(lines))
-            body, content_type = text.encode(), "text/plain" if kind == "size" else "application/n-quads"
-        else:
-            raise InvalidRequest(NO_SPARQL)
-        return ReadAnswer(content_type, image.lsn, in_pieces(body))
+        return read_image(self._image, kind, name, arguments)
 
     def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
         """Fingerprint and count from the data itself; ``paced`` hears how many items were looked at."""
-        image = self._image
-        fingerprint, items = image.suite.fingerprint(), 0
-        for row_key, value in image.keys.items():
-            if items % _PACE_ITEMS == 0:
-                paced(items)
-            fingerprint ^= int.from_bytes(key_digest(row_key, value), "big")
-            items += 1
-        for name, lines in image.repositories.items():
-            fingerprint ^= repository_digest(name) ^ quads_digest(name, _paced(lines, items, paced))
-            items += len(lines)
-        return Applied(image.lsn, text_of(fingerprint), items)
+        fingerprint, items = self._image.recomputed(paced)
+        return Applied(self._image.lsn, text_of(fingerprint), items)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -229,44 +150,70 @@ class MemoryStore:
         """Raise StoreDiffers when these changes do not fit, or lead to another fingerprint; nothing is changed yet."""
         image = self._image
         lsn, fingerprint = image.lsn + 1, image.fingerprint
+        queues: dict[str, MemoryQueue] = {}
         made = {change[1] for change in changes if change[0] == "create-repository"}
         for change in changes:
             if change[0] in {"quads", "remove-repository"} and change[1] not in made | image.repositories.keys():
                 raise StoreDiffers(f"LSN {lsn} changes repository {change[1]!r}, which is not here", lsn, UNKNOWN)
-            fingerprint ^= self._difference(change)
+            if change[0] in ON_QUEUES:
+                # Their counters go on with each change of one effect.
+                queue = queues.setdefault(change[1], image.queues.get(change[1], MemoryQueue()).copy())
+                fingerprint ^= queue.difference(change[1], change)
+                queue.apply(change)
+            else:
+                fingerprint ^= image.difference(change)
         if differs(packed(fingerprint), wanted):
             raise StoreDiffers(f"LSN {lsn} leads to another content here than the log says", lsn, packed(fingerprint))
 
-    def _execute(self, body: bytes) -> tuple[str, str, bytes]:
+    def _execute(self, txid: TxId, body: bytes) -> tuple[str, str, bytes]:
         try:
-            changes = self._changes(unpack_operations(body))
+            changes = self._changes(txid, unpack_operations(body))
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), b""
         for change in changes:
-            self._apply(change)
+            self._image.apply(change)
+        self._image.note(changes)
         return APPLIED, "", pack_effect(changes)
 
-    def _changes(self, operations: list[Operation]) -> list[Change]:
+    def _changes(self, txid: TxId, operations: list[Operation]) -> list[Change]:
         """What the operations would change, minimal and sorted by kind, name and key; nothing is changed yet."""
         keys: dict[bytes, Operation] = {}
         on_repositories: list[Operation] = []
         control = ControlChange(self._image.suite)
+        queues = self._judged_beside(txid, operations)
         for operation in operations:
-            if operation[0] in _ON_KEYS:
+            if operation[0] in ON_KEYS:
                 keys[row_key_of(operation[1], operation[2])] = operation
-            else:
+            elif operation[0] not in _BESIDE:
                 on_repositories.append(operation)
         changes: list[Change] = []
         if on_repositories:
-            changes = self._changes_of_repositories(on_repositories, control)
+            changes = changes_of_repositories(self._image.repositories, on_repositories, control)
         for row_key, operation in keys.items():
             before = self._image.keys.get(row_key)
             if before is not None if operation[0] == "delete" else before != operation[3]:
                 changes.append(operation)
         self._judge(control, keys, changes)
-        changes += control.changes()
+        changes += [*control.changes(), *queues]
         if len(changes) > 1:
-            changes.sort(key=lambda change: change[:3] if change[0] in _ON_KEYS else change[:2])
+            changes.sort(key=order_of)
+        return changes
+
+    def _judged_beside(self, txid: TxId, operations: list[Operation]) -> list[Change]:
+        """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected."""
+        image = self._image
+        before = Before(
+            image.keys.get, lambda kind, name: image.changed.get((kind, name), 0), packed(image.fingerprint)
+        )
+        judge_expectations(operations, before)
+        change = QueueChange(
+            txid, lambda queue, message_id: queue in image.queues and message_id in image.queues[queue].messages
+        )
+        for number, operation in enumerate(operations, 1):
+            if operation[0] in ON_QUEUES:
+                change.add(number, operation)
+        changes = change.changes()
+        check_room(len({each[1] for each in changes} - image.queues.keys()), len(image.queues))
         return changes
 
     def _judge(self, control: ControlChange, keys: dict[bytes, Operation], changes: list[Change]) -> None:
@@ -282,103 +229,5 @@ class MemoryStore:
             raise Rejected(NO_SPARQL)
 
         after = control.after()
-        touched = after.touched(keys.keys(), [change[1] for change in changes if change[0] not in _ON_KEYS])
+        touched = after.touched(keys.keys(), [change[1] for change in changes if change[0] not in ON_KEYS])
         judge(after, touched | control.added(), value_of, problems_of)
-
-    def _changes_of_repositories(self, operations: list[Operation], control: ControlChange) -> list[Change]:
-        quads: dict[str, _Overlay] = {}
-        presence = Presence(self._image.repositories)
-        for operation in operations:
-            kind, name = operation[0], operation[1]
-            if kind in ON_CONTROL:
-                control.add(operation)
-                continue
-            if kind == "create-repository":
-                presence.create(name)
-                continue
-            presence.check(name)
-            if name not in quads:
-                quads[name] = _Overlay(self._image.repositories.get(name, set()))
-            if kind == "update":
-                raise Rejected(NO_SPARQL)
-            if kind == "remove-repository":
-                presence.remove(name)
-                quads[name].clear()
-            else:
-                quads[name].change(kind, _lines_of(operation[2]))
-        changes: list[Change] = [("create-repository", name) for name in presence.created()]
-        changes += [("remove-repository", name) for name in presence.removed()]
-        for name, overlay in quads.items():
-            if overlay.removed or overlay.added:
-                changes.append(("quads", name, sorted(overlay.removed), sorted(overlay.added)))
-        return changes
-
-    def _difference(self, change: Change) -> int:
-        """What a change would do to the fingerprint."""
-        kind, name = change[0], change[1]
-        if kind in _ON_KEYS:
-            row_key = row_key_of(name, change[2])
-            digests = [key_digest(row_key, change[3])] if kind == "put" else []
-            old = self._image.keys.get(row_key)
-            if old is not None:
-                digests.append(key_digest(row_key, old))
-            return reduce(xor, (int.from_bytes(digest, "big") for digest in digests), 0)
-        if kind == "quads":
-            return quads_digest(name, change[2]) ^ quads_digest(name, change[3])
-        if kind in ON_CONTROL:
-            suite = self._image.suite
-            return suite.fingerprint() ^ suite.changed(change).fingerprint()
-        return repository_digest(name)
-
-    def _apply(self, change: Change) -> None:
-        image = self._image
-        image.fingerprint ^= self._difference(change)
-        kind, name = change[0], change[1]
-        if kind == "put":
-            row_key = row_key_of(name, change[2])
-            image.items += row_key not in image.keys
-            image.keys[row_key] = change[3]
-        elif kind == "delete":
-            image.items -= image.keys.pop(row_key_of(name, change[2]), None) is not None
-        elif kind == "quads":
-            lines = image.repositories[name]
-            lines -= set(change[2])
-            lines |= set(change[3])
-            image.items += len(change[3]) - len(change[2])
-        elif kind in ON_CONTROL:
-            image.suite = image.suite.changed(change)
-        elif kind == "create-repository":
-            image.repositories[name] = set()
-        else:
-            del image.repositories[name]
-
-    def _get(self, row_key: bytes) -> bytes:
-        value = self._image.keys.get(row_key)
-        if value is None:
-            raise NotFound("there is no such key")
-        return value
-
-    def _range(self, wanted: KeyRange) -> list[tuple[bytes, bytes]]:
-        found = sorted(row_key for row_key in self._image.keys if wanted.low <= row_key < wanted.high)
-        if wanted.is_reverse:
-            found.reverse()
-        return [(row_key[wanted.skip :], self._image.keys[row_key]) for row_key in found[: wanted.limit]]
-
-
-def _paced(lines: set[str], before: int, paced: Callable[[int], None]) -> Iterator[str]:
-    """The same lines; says how many there were now and then, those of elsewhere before them included."""
-    for number, line in enumerate(lines):
-        if number % _PACE_ITEMS == 0:
-            paced(before + number)
-        yield line
-
-
-def _lines_of(text: str) -> Iterator[str]:
-    """The lines of N-Quads text without their final dots. Raises Rejected for a line without one."""
-    for number, line in enumerate(text.splitlines(), 1):
-        quad = line.strip()
-        if not quad or quad.startswith("#"):
-            continue
-        if not quad.endswith("."):
-            raise Rejected(f"line {number} of the quads does not end with a dot")
-        yield quad[:-1].rstrip()

@@ -5,6 +5,8 @@ so that it goes through messages like a real one:
 
     data/state            LSN, fingerprint, items, control suite
     data/keys             (row key, value) sorted
+    data/queues           (name, counters, messages with their places) sorted
+    data/changes          (kind, name, LSN) of the last change of each store, sorted
     data/log              the last lines of the log, with the LSN of the first
     repositories/<name>   lines, sorted
 
@@ -32,6 +34,8 @@ from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.control import Suite
 from brokerha.stores.key_range import row_key_of
 from brokerha.stores.memory import MemoryStore
+from brokerha.stores.memory_image import MemoryQueue
+from brokerha.stores.queue_change import Counts, Message
 from brokerha.stores.snapshot_chunks import Chunks, sums_of
 
 _CHUNK_BYTES = 64
@@ -277,6 +281,10 @@ def _written(image: Any) -> Iterator[tuple[str, bytes]]:
     lines = image.lines[-_TAIL_LINES:]
     yield "data/log", msgpack.packb([image.lsn - len(lines) + 1, lines])
     yield "data/keys", msgpack.packb(sorted(image.keys.items()))
+    queues = [(name, queue.counts, list(queue.messages.values())) for name, queue in sorted(image.queues.items())]
+    yield "data/queues", msgpack.packb(queues)
+    changes = [(kind, name, lsn) for (kind, name), lsn in image.changed.items() if kind is not None]
+    yield "data/changes", msgpack.packb(sorted(changes))
     yield "data/state", msgpack.packb([image.lsn, packed(image.fingerprint), image.items, checks])
     for name, lines in sorted(image.repositories.items()):
         yield f"repositories/{name}", msgpack.packb(sorted(lines))
@@ -287,6 +295,11 @@ def _opened(contents: dict[str, bytearray]) -> object:
     try:
         keys = dict(msgpack.unpackb(contents.pop("data/keys"), use_list=False))
         first_kept, lines = msgpack.unpackb(contents.pop("data/log"))
+        queues = {
+            name: MemoryQueue(Counts(*counts), {row[1][0]: (row[0], Message(*row[1])) for row in messages})
+            for name, counts, messages in msgpack.unpackb(contents.pop("data/queues"))
+        }
+        changed = {(kind, name): lsn for kind, name, lsn in msgpack.unpackb(contents.pop("data/changes"))}
         lsn, fingerprint, items, checks = msgpack.unpackb(contents.pop("data/state"))
         repositories = {path.partition("/")[2]: set(msgpack.unpackb(lines)) for path, lines in contents.items()}
     except (KeyError, ValueError, TypeError) as error:
@@ -295,6 +308,8 @@ def _opened(contents: dict[str, bytearray]) -> object:
         cast("Any", MemoryStore().image()),
         keys=keys,
         repositories=repositories,
+        queues=queues,
+        changed=changed,
         suite=Suite(Check(*check) for check in checks),
         fingerprint=int.from_bytes(fingerprint[1:], "big"),
         items=items,

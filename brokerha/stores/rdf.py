@@ -33,7 +33,7 @@ from typing import Final
 from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad, Store
 
 from brokerha.model.control import Check
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import InvalidRequest, StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Operation
 from brokerha.stores import rdf_query
@@ -47,9 +47,12 @@ from brokerha.stores.rdf_change import (
 )
 from brokerha.stores.rdf_errors import engine_errors, store_error
 from brokerha.stores.rdf_query import CANNOT_READ, RESULT_LIMIT_BYTES, Answer, readable
+from brokerha.stores.rdf_question import Question
 from brokerha.stores.rdf_stream import in_one_thread
 from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph
+from brokerha.stores.rdf_together import evaluate
 from brokerha.stores.rdf_view import QuadView
+from brokerha.stores.sparql_scratch import ScratchText
 from brokerha.stores.sparql_tokens import RESERVED
 from brokerha.stores.sparql_update import UpdateRun
 
@@ -201,6 +204,22 @@ class RdfRepository:
                 return rdf_query.matching(store, pattern)
 
         return rdf_query.statements(open_quads, accept, may_go_on, self._result_limit_bytes)
+
+    def together(
+        self,
+        scratch: ScratchText,
+        questions: Sequence[Question],
+        begun: Callable[[], None] = lambda: None,
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Have the engine answer reads of one commit on top of operations that leave no trace; see rdf_together.py.
+
+        Raises InvalidRequest, StoreError.
+        """
+        if self._union:
+            raise InvalidRequest("a repository whose default graph is the union of all takes no such read")
+        with engine_errors(CANNOT_READ):
+            evaluate(self._engine(), scratch, questions, begun, may_go_on)
 
     def size(self, contexts: Sequence[str] = ()) -> int:
         """Number of quads, in all graphs or in these (N-Triples terms or ``null``)."""

@@ -27,7 +27,7 @@ from brokerha.stores.rdf_terms import Function, Term
 from brokerha.stores.sparql_tokens import DEPTH_LIMIT, MESSAGE_LIMIT, RESERVED
 
 _BLANK: Final = f"{RESERVED}blank:"
-_AS_BLANK: Final = NamedNode(f"{RESERVED}as-blank")
+AS_BLANK: Final = NamedNode(f"{RESERVED}as-blank")
 
 
 class QuadChange(NamedTuple):
@@ -156,7 +156,7 @@ def _one_way(verb: str, quads: Iterable[Quad]) -> str:
         is_default = isinstance(graph, DefaultGraph)
         if "_:" in line:
             terms = (quad.subject, quad.predicate, quad.object) if is_default else tuple(quad)
-            rows[not is_default].append(f"({' '.join(map(_as_iri, terms))})")
+            rows[not is_default].append(f"({' '.join(map(as_iri, terms))})")
         else:
             plain.append(f"{quad.triple} ." if is_default else f"GRAPH {graph} {{ {quad.triple} }}")
     text = f"{verb} DATA {{\n" + "\n".join(plain) + "\n};\n" if plain else ""
@@ -168,21 +168,21 @@ def _one_way(verb: str, quads: Iterable[Quad]) -> str:
 
 def _by_values(verb: str, rows: list[str], *, has_graph: bool) -> str:
     template = "GRAPH ?g { ?s ?p ?o }" if has_graph else "?s ?p ?o"
-    binds = f"BIND({_AS_BLANK}(?a) AS ?s) BIND({_AS_BLANK}(?c) AS ?o)"
+    binds = f"BIND({AS_BLANK}(?a) AS ?s) BIND({AS_BLANK}(?c) AS ?o)"
     columns = "?a ?p ?c"
     if has_graph:
-        binds += f" BIND({_AS_BLANK}(?d) AS ?g)"
+        binds += f" BIND({AS_BLANK}(?d) AS ?g)"
         columns += " ?d"
     values = "\n".join(rows)
     return f"{verb} {{ {template} }} WHERE {{ VALUES ({columns}) {{\n{values}\n}} {binds} }};\n"
 
 
-def _as_iri(term: object) -> str:
-    """The term as one may write it in VALUES: a blank node as an IRI that no data can hold."""
+def as_iri(term: object) -> str:
+    """The term as one may write it in VALUES: a blank node as an IRI that no data can hold, for the function `AS_BLANK`."""
     if isinstance(term, BlankNode):
         return f"<{_BLANK}{term.value}>"
     if isinstance(term, Triple):
-        return f"<<( {' '.join(map(_as_iri, term))} )>>"
+        return f"<<( {' '.join(map(as_iri, term))} )>>"
     return str(term)
 
 
@@ -196,7 +196,7 @@ def _as_blank(term: Term) -> Term:
     return term
 
 
-AS_BLANK_FUNCTIONS: Final[dict[NamedNode, Function]] = {_AS_BLANK: _as_blank}
+AS_BLANK_FUNCTIONS: Final[dict[NamedNode, Function]] = {AS_BLANK: _as_blank}
 
 
 def _first_line(error: Exception) -> str:

@@ -70,8 +70,8 @@ class Dataset:
         """How to say it to the engine; `graphs` are the named graphs that there are."""
         if self.default_graphs or self.named_graphs:
             return {
-                "default_graph": [_graph_of(iri) for iri in self.default_graphs],
-                "named_graphs": [_graph_of(iri) for iri in self.named_graphs],
+                "default_graph": [graph_of(iri) for iri in self.default_graphs],
+                "named_graphs": [graph_of(iri) for iri in self.named_graphs],
             }
         if facts.has_dataset:
             return {}
@@ -184,6 +184,13 @@ def statements(
     return chosen.media_type, output.pieces()
 
 
+def written(results: Any, chosen: ResultFormat, limit_bytes: int = RESULT_LIMIT_BYTES) -> Answer:
+    """Results that are there already, in a format. Raises TooLarge."""
+    output = _Output(limit_bytes, lambda: True)
+    _write(results, chosen, output)
+    return chosen.media_type, output.pieces()
+
+
 def _write(results: Any, chosen: ResultFormat, output: _Output) -> None:
     if isinstance(results, QueryBoolean) and chosen.engine is None:
         output.write(b"true" if results else b"false")
@@ -215,7 +222,8 @@ class _Output(BytesIO):
         return (bytes(whole[start : start + PIECE_BYTES]) for start in range(0, len(whole), PIECE_BYTES))
 
 
-def _graph_of(iri: str) -> NamedNode:
+def graph_of(iri: str) -> NamedNode:
+    """The graph of an IRI that a reader gave. Raises InvalidRequest."""
     try:
         graph = NamedNode(iri)
     except ValueError as error:

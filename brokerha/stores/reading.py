@@ -2,61 +2,54 @@
 
 | kind         | name       | arguments                                             | content type                        |
 |--------------|------------|-------------------------------------------------------|-------------------------------------|
-| query        | repository | query, accept, default-graph-uri, named-graph-uri      | as accepted                         |
-| statements   | repository | subj, pred, obj, context, accept                       | as accepted                         |
-| size         | repository | context                                               | text/plain, a number                |
-| contexts     | repository |                                                       | application/json, N-Triples terms   |
-| get          | table      | key                                                   | application/octet-stream            |
-| range        | table      | prefix, from, to, limit, reverse                       | application/x-msgpack, (key, value) |
+| query *      | repository | query, accept, default-graph-uri, named-graph-uri      | as accepted                         |
+| statements * | repository | subj, pred, obj, context, accept                       | as accepted                         |
+| size *       | repository | context                                               | text/plain, a number                |
+| contexts *   | repository |                                                       | application/json, N-Triples terms   |
+| get *        | table      | key                                                   | application/octet-stream            |
+| range *      | table      | prefix, from, to, limit, reverse                       | application/x-msgpack, (key, value) |
+| queue *      | queue      | after (a message id), limit                            | application/x-msgpack, (message id, content type, body) |
+| queues *     |            |                                                       | application/json, name: depth, published, accepted |
+| together *   |            | reads: packed (kind, name, arguments) of each          | application/x-msgpack, (content type, body) of each |
 | fingerprint  |            |                                                       | application/json                    |
 | repositories |            |                                                       | application/json, names             |
 | control      |            |                                                       | application/json, checks            |
+
+Kinds with * also take ``pending``, the packed operations of a transaction that is still open, and ``txid``, its id: the answer shows
+the state at one LSN with these operations on top (pending.py). Nothing of that is kept, and no writer waits for it.
 
 An answer shows one commit, and the LSN with it is at most that of the commit. Runs in any thread; must never write.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Condition
-from typing import Any, NamedTuple
+from typing import Any
 
 from brokerha.model.errors import InvalidRequest, StoreError, UnknownRepository
-from brokerha.model.ids import Lsn
 from brokerha.ports.store import ReadAnswer
-from brokerha.stores.control import EMPTY, Suite
 from brokerha.stores.environment import Environment, store_errors
-from brokerha.stores.fingerprint import report
 from brokerha.stores.key_range import KeyRange, in_pieces, wanted_row_key
-from brokerha.stores.key_value import get_value, range_pieces
-from brokerha.stores.repositories import Repository
+from brokerha.stores.pending import UNTOUCHED, Pending
+from brokerha.stores.queue_reading import QueueRange
+from brokerha.stores.read_kinds import (
+    JSON,
+    MSGPACK,
+    OCTETS,
+    PLAIN_KINDS,
+    View,
+    as_json,
+    check_arguments,
+    plain_answer,
+    text_argument,
+    texts_argument,
+)
+from brokerha.stores.reading_together import read_pending
+from brokerha.stores.tables_reading import TablesReading
 
-_ARGUMENTS = {
-    "query": {"query", "accept", "default-graph-uri", "named-graph-uri"},
-    "statements": {"subj", "pred", "obj", "context", "accept"},
-    "size": {"context"},
-    "contexts": set[str](),
-    "get": {"key"},
-    "range": {"prefix", "from", "to", "limit", "reverse"},
-    "fingerprint": set[str](),
-    "repositories": set[str](),
-    "control": set[str](),
-}
 _CLOSE_LIMIT_S = 10.0
-
-
-class View(NamedTuple):
-    """What readers see of the store; replaced as a whole after each commit."""
-
-    lsn: Lsn
-    fingerprint: int
-    items: int
-    repositories: dict[str, Repository]
-    counts: dict[str, int]
-    """Quads of each repository."""
-    suite: Suite = EMPTY
 
 
 class Reading:
@@ -98,49 +91,47 @@ class Reader:
     def __init__(self, environment: Environment, reading: Reading) -> None:
         self._environment = environment
         self._reading = reading
+        self.tables = TablesReading(environment)
 
     def read(
         self, view: View, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]
     ) -> ReadAnswer:
         """Answer one read. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
-        known = _ARGUMENTS.get(kind)
-        if known is None:
-            raise InvalidRequest(f"unknown kind of read {kind!r}; known are {', '.join(_ARGUMENTS)}")
-        unknown = {argument for argument, value in arguments.items() if value is not None} - known
-        if unknown:
-            raise InvalidRequest(f"a read of kind {kind} does not take {', '.join(sorted(unknown))}")
-        if kind == "fingerprint":
-            body = report(view.lsn, view.fingerprint, view.items, view.counts)
-            return ReadAnswer("application/json", view.lsn, in_pieces(body))
-        if kind == "repositories":
-            return _json(view.lsn, sorted(view.repositories))
-        if kind == "control":
-            return ReadAnswer("application/json", view.lsn, in_pieces(view.suite.report()))
+        check_arguments(kind, name, arguments)
+        if kind in PLAIN_KINDS:
+            return ReadAnswer(JSON, view.lsn, in_pieces(plain_answer(view, kind)))
+        pending = Pending.of(arguments)
         if kind == "get":
-            return self._get(view, name, arguments)
+            row_key = wanted_row_key(name, arguments)
+            with self._transaction(f"cannot read table {name}") as transaction:
+                value = self.tables.get(transaction, row_key, pending)
+            return ReadAnswer(OCTETS, view.lsn, in_pieces(value))
         if kind == "range":
-            pieces = self._range(KeyRange(name, arguments), may_go_on)
-            return ReadAnswer("application/x-msgpack", view.lsn, pieces)
+            pieces = self._range(KeyRange(name, arguments), pending, may_go_on)
+            return ReadAnswer(MSGPACK, view.lsn, pieces)
+        if kind == "queue":
+            wanted = QueueRange(name, arguments)
+            with self._transaction(f"cannot read queue {name}") as transaction:
+                body = self.tables.queue(transaction, wanted, pending, may_go_on)
+            return ReadAnswer(MSGPACK, view.lsn, in_pieces(body))
+        if kind == "queues":
+            with self._transaction("cannot read the queues") as transaction:
+                body = self.tables.queues(transaction, pending)
+            return ReadAnswer(JSON, view.lsn, in_pieces(body))
+        if pending.on(name) != UNTOUCHED:
+            content_type, pieces = read_pending(view, kind, name, arguments, pending, may_go_on)
+            return ReadAnswer(content_type, view.lsn, pieces)
         return self._rdf(view, kind, name, arguments, may_go_on)
 
-    def _get(self, view: View, table: str, arguments: dict[str, object]) -> ReadAnswer:
-        row_key = wanted_row_key(table, arguments)
-        with (
-            self._reading.one(),
-            store_errors(f"cannot read table {table}"),
-            self._environment.lmdb.begin() as transaction,
-        ):
-            value = get_value(transaction, self._environment.keys, row_key)
-        return ReadAnswer("application/octet-stream", view.lsn, in_pieces(value))
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[Any]:
+        with self._reading.one(), store_errors(doing), self._environment.lmdb.begin() as transaction:
+            yield transaction
 
-    def _range(self, wanted: KeyRange, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
-        with (
-            self._reading.one(),
-            store_errors("cannot read a range of keys"),
-            self._environment.lmdb.begin() as transaction,
-        ):
-            for piece in range_pieces(transaction, self._environment.keys, wanted, may_go_on):
-                yield piece
+    def _range(self, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
+        with self._transaction("cannot read a range of keys") as transaction:
+            for piece in self.tables.range(transaction, wanted, pending, may_go_on):
+                yield from in_pieces(piece)
                 self._reading.check()
 
     def _rdf(
@@ -150,40 +141,23 @@ class Reader:
         if repository is None:
             raise UnknownRepository(f"repository {name!r} does not exist")
         engine = repository.engine
-        contexts = _texts(arguments, "context")
+        contexts = texts_argument(arguments, "context")
         if kind == "size":
             return ReadAnswer("text/plain", view.lsn, iter([str(engine.size(contexts)).encode()]))
         if kind == "contexts":
-            return _json(view.lsn, engine.contexts())
-        accept = _text(arguments, "accept")
+            return ReadAnswer(JSON, view.lsn, in_pieces(as_json(engine.contexts())))
+        accept = text_argument(arguments, "accept")
         if kind == "statements":
-            terms = (_text(arguments, "subj"), _text(arguments, "pred"), _text(arguments, "obj"))
+            terms = (
+                text_argument(arguments, "subj"),
+                text_argument(arguments, "pred"),
+                text_argument(arguments, "obj"),
+            )
             content_type, pieces = engine.statements(*terms, contexts, accept, may_go_on)
         else:
-            text = _text(arguments, "query")
+            text = text_argument(arguments, "query")
             if text is None:
                 raise InvalidRequest("a read of kind query needs the argument 'query'")
-            graphs = (_texts(arguments, "default-graph-uri"), _texts(arguments, "named-graph-uri"))
+            graphs = (texts_argument(arguments, "default-graph-uri"), texts_argument(arguments, "named-graph-uri"))
             content_type, pieces = engine.query(text, accept, *graphs, may_go_on)
         return ReadAnswer(content_type, view.lsn, pieces)
-
-
-def _json(lsn: Lsn, value: Any) -> ReadAnswer:
-    return ReadAnswer("application/json", lsn, in_pieces(json.dumps(value).encode()))
-
-
-def _text(arguments: dict[str, object], name: str) -> str | None:
-    value = arguments.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InvalidRequest(f"the argument {name!r} is text")
-    return value
-
-
-def _texts(arguments: dict[str, object], name: str) -> tuple[str, ...]:
-    value = arguments.get(name)
-    if value is None:
-        return ()
-    values = (value,) if isinstance(value, str) else value
-    if not isinstance(values, (tuple, list)) or not all(isinstance(text, str) for text in values):
-        raise InvalidRequest(f"the argument {name!r} is a list of texts")
-    return tuple(values)

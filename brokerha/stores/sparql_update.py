@@ -101,7 +101,7 @@ class UpdateRun:
             if part.kind == "MODIFY":
                 self._modify(Modify(request, part, FreshFunctions(seed, timestamp), seed))
             elif part.kind in {"INSERT DATA", "DELETE DATA"}:
-                self._data(_data_step(request, part, seed))
+                self._data(data_step(request, part, seed))
             else:
                 self.finish()
                 self._graph_operation(request, part)
@@ -188,7 +188,8 @@ class UpdateRun:
         self._view.apply(removed, {str(quad): quad for quad in moved})
 
 
-def _data_step(request: Request, part: Part, seed: bytes) -> DataStep:
+def data_step(request: Request, part: Part, seed: bytes) -> DataStep:
+    """The quads of INSERT DATA or DELETE DATA. Raises InvalidRequest."""
     templates = read_templates(request, part)
 
     def label(name: str) -> str:

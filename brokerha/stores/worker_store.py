@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -35,15 +35,21 @@ from brokerha.stores.batch import Batch
 from brokerha.stores.control_table import read_suite
 from brokerha.stores.data_pages import HeldPages
 from brokerha.stores.effects_log import EffectsLog
-from brokerha.stores.environment import MAP_SIZE_BYTES, open_environment, store_errors
+from brokerha.stores.environment import MAP_SIZE_BYTES, is_older, open_environment, store_errors, write_format
 from brokerha.stores.fingerprint import quads_digest, repository_digest, text_of
 from brokerha.stores.frozen import Frozen, backed_up
 from brokerha.stores.key_value import PACE_ITEMS, recomputed
+from brokerha.stores.last_changes import begin_at, check_rows
+from brokerha.stores.pending import Pending
+from brokerha.stores.queues import Queues
 from brokerha.stores.rdf import RdfRepository
-from brokerha.stores.reading import Reader, Reading, View
+from brokerha.stores.read_kinds import View, check_arguments
+from brokerha.stores.reading import Reader, Reading
+from brokerha.stores.reading_together import TogetherRun
 from brokerha.stores.recovery import bring_up
 from brokerha.stores.repositories import OpenEngine, Repositories
 from brokerha.stores.state import StoreState, read_state, write_state
+from brokerha.stores.together import together_answer, wanted_reads
 
 MAIN_REPOSITORY = "main"
 
@@ -161,7 +167,22 @@ class WorkerStore:
     ) -> ReadAnswer:
         """Answer a read (reading.py lists the kinds). Take the pieces in the thread that asked."""
         self._reading.check()
+        if kind == "together":
+            return self._read_together(name, arguments, may_go_on)
         return self._reader.read(self._view, kind, name, arguments, may_go_on)
+
+    def _read_together(self, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]) -> ReadAnswer:
+        """Several reads at one LSN; writers wait until all snapshots are taken."""
+        check_arguments("together", name, arguments)
+        reads = wanted_reads(arguments)
+        run = TogetherRun(self._reader.tables, reads, Pending.of(arguments), may_go_on)
+        doing = "cannot read together"
+        with self._reading.one(), store_errors(doing), ExitStack() as turn:
+            turn.enter_context(self._exclusively(doing))
+            view = self._view
+            with self._environment.lmdb.begin() as transaction:
+                answers = run.answers(view, transaction, begun=turn.close)
+        return together_answer(view.lsn, answers)
 
     def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
         """Fingerprint and count from the data itself. Any thread; holds writers up while it takes its snapshots.
@@ -180,6 +201,10 @@ class WorkerStore:
                 pages.check(lambda: paced(0))
                 fingerprint, items = recomputed(transaction, self._environment.keys, paced)
                 fingerprint ^= read_suite(transaction, self._environment.control).fingerprint()
+                check_rows(transaction, self._environment.changes)
+                of_queues, messages = Queues(self._environment).recomputed(transaction, items, paced)
+                fingerprint ^= of_queues
+                items += messages
             for name, lines in quads:
                 counted = _Counted(lines, items, paced)
                 fingerprint ^= repository_digest(name) ^ quads_digest(name, counted)
@@ -214,6 +239,7 @@ class WorkerStore:
 
     def _opened(self) -> StoreState:
         """Read where the store stands and bring the repositories there; in a new one make the first repository."""
+        self._upgrade()
         with self._environment.lmdb.begin() as transaction:
             state = read_state(transaction, self._environment.meta)
             if state is not None:
@@ -228,6 +254,17 @@ class WorkerStore:
             write_state(transaction, self._environment.meta, state)
         self._repositories.commit(0)
         return state
+
+    def _upgrade(self) -> None:
+        """Give the copy of an older version the present format."""
+        meta = self._environment.meta
+        with self._environment.lmdb.begin() as transaction:
+            if not is_older(transaction, meta):
+                return
+            state = read_state(transaction, meta)
+        with self._environment.lmdb.begin(write=True) as writing:
+            begin_at(writing, self._environment.changes, 0 if state is None else state.lsn)
+            write_format(writing, meta)
 
     @contextmanager
     def _exclusively(self, doing: str) -> Iterator[None]:

@@ -16,9 +16,12 @@ from brokerha.stores.worker_store import WorkerStore
 from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
 from tests.contracts.store_control_contract import StoreControlContract
 from tests.contracts.store_log_contract import StoreLogContract
+from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract
 
 
-class TestMemoryStore(StoreContract, StoreLogContract, StoreControlContract):
+class TestMemoryStore(
+    StoreContract, StoreLogContract, StoreControlContract, StoreQueueContract, StoreExpectationContract
+):
     """The model."""
 
     @pytest.fixture
@@ -34,7 +37,9 @@ class TestMemoryStore(StoreContract, StoreLogContract, StoreControlContract):
         return lambda store: MemoryStore.from_image(store.image())
 
 
-class TestWorkerStore(StoreContract, StoreLogContract, StoreControlContract):
+class TestWorkerStore(
+    StoreContract, StoreLogContract, StoreControlContract, StoreQueueContract, StoreExpectationContract
+):
     """The store in files."""
 
     @pytest.fixture

@@ -1,0 +1,68 @@
+"""Reads of keys and queues within an LMDB transaction, with what is pending laid over; the content types are those of reading.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+
+from brokerha.model.errors import NotFound, TooLarge
+from brokerha.stores.environment import Environment
+from brokerha.stores.key_range import KeyRange
+from brokerha.stores.key_value import get_value, range_pieces, range_rows
+from brokerha.stores.pending import Pending
+from brokerha.stores.queue_change import Message
+from brokerha.stores.queue_reading import RESULT_LIMIT_BYTES, QueueRange
+from brokerha.stores.queues import Queues
+
+
+class TablesReading:
+    """Reads keys and queues of one store."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._keys = environment.keys
+        self._queues = Queues(environment)
+
+    def get(self, transaction: Any, row_key: bytes, pending: Pending) -> bytes:
+        """The value of a key. Raises NotFound, StoreDamaged."""
+        if row_key not in pending.keys:
+            return get_value(transaction, self._keys, row_key)
+        value = pending.keys[row_key]
+        if value is None:
+            raise NotFound("there is no such key")
+        return value
+
+    def range(
+        self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]
+    ) -> Iterator[bytes]:
+        """A range as a msgpack list of (key, value). Raises TimedOut, TooLarge, StoreDamaged."""
+        if not pending.keys:
+            yield from range_pieces(transaction, self._keys, wanted, may_go_on)
+            return
+        found = []
+        size_bytes = 0
+        for row_key, value in pending.rows(range_rows(transaction, self._keys, wanted, may_go_on), wanted):
+            size_bytes += len(row_key) + len(value)
+            if size_bytes > RESULT_LIMIT_BYTES:
+                raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
+            found.append((row_key[wanted.skip :], value))
+        yield msgpack.packb(found)
+
+    def queue(self, transaction: Any, wanted: QueueRange, pending: Pending, may_go_on: Callable[[], bool]) -> bytes:
+        """Messages as a msgpack list of (id, content type, body). Raises NotFound, TimedOut, TooLarge, StoreDamaged."""
+
+        def held(after: str | None) -> Iterator[Message]:
+            return self._queues.messages(transaction, wanted.queue, after, may_go_on)
+
+        body: bytes = msgpack.packb(wanted.take(pending, held))
+        return body
+
+    def queues(self, transaction: Any, pending: Pending) -> bytes:
+        """The counters of all queues, as JSON. Raises StoreDamaged."""
+        counted = pending.counted(
+            self._queues.all_counts(transaction),
+            lambda queue, message_id: self._queues.holds(transaction, queue, message_id),
+        )
+        return json.dumps({queue: counts.report() for queue, counts in counted.items()}).encode()
