@@ -61,3 +61,7 @@ class QuietChannel(RabbitChannel):
         self.send_method(spec.Channel.CloseOk)
         self.collect()
         self._on_closed(reason)
+
+
+OpenChannel = Callable[[Callable[[], None], Callable[[str], None]], QuietChannel]
+"""Makes a channel from (on_answer, on_closed)."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from amqp.exceptions import ConsumerCancelled
@@ -27,6 +28,7 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.inbox import Inbox
 from brokerha.transports.parcels import DATA_LANE, SYNC_LANE, Arrival, Counters, arrival_of
+from brokerha.transports.quiet_channel import QuietChannel
 from brokerha.transports.reader_wishes import Doors, Followed, Settled
 from brokerha.transports.topology import QueueRow, Topology, consumer_tag
 from brokerha.transports.tx_reader import TxReader
@@ -85,7 +87,9 @@ class ReaderSession:
             self._on_cancel,
             config.prefetch_clients,
         )
-        self._tx = TxReader(connection.connection, node, followed, inbox, self._arrived, config, counters)
+        self._tx = TxReader(
+            partial(QuietChannel, connection.connection), node, followed, inbox, self._arrived, config, counters
+        )
         self._heard_s = self._declared_s = time.monotonic()
 
     def turn(self, now_s: float) -> float:

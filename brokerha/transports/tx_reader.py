@@ -15,14 +15,13 @@ left, until it is wanted anew; nothing here waits, or ends the connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from brokerha.model.ids import NodeId
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.inbox import Inbox
 from brokerha.transports.parcels import TX_LANE, Arrival, Counters, arrival_of
-from brokerha.transports.quiet_channel import QuietChannel
+from brokerha.transports.quiet_channel import OpenChannel
 from brokerha.transports.reader_wishes import Followed
 from brokerha.transports.topology import consumer_tag
 
@@ -33,8 +32,8 @@ _NO_GENERATION = 0
 class _Place:
     """One channel, and the queue that it reads now."""
 
-    def __init__(self, owner: TxReader, wire: Any) -> None:
-        self.channel = QuietChannel(wire, lambda: owner.began(self), lambda reason: owner.closed(self, reason))
+    def __init__(self, owner: TxReader, open_channel: OpenChannel) -> None:
+        self.channel = open_channel(lambda: owner.began(self), lambda _reason: owner.closed(self))
         self.queue = ""
         self.number = 0
         self.has_begun = False
@@ -48,24 +47,22 @@ class TxReader:
 
     def __init__(
         self,
-        wire: Any,
+        open_channel: OpenChannel,
         node: NodeId,
         followed: Followed,
         inbox: Inbox,
         arrived: list[Arrival],
         config: TransportConfig,
         counters: Counters,
-        make_place: Callable[[TxReader, Any], _Place] = _Place,
     ) -> None:
-        """``wire`` is py-amqp's connection; nothing is opened before a queue is wanted."""
-        self._wire = wire
+        """Nothing is opened before a queue is wanted."""
+        self._open_channel = open_channel
         self._node = node
         self._followed = followed
         self._inbox = inbox
         self._arrived = arrived
         self._prefetch = config.prefetch_tx
         self._counters = counters
-        self._make_place = make_place
         self._version = -1
         self._reading: dict[str, _Place] = {}
         self._idle: list[_Place] = []
@@ -77,8 +74,7 @@ class TxReader:
             self._compare()
         if self._unacknowledged and self._inbox.has_room(TX_LANE):
             for place in self._unacknowledged:
-                if place.channel.connection is not None:
-                    place.channel.basic_ack(place.delivered, multiple=True)
+                place.channel.basic_ack(place.delivered, multiple=True)
                 place.acknowledged = place.delivered
             self._unacknowledged.clear()
 
@@ -88,10 +84,12 @@ class TxReader:
         if not place.queue:
             self._idle.append(place)
 
-    def closed(self, place: _Place, _reason: str) -> None:
+    def closed(self, place: _Place) -> None:
         """The queue was not there; or else the channel is of no use."""
         if place in self._idle:
             self._idle.remove(place)
+        if place in self._unacknowledged:
+            self._unacknowledged.remove(place)
         self._is_gone(place)
 
     def cancelled(self, place: _Place, queue: str) -> None:
@@ -117,7 +115,7 @@ class TxReader:
             self._reading[queue].number = number
 
     def _follow(self, queue: str) -> None:
-        place = self._idle.pop() if self._idle else self._make_place(self, self._wire)
+        place = self._idle.pop() if self._idle else _Place(self, self._open_channel)
         place.queue = queue
         place.has_begun = False
         self._reading[queue] = place

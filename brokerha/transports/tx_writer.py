@@ -9,7 +9,7 @@ invitation to a transaction (`TxJoin`) travels here too, so that the queue is th
 | the broker | queue to be opened | event | queue to be dropped |
 |---|---|---|---|
 | answers, confirms | done | done | done |
-| refuses, or finds no queue | counted; its channel is opened again | counted | counted |
+| refuses, or finds no queue | counted; its channel is opened again | counted | counted, left to expire |
 | is lost | counted | counted | dropped on the next connection |
 
 Invariants: nothing here waits; what has no answer yet is bounded; lost events are for the protocol to send again, and a
@@ -21,8 +21,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import structlog
 from amqp.exceptions import RecoverableConnectionError
@@ -30,7 +29,7 @@ from amqp.exceptions import RecoverableConnectionError
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.outbox import Outbox
 from brokerha.transports.parcels import DROP_QUEUE, OPEN_QUEUE, TX_LANE, Counters, Publication
-from brokerha.transports.quiet_channel import QuietChannel
+from brokerha.transports.quiet_channel import OpenChannel, QuietChannel
 from brokerha.transports.rabbitmq import RepeatedMessage
 from brokerha.transports.topology import tx_queue_row
 from brokerha.transports.unconfirmed import Unconfirmed
@@ -39,14 +38,18 @@ log = structlog.get_logger(__name__)
 
 _FAR_S = 3600.0
 
-OpenChannel = Callable[[Callable[[], None], Callable[[str], None]], QuietChannel]
-"""Makes a channel from (on_answer, on_closed)."""
-
 
 class _Share:
     """One channel with what has no answer on it yet."""
 
-    def __init__(self, open_channel: OpenChannel, config: TransportConfig, counters: Counters) -> None:
+    def __init__(
+        self,
+        open_channel: OpenChannel,
+        put_back: Callable[[list[Publication]], None],
+        config: TransportConfig,
+        counters: Counters,
+    ) -> None:
+        self._put_back = put_back
         self._open_channel = open_channel
         self._expires_ms = config.tx_queue_expires_ms
         self._limits = (config.window_tx_messages, config.window_bytes, config.window_bytes)
@@ -80,15 +83,18 @@ class _Share:
         self._window.add(publication, now_s)
         self._counters.add("sent")
 
-    def unfinished_drops(self) -> list[Publication]:
-        """Queues of which the broker never said that they are gone; the rest is counted."""
+    def give_up(self) -> None:
+        """Put back the queues of which the broker never said that they are gone; the rest is counted."""
         drops = [deed for deed in self._deeds if deed.deed == DROP_QUEUE]
         self._counters.add("unconfirmed", len(self) - len(drops))
-        return drops
+        self._put_back(drops)
+        self._deeds.clear()
+        self._window = Unconfirmed(*self._limits)
+        self._channel = None
 
     def size_bytes(self) -> int:
         """Of the events that are not confirmed."""
-        return sum(len(publication.body) for publication in self._window.all())
+        return self._window.size_bytes
 
     def _open(self) -> QuietChannel:
         channel = self._channel = self._open_channel(self._on_answer, self._on_closed)
@@ -113,29 +119,25 @@ class _Share:
         self._counters.add("nacked", len(refused))
 
     def _on_closed(self, reason: str) -> None:
-        """What was asked for after the refused deed was not done either; drops among it are left to expiry."""
+        """The broker refused a deed, or the exchange of an invitation is gone; nothing that came after it was done."""
         if reason != self._last_reason:
             log.warning("queue of a transaction refused", reason=reason)
         self._last_reason = reason
         self._counters.add("tx_queues_refused")
-        self._counters.add("unconfirmed", len(self._window))
-        self._deeds.clear()
-        self._window = Unconfirmed(*self._limits)
-        self._channel = None
+        if self._deeds:
+            # If that one was a queue to be dropped, it is left to expire: it would be refused for ever.
+            self._deeds.popleft()
+        self.give_up()
 
 
 class TxWriter:
     """The shares of one connection; see the head of the module."""
 
-    def __init__(self, wire: Any, outbox: Outbox, config: TransportConfig, counters: Counters) -> None:
-        """``wire`` is py-amqp's connection. Nothing is opened before it is needed."""
+    def __init__(self, open_channel: OpenChannel, outbox: Outbox, config: TransportConfig, counters: Counters) -> None:
+        """Nothing is opened before it is needed."""
         self._outbox = outbox
         self._config = config
-
-        def open_channel(on_answer: Callable[[], None], on_closed: Callable[[str], None]) -> QuietChannel:
-            return QuietChannel(wire, on_answer, on_closed)
-
-        self._shares = [_Share(open_channel, config, counters) for _ in range(config.tx_channels)]
+        self._shares = [_Share(open_channel, outbox.put_back, config, counters) for _ in range(config.tx_channels)]
 
     def turn(self, now_s: float) -> float:
         """Carry out as much as the window takes; return when the next turn is wanted at the latest."""
@@ -161,9 +163,10 @@ class TxWriter:
         """Whether everything is answered."""
         return not any(len(share) for share in self._shares)
 
-    def end(self) -> Sequence[Publication]:
-        """The connection is gone: what must be done on the next one."""
-        return [drop for share in self._shares for drop in share.unfinished_drops()]
+    def end(self) -> None:
+        """The connection is gone: what must be done on the next one goes back to the outbox."""
+        for share in self._shares:
+            share.give_up()
 
     def _share_of(self, queue: str) -> _Share:
         return self._shares[zlib.crc32(queue.encode()) % len(self._shares)]

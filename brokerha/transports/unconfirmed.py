@@ -32,6 +32,11 @@ class Unconfirmed:
         """How many are not confirmed."""
         return len(self._waiting)
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of what is not confirmed."""
+        return self._size_bytes
+
     def room(self) -> tuple[int, int, int]:
         """How many more messages, bytes, and bytes of bulk may be published now."""
         most = self._most_messages if self._proven else 1

@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from amqp.basic_message import Message
@@ -30,6 +31,7 @@ from brokerha.transports.declaring import declare
 from brokerha.transports.link import LinkState
 from brokerha.transports.outbox import Outbox
 from brokerha.transports.parcels import BULK_LANE, DATA_LANE, FIRM_LANE, SYNC_LANE, ClientTag, Counters, Publication
+from brokerha.transports.quiet_channel import QuietChannel
 from brokerha.transports.rabbitmq import RepeatedMessage
 from brokerha.transports.topology import DEFAULT_EXCHANGE, REJECTED_EXCHANGE, Topology
 from brokerha.transports.tx_writer import TxWriter
@@ -73,7 +75,7 @@ class WriterSession:
         self._channel.events["basic_ack"].add(self._on_ack)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
-        self._tx = TxWriter(self._wire, outbox, config, counters)
+        self._tx = TxWriter(partial(QuietChannel, self._wire), outbox, config, counters)
         stale_s = time.monotonic() - config.stale_after_ms / 1000
         counters.add("stale", sum(outbox.drop_older(lane, stale_s) for lane in _NODE_LANES))
 
@@ -107,7 +109,8 @@ class WriterSession:
         """Put back what must be repeated; the rest is counted."""
         unconfirmed = self._window.all()
         firm = [publication for publication in unconfirmed if publication.lane == FIRM_LANE]
-        self._outbox.put_back([*firm, *self._again, *self._tx.end()])
+        self._outbox.put_back(firm + self._again)
+        self._tx.end()
         self._counters.add("repeated", len(firm))
         self._counters.add("unconfirmed", len(unconfirmed) - len(firm))
 

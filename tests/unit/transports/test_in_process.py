@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError
 
 from brokerha.transports.in_process import InProcessTransport
+from brokerha.transports.local_broker import LocalBroker
 
 
 @pytest.fixture
@@ -150,3 +152,36 @@ def test_a_purged_queue_is_empty_and_says_how_much_it_held(channel: Any):
     put(channel, "q", "1", "2")
     assert channel.queue_purge("q") == 2
     assert get(channel, "q") == []
+
+
+class TestExpiry:
+    def test_a_queue_that_nobody_has_read_for_its_time_goes_when_another_is_made(self):
+        now_s = [0.0]
+        broker = LocalBroker("b", lambda: now_s[0])
+        broker.declare_queue("short", {"x-expires": 1000})
+        broker.declare_queue("for-ever", {})
+        now_s[0] = 0.9
+        broker.declare_queue("other", {})
+        assert broker.has_queue("short")
+        now_s[0] = 1.0
+        broker.declare_queue("another", {})
+        assert broker.queues() == ["another", "for-ever", "other"]
+
+    def test_reading_and_declaring_again_are_uses(self):
+        now_s = [0.0]
+        broker = LocalBroker("b", lambda: now_s[0])
+        bell = threading.Condition(broker.lock)
+        for name in ("read", "declared"):
+            broker.declare_queue(name, {"x-expires": 1000})
+        broker.subscribe("read", bell)
+        for _ in range(3):
+            now_s[0] += 0.9
+            broker.declare_queue("declared", {"x-expires": 1000})
+        assert broker.queues() == ["declared", "read"]
+        broker.unsubscribe("read", bell)
+        now_s[0] += 0.9
+        broker.declare_queue("other", {})
+        assert broker.queues() == ["declared", "other", "read"]
+        now_s[0] += 0.1
+        broker.declare_queue("other", {})
+        assert broker.queues() == ["other"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokerha.model.operations import BODY_LIMIT_BYTES
 from brokerha.transports import topology
 from brokerha.transports.topology import topology_of
 
@@ -23,6 +24,30 @@ def test_a_master_reads_its_inboxes_and_the_messages_of_apps():
 @pytest.mark.parametrize("role", ["worker", "backup"])
 def test_other_roles_read_their_inboxes_only(role: str):
     assert [row.name for row in topology_of("w1", role).queues_to_consume()] == ["brokerha.w1.sync", "brokerha.w1.data"]
+
+
+def test_a_backup_declares_what_its_master_serves_and_reads_its_own_inboxes():
+    backup, master = topology_of("m1b", "backup", "m1"), topology_of("m1", "master")
+    assert [row.name for row in backup.inboxes()] == ["brokerha.m1b.sync", "brokerha.m1b.data"]
+    assert backup.queues_of_apps() == master.queues_of_apps()
+
+
+def test_queues_of_transactions_have_names_that_are_never_shared_and_never_too_long():
+    assert topology.tx_queue_name("m1", "order-4711", "m1b") == "brokerha.tx.m1.order-4711.m1b"
+    parts = [("a", "b.c", "d"), ("a", "b", "d"), ("a", "b.c.d", "d")]
+    assert len({topology.tx_queue_name(*part) for part in parts}) == len(set(parts))
+    longest = topology.tx_queue_name("m" * 32, "~" * 128, "b" * 32)
+    assert len(topology.consumer_tag("b" * 32, longest).encode()) <= 255
+
+
+def test_a_queue_of_a_transaction_is_bounded_refuses_when_full_and_expires():
+    arguments = topology.tx_queue_row("q", 5000).arguments
+    assert (arguments["x-expires"], arguments["x-overflow"], arguments["x-queue-type"]) == (
+        5000,
+        "reject-publish",
+        "classic",
+    )
+    assert arguments["x-max-length-bytes"] >= 2 * BODY_LIMIT_BYTES
 
 
 @pytest.mark.parametrize("role", ["master", "worker"])
