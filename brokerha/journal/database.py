@@ -19,7 +19,7 @@ from zlib import crc32
 import lmdb
 
 from brokerha.journal.directory import damaged, sync_directory
-from brokerha.journal.rows import BadRow, number_key, number_of, unseal
+from brokerha.journal.rows import HEAD_BYTES, BadRow, number_key, number_of, unseal
 from brokerha.model.codec import decode_record
 from brokerha.model.errors import JournalError, JournalFull, ProtocolError
 from brokerha.model.records import Record
@@ -151,7 +151,7 @@ class Database:
             while there:
                 key, row = cursor.item()
                 number = number_of(key)
-                limit_bytes -= len(row)
+                limit_bytes -= len(row) - HEAD_BYTES
                 if number > last or (limit_bytes < 0 and found):
                     break
                 found.append((number, self.check(number, row)))

@@ -1,7 +1,8 @@
 """Random logs, written to LMDB and to memory at once: both must give the same answers after every step.
 
 `MemoryJournal` says in plain lists what a journal does; `LmdbJournal` runs with bounds so small that buffers overflow,
-bodies are spilled and records are read back from the file all the time. A failing run prints the shortest story.
+bodies are spilled and records are read back from the file all the time. A third journal follows them in batches of any size, trims
+by itself, and is replaced by a snapshot when the records that it needs are gone. A failing run prints the shortest story.
 """
 
 from __future__ import annotations
@@ -15,14 +16,28 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from brokerha.journal.directory import DATA
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.model.records import ClockReserved, MasterState, PeerJournal, Record, Started, WorkersChanged
-from tests.unit.journal.turns import Author, everything
+from brokerha.model.codec import decode_record
+from brokerha.model.records import (
+    ClockReserved,
+    MasterState,
+    PeerJournal,
+    Record,
+    Started,
+    TxDecided,
+    TxForgotten,
+    TxPrepared,
+    ViewStarted,
+    WorkersChanged,
+)
+from tests.unit.journal.turns import Author, agreed, everything
 
 NODES = ("m1", "m2", "m3")
 ENDS = st.booleans()
 COUNTS = st.integers(min_value=1, max_value=6)
+PLACES = st.integers(min_value=0, max_value=20)
 
 
 class JournalMachine(RuleBasedStateMachine):
@@ -32,18 +47,30 @@ class JournalMachine(RuleBasedStateMachine):
     def open(self, cache_bytes: int, bound: int) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="journal-"))
         self.bounds: dict[str, Any] = {"cache_bytes": cache_bytes, "ids_buffered": bound, "tail_records": bound}
-        self.on_disk = LmdbJournal(self.directory, "orders", "m1", **self.bounds)
+        self.home = self.directory / "m1"
+        self.follower_home = self.directory / "m1-b"
+        LmdbJournal(self.home, "orders", "m1").close()
+        shutil.copytree(self.home, self.follower_home)
+        self.on_disk = self._opened(self.home)
+        self.follower = self._opened(self.follower_home)
         self.in_memory = MemoryJournal("m1", self.on_disk.state().journal)
         self.author = Author(*NODES)
         self.turn: list[Record] = []
         self.unstamped: dict[str, list[str]] = {node: [] for node in NODES}
         self.txids: list[str] = []
         self.incarnation = 0
+        self.view = 0
+        self.prepared: list[str] = []
+        self.count = 0
+
+    def _opened(self, home: Path) -> LmdbJournal:
+        return LmdbJournal(home, "orders", "m1", **self.bounds)
 
     def teardown(self) -> None:
         if hasattr(self, "directory"):
-            problems = list(self.on_disk.verify())
+            problems = [*self.on_disk.verify(), *self.follower.verify()]
             self.on_disk.close()
+            self.follower.close()
             shutil.rmtree(self.directory)
             assert problems == []
 
@@ -109,6 +136,27 @@ class JournalMachine(RuleBasedStateMachine):
             PeerJournal(peer, f"journal-{self.incarnation}"),
         )
 
+    @rule(size=st.sampled_from([0, 5_000]), ends=ENDS)
+    def prepare(self, size: int, ends: bool) -> None:
+        self.count += 1
+        self.prepared.append(f"p{self.count}")
+        self._take(ends, TxPrepared(self.prepared[-1], "", b"p" * size, ("m1-b",), self.count))
+
+    @precondition(lambda self: self.prepared)
+    @rule(place=PLACES, is_commit=st.booleans(), is_heuristic=st.booleans(), ends=ENDS)
+    def decide(self, place: int, is_commit: bool, is_heuristic: bool, ends: bool) -> None:
+        txid = self.prepared.pop(place % len(self.prepared))
+        self._take(ends, TxDecided(txid, is_commit, f"because of {place}", is_heuristic))
+
+    @rule(place=PLACES, ends=ENDS)
+    def forget_decision(self, place: int, ends: bool) -> None:
+        self._take(ends, TxForgotten(f"p{place}"))
+
+    @rule(ends=ENDS)
+    def start_view(self, ends: bool) -> None:
+        self.view += 1
+        self._take(ends, ViewStarted(self.view, "m1-b"))
+
     def _take(self, ends: bool, *records: Record) -> None:
         self.turn += records
         if ends:
@@ -136,8 +184,46 @@ class JournalMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.on_disk.close()
-        self.on_disk = LmdbJournal(self.directory, "orders", "m1", **self.bounds)
+        self.on_disk = self._opened(self.home)
         self.in_memory = MemoryJournal.from_image(self.in_memory.image())
+
+    @precondition(lambda self: not self.turn)
+    @rule(limit_bytes=st.sampled_from([1, 200, 2_000, 1 << 30]), steps=st.integers(min_value=1, max_value=4))
+    def follow(self, limit_bytes: int, steps: int) -> None:
+        for _ in range(steps):
+            self._follow(limit_bytes)
+
+    def _follow(self, limit_bytes: int) -> None:
+        first, last = self.follower.last_number + 1, self.on_disk.last_number
+        found = self.on_disk.numbered(first, last, limit_bytes)
+        assert found == self.in_memory.numbered(first, last, limit_bytes)
+        if found is None:
+            self._load_follower()
+        else:
+            self.follower.follow([(number, decode_record(data)) for number, data in found])
+
+    def _load_follower(self) -> None:
+        self.follower.close()
+        shutil.rmtree(self.follower_home)
+        self.follower_home.mkdir()
+        self.on_disk.write_snapshot(self.follower_home / DATA)
+        self.follower = self._opened(self.follower_home)
+
+    @rule(below=st.integers(min_value=0, max_value=60))
+    def trim_follower(self, below: int) -> None:
+        self.follower.trim(below)
+
+    @rule()
+    def restart_follower(self) -> None:
+        self.follower.close()
+        self.follower = self._opened(self.follower_home)
+
+    @precondition(lambda self: not self.turn)
+    @rule()
+    def follow_to_the_end(self) -> None:
+        self._follow(1 << 30)
+        found = agreed(self.follower, self.on_disk, self.txids, NODES)
+        assert found == agreed(self.on_disk, self.follower, self.txids, NODES)
 
     @precondition(lambda self: not self.turn)
     @rule()

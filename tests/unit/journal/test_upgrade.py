@@ -39,7 +39,7 @@ def test_a_journal_of_format_2_is_upgraded_when_it_is_opened(tmp_path: Path) -> 
     # Given a journal as version 2 left it
     journal = LmdbJournal(tmp_path, "orders", "m1")
     filled(journal, turns=6, per_turn=2)
-    before = everything(journal, ["t1", "t12"], ["m1"])
+    before = {**everything(journal, ["t1", "t12"], ["m1"]), "numbers": (25, 24)}
     journal.close()
     made_old(tmp_path)
     # When it is opened, and opened again
@@ -47,7 +47,6 @@ def test_a_journal_of_format_2_is_upgraded_when_it_is_opened(tmp_path: Path) -> 
         journal = LmdbJournal(tmp_path, "orders", "m1")
         # Then everything is there, and nobody may follow from what is there already
         assert everything(journal, ["t1", "t12"], ["m1"]) == before
-        assert journal.numbered_from() == journal.last_number + 1 == 25
         assert journal.numbered(24, 24, 1 << 20) is None
         journal.close()
     assert list(verify_directory(tmp_path)) == []

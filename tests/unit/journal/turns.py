@@ -114,6 +114,29 @@ def filled(journal: Journal, turns: int, per_turn: int = 1, *, author: Author | 
     return author
 
 
+def agreed(journal: Journal, other: Journal, txids: Sequence[str], nodes: Sequence[str]) -> dict[str, object]:
+    """Answers that two journals with the same records must both give, whatever each of them has trimmed."""
+    state = journal.state()
+    state.promised_view = 0
+    first = max(journal.first_lsn(), other.first_lsn())
+    results = max(journal.results_from(), other.results_from())
+    known = [txid for txid in txids if other.lsn_of(txid) is not None]
+    unordered = [txid for txid in txids if journal.lsn_of(txid) is None and other.lsn_of(txid) is None]
+    held = [txid for _, txid, _ in other.ordered(first, state.lsn)]
+    begin = max(journal.numbered_from(), other.numbered_from())
+    return {
+        "state": state,
+        "last": journal.last_number,
+        "records": journal.numbered(begin, journal.last_number, 1 << 40),
+        "lsns": {txid: journal.lsn_of(txid) for txid in known if journal.lsn_of(txid) is not None},
+        "bodies": {(node, txid): journal.body(node, txid) for node in nodes for txid in (*held, *unordered)},
+        "ordered": journal.ordered(first, state.lsn),
+        "results": journal.results(results, state.lsn),
+        "rejections": [journal.rejection(lsn) for lsn in range(first, state.lsn + 1)],
+        "fingerprints": [journal.fingerprint_at(lsn) for lsn in range(results - 1, state.lsn + 1)],
+    }
+
+
 def everything(journal: Journal, txids: Sequence[str], nodes: Sequence[str]) -> dict[str, object]:
     """All answers of a journal, to compare two of them."""
     state = journal.state()
@@ -121,6 +144,7 @@ def everything(journal: Journal, txids: Sequence[str], nodes: Sequence[str]) -> 
     return {
         "state": state,
         "first": first,
+        "numbers": (journal.numbered_from(), journal.last_number),
         "records": list(journal.records()),
         "lsns": [journal.lsn_of(txid) for txid in txids],
         "bodies": {(node, txid): journal.body(node, txid) for node in nodes for txid in txids},
