@@ -1,0 +1,1 @@
+"""Tests of the coordinator and the participants of transactions."""

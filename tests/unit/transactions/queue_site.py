@@ -1,0 +1,100 @@
+"""A worker's store in small: queues only, executed in order; what a real probe would say of publish and accept.
+
+contents(journal)        what the queues hold after everything that a journal has in order
+SmallWorker              executes what a primary sends it, and keeps its results
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgpack
+
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.ids import TxId
+from brokerha.model.messages import Execute, Executed, Message, Progress
+from brokerha.model.operations import APPLIED, REJECTED, Operation, ResultRow
+from tests.unit.replication.benches import content, text
+
+
+def publish(queue: str, *bodies: str) -> list[Operation]:
+    """Operations that publish texts to a queue."""
+    return [("publish", queue, "text/plain", body.encode()) for body in bodies]
+
+
+def accept(queue: str, *message_ids: str) -> list[Operation]:
+    """Operations that accept messages of a queue."""
+    return [("accept", queue, message_id) for message_id in message_ids]
+
+
+@dataclass
+class Queues:
+    """Messages of all queues, in order: (id, text)."""
+
+    held: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    published: int = 0
+    accepted: int = 0
+
+    def execute(self, txid: TxId, body: bytes) -> str:
+        """Carry out a transaction; returns why it was rejected, empty when it was not."""
+        after = {queue: list(messages) for queue, messages in self.held.items()}
+        published = accepted = 0
+        for place, operation in enumerate(msgpack.unpackb(body, use_list=False), 1):
+            messages = after.setdefault(operation[1], [])
+            if operation[0] == "publish":
+                messages.append((f"{txid}.{place}", operation[3].decode()))
+                published += 1
+            else:
+                found = [message for message in messages if message[0] == operation[2]]
+                if not found:
+                    return f"queue {operation[1]} has no message {operation[2]}"
+                messages.remove(found[0])
+                accepted += 1
+        self.held = after
+        self.published += published
+        self.accepted += accepted
+        return ""
+
+    def texts(self, queue: str) -> list[str]:
+        """What a queue holds."""
+        return [text for _, text in self.held.get(queue, [])]
+
+    def ids(self, queue: str) -> list[str]:
+        """Ids of what a queue holds."""
+        return [message_id for message_id, _ in self.held.get(queue, [])]
+
+
+def contents(journal: MemoryJournal) -> Queues:
+    """The queues after everything in a journal's synchronised queue."""
+    queues = Queues()
+    for _, txid, origin in journal.ordered(1, 10**9):
+        queues.execute(txid, journal.body(origin, txid) or b"")
+    return queues
+
+
+class SmallWorker:
+    """Worker w1, which is always there."""
+
+    def __init__(self) -> None:
+        self.queues = Queues()
+        self.results: list[ResultRow] = []
+        self.is_stopped = False
+        self.rejects: dict[TxId, str] = {}
+        """Transactions that it rejects, with the reason."""
+
+    def take(self, message: Message) -> Executed | None:
+        """Execute what comes; answer with everything from where it begins."""
+        if not isinstance(message, Execute) or self.is_stopped or message.first_lsn > len(self.results) + 1:
+            return None
+        for lsn, (txid, _, body) in enumerate(message.items, message.first_lsn):
+            if lsn == len(self.results) + 1:
+                reason = self.rejects.get(txid) or self.queues.execute(txid, body)
+                self.results.append((REJECTED if reason else APPLIED, reason, b"", content(lsn)))
+        applied = len(self.results)
+        rows = tuple(self.results[message.first_lsn - 1 :])
+        return Executed(message.first_lsn, rows, applied, text(applied), applied, "copy-of-w1")
+
+    def progress(self, view: int) -> Progress:
+        """Its heartbeat."""
+        applied = len(self.results)
+        return Progress("copy-of-w1", applied, text(applied), applied, "on", follows="basic", view=view)
