@@ -32,7 +32,8 @@ class Rate(NamedTuple):
     p99_ms: float
 
 
-def _connect(address: Address) -> amqp.Connection:
+def connect(address: Address) -> amqp.Connection:
+    """A plain connection. Raises Unreachable."""
     connection = amqp.Connection(
         host=f"{address.host}:{address.port}",
         userid=address.user,
@@ -51,7 +52,7 @@ def _connect(address: Address) -> amqp.Connection:
 def publish_and_confirm(url: str, window: int, seconds: float, size_bytes: int = 200) -> Rate:
     """Publish for ``seconds`` with at most ``window`` messages unconfirmed."""
     name = f"brokerha.bench.{secrets.token_hex(4)}"
-    with _connect(parse_addresses(url)[0]) as connection:
+    with connect(parse_addresses(url)[0]) as connection:
         channel = connection.channel()
         channel.queue_declare(name, durable=True, auto_delete=False, arguments={"x-max-length": QUEUE_LIMIT})
         channel.confirm_select()
@@ -77,7 +78,7 @@ def publish_and_confirm(url: str, window: int, seconds: float, size_bytes: int =
         elapsed = time.perf_counter() - started
         channel.queue_delete(name)
     latencies.sort()
-    return Rate(len(latencies) / elapsed, *_percentiles(latencies))
+    return Rate(len(latencies) / elapsed, *percentiles(latencies))
 
 
 def round_trip(url: str, count: int = 300) -> Rate:
@@ -87,7 +88,7 @@ def round_trip(url: str, count: int = 300) -> Rate:
     stopping = threading.Event()
 
     def echo() -> None:
-        with _connect(address) as connection:
+        with connect(address) as connection:
             channel = connection.channel()
             channel.basic_consume(
                 there, callback=lambda m: channel.basic_publish(amqp.Message(m.body), "", back), no_ack=True
@@ -98,7 +99,7 @@ def round_trip(url: str, count: int = 300) -> Rate:
                 except TimeoutError:
                     continue
 
-    with _connect(address) as connection:
+    with connect(address) as connection:
         channel = connection.channel()
         for name in (there, back):
             # They go by themselves: deleting a queue that is consumed from would cancel its consumers in the middle.
@@ -120,7 +121,7 @@ def round_trip(url: str, count: int = 300) -> Rate:
         stopping.set()
         thread.join(5)
     latencies.sort()
-    return Rate(count / elapsed, *_percentiles(latencies))
+    return Rate(count / elapsed, *percentiles(latencies))
 
 
 def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
@@ -130,7 +131,7 @@ def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
     """
     address = parse_addresses(url)[0]
     name, grants = (f"brokerha.bench.{secrets.token_hex(4)}" for _ in range(2))
-    with _connect(address) as connection:
+    with connect(address) as connection:
         channel = connection.channel()
         for queue in (name, grants):
             channel.queue_declare(queue, durable=True, auto_delete=False, arguments={"x-expires": 60_000})
@@ -161,7 +162,7 @@ def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
 
 def _send(url: str, name: str, grants: str, count: int, size_bytes: int, window: int) -> None:
     """The sending process of `transfer`: one message first, then as many as it is granted, each confirmed."""
-    with _connect(parse_addresses(url)[0]) as connection:
+    with connect(parse_addresses(url)[0]) as connection:
         channel = connection.channel()
         channel.confirm_select()
         granted = window + 1
@@ -181,7 +182,8 @@ def _send(url: str, name: str, grants: str, count: int, size_bytes: int, window:
                 connection.drain_events(timeout=30)
 
 
-def _percentiles(ordered: list[float]) -> tuple[float, float]:
+def percentiles(ordered: list[float]) -> tuple[float, float]:
+    """The middle one and the 99th of a hundred, in milliseconds; of seconds in their order."""
     if not ordered:
         return 0.0, 0.0
     return ordered[len(ordered) // 2] * 1000, ordered[int(len(ordered) * 0.99)] * 1000
