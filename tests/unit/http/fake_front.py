@@ -6,17 +6,14 @@ a model and no node: one copy, no order to agree on, no durability.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import msgpack
-from pyoxigraph import Store, serialize
+from pyoxigraph import Store
 
 from brokerha.model import states
 from brokerha.model.errors import (
@@ -24,16 +21,24 @@ from brokerha.model.errors import (
     InvalidRequest,
     KeyReused,
     NotFound,
+    OutcomeUnknown,
     ReadOnly,
     Rejected,
     TimedOut,
-    UnknownRepository,
 )
 from brokerha.model.fingerprints import packed
-from brokerha.model.operations import LoggedRow, Operation, pack_operations, unpack_operations
-from brokerha.model.requests import APPLIED_LEVEL, REFUSED, REJECTED_STATUS, UNKNOWN, Reply
+from brokerha.model.operations import (
+    ON_QUEUES,
+    LoggedRow,
+    Operation,
+    pack_operations,
+    unpack_operations,
+)
+from brokerha.model.requests import APPLIED_LEVEL, READS_INSIDE, REFUSED, REJECTED_STATUS, UNKNOWN, Reply
 from brokerha.ports.front import ReadOutcome
-from tests.unit.http.fake_rdf import GRAPHS, change, check, chosen, matching, query
+from tests.unit.http.fake_data import Data
+from tests.unit.http.fake_rdf import check
+from tests.unit.http.fake_transactions import FakeTransactions
 
 
 class FakeFront:
@@ -42,9 +47,8 @@ class FakeFront:
     def __init__(self, role: str = "master", node_id: str = "m1", *, threaded: bool = False) -> None:
         self.role = role
         self.node_id = node_id
-        self.repositories: dict[str, Store] = {"main": Store()}
-        self.keys: dict[tuple[str, bytes], bytes] = {}
-        self.checks: dict[str, dict[str, str]] = {}
+        self.data = Data()
+        self.transactions = FakeTransactions(node_id)
         self.results: list[tuple[str, str, str]] = []
         """(txid, outcome, reason) by LSN - 1."""
         self.bodies: dict[str, tuple[int, bytes]] = {}
@@ -69,6 +73,18 @@ class FakeFront:
         self._threaded = threaded
         if threaded:
             threading.Thread(target=self._run, daemon=True).start()
+
+    @property
+    def repositories(self) -> dict[str, Store]:
+        return self.data.repositories
+
+    @property
+    def keys(self) -> dict[tuple[str, bytes], bytes]:
+        return self.data.keys
+
+    @property
+    def checks(self) -> dict[str, dict[str, str]]:
+        return self.data.checks
 
     def _run(self) -> None:
         while True:
@@ -129,40 +145,56 @@ class FakeFront:
             else:
                 lsn = len(self.results) + 1
                 self.bodies[txid] = (lsn, body)
+                has_queues = any(operation[0] in ON_QUEUES for operation in operations)
+                before = self.data.copied() if has_queues else self.data
                 try:
-                    self._execute(operations)
+                    self.data.execute(txid, operations)
                     self.results.append((txid, "applied", ""))
                 except Rejected as error:
+                    self.data = before
                     self.results.append((txid, "rejected", str(error)))
         _, outcome, reason = self.results[lsn - 1]
         if outcome == "rejected":
             return Reply(1, txid, REJECTED_STATUS, lsn, "Rejected", reason)
         return Reply(1, txid, level, 0 if level == "accepted" else lsn)
 
-    def _execute(self, operations: list[Operation]) -> None:
-        for kind, name, *_ in operations:
-            if kind in {"update", "add", "remove", "remove-repository"} and name not in self.repositories:
-                raise Rejected(f"repository {name!r} does not exist")
-            if kind == "create-repository" and name in self.repositories:
-                raise Rejected(f"repository {name!r} exists already")
-            if kind == "control-remove" and name not in self.checks:
-                raise Rejected(f"check {name!r} does not exist")
-        for kind, name, *arguments in operations:
-            if kind == "put":
-                self.keys[name, arguments[0]] = arguments[1]
-            elif kind == "delete":
-                self.keys.pop((name, arguments[0]), None)
-            elif kind == "control-add":
-                fields = zip(("kind", "target", "text", "expected"), arguments, strict=True)
-                self.checks[name] = {"name": name, **dict(fields)}
-            elif kind == "control-remove":
-                del self.checks[name]
-            elif kind == "create-repository":
-                self.repositories[name] = Store()
-            elif kind == "remove-repository":
-                del self.repositories[name]
+    # ---- transactions
+
+    def transact(
+        self, action: str, txid: str, arguments: dict[str, Any], timeout_ms: int = 30_000
+    ) -> Future[dict[str, Any]]:
+        """Steps are carried out as they come; a silent node does them and does not say so."""
+        if self.fault:
+            raise self.fault
+        future: Future[dict[str, Any]] = Future()
+
+        def answer() -> None:
+            if self.is_dead:
+                return
+            try:
+                if self.refusal is not None:
+                    raise self.refusal
+                done = self.transactions.act(self, action, txid, arguments)
+            except BrokerhaError as error:
+                future.set_exception(error)
             else:
-                change(self.repositories[name], kind, arguments[0])
+                if not self.is_silent:
+                    future.set_result(done)
+                else:
+                    future.set_exception(OutcomeUnknown(txid))
+
+        if action == "operations":
+            self.check([tuple(operation) for operation in arguments["operations"]])
+        self._do(answer)
+        return future
+
+    def check(self, operations: list[Operation]) -> None:
+        for operation in unpack_operations(pack_operations(operations)):
+            check(operation)
+
+    def apply_transaction(self, txid: str, operations: list[Operation]) -> tuple[int, str]:
+        reply = self._apply(txid, pack_operations(operations), operations, APPLIED_LEVEL)
+        return reply.lsn, reply.reason
 
     # ---- reads
 
@@ -182,7 +214,7 @@ class FakeFront:
                     raise self.read_error
                 if min_lsn > len(self.results):
                     raise TimedOut(f"LSN {min_lsn} was not applied in time; this copy is at {len(self.results)}")
-                content_type, body = self._read(kind, name, arguments)
+                content_type, body = self._read_inside(kind, name, dict(arguments))
                 future.set_result(ReadOutcome(content_type, len(self.results), body))
             except BrokerhaError as error:
                 future.set_exception(error)
@@ -190,57 +222,30 @@ class FakeFront:
         self._do(answer)
         return future
 
-    def _read(self, kind: str, name: str, arguments: dict[str, Any]) -> tuple[str, bytes]:
-        if kind == "get":
-            value = self.keys.get((name, arguments["key"]))
-            if value is None:
-                raise NotFound(f"table {name!r} has no such key")
-            return "application/octet-stream", value
-        if kind == "range":
-            return "application/x-msgpack", msgpack.packb(self._range(name, arguments))
-        if kind == "control":
-            return "application/json", json.dumps({"checks": list(self.checks.values())}).encode()
-        if kind == "repositories":
-            return "application/json", json.dumps(sorted(self.repositories)).encode()
-        if kind == "fingerprint":
-            return "application/json", json.dumps(
-                {"lsn": len(self.results), "fingerprint": self._fingerprint()}
-            ).encode()
-        store = self.repositories.get(name)
-        if store is None:
-            raise UnknownRepository(f"repository {name!r} does not exist")
-        if kind == "size":
-            return "text/plain", str(len(matching(store, {}, arguments["context"]))).encode()
-        if kind == "contexts":
-            return "application/json", json.dumps(sorted(str(graph) for graph in store.named_graphs())).encode()
-        if kind == "statements":
-            media_type = chosen(arguments["accept"], GRAPHS)
-            found = matching(store, arguments, arguments["context"])
-            quads = found if media_type == "application/n-quads" else [quad.triple for quad in found]
-            return media_type, serialize(quads, format=GRAPHS[media_type]) or b""
-        return query(store, arguments)
-
-    def _range(self, table: str, arguments: dict[str, Any]) -> list[tuple[bytes, bytes]]:
-        rows = [
-            (key, value)
-            for (name, key), value in sorted(self.keys.items())
-            if name == table
-            and key.startswith(arguments.get("prefix") or b"")
-            and (arguments.get("from") is None or key >= arguments["from"])
-            and (arguments.get("to") is None or key < arguments["to"])
-        ]
-        if arguments.get("reverse"):
-            rows.reverse()
-        return rows[: arguments.get("limit") or 1000]
-
-    def _fingerprint(self) -> str:
-        content = [sorted(str(quad) for quad in store) for _, store in sorted(self.repositories.items())]
-        return "0:" + hashlib.sha256(repr((content, sorted(self.keys.items()))).encode()).hexdigest()
+    def _read_inside(self, kind: str, name: str, arguments: dict[str, Any]) -> tuple[str, bytes]:
+        """A read that names a transaction sees its operations, on a copy that is thrown away."""
+        txid = arguments.pop("tx", None)
+        if txid is None:
+            return self.data.read(kind, name, arguments, len(self.results))
+        if kind not in READS_INSIDE:
+            raise InvalidRequest(f"{kind} shows no transaction")
+        before, self.data = self.data, self.data.copied()
+        try:
+            self.data.execute(txid, self.transactions.pending(txid))
+            return self.data.read(kind, name, arguments, len(self.results))
+        finally:
+            self.data = before
 
     # ---- questions
 
     def outcome(self, txid: str) -> dict[str, Any] | None:
+        if txid in self.transactions.open:
+            state = self.transactions.open[txid].state
+            return {"txid": txid, "state": state, "lsn": None, "outcome": None, "reason": ""}
         if txid not in self.bodies:
+            if self.transactions.over.get(txid, ("",))[0] == "aborted":
+                reason = self.transactions.over[txid][2]
+                return {"txid": txid, "state": "aborted", "lsn": None, "outcome": None, "reason": reason}
             return None
         lsn = self.bodies[txid][0]
         _, outcome, reason = self.results[lsn - 1]
@@ -250,7 +255,7 @@ class FakeFront:
         lsn = len(self.results)
         row = {
             "id": self.node_id, "role": self.role, **states.describe("ok"), "master": "m1", "received_lsn": lsn,
-            "applied_lsn": lsn, "lag_entries": 0, "lag_s": 0.0, "fingerprint": self._fingerprint(),
+            "applied_lsn": lsn, "lag_entries": 0, "lag_s": 0.0, "fingerprint": self.data.fingerprint(),
             "items": len(self.keys), "incoming": 0, "in_doubt": 0, "seen_s": 0.0,
         }  # fmt: skip
         return {"cluster": "orders", "epoch": 1, "state": "ok", "nodes": [row]}

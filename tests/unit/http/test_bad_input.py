@@ -143,14 +143,14 @@ def _name(line: tuple[str, str, bytes | str, dict[str, str], int, str]) -> str:
 @pytest.mark.parametrize("line", BAD, ids=_name)
 def test_bad_input_gets_one_status_and_one_clear_sentence_and_changes_nothing(node: Node, line) -> None:
     method, target, body, headers, status, words = line
-    before = node.front._fingerprint()
+    before = node.front.data.fingerprint()
 
     answer = node.ask(method, target, body, headers)
 
     assert (answer.status, words in answer.text) == (status, True), answer
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.text.count("\n") == 1 or "MALFORMED" in answer.text
-    assert node.front._fingerprint() == before
+    assert node.front.data.fingerprint() == before
 
 
 # Told before anybody looks at Accept, or because of it.
