@@ -47,8 +47,13 @@ def addresses(config: Path | None, url: str | None) -> dict[str, str]:
         message = f"which cluster? write -c FILE, --url URL, or set {URL_VARIABLE}; there is no {DEFAULT_CONFIG} in this folder"
         raise typer.BadParameter(message)
     cluster = cluster_file(config)
-    masters = {master.id for master in cluster.masters}
-    urls = {node: url for node, url in cluster.http_urls().items() if node in masters}
+    known = cluster.http_urls()
+    urls: dict[str, str] = {}
+    for master in cluster.masters:
+        # Its backups stand in for it: one of them may be primary.
+        own = [known[process] for process in cluster.processes_of(master.id) if process in known]
+        if own:
+            urls[master.id] = ",".join(own)
     if urls:
         return urls
     if cluster.is_embedded:
