@@ -97,6 +97,10 @@ class EmbeddedCluster:
                     yield node
 
 
+GRACE_S = 5.0
+"""How much longer than its time a step of a transaction is waited for; the node answers by itself."""
+
+
 class FrontWire:
     """A Wire that calls the fronts of an embedded cluster directly."""
 
@@ -106,11 +110,17 @@ class FrontWire:
         self._cluster = cluster
         self._master_ids = tuple(master_ids)
 
-    def _front(self) -> Front:
-        for front in self._cluster.fronts(self._master_ids):
+    def _front(self, wanted: NodeId = "") -> Front:
+        wanted_ids = (wanted,) if wanted else self._master_ids
+        for front in self._cluster.fronts(wanted_ids):
             return front
-        message = f"none of {', '.join(self._master_ids)} is running"
+        message = f"none of {', '.join(wanted_ids)} is running"
         raise NotReady(message)
+
+    def _rows(self, timeout_ms: int) -> list[dict[str, Any]]:
+        fronts = list(self._cluster.fronts(self._master_ids))
+        answers = [front.transact("list", "", {}, timeout_ms).result(timeout_ms / 1000 + 1) for front in fronts]
+        return [row for answer in answers for row in answer["transactions"]]
 
     def submit(
         self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
@@ -152,12 +162,18 @@ class FrontWire:
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
     ) -> Future[ReadOutcome]:
-        """Read through the first running master."""
-        return self._front().read(kind, name, arguments, min_lsn, timeout_ms)
+        """Read through the first running master, inside of a transaction through the one that has it."""
+        arguments = dict(arguments)
+        return self._front(arguments.pop("node", "")).read(kind, name, arguments, min_lsn, timeout_ms)
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
         """Cluster questions."""
-        front = self._front()
+        if what == "transactions":
+            return self._rows(timeout_ms)
+        front = self._front(str(arguments.get("node", "")))
+        if what == "transact":
+            step = front.transact(arguments["action"], arguments["txid"], arguments["arguments"], timeout_ms)
+            return step.result(timeout_ms / 1000 + GRACE_S)
         if what == "status":
             return front.status(timeout_ms)
         if what == "log":

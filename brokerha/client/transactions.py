@@ -332,6 +332,8 @@ def _decided(calls: Calls, node: NodeId, txid: TxId, level: str, seconds: float)
         return None
     if outcome["state"] == "aborted" or outcome.get("outcome") == REJECTED:
         raise Aborted(str(outcome.get("reason") or f"transaction {txid} was rolled back"))
+    if outcome["state"] == "committed":
+        return int(outcome.get("lsn") or 0)
     if outcome["state"] not in LEVELS or LEVELS.index(outcome["state"]) < LEVELS.index(level):
         return None
     return 0 if level == ACCEPTED else int(outcome.get("lsn") or 0)

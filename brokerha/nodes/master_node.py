@@ -22,7 +22,7 @@ from brokerha.model.ids import Instant, Lsn, TxId
 from brokerha.model.levels import LATEST_LSN
 from brokerha.model.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
 from brokerha.model.operations import LoggedRow, Operation
-from brokerha.model.requests import APPLIED_LEVEL, Reply, Submit
+from brokerha.model.requests import APPLIED_LEVEL, Reply, Submit, TxCommand
 from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_read, check_terms, checked_body
 from brokerha.nodes.commands import Commands
@@ -35,6 +35,7 @@ from brokerha.nodes.runner import IDLE_MS, MasterRunner
 from brokerha.nodes.site_log import SiteLog
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.nodes.tickets import Tickets
+from brokerha.nodes.transacting import Host, Transacting
 from brokerha.ports.clock import Clock
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.journal import Journal
@@ -78,6 +79,8 @@ class MasterNode:
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
         self.loop = loop or NodeLoop(f"{self.node_id} loop", self.turn, transport.wake)
+        self.transacting = Transacting(self.loop, clock, self._host())
+        self.runner.on_tx_reply = self.transacting.on_reply
         self.commands = Commands(clock, protect_single_worker=protect_single_worker)
         self._inbox: deque[Submit] = deque()
         self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
@@ -104,6 +107,7 @@ class MasterNode:
     def retire(self, reason: str, timeout_s: float = 2.0) -> None:
         """Answer who still waits: another process is the primary from now on, or the node stops."""
         self._reads.close(reason)
+        self.transacting.close(reason)
         self.amqp.close()
         self.tickets.close(reason)
         if self.followers is not None:
@@ -111,8 +115,9 @@ class MasterNode:
 
     def turn(self) -> None:
         """One turn of the loop."""
-        wait = 0 if self._inbox or self.loop.has_calls else self._wait_ms()
-        submits = [self._inbox.popleft() for _ in range(len(self._inbox))]
+        wait = 0 if self._inbox or self.loop.has_calls or self.transacting.has_commands else self._wait_ms()
+        submits: list[Submit | TxCommand] = [self._inbox.popleft() for _ in range(len(self._inbox))]
+        submits += self.transacting.take_commands()
         submits += self.amqp.retry(self.clock.now())
         self.runner.turn(submits, wait)
         self.amqp.after_turn()
@@ -122,6 +127,7 @@ class MasterNode:
         # Writes that any master may take are left to the others while none are taken here.
         self.transport.serve_shared(not self.runner.failure and not self.runner.core.refusal(self.clock.now()))
         self.loop.serve_calls()
+        self.transacting.tick()
         now = self.clock.now()
         self._site_log.note(self.runner.core, now.mono_ms)
         if self._reads.is_busy:
@@ -132,9 +138,7 @@ class MasterNode:
     def _wait_ms(self) -> int:
         """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
         due = [wait[2] for wait in self._waits]
-        read_due = self._reads.due_ms()
-        if read_due is not None:
-            due.append(read_due)
+        due += [at for at in (self._reads.due_ms(), self.transacting.due_ms()) if at is not None]
         if not due:
             return min(self.runner.wait_ms(), IDLE_MS)
         return max(0, min(self.runner.wait_ms(), IDLE_MS, min(due) - self.clock.now().mono_ms))
@@ -197,20 +201,46 @@ class MasterNode:
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
     ) -> Future[ReadOutcome]:
-        """Pass a read on to a worker."""
+        """Pass a read on to a worker; one inside of a transaction with its operations so far."""
+        if "tx" in arguments:
+            return self.transacting.read(kind, name, arguments, min_lsn, timeout_ms)
         future: Future[ReadOutcome] = Future()
 
         def ask() -> None:
             check_read(min_lsn, timeout_ms)
-            mono_ms = self.clock.now().mono_ms
-            least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
-            read = Read("", kind, name, arguments, least, timeout_ms)
-            self.transport.send(self._reads.ask(read, self._readers(mono_ms), mono_ms, future))
+            self._ask_worker(kind, name, arguments, min_lsn, timeout_ms, future)
 
         self.loop.call(ask).add_done_callback(
             lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
         )
         return future
+
+    def _ask_worker(
+        self,
+        kind: str,
+        name: str,
+        arguments: dict[str, Any],
+        min_lsn: Lsn,
+        timeout_ms: int,
+        future: Future[ReadOutcome],
+    ) -> None:
+        """In the loop's thread."""
+        mono_ms = self.clock.now().mono_ms
+        least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
+        read = Read("", kind, name, arguments, least, timeout_ms)
+        self.transport.send(self._reads.ask(read, self._readers(mono_ms), mono_ms, future))
+
+    def transact(
+        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
+    ) -> Future[dict[str, Any]]:
+        """One step of a transaction; nodes/transacting.py."""
+        return self.transacting.transact(action, txid, arguments, timeout_ms)
+
+    def _host(self) -> Host:
+        def rows() -> list[dict[str, Any]]:
+            return self.runner.core.transacting.coordinator.rows(self.clock.now())
+
+        return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, self.view.outcome, rows)
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """Carry out an operator's command; answered once what it changes is durable."""

@@ -102,7 +102,8 @@ class Transacting:
 
         def receive(reply: TxReply) -> None:
             if not _failed(future, reply):
-                inside = {**rest, "pending": reply.answer["body"]}
+                body = reply.answer["body"]
+                inside = {**rest, "pending": body, "txid": reply.txid} if body else rest
                 self._host.ask_read(kind, name, inside, min_lsn, timeout_ms, future)
 
         self._in_loop(future, partial(self._send, "pending", str(arguments["tx"]), {}, timeout_ms, receive))

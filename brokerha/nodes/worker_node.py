@@ -255,6 +255,19 @@ class WorkerNode:
             return refused
         return self.reads.read(kind, name, arguments, min_lsn, timeout_ms)
 
+    def transact(
+        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
+    ) -> Future[dict[str, Any]]:
+        """Transactions live at masters."""
+        del action, arguments, timeout_ms
+        refused: Future[dict[str, Any]] = Future()
+        refused.set_exception(
+            NotReady(
+                f"{self.config.node} is a worker: ask master {self.config.master} about transaction {txid or 'steps'}"
+            )
+        )
+        return refused
+
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
         """Workers do not know transactions by id."""
         raise NotReady(f"ask master {self.config.master} for the outcome of transaction {txid}")
