@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from brokerha.model import client_wire
 from brokerha.model.errors import BrokerhaError, OutcomeUnknown, TimedOut, Unreachable, error_named
-from brokerha.model.ids import TxId
+from brokerha.model.ids import NodeId, TxId
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
 from brokerha.transports.topology import READS_EXCHANGE, WRITES_EXCHANGE
@@ -35,6 +35,8 @@ class Request(Protocol):
     """Monotonic."""
     attempts: int
     """How often it was handed to a broker, less how often it was returned."""
+    to: NodeId
+    """The master that it has to reach; empty for the one that the connection is to."""
 
     def body(self) -> bytes:
         """The message: only what is not answered yet."""
@@ -55,6 +57,7 @@ class Writes:
     exchange = WRITES_EXCHANGE
     content_type = client_wire.WRITES_TYPE
     is_persistent = True
+    to = ""
 
     def __init__(
         self,
@@ -105,11 +108,17 @@ class Question:
     is_persistent = False
 
     def __init__(
-        self, body: bytes, future: Future[Any], read_answer: Callable[[Mapping[str, Any]], Any], deadline_s: float
+        self,
+        body: bytes,
+        future: Future[Any],
+        read_answer: Callable[[Mapping[str, Any]], Any],
+        deadline_s: float,
+        to: NodeId = "",
     ) -> None:
         """``read_answer`` makes the future's result of the answer, or raises the error that it stands for."""
         self.deadline_s = deadline_s
         self.attempts = 0
+        self.to = to
         self._body = body
         self._future = future
         self._read_answer = read_answer

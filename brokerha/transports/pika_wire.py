@@ -110,17 +110,30 @@ class AmqpWire:
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
     ) -> Future[ReadOutcome]:
         """Ask for a read; see ports.Wire."""
+        arguments = dict(arguments)
+        to = str(arguments.pop("node", ""))
         body = client_wire.encode_read(kind, name, arguments, min_lsn, timeout_ms)
-        return self._question(body, read_outcome, timeout_ms)
+        return self._question(body, read_outcome, timeout_ms, to)
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Ask and wait for the answer; see ports.Wire."""
-        body = client_wire.encode_question(what, arguments)
-        future = self._question(body, plain_answer, timeout_ms)
+        """Ask and wait for the answer; see ports.Wire. What names a ``node`` goes to that master."""
+        if what == "transactions":
+            return self._transactions(timeout_ms)
+        body = client_wire.encode_question(what, {**arguments, "timeout_ms": timeout_ms})
+        future = self._question(body, plain_answer, timeout_ms, str(arguments.get("node", "")))
         try:
             return future.result(timeout_ms / 1000 + _ASK_MARGIN_S)
         except FutureTimeoutError:
             raise Unreachable("the connection does not react") from None
+
+    def _transactions(self, timeout_ms: int) -> list[Any]:
+        """Those of all masters that answer."""
+        rows: list[Any] = []
+        for node in self.ask("status", {}, timeout_ms)["nodes"]:
+            if node["role"] == "master" and node["seen_s"] is not None:
+                step = {"action": "list", "txid": "", "arguments": {}, "node": node["id"]}
+                rows += self.ask("transact", step, timeout_ms)["transactions"]
+        return rows
 
     def close(self, timeout_ms: int = 5000) -> None:
         """Wait for what is open as far as the time allows, complete the rest, disconnect. Idempotent."""
@@ -132,10 +145,12 @@ class AmqpWire:
         self._thread.call(self._expire_all)
         self._thread.close(_PARTING_S)
 
-    def _question(self, body: bytes, read_answer: Callable[[Mapping[str, Any]], Any], timeout_ms: int) -> Future[Any]:
+    def _question(
+        self, body: bytes, read_answer: Callable[[Mapping[str, Any]], Any], timeout_ms: int, to: NodeId = ""
+    ) -> Future[Any]:
         future: Future[Any] = Future()
         deadline_s = time.monotonic() + timeout_ms / 1000
-        self._hand_in([Question(body, future, read_answer, deadline_s)], [future], [len(body)])
+        self._hand_in([Question(body, future, read_answer, deadline_s, to)], [future], [len(body)])
         return future
 
     def _hand_in(
@@ -246,7 +261,7 @@ class AmqpWire:
             # Nobody waits for the answer to a read that is older than its deadline.
             expiration=None if request.is_persistent else str(max(1, int((request.deadline_s - now_s) * 1000))),
         )
-        self._channel.basic_publish(request.exchange, self._to, request.body(), properties, mandatory=True)
+        self._channel.basic_publish(request.exchange, request.to or self._to, request.body(), properties, mandatory=True)
         pause_s = min(RESEND_MOST_S, RESEND_FIRST_S * 2 ** min(request.attempts, 10))
         request.attempts += 1
         self._resend_at(correlation_id, now_s + pause_s)

@@ -2,6 +2,7 @@
 
     publish_and_confirm    persistent messages to a durable queue, a window of them unconfirmed
     round_trip             one message there and one back, through two queues and two connections
+    tx_queue_cost          a queue for each transaction: made, three messages through it, deleted
     transfer               large messages through a queue to another process, a window of them under way
 
 Plain py-amqp, nothing of brokerha's own transport: a yardstick must not move with what it measures.
@@ -14,14 +15,18 @@ import secrets
 import threading
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import amqp
 
 from brokerha.model.errors import Unreachable
 from brokerha.transports.addresses import Address, parse_addresses
+from brokerha.transports.topology import tx_queue_name, tx_queue_row
 
 QUEUE_LIMIT = 20_000
+_TX_EVENTS = 3
+_PATIENCE_S = 30.0
 
 
 class Rate(NamedTuple):
@@ -32,8 +37,7 @@ class Rate(NamedTuple):
     p99_ms: float
 
 
-def connect(address: Address) -> amqp.Connection:
-    """A plain connection. Raises Unreachable."""
+def _connect(address: Address) -> amqp.Connection:
     connection = amqp.Connection(
         host=f"{address.host}:{address.port}",
         userid=address.user,
@@ -52,7 +56,7 @@ def connect(address: Address) -> amqp.Connection:
 def publish_and_confirm(url: str, window: int, seconds: float, size_bytes: int = 200) -> Rate:
     """Publish for ``seconds`` with at most ``window`` messages unconfirmed."""
     name = f"brokerha.bench.{secrets.token_hex(4)}"
-    with connect(parse_addresses(url)[0]) as connection:
+    with _connect(parse_addresses(url)[0]) as connection:
         channel = connection.channel()
         channel.queue_declare(name, durable=True, auto_delete=False, arguments={"x-max-length": QUEUE_LIMIT})
         channel.confirm_select()
@@ -78,7 +82,7 @@ def publish_and_confirm(url: str, window: int, seconds: float, size_bytes: int =
         elapsed = time.perf_counter() - started
         channel.queue_delete(name)
     latencies.sort()
-    return Rate(len(latencies) / elapsed, *percentiles(latencies))
+    return Rate(len(latencies) / elapsed, *_percentiles(latencies))
 
 
 def round_trip(url: str, count: int = 300) -> Rate:
@@ -88,7 +92,7 @@ def round_trip(url: str, count: int = 300) -> Rate:
     stopping = threading.Event()
 
     def echo() -> None:
-        with connect(address) as connection:
+        with _connect(address) as connection:
             channel = connection.channel()
             channel.basic_consume(
                 there, callback=lambda m: channel.basic_publish(amqp.Message(m.body), "", back), no_ack=True
@@ -99,7 +103,7 @@ def round_trip(url: str, count: int = 300) -> Rate:
                 except TimeoutError:
                     continue
 
-    with connect(address) as connection:
+    with _connect(address) as connection:
         channel = connection.channel()
         for name in (there, back):
             # They go by themselves: deleting a queue that is consumed from would cancel its consumers in the middle.
@@ -121,7 +125,7 @@ def round_trip(url: str, count: int = 300) -> Rate:
         stopping.set()
         thread.join(5)
     latencies.sort()
-    return Rate(count / elapsed, *percentiles(latencies))
+    return Rate(count / elapsed, *_percentiles(latencies))
 
 
 def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
@@ -131,7 +135,7 @@ def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
     """
     address = parse_addresses(url)[0]
     name, grants = (f"brokerha.bench.{secrets.token_hex(4)}" for _ in range(2))
-    with connect(address) as connection:
+    with _connect(address) as connection:
         channel = connection.channel()
         for queue in (name, grants):
             channel.queue_declare(queue, durable=True, auto_delete=False, arguments={"x-expires": 60_000})
@@ -162,7 +166,7 @@ def transfer(url: str, count: int, size_bytes: int, window: int) -> float:
 
 def _send(url: str, name: str, grants: str, count: int, size_bytes: int, window: int) -> None:
     """The sending process of `transfer`: one message first, then as many as it is granted, each confirmed."""
-    with connect(parse_addresses(url)[0]) as connection:
+    with _connect(parse_addresses(url)[0]) as connection:
         channel = connection.channel()
         channel.confirm_select()
         granted = window + 1
@@ -182,8 +186,50 @@ def _send(url: str, name: str, grants: str, count: int, size_bytes: int, window:
                 connection.drain_events(timeout=30)
 
 
-def percentiles(ordered: list[float]) -> tuple[float, float]:
-    """The middle one and the 99th of a hundred, in milliseconds; of seconds in their order."""
+def tx_queue_cost(url: str, count: int = 200, at_once: int = 1, size_bytes: int = 200) -> Rate:
+    """Transactions per second, and the milliseconds of one, with ``at_once`` pairs of connections side by side.
+
+    Raises Unreachable.
+    """
+    share = max(1, count // at_once)
+    started = time.perf_counter()
+    with ThreadPoolExecutor(at_once) as threads:
+        runs = [threads.submit(_one_after_the_other, url, share, size_bytes) for _ in range(at_once)]
+        latencies = sorted(latency for run in runs for latency in run.result())
+    elapsed = time.perf_counter() - started
+    return Rate(len(latencies) / elapsed, *_percentiles(latencies))
+
+
+def _one_after_the_other(url: str, count: int, size_bytes: int) -> list[float]:
+    address = parse_addresses(url)[0]
+    message = amqp.Message(b"x" * size_bytes, delivery_mode=1)
+    latencies = []
+    with _connect(address) as primary_connection, _connect(address) as backup_connection:
+        primary, backup = primary_connection.channel(), backup_connection.channel()
+        primary.confirm_select()
+        received = 0
+
+        def take(delivered: amqp.Message) -> None:
+            nonlocal received
+            received += 1
+            backup.basic_ack(delivered.delivery_tag)
+
+        for _ in range(count):
+            received = 0
+            began = time.perf_counter()
+            name = tx_queue_name("bench", secrets.token_hex(8), "backup")
+            primary.queue_declare(name, durable=True, auto_delete=False, arguments=tx_queue_row(name).arguments)
+            for _event in range(_TX_EVENTS):
+                primary.basic_publish(message, "", name, mandatory=True)
+            backup.basic_consume(name, callback=take, on_cancel=lambda _tag: None)
+            while received < _TX_EVENTS:
+                backup_connection.drain_events(timeout=_PATIENCE_S)
+            primary.queue_delete(name)
+            latencies.append(time.perf_counter() - began)
+    return latencies
+
+
+def _percentiles(ordered: list[float]) -> tuple[float, float]:
     if not ordered:
         return 0.0, 0.0
     return ordered[len(ordered) // 2] * 1000, ordered[int(len(ordered) * 0.99)] * 1000
