@@ -19,13 +19,11 @@ from dataclasses import dataclass, field
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.process_messages import Confirmed, RecordsWanted
 from brokerha.replication.follower import FOLLOWING, State
+from brokerha.replication.journal_log import RANGES_LIMIT
 
 JOINING = "joining"
 CATCH_UP = "catch-up"
 READY = "ready"
-
-RANGES_LIMIT = 8
-"""Questions for records that wait for their answer, of each backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,8 @@ class BackupFeed:
     """Why it is not fed."""
     paused: str = ""
     """Why it is sent nothing new and has to ask for what it lacks; empty while it is not paused."""
+    load_from: int | None = None
+    """Last number when its load began: its snapshot ends there or later; None when it loads none."""
     foreign_words: int = 0
     """How often in a row it spoke for another journal."""
     confirmed: int = 0
@@ -88,15 +88,26 @@ class BackupFeed:
     must_greet: bool = True
     wanted: list[RecordsWanted] = field(default_factory=list)
 
-    def on_heard(self, confirmed: Confirmed, mono_ms: int) -> None:
-        """Any word of it."""
+    def on_heard(self, confirmed: Confirmed, last_number: int, mono_ms: int) -> None:
+        """Any word of it, when our journal ended there."""
         self.heard, self.heard_ms, self.is_alive = confirmed, mono_ms, True
+        if confirmed.follows == State.LOAD and self.load_from is None:
+            self.load_from = last_number
+        elif confirmed.follows == State.IDLE:
+            self.load_from = None
+
+    @property
+    def needs_from(self) -> int | None:
+        """Lowest number that it still needs of our journal; None when nobody knows."""
+        if self.is_fed:
+            return self.reported + 1
+        return self.load_from + 1 if self.load_from is not None and self.is_alive else None
 
     def join(self, number: int, last_number: int, trackers: dict[TxId, int | None], mono_ms: int) -> None:
         """It has everything up to ``number``, and from now on it is fed live."""
         self.is_fed, self.trouble, self.paused = True, "", ""
         self.guard, self.trackers = last_number, trackers
-        self.reported, self.moved_ms, self.stalls = number, mono_ms, 0
+        self.reported, self.moved_ms, self.stalls, self.load_from = number, mono_ms, 0, None
         self.rewind(number)
 
     def part(self, reason: str) -> None:

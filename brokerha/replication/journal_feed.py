@@ -149,7 +149,7 @@ class JournalFeed:
         if backup is None or word.view > self.view:
             self.ignored += 1
             return
-        backup.on_heard(word, now.mono_ms)
+        backup.on_heard(word, self.last_number, now.mono_ms)
         if word.view < self.view:
             # It does not know us yet. What it says may be undone by a view between that one and ours.
             backup.must_greet = True
@@ -323,9 +323,9 @@ class JournalFeed:
         return tuple(node for node, backup in self._backups.items() if backup.is_alive)
 
     def needed_from(self) -> int:
-        """Lowest number that a live backup still needs of the journal."""
-        fed = [backup.reported for backup in self._backups.values() if backup.is_fed]
-        return min(fed, default=self.last_number) + 1
+        """Lowest number that a live backup still needs of the journal, also behind the snapshot that it loads."""
+        needs = [backup.needs_from for backup in self._backups.values()]
+        return min((number for number in needs if number is not None), default=self.last_number + 1)
 
     def rows(self) -> tuple[BackupRow, ...]:
         """Every backup for the status, those that were never heard included."""

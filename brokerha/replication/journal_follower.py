@@ -22,10 +22,8 @@ from brokerha.replication.follower import FOLLOWING, Event, State, after
 from brokerha.replication.journal_asking import RecordsAsking
 from brokerha.replication.journal_follower_config import FollowerReady, JournalFollowerConfig
 from brokerha.replication.journal_line import Bodies, JournalLine, Placed
-from brokerha.replication.journal_log import NumberedLog, Position, ViewHistory, answers
+from brokerha.replication.journal_log import RANGES_LIMIT, NumberedLog, Position, ViewHistory, answers
 from brokerha.replication.loading import Loading, Phase, new_request
-
-RANGES_LIMIT = 8
 
 
 class JournalFollower:
@@ -158,8 +156,8 @@ class JournalFollower:
             self._load(f"its journal was {self.journal}, the primary's is {message.journal}", Event.TOLD, now)
             return
         placed = self._line.place(message.previous, message.items, is_full=False)
-        # A primary writes the beginning of its view before it says anything: records of older views end before that.
-        is_longer = number > 0 and view < message.view and message.last_number <= number
+        # Its view began before it said anything, so ours ends before that; without a previous record it does not know us yet.
+        is_longer = message.previous[1] > 0 and view < message.view and message.last_number <= number
         if placed is Placed.PARTED or is_longer:
             self._load_parted(now)
             return

@@ -147,22 +147,25 @@ class JournalLine:
             self._complete([(each, record) for each, record in records if each <= number])
         if not entries:
             return Placed.KNOWN
-        count, size = self._fitting([len(data) for each, data in items if each > number])
+        count = self._fitting([len(data) for each, data in items if each > number])
         if count < len(entries):
             self._goal = max(self._goal, items[-1][0])
+            while count > 1 and _is_first_half(entries[count - 1].record):
+                count -= 1
         if not count:
             return Placed.DROPPED
+        size = sum(len(data) for each, data in items if number < each <= entries[count - 1].number)
         self._append(entries[:count], size, is_full)
         return Placed.NEXT
 
-    def _fitting(self, sizes: list[int]) -> tuple[int, int]:
-        """How many of the next records there is room for, and their bytes; one at least when nothing is held."""
+    def _fitting(self, sizes: list[int]) -> int:
+        """How many of the next records there is room for; one at least when nothing is held."""
         count = total = 0
         for size in sizes:
             if (count or self._held_bytes) and self._held_bytes + total + size > self.limit_bytes:
                 break
             count, total = count + 1, total + size
-        return count, total
+        return count
 
     def skip_to(self, position: Position) -> None:
         """There is nothing between the last record and this position."""
@@ -330,6 +333,10 @@ class _Halves:
     def are_open(self) -> bool:
         """Whether a second half is to come."""
         return bool(self._decided - self._accepted)
+
+
+def _is_first_half(record: Record) -> bool:
+    return isinstance(record, TxDecided) and record.is_commit
 
 
 def _lacks(record: Record) -> bool:

@@ -26,6 +26,9 @@ FIRST_VIEW = 1
 MESSAGE_BYTES = 4 * 1024 * 1024
 """Records in one message; a single one that is larger goes alone."""
 
+RANGES_LIMIT = 8
+"""Questions for records that may wait for their answer."""
+
 
 class NumberedLog(Protocol):
     """The part of a `ports.Journal` that is read here."""

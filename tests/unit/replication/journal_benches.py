@@ -110,6 +110,10 @@ class FollowerBench:
         items = tuple((number, encode_record(filler(number))) for number in range(first, last + 1))
         self.core.on_records(sender, Records((VIEW, first - 1), items), self.now)
 
+    def on_damaged(self) -> None:
+        """The own journal was found to be damaged."""
+        self.core.on_damaged("record 3 is damaged", self.now)
+
     def turn(self) -> FollowerReady:
         """A turn with its disk; messages gather in `out`."""
         ready = self.core.take(self.now)

@@ -40,13 +40,20 @@ def test_a_tail_that_parted_is_named_and_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("previous", "last_number"), [((15, 5), 9), ((10, 3), 4), ((0, 0), 5)], ids=["other view", "shorter", "as long"]
+    ("previous", "last_number"), [((15, 5), 9), ((10, 3), 4), ((VIEW, 5), 5)], ids=["other view", "shorter", "as long"]
 )
 def test_a_tail_that_the_primary_cannot_have_is_replaced(previous: Position, last_number: int) -> None:
     bench = FollowerBench(is_coined=False)
     bench.records(0, previous=previous, last_number=last_number)
     assert bench.follows() is State.LOAD
     assert bench.core.reason == "discards its last records up to 5 of view 10, which nobody confirmed"
+
+
+def test_a_primary_that_has_not_heard_where_this_one_ends_discards_nothing() -> None:
+    bench = FollowerBench(is_coined=False)
+    bench.records(0, previous=(0, 0), last_number=4)
+    assert bench.follows() is State.BASIC
+    assert bench.confirmed() == [(10, 5)]
 
 
 def test_an_old_heartbeat_of_the_same_view_discards_nothing() -> None:
