@@ -126,8 +126,9 @@ class Role:
         self._view = view
         self._heard_ms = now.mono_ms
         self._tries = self._yields = 0
-        self._step(RoleEvent.OUTRANKED, f"{sender} is primary of view {view}")
-        if not self._candidacy.is_by_hand or view > self._candidacy.view:
+        if self.state is RoleState.PRIMARY:
+            self._step(RoleEvent.OUTRANKED, f"{sender} is primary of view {view}")
+        elif not self._candidacy.is_by_hand or view > self._candidacy.view:
             self._step(RoleEvent.HEARD, f"{sender} is primary of view {view}")
         if self._waits_until_declared and view > self._paused_view:
             self._step(RoleEvent.DECLARED, f"{sender} is primary of view {view}")

@@ -5,8 +5,9 @@
     liveness      no primary was heard lately, unless an operator wants another one
     reach         the candidate's last (view, number) is at or above the voter's own
 
-An empty journal may belong to a process that lost its disk. So it counts only for the very first election: for place 0,
-whose journal has not seen a view yet. Where every vote is needed (sync-N 0) it counts always: nobody else has more.
+An empty journal may belong to a process that lost its disk, and its promises with it. So it counts only for the very first
+election, that of place 0 whose journal has not seen a view yet; and afterwards, if it promised in that one and still knows
+it. Where every vote is needed (sync-N 0) it counts always: nobody else has more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 
 from brokerha.model.ids import NodeId
 from brokerha.model.process_messages import Candidate
-from brokerha.replication.role_config import FIRST_VIEW, place_of
+from brokerha.replication.role_config import FIRST_VIEW, PLACES, place_of
 
 
 @dataclass(slots=True)
@@ -63,7 +64,8 @@ def judge(candidate: Candidate, own: Standing) -> Verdict:
     if not own.may_vote:
         return Verdict(is_granted=False, reason="its journal is not whole")
     is_begin = place_of(candidate.view) == 0 and candidate.last[0] <= FIRST_VIEW
-    if own.last[1] == 0 and not is_begin and not own.are_all_asked:
+    is_known = own.promised >= PLACES or own.are_all_asked
+    if own.last[1] == 0 and not is_begin and not is_known:
         return Verdict(is_granted=False, reason="its journal is empty")
     if own.last[1] and candidate.last[1] and candidate.journal != own.journal:
         return Verdict(is_granted=False, reason=f"its journal is {own.journal}, not {candidate.journal}")

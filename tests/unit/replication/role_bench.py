@@ -92,7 +92,7 @@ class Process:
             self._on_confirmed(sender, message)
         elif isinstance(message, Replicate):
             self.role.heard(sender, message.view, now)
-            if self.role.obeys(message.view) or self.world.mistakes.obeys_anybody:
+            if self.role.obeys(message.view) or (self.world.mistakes.obeys_anybody and self.gate is None):
                 return [Outgoing(sender, self._follow(message))]
         return []
 
@@ -189,7 +189,9 @@ class World:
         self.mail: list[tuple[int, str, str, Message]] = []
         self.has_faults = True
         self.lost_share = 0.0
-        self.cut: set[frozenset[str]] = set()
+        self.unrest = self.random.choice((0.01, 0.05))
+        self.cut: set[tuple[str, str]] = set()
+        """(sender, receiver): one way is often cut while the other one is not."""
         self.views: dict[int, tuple[str, tuple[tuple[int, str], ...]]] = {}
         """view -> (process, its journal when the view began)"""
         self.shown: list[tuple[int, int, tuple[int, str]]] = []
@@ -243,7 +245,7 @@ class World:
     def send(self, sender: str, outgoing: list[Outgoing]) -> None:
         """Put messages on their way: some are lost, some come twice, some late."""
         for out in outgoing:
-            if self.has_faults and (self.random.random() < self.lost_share or frozenset((sender, out.to)) in self.cut):
+            if self.has_faults and (self.random.random() < self.lost_share or (sender, out.to) in self.cut):
                 continue
             for _ in range(2 if self.has_faults and self.random.random() < 0.05 else 1):
                 delay_ms = self.random.choice((5, 20, 60, 150))
@@ -282,16 +284,16 @@ class World:
                     self.crash(name)
                 self.stopped_until[name] = self.ms + self.random.randint(100, 3000)
         for name, process in self.running.items():
-            if name not in self.stopped_until and chance() < 0.0005:
+            if name not in self.stopped_until and chance() < 0.004:
                 process.role.promoted_by_hand(self.now)
             if name not in self.stopped_until and chance() < 0.0005:
                 process.role.pause("by an operator", until_declared=chance() < 0.5)
             if chance() < 0.01:
                 process.role.resume(self.now)
-        if chance() < 0.01:
+        if chance() < self.unrest:
             self.lost_share = self.random.choice((0.0, 0.0, 0.1, 0.4))
-            pairs = [frozenset((a, b)) for a in self.names for b in self.names if a < b]
-            self.cut = {pair for pair in pairs if chance() < 0.2}
+            share = self.random.choice((0.0, 0.2, 0.4))
+            self.cut = {(a, b) for a in self.names for b in self.names if chance() < share}
 
     def run(self, milliseconds: int) -> None:
         """With faults."""
