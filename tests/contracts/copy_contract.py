@@ -14,6 +14,7 @@ from brokerha.model.errors import StoreError
 from brokerha.model.operations import Logged, LoggedRow
 from brokerha.ports.copies import Snapshot, WorkerCopy
 from tests.contracts.store_contract import IN_GRAPH, A, B, C, lines, quads, read, rows, run
+from tests.contracts.store_queue_contract import counters, queue
 
 Open = Callable[[str], WorkerCopy]
 Reopen = Callable[[WorkerCopy], WorkerCopy]
@@ -25,6 +26,9 @@ def filled(copy: WorkerCopy) -> None:
     run(copy, [("create-repository", "r")], [("create-repository", "s"), ("add", "s", quads(C))])
     run(copy, [("put", "t", b"gone", b"")], [("delete", "t", b"gone")], [("put", "u", bytes(20), b"u")])
     run(copy, [("control-add", "stock", "key", "t", "k", "present")])
+    # Messages are called after their transaction, and `run` calls all of them alike.
+    run(copy, [("publish", "q", "text/plain", b"1"), ("publish", "q", "a/b", b"2" * 3000), ("publish", "p", "", b"")])
+    run(copy, [("accept", "q", "tx.1"), ("accept", "p", "tx.3")])
 
 
 def numbers(snapshot: Snapshot) -> range:
@@ -53,7 +57,19 @@ def content(copy: WorkerCopy) -> object:
     repositories = {
         name: lines(copy, name) for name in ("main", "r", "s") if name.encode() in read(copy, "repositories")
     }
-    return copy.applied(), repositories, rows(copy, "t"), rows(copy, "u"), read(copy, "control")
+    return copy.applied(), repositories, rows(copy, "t"), rows(copy, "u"), read(copy, "control"), queues(copy)
+
+
+def queues(copy: WorkerCopy) -> object:
+    """Messages and counters."""
+    return queue(copy), queue(copy, "p"), counters(copy)
+
+
+def changed_since(copy: WorkerCopy) -> list[str]:
+    """Why expectations about each store and LSN fail; this executes transactions."""
+    stores = [("graph", "main"), ("graph", "s"), ("table", "t"), ("table", "u"), ("queue", "q"), ("queue", "p")]
+    lsns = range(copy.applied().lsn)
+    return [result.reason for result in run(copy, *[[("expect-since", *each, lsn)] for each in stores for lsn in lsns])]
 
 
 class CopyContract:
@@ -70,6 +86,15 @@ class CopyContract:
         assert follower.recompute() == follower.applied() == source.applied()
         assert (snapshot.lsn, snapshot.fingerprint, snapshot.items) == source.applied()
         assert follower.journal not in {before, source.journal}
+
+    def test_a_loaded_copy_knows_when_each_store_was_changed_last(self, opened: Open, reopened: Reopen) -> None:
+        source, follower = opened("w1"), opened("w2")
+        filled(source)
+        carry(source, follower)
+        follower.open_load()
+        follower = reopened(follower)
+        assert changed_since(follower) == changed_since(source)
+        assert len(set(changed_since(source))) > 6
 
     def test_a_loaded_copy_goes_on_like_its_source_and_survives_a_restart(self, opened: Open, reopened: Reopen) -> None:
         source, follower = opened("w1"), opened("w2")

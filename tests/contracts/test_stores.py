@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from brokerha.model.etags import etag_of
 from brokerha.model.operations import Operation
 from brokerha.ports.store import Store
 from brokerha.stores.memory import MemoryStore
@@ -16,12 +17,11 @@ from brokerha.stores.worker_store import WorkerStore
 from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
 from tests.contracts.store_control_contract import StoreControlContract
 from tests.contracts.store_log_contract import StoreLogContract
-from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract
+from tests.contracts.store_pending_contract import StorePendingContract
+from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract, counters, queue
 
 
-class TestMemoryStore(
-    StoreContract, StoreLogContract, StoreControlContract, StoreQueueContract, StoreExpectationContract
-):
+class OfMemory:
     """The model."""
 
     @pytest.fixture
@@ -37,9 +37,7 @@ class TestMemoryStore(
         return lambda store: MemoryStore.from_image(store.image())
 
 
-class TestWorkerStore(
-    StoreContract, StoreLogContract, StoreControlContract, StoreQueueContract, StoreExpectationContract
-):
+class OfFiles:
     """The store in files."""
 
     @pytest.fixture
@@ -71,9 +69,30 @@ class TestWorkerStore(
         return reopen
 
 
+class Everything(StoreContract, StoreLogContract, StoreControlContract, StoreQueueContract, StoreExpectationContract):
+    """What begins with an empty store."""
+
+
+class TestMemoryStore(OfMemory, Everything):
+    """The model does everything."""
+
+
+class TestWorkerStore(OfFiles, Everything):
+    """The store in files does everything."""
+
+
+class TestReadsOfMemoryStore(OfMemory, StorePendingContract):
+    """Reads of the model that begin with some content."""
+
+
+class TestReadsOfWorkerStore(OfFiles, StorePendingContract):
+    """Reads of the store in files that begin with some content."""
+
+
 REPOSITORIES = st.sampled_from(["main", "r", "s"])
 KEYS = st.sampled_from([b"a", b"b", b"\x00", b"\xff", b"\xff\xff"])
 TABLES = st.sampled_from(["t", "u"])
+QUEUES = st.sampled_from(["p", "q"])
 LINES = st.lists(st.sampled_from([f"<urn:s> <urn:p> <urn:{name}>" for name in "abcde"]), max_size=4)
 CHECKS = st.sampled_from(["c", "d"])
 CONDITIONS = ["present", "absent", "= 1", "!= 1", ">= 2", "<= 1.5"]
@@ -88,6 +107,12 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
         st.just("control-add"), CHECKS, st.just("key"), TABLES, st.sampled_from("ab"), st.sampled_from(CONDITIONS)
     ),
     st.tuples(st.just("control-remove"), CHECKS),
+    st.tuples(st.just("publish"), QUEUES, st.just("text/plain"), st.sampled_from([b"", b"1"])),
+    st.tuples(st.just("accept"), QUEUES, st.sampled_from([f"tx.{number}" for number in range(1, 5)])),
+    st.tuples(st.just("expect-key"), TABLES, KEYS, st.sampled_from(["", etag_of(b"1")])),
+    st.tuples(st.just("expect-since"), st.just("queue"), QUEUES, st.integers(0, 6)),
+    st.tuples(st.just("expect-since"), st.just("graph"), REPOSITORIES, st.integers(0, 6)),
+    st.tuples(st.just("expect-since"), st.just("table"), TABLES, st.integers(0, 6)),
 )
 BATCHES = st.lists(
     st.lists(st.lists(OPERATIONS, min_size=1, max_size=5), min_size=1, max_size=4), min_size=1, max_size=5
@@ -116,6 +141,9 @@ def test_files_and_model_agree_on_any_history(
         for store in (executing, applying, applied_model):
             for table in ("t", "u"):
                 assert rows(store, table) == rows(model, table)
+            for name in ("p", "q"):
+                assert queue(store, name) == queue(model, name)
+            assert counters(store) == counters(model)
             assert store.read("repositories", "", {}).lsn == model.applied().lsn
             assert lines(store) == lines(model) if has_main(model) else not has_main(store)
     finally:

@@ -45,8 +45,13 @@ def operation(chance: random.Random) -> Operation:
     repository = chance.choice(["main", "main", "main", "r", "s"])
     lines = "".join(f"<urn:s{chance.randrange(30)}> <urn:p> <urn:o{chance.randrange(3)}> .\n" for _ in range(3))
     kind = chance.choices(
-        ["put", "delete", "add", "remove", "create-repository", "remove-repository"], [8, 3, 8, 4, 0.3, 0.2]
+        ["put", "delete", "add", "remove", "publish", "accept", "create-repository", "remove-repository"],
+        [8, 3, 8, 4, 3, 2, 0.3, 0.2],
     )[0]
+    if kind == "publish":
+        return kind, chance.choice("pq"), "text/plain", chance.randbytes(chance.choice([0, 10, 5000]))
+    if kind == "accept":
+        return kind, chance.choice("pq"), f"{chance.randrange(20)}-{chance.randrange(3)}.1"
     if kind in {"add", "remove"}:
         return kind, repository, lines
     if kind == "put":
