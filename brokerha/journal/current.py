@@ -164,18 +164,24 @@ class Current:
 
     def copy(self) -> Current:
         """Return an independent copy."""
-        return unpack(self.pack())
+        return unpack(self.pack(), self.pack_history())
 
     def pack(self) -> bytes:
-        """Return its bytes, by field name, so that later versions may add fields."""
+        """Return its bytes but for starts and views, by field name, so that later versions may add fields."""
         data: bytes = msgpack.packb({name: getattr(self, name) for name in _NAMES})
         return data
 
+    def pack_history(self) -> bytes:
+        """Return the bytes of starts and views: long, and seldom new, so that they are not written each turn."""
+        data: bytes = msgpack.packb({name: getattr(self, name) for name in _HISTORY})
+        return data
 
-_NAMES = tuple(f.name for f in fields(Current))
+
+_HISTORY = ("starts", "views")
+_NAMES = tuple(f.name for f in fields(Current) if f.name not in _HISTORY)
 
 
-def unpack(data: bytes) -> Current:
-    """Return what `Current.pack` was called on."""
+def unpack(data: bytes, history: bytes = b"\x80") -> Current:
+    """Return what `Current.pack` and `Current.pack_history` were called on; without the second nothing is known of them."""
     values: dict[str, Any] = msgpack.unpackb(data, use_list=False)
-    return Current(**values)
+    return Current(**values, **msgpack.unpackb(history, use_list=False))

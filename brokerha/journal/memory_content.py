@@ -96,6 +96,7 @@ class JournalImage:
                 self.node,
                 self.name,
                 c.current.pack(),
+                c.current.pack_history(),
                 c.next_number,
                 [(number, encode_record(record)) for number, record in c.records.items()],
                 [(*body, *held) for body, held in c.bodies.items()],
@@ -119,10 +120,10 @@ class JournalImage:
 def read_image(data: bytes) -> JournalImage:
     """Return the image that `JournalImage.pack` was called on; nothing is promised. Raises JournalDamaged."""
     try:
-        node, name, current, next_number, records, bodies, settled, parked, streams, *rest = msgpack.unpackb(
+        node, name, current, history, next_number, records, bodies, settled, parked, *rest = msgpack.unpackb(
             data, use_list=False
         )
-        lsns, ordered, results, first_result, rejected, marks, last_trimmed, prepared, decided = rest
+        streams, lsns, ordered, results, first_result, rejected, marks, last_trimmed, prepared, decided = rest
         decisions = Decisions()
         for txid, number in prepared:
             decisions.load_prepared(number, txid)
@@ -131,7 +132,7 @@ def read_image(data: bytes) -> JournalImage:
             if isinstance(record, TxDecided):
                 decisions.load_decided(number, record)
         content = Content(
-            unpack(current),
+            unpack(current, history),
             next_number,
             {number: decode_record(encoded) for number, encoded in records},
             {(origin, txid): (number, body) for origin, txid, number, body in bodies},

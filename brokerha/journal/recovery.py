@@ -55,6 +55,7 @@ BEGINNING_ROW_BYTES = 400
 
 IDENTITY = b"identity"
 STATE = b"state"
+HISTORY = b"history"
 
 
 class State(NamedTuple):
@@ -69,7 +70,7 @@ class State(NamedTuple):
     current: Current
 
     def pack(self) -> bytes:
-        """Return its bytes behind a checksum."""
+        """Return its bytes behind a checksum; the history of the current state has a row of its own."""
         return checked(msgpack.packb((self.next_number, self.first_needed, self.first_waiting, self.current.pack())))
 
 
@@ -147,7 +148,9 @@ def read_state(database: Database) -> State:
     if row is None:
         raise damaged(database.path, "the row of the current state is missing")
     next_number, first_needed, first_waiting, current = _unpack(database, row)
-    return State(next_number, first_needed, first_waiting, unpack(current))
+    history = database.get(HISTORY, database.tables.meta)
+    known = unpack(current) if history is None else unpack(current, _checked(database.path, history))
+    return State(next_number, first_needed, first_waiting, known)
 
 
 def next_number_in(environment: lmdb.Environment, path: Path) -> int:
@@ -163,8 +166,15 @@ def _unpack(database: Database, row: bytes) -> Any:
 
 def _unpacked(path: Path, row: bytes) -> Any:
     try:
-        return msgpack.unpackb(read_checked(row), use_list=False)
-    except (BadRow, ValueError, msgpack.UnpackException) as error:
+        return msgpack.unpackb(_checked(path, row), use_list=False)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise damaged(path, f"a row of meta is not what was written ({error})") from error
+
+
+def _checked(path: Path, row: bytes) -> bytes:
+    try:
+        return read_checked(row)
+    except BadRow as error:
         raise damaged(path, f"a row of meta is not what was written ({error})") from error
 
 

@@ -33,8 +33,8 @@ from brokerha.journal.limits import (
     TAIL_RECORDS,
 )
 from brokerha.journal.promise import keep_promise, read_promise
-from brokerha.journal.recovery import STATE, State
-from brokerha.journal.rows import BadRow
+from brokerha.journal.recovery import HISTORY, STATE, State
+from brokerha.journal.rows import BadRow, checked
 from brokerha.journal.turn import Turn
 from brokerha.journal.verification import verify
 from brokerha.model.errors import JournalError, JournalFull
@@ -116,6 +116,7 @@ class LmdbWriter(LmdbHistory):
         state = recovery.read_state(self._database)
         self._next = state.next_number
         self._current = state.current
+        self._starts, self._views = state.current.starts, state.current.views
         self._tail = recovery.load_tail(self._database, self._node, state.first_needed)
         recovery.load_streams(self._tail, self._current, self._read_stream)
         self._ids = recovery.load_ids(self._read_ordered, state.first_waiting, self._ids_buffered)
@@ -220,6 +221,9 @@ class LmdbWriter(LmdbHistory):
         needed = self._tail.first_needed(next_number)
         state = State(next_number, needed, self._ids.first_waiting, self._current)
         txn.put(STATE, state.pack(), db=self._database.tables.meta)
+        if self._current.starts is not self._starts or self._current.views is not self._views:
+            self._starts, self._views = self._current.starts, self._current.views
+            txn.put(HISTORY, checked(self._current.pack_history()), db=self._database.tables.meta)
 
     def _check_writable(self) -> None:
         if self._is_closed:

@@ -104,6 +104,7 @@ def written() -> dict[str, bytes]:
     found["marks row"] = rows.keyed_row(rows.number_key(4), rows.number_key(1_790_000_000_000_000))
     found["prepared row"] = rows.keyed_row(rows.number_key(12), b"key-5")
     found["decided row"] = rows.keyed_row(rows.number_key(13), encode_record(EXAMPLES[12][1]))
+    found["meta history"] = rows.checked(CURRENT.pack_history())
     found["meta state"] = State(9, 8, 250, CURRENT).pack()
     return found
 
@@ -124,6 +125,7 @@ def test_rows_of_format_2_are_the_same_but_for_the_current_state() -> None:
         *(f"log {type(record).__name__}" for _, record in EXAMPLES[OLD:]),
         "prepared row",
         "decided row",
+        "meta history",
     }
 
 
@@ -165,7 +167,7 @@ def test_index_rows_of_format_3_are_read() -> None:
     assert rows.read_waiting_row(found["waiting row"]) == (rows.PARKED, "m1", "key-1")
     assert rows.read_keyed_row(rows.number_key(301), found["rejected row"]).decode() == "näh"
     assert read_decided(rows.read_keyed_row(rows.number_key(13), found["decided row"])) == EXAMPLES[12][1]
-    assert unpack(CURRENT.pack()) == CURRENT
+    assert unpack(CURRENT.pack(), rows.read_checked(found["meta history"])) == CURRENT
 
 
 def test_keys_sort_as_their_numbers_do() -> None:

@@ -9,13 +9,13 @@ import lmdb
 import msgpack
 
 from brokerha.journal.lmdb_journal import LmdbJournal
-from brokerha.journal.recovery import IDENTITY, STATE
+from brokerha.journal.recovery import HISTORY, IDENTITY, STATE
 from brokerha.journal.rows import checked, read_checked
 from brokerha.journal.verification import verify_directory
 from brokerha.model.records import TxPrepared, ViewStarted
 from tests.unit.journal.turns import everything, filled
 
-NEW_FIELDS = ("starts", "views", "lacking_to")
+NEW_FIELDS = ("lacking_to",)
 NEW_TABLES = (b"prepared", b"decided")
 
 
@@ -31,6 +31,7 @@ def made_old(directory: Path) -> None:
             fields: dict[str, Any] = msgpack.unpackb(current)
             old = {name: value for name, value in fields.items() if name not in NEW_FIELDS}
             txn.put(STATE, checked(msgpack.packb([*rest, msgpack.packb(old)])), db=meta)
+            txn.delete(HISTORY, db=meta)
             for table in tables:
                 txn.drop(table)
 
