@@ -56,6 +56,11 @@ class AddressBook:
         self._known[master] = (incarnation, process)
         return True
 
+    def point(self, master: NodeId, process: NodeId) -> None:
+        """A process that stands by knows its primary from the journal's feed, which nobody else hears."""
+        incarnation, _ = self._known.get(master, (0, process))
+        self._known[master] = (incarnation, process)
+
     def process_of(self, node: NodeId) -> NodeId:
         """Whose inbox takes what is for this node."""
         return self._known[node][1] if node in self._known else node
@@ -73,6 +78,10 @@ class AddressedTransport:
     def speak_for(self, master: NodeId, incarnation: int) -> None:
         """Send under this master's name from now on, except between processes; only as itself with ``""``."""
         self._speaks_for = (master, incarnation) if master else None
+
+    def point(self, master: NodeId, process: NodeId) -> None:
+        """What is for this master goes to this process from now on, until another one is heard as it."""
+        self._book.point(master, process)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
         """Send each message to the process that acts for its destination."""

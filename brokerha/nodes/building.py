@@ -27,6 +27,7 @@ from brokerha.replication.role_config import RoleConfig
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.worker_copy import WorkerCopy
 from brokerha.transports.addresses import is_embedded
+from brokerha.transports.config import TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.log_stream import LogStream
 
@@ -67,7 +68,9 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
     copy = LmdbJournalCopy(config.data_directory(node_id), config.name, master_id)
     broker = config.broker_of(node_id)
     # What speaks for the master has the incarnation of its journal (AddressedTransport.speak_for).
-    wire = KombuTransport(broker, config.name, node_id, int(time.time()), "backup", master=master_id)
+    # A broker gives what a frozen primary took from a queue of apps to another process once the heartbeats are missing.
+    heartbeats = TransportConfig(heartbeat_s=max(2, config.fail_over_after_ms // 1000))
+    wire = KombuTransport(broker, config.name, node_id, int(time.time()), "backup", heartbeats, master=master_id)
     transport = addressed(config, wire)
 
     def publisher_of(journal: Journal) -> LogStream | None:

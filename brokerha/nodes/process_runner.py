@@ -109,6 +109,8 @@ class ProcessRunner:
         self.standby: Standby
         """Counts while this process is not primary."""
         self._retry_at_ms = 0
+        self._pointed: NodeId = ""
+        """Primary that questions go to while this process stands by."""
         self._floor: tuple[Lsn, Lsn] | None = None
         """What the journal may still forget, a step in each turn."""
         self._stand_by()
@@ -143,6 +145,9 @@ class ProcessRunner:
         for item in items:
             if isinstance(item, Envelope) and not self.on_node(item, now):
                 standby.step(item, now)
+        if standby.follower.primary and standby.follower.primary != self._pointed:
+            self._pointed = standby.follower.primary
+            self.transport.point(self.config.role.master, self._pointed)
         standby.wake(now)
         try:
             self._carry_out(standby, now)
@@ -221,6 +226,8 @@ class ProcessRunner:
             self.door,
         )
         self.master.on_tx_reply = self.on_tx_reply
+        self._pointed = ""
+        self.transport.point(self.config.role.master, self.config.process)
         self.transport.speak_for(self.config.role.master, self.master.core.sync.incarnation)
         self._tell(change)
 
