@@ -25,7 +25,8 @@ import msgpack
 from brokerha.client.http_commands import request_of
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, TimedOut, Unreachable
+from brokerha.client.http_transactions import MSGPACK, Step, answer_of, step_of
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotReady, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.levels import min_lsn_text
 from brokerha.model.requests import Reply
@@ -39,6 +40,10 @@ KEEP_ALIVE_S = 60.0
 MARGIN_S = 1.0
 """How much longer than the time it gave a node a request waits for it."""
 PARTING_S = 5.0
+ONLY_PAUSE_S = 0.2
+"""Before the one node that can answer is asked again."""
+OWNERS_LIMIT = 10_000
+"""Transactions of which it is remembered where they are."""
 _TABLE = "application/sparql-results+json"
 
 
@@ -59,6 +64,12 @@ def _is_refusal(error: BrokerhaError) -> bool:
     return not isinstance(error, Unreachable)
 
 
+def _is_lost(error: BrokerhaError) -> bool:
+    """Every error is told at once, a lost connection too: the caller knows what to ask next."""
+    del error
+    return True
+
+
 class HttpWire:
     """One program's connection over HTTP; callable from any thread."""
 
@@ -73,6 +84,10 @@ class HttpWire:
         )
         self._lane = HttpLane(self._http, self._nodes)
         self._closing = threading.Event()
+        self._owners: dict[TxId, str] = {}
+        """Where transactions were begun, the latest last."""
+        self._urls_of: dict[str, str] = {}
+        """Addresses of masters, as far as they said who they are."""
 
     def submit(
         self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
@@ -92,8 +107,12 @@ class HttpWire:
         return future
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Cluster questions: ``status``, ``log``, ``logged``, ``outcome``, ``wait``; and ``command``, of an operator."""
+        """Cluster questions: ``status``, ``log``, ``logged``, ``outcome``, ``wait``; ``command``, of an operator; steps."""
         deadline_s = time.monotonic() + timeout_ms / 1000
+        if what == "transact":
+            return self._step(arguments, deadline_s)
+        if what == "transactions":
+            return self._transactions(deadline_s)
         if what == "command":
             method, path, body = request_of(arguments["name"], arguments["arguments"])
             headers = {"Accept": "application/json", "Content-Type": "application/json"}
@@ -103,7 +122,9 @@ class HttpWire:
             raise InvalidRequest(f"unknown question {what!r}; known are {', '.join(sorted(_QUESTIONS))}")
         path, accept = question(arguments)
         try:
-            answer = self._exchange("GET", path, {"Accept": accept}, b"", deadline_s)
+            # Who has a transaction knows most of it.
+            only = self._owners.get(str(arguments.get("txid", "")), "")
+            answer = self._exchange("GET", path, {"Accept": accept}, b"", deadline_s, only=only)
         except NotFound:
             return None
         if accept == "application/x-msgpack":
@@ -121,14 +142,72 @@ class HttpWire:
         form = _READS.get(kind)
         if form is None:
             raise InvalidRequest(f"unknown kind of read {kind!r}; known are {', '.join(sorted(_READS))}")
-        method, path, headers, content = form(name, {k: v for k, v in arguments.items() if v is not None})
+        inside = str(arguments.get("tx", ""))
+        known = {k: v for k, v in arguments.items() if v is not None and k not in {"tx", "node"}}
+        method, path, headers, content = form(name, known)
+        if inside:
+            headers["Brokerha-Transaction"] = inside
         if min_lsn:
             headers["Brokerha-Min-Lsn"] = min_lsn_text(min_lsn)
-        answer = self._exchange(method, path, headers, content, deadline_s)
+        answer = self._exchange(method, path, headers, content, deadline_s, only=self._owners.get(inside, ""))
         body, content_type = answer.content, answer.headers.get("content-type", "")
+        if kind == "queue":
+            body = msgpack.packb(answer_of(body, content_type)["messages"])
         if kind in _COLUMN:
             body, content_type = _column(body, _COLUMN[kind]), "application/json"
         return ReadOutcome(content_type, int(answer.headers.get("brokerha-lsn", "0")), body)
+
+    def _step(self, asked: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+        """One step of a transaction, at the node that has it; where it begins is remembered."""
+        action, txid = asked["action"], asked["txid"]
+        step = step_of(action, txid, asked["arguments"])
+        url = self._owners.get(txid) or self._urls_of.get(asked.get("node", ""), "")
+        if action == "begin":
+            return self._begin(step, deadline_s)
+        # Whether a commit that got no answer took place, the outcome tells (client/transactions.py); the rest is sent again.
+        is_final = _is_lost if action == "commit" else _is_refusal
+        answer = self._exchange(step.method, step.path, step.headers, step.body, deadline_s, is_final, only=url)
+        return answer_of(answer.content, answer.headers.get("content-type", ""))
+
+    def _begin(self, step: Step, deadline_s: float) -> dict[str, Any]:
+        """Begin at the first node that takes it. Raises what the last one said."""
+        problem: BrokerhaError = Unreachable("no node was asked")
+        for _ in self._nodes.urls:
+            url = self._nodes.current
+            try:
+                answer = self._exchange(step.method, step.path, step.headers, step.body, deadline_s, _is_lost, only=url)
+            except (Unreachable, NotReady) as error:
+                problem = error
+                self._nodes.on_failed(url)
+                continue
+            done = answer_of(answer.content, answer.headers.get("content-type", ""))
+            self._owners[done["txid"]] = url
+            self._urls_of[str(done.get("node", ""))] = url
+            while len(self._owners) > OWNERS_LIMIT:
+                self._owners.pop(next(iter(self._owners)))
+            return done
+        raise problem
+
+    def _transactions(self, deadline_s: float) -> list[dict[str, Any]]:
+        """Those of all nodes of the list that answer. Raises what the last one said when none does."""
+        rows: dict[str, dict[str, Any]] = {}
+        problem: BrokerhaError | None = None
+        answered = 0
+        for url in self._nodes.urls:
+            try:
+                answer = self._exchange(
+                    "GET", "/tx", {"Accept": "application/json"}, b"", deadline_s, _is_lost, only=url
+                )
+            except BrokerhaError as error:
+                problem = error
+                continue
+            answered += 1
+            for row in json.loads(answer.content)["transactions"]:
+                rows[row["txid"]] = row
+                self._urls_of[row["node"]] = url
+        if not answered and problem is not None:
+            raise problem
+        return list(rows.values())
 
     def _exchange(
         self,
@@ -138,15 +217,19 @@ class HttpWire:
         content: bytes,
         deadline_s: float,
         is_final: Callable[[BrokerhaError], bool] = _is_answer,
+        only: str = "",
     ) -> HttpAnswer:
-        """Ask one node after the other until one serves, or the time is over; ``is_final`` says which errors are the answer."""
+        """Ask one node after the other until one serves, or the time is over; ``is_final`` says which errors are the answer.
+
+        ``only`` names the one node that can answer.
+        """
         if self._closing.is_set():
             raise Unreachable("the connection is closed")
         asked = 0
         while True:
-            url = self._nodes.current
+            url = only or self._nodes.current
             remaining_s = deadline_s - time.monotonic()
-            share_s = max(0.001, remaining_s) / max(1, len(self._nodes.urls) - asked)
+            share_s = max(0.001, remaining_s) / max(1, 1 if only else len(self._nodes.urls) - asked)
             problem = self._attempt(url, method, path, headers, content, share_s)
             if isinstance(problem, HttpAnswer):
                 self._nodes.on_served(url)
@@ -154,7 +237,7 @@ class HttpWire:
             if is_final(problem):
                 raise problem
             asked += 1
-            pause_s = self._nodes.on_failed(url)
+            pause_s = ONLY_PAUSE_S if only else self._nodes.on_failed(url)
             if time.monotonic() + pause_s >= deadline_s or self._closing.wait(pause_s):
                 raise problem
 
@@ -235,6 +318,14 @@ def _range(name: str, arguments: dict[str, Any]) -> _Form:
     return "GET", f"/kv/{_segment(name)}?{'&'.join(values)}", {"Accept": "application/x-msgpack"}, b""
 
 
+def _queue(name: str, arguments: dict[str, Any]) -> _Form:
+    return "GET", f"/queues/{_segment(name)}?{urlencode(arguments)}", {"Accept": MSGPACK}, b""
+
+
+def _queues(_name: str, _arguments: dict[str, Any]) -> _Form:
+    return "GET", "/queues", {}, b""
+
+
 def _fingerprint(_name: str, _arguments: dict[str, Any]) -> _Form:
     return "GET", "/cluster/fingerprints", {}, b""
 
@@ -251,6 +342,8 @@ _READS: dict[str, Callable[[str, dict[str, Any]], _Form]] = {
     "repositories": _repositories,
     "get": _get,
     "range": _range,
+    "queue": _queue,
+    "queues": _queues,
     "fingerprint": _fingerprint,
     "control": _control,
 }

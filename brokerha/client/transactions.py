@@ -29,6 +29,7 @@ from brokerha.model.errors import (
     BrokerhaError,
     InvalidRequest,
     NotFound,
+    NotReady,
     OutcomeUnknown,
     TimedOut,
     Unreachable,
@@ -315,11 +316,12 @@ def commit_safely(
                     return lsn
             answer = step(calls, node, "commit", txid, arguments, left_s)
             return int(answer.get("lsn") or 0)
-        except NotFound:
+        except (Unreachable, TimedOut, OutcomeUnknown):
+            is_first = False
+        except (NotFound, NotReady):
+            # Of the first attempt it is the answer; later it says nothing about that one.
             if is_first:
                 raise
-        except (Unreachable, TimedOut):
-            is_first = False
         if time.monotonic() + PAUSE_S >= deadline_s:
             raise OutcomeUnknown(txid)
         pause.wait(PAUSE_S)

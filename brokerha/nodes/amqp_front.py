@@ -2,7 +2,7 @@
 
     brokerha.writes   application/x-msgpack, application/sparql-update, application/n-quads: one transaction a message;
                       application/vnd.brokerha.writes+msgpack: many transactions in one message (the Python client)
-    brokerha.reads    application/vnd.brokerha.read+msgpack: a read or a question
+    brokerha.reads    application/vnd.brokerha.read+msgpack: a read, a question, or a step of a transaction
 
 A write's message stays with the broker until the write is durable here or was answered; a node that dies before that lets
 the message come again, to another master. A write without ``reply_to`` that cannot be taken in now (the master is busy, its
@@ -111,7 +111,9 @@ class AmqpFront:
         if not message.reply_to:
             level, copies = ACCEPTED, 1
         receiver = functools.partial(self._on_reply if message.reply_to else self._on_silent_reply, batch)
-        return [Submit(self._tickets.open(txid, receiver), txid, body, level, copies, timeout_ms) for txid, body in items]
+        return [
+            Submit(self._tickets.open(txid, receiver), txid, body, level, copies, timeout_ms) for txid, body in items
+        ]
 
     def _on_reply(self, batch: _Batch, reply: Reply) -> None:
         batch.answers.append(reply)
@@ -149,6 +151,9 @@ class AmqpFront:
 
     def _on_read(self, message: ClientMessage) -> None:
         request = client_wire.decode_read(message.body)
+        if request.get("ask") == "transact":
+            self._on_step(message, request["arguments"])
+            return
         if "ask" in request:
             future: Future[Any] = self._questions.submit(self._answer_question, request["ask"], request["arguments"])
             future.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
@@ -157,6 +162,19 @@ class AmqpFront:
             request["kind"], request["name"], request["arguments"], request["min_lsn"], request["timeout_ms"]
         )
         read.add_done_callback(lambda done: self._reply_later(message, _read_answer(done)))
+
+    def _on_step(self, message: ClientMessage, asked: dict[str, Any]) -> None:
+        """One step of a transaction: {action, txid, arguments, timeout_ms}. It takes no thread, however long it waits."""
+        arguments, timeout_ms = asked.get("arguments", {}), asked.get("timeout_ms", client_wire.DEFAULT_TIMEOUT_MS)
+        if type(arguments) is not dict or type(timeout_ms) is not int:
+            raise InvalidRequest("a step is {action, txid, arguments (a map), timeout_ms (a number)}")
+        try:
+            step = self._front.transact(str(asked.get("action", "")), str(asked.get("txid", "")), arguments, timeout_ms)
+        except BrokerhaError as error:
+            # What is wrong with a step is its answer, so that the transaction can go on without it.
+            self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
+            return
+        step.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
 
     def _reply_later(self, message: ClientMessage, body: bytes) -> None:
         """Called from any thread; the loop sends what is there after its turn."""
@@ -220,5 +238,3 @@ def _read_answer(done: Future[ReadOutcome]) -> bytes:
         return client_wire.encode_read_answer(type(error).__name__, str(error), "", 0, b"")
     outcome = done.result()
     return client_wire.encode_read_answer("", "", outcome.content_type, outcome.lsn, outcome.body)
-
-

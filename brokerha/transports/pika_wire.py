@@ -119,7 +119,9 @@ class AmqpWire:
         """Ask and wait for the answer; see ports.Wire. What names a ``node`` goes to that master."""
         if what == "transactions":
             return self._transactions(timeout_ms)
-        body = client_wire.encode_question(what, {**arguments, "timeout_ms": timeout_ms})
+        # How long a node waits with others is its own affair, but a step may be told to wait.
+        more = {"timeout_ms": timeout_ms} if what == "transact" else {}
+        body = client_wire.encode_question(what, {**arguments, **more})
         future = self._question(body, plain_answer, timeout_ms, str(arguments.get("node", "")))
         try:
             return future.result(timeout_ms / 1000 + _ASK_MARGIN_S)
@@ -261,7 +263,9 @@ class AmqpWire:
             # Nobody waits for the answer to a read that is older than its deadline.
             expiration=None if request.is_persistent else str(max(1, int((request.deadline_s - now_s) * 1000))),
         )
-        self._channel.basic_publish(request.exchange, request.to or self._to, request.body(), properties, mandatory=True)
+        self._channel.basic_publish(
+            request.exchange, request.to or self._to, request.body(), properties, mandatory=True
+        )
         pause_s = min(RESEND_MOST_S, RESEND_FIRST_S * 2 ** min(request.attempts, 10))
         request.attempts += 1
         self._resend_at(correlation_id, now_s + pause_s)
