@@ -15,7 +15,8 @@ from brokerha.replication.follower import State
 from brokerha.replication.journal_feed import JournalFeedConfig
 from brokerha.replication.journal_follower_config import JournalFollowerConfig
 from tests.unit.replication.journal_benches import VIEW, FeedBench, FollowerBench
-from tests.unit.replication.journal_table import JournalTable, PlainLog, filler
+from tests.unit.replication.journal_table import JournalTable
+from tests.unit.replication.plain_log import PlainLog, filler
 
 # ---- behaviour
 

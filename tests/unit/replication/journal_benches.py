@@ -15,7 +15,7 @@ from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_follower_config import FollowerReady, JournalFollowerConfig
 from brokerha.replication.journal_log import Position
-from tests.unit.replication.journal_table import PlainLog, filler
+from tests.unit.replication.plain_log import PlainLog, filler
 
 VIEW = 20
 """Of the primary, p0."""

@@ -11,7 +11,7 @@ from brokerha.replication.journal_backups import CATCH_UP
 from brokerha.replication.journal_feed import PAUSE_AFTER, JournalFeed, JournalFeedConfig
 from brokerha.replication.journal_log import AnswerLimits
 from tests.unit.replication.journal_benches import VIEW, FeedBench
-from tests.unit.replication.journal_table import PlainLog, filler
+from tests.unit.replication.plain_log import PlainLog, filler
 
 # ---- what is sent
 

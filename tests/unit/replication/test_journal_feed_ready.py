@@ -13,7 +13,7 @@ from brokerha.model.records import Accepted, TxDecided, TxPrepared, ViewStarted
 from brokerha.replication.journal_backups import CATCH_UP, JOINING, READY
 from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
 from tests.unit.replication.journal_benches import BODY, VIEW, FeedBench
-from tests.unit.replication.journal_table import PlainLog, filler
+from tests.unit.replication.plain_log import PlainLog, filler
 
 # ---- what counts as confirmed
 

@@ -10,7 +10,7 @@ from brokerha.replication.follower import State
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_follower_config import FollowerReady, JournalFollowerConfig
 from tests.unit.replication.journal_benches import BODY, PREPARED, VIEW, WITHOUT, FollowerBench
-from tests.unit.replication.journal_table import PlainLog, filler
+from tests.unit.replication.plain_log import PlainLog, filler
 
 # ---- the next records
 

@@ -13,7 +13,7 @@ from brokerha.replication.follower import State
 from brokerha.replication.journal_log import Position
 from brokerha.replication.loading import LoadConfig
 from tests.unit.replication.journal_benches import VIEW, FollowerBench
-from tests.unit.replication.journal_table import PlainLog, filler
+from tests.unit.replication.plain_log import PlainLog, filler
 
 # ---- LOAD
 

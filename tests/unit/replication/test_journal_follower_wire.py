@@ -16,7 +16,8 @@ from brokerha.model.records import Accepted, Outcomes, Rebased, Record, TxDecide
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_log import AnswerLimits
 from brokerha.replication.loading import LoadConfig
-from tests.unit.replication.journal_table import JournalTable, filler
+from tests.unit.replication.journal_table import JournalTable
+from tests.unit.replication.plain_log import filler
 
 SMALL_FEED = {"window_bytes": 2000, "window_records": 40, "message_bytes": 500, "memory_bytes": 1500, "resend_ms": 300}
 SMALL_FOLLOWER = {
