@@ -274,7 +274,8 @@ class MasterCore:
         if self.waiters.ready_replies:
             replies, tx_replies = self.transacting.split(self.waiters.ready_replies)
             self.waiters.ready_replies = []
-            return Ready(replies=replies, tx_replies=tx_replies)
+            if replies or tx_replies:
+                return Ready(replies=replies, tx_replies=tx_replies)
         round_ = self.sync.collect(now)
         self._bodies = {}
         self._added = (round_.first_lsn, round_.added)

@@ -98,16 +98,25 @@ class Transacting:
         """Replies to writes, and those that answer commits."""
         if not any(reply.ticket < 0 for reply in replies):
             return tuple(replies), ()
-        own = tuple(self._answer(reply) for reply in replies if reply.ticket < 0)
-        return tuple(reply for reply in replies if reply.ticket > 0), own
+        answers: list[TxReply] = []
+        for reply in replies:
+            if reply.ticket < 0:
+                self._answer(reply, answers)
+        return tuple(reply for reply in replies if reply.ticket > 0), tuple(answers)
 
-    def _answer(self, reply: Reply) -> TxReply:
-        ticket, txid = -reply.ticket, reply.txid
-        if reply.status == UNKNOWN:
-            return TxReply(ticket, txid, "OutcomeUnknown", reply.reason)
-        if reply.status in (REJECTED_STATUS, REFUSED):
-            return TxReply(ticket, txid, "Aborted", reply.reason)
-        return TxReply(ticket, txid, answer={"state": COMMITTED, "lsn": reply.lsn})
+    def _answer(self, reply: Reply, answers: list[TxReply]) -> None:
+        ticket, txid, book = -reply.ticket, reply.txid, self.coordinator.book
+        kept = book.table.get(txid)
+        if reply.status == REJECTED_STATUS and kept is not None:
+            # Told with the record that remembers it.
+            book.refuse(ticket, txid, "Aborted", kept.reason)
+        elif reply.status in (REJECTED_STATUS, REFUSED):
+            answers.append(TxReply(ticket, txid, "Aborted", reply.reason))
+        elif reply.status == UNKNOWN:
+            answers.append(TxReply(ticket, txid, "OutcomeUnknown", reply.reason))
+        else:
+            reason = {"reason": kept.reason} if kept is not None else {}
+            answers.append(TxReply(ticket, txid, answer={"state": COMMITTED, "lsn": reply.lsn, **reason}))
 
     def records(self, now: Instant) -> list[Record]:
         """Records of this turn. To be asked for first: it finds out what `outgoing` gives."""

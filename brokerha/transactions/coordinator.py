@@ -76,7 +76,7 @@ class Coordinator:
         self._recover(state)
 
     def _recover(self, state: MasterState) -> None:
-        """What the journal holds: prepared ones of a coordinator are kept with their locks, those of one client are rolled back."""
+        """What the journal holds: prepared ones with an xid are kept with their locks, those of one client are rolled back."""
         book = self.book
         for prepared in state.prepared.values():
             # Queues of the primary before this one; what was only open there is cleaned up by their expiry.
@@ -244,7 +244,7 @@ class Coordinator:
         return self.book.xids.get(xid)
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:
-        """All transactions that are not over, for lists and for recovery by their coordinators, oldest first."""
+        """All transactions that are not over, for lists and for recovery by transaction managers, oldest first."""
         return [
             {
                 "txid": each.txid,

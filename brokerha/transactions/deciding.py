@@ -40,7 +40,7 @@ class Deciding:
     # ---- actions
 
     def prepare(self, command: TxCommand, now: Instant) -> None:
-        """Make sure that it can be committed, whoever dies; its coordinator decides later."""
+        """Make sure that it can be committed, whoever dies; its transaction manager decides later."""
         book, transaction = self._book, self._book.find(command.txid, now)
         _check_session(transaction, command)
         if not transaction.xid:
@@ -268,7 +268,7 @@ class Deciding:
             raise NotFound(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")
 
     def _keep(self, transaction: Transaction, reason: str, *, is_committed: bool) -> None:
-        """It ended by another will than its coordinator's: remember and report it until it is forgotten."""
+        """It ended by another will than its transaction manager's: remember and report it until it is forgotten."""
         transaction.is_committed, transaction.reason = is_committed, reason
         self._book.records.append(TxDecided(transaction.txid, is_committed, reason, True, transaction.xid))
 

@@ -57,7 +57,7 @@ class Step(StrEnum):
     ROLLBACK = "rollback"
     """By its client, its time-out, a refusal, or because too few are left."""
     BY_HAND = "by hand"
-    """A person decided, in the coordinator's place."""
+    """A person decided, in the transaction manager's place."""
     APPLIED = "applied"
     REJECTED = "rejected"
     """The probe rejected what one client committed: nothing happened."""

@@ -137,6 +137,10 @@ class TxBench:
     def now(self) -> Instant:
         return Instant(self.ms, self.ms * 1000)
 
+    def has_died(self) -> bool:
+        """Whether the primary died, perhaps just now."""
+        return not self.is_alive
+
     def run(self, for_ms: int) -> None:
         """Let time pass."""
         for _ in range(for_ms // TICK_MS):
@@ -213,7 +217,8 @@ class TxBench:
                 if answer is not None:
                     self.core.step(Envelope("c", "w1", 1, answer), self.now())
             self.crash_point()
-            for reply in (*ready.replies, *ready.tx_replies):
+            replies: list[Reply | TxReply] = [*ready.replies, *ready.tx_replies]
+            for reply in replies:
                 assert reply.ticket not in self.replies, "each ticket gets one reply"
                 self.replies[reply.ticket] = reply
 
@@ -275,16 +280,16 @@ class TxBench:
 
     # ---- clients
 
-    def do(self, action: str, txid: TxId, timeout_ms: int = 5_000, **arguments: Any) -> int:
+    def do(self, action: str, txid: TxId, within_ms: int = 5_000, /, **arguments: Any) -> int:
         """Hand in one step of a transaction; returns its ticket."""
         ticket = next(self.tickets)
         if self.is_alive:
-            self.core.step(TxCommand(ticket, action, txid, arguments, timeout_ms), self.now())
+            self.core.step(TxCommand(ticket, action, txid, arguments, within_ms), self.now())
         return ticket
 
-    def ask(self, action: str, txid: TxId, timeout_ms: int = 5_000, **arguments: Any) -> TxReply:
+    def ask(self, action: str, txid: TxId, within_ms: int = 5_000, /, **arguments: Any) -> TxReply:
         """Hand in one step and wait for its answer."""
-        ticket = self.do(action, txid, timeout_ms, **arguments)
+        ticket = self.do(action, txid, within_ms, **arguments)
         for _ in range(1500):
             reply = self.replies.get(ticket)
             if reply is not None or not self.is_alive:
@@ -379,9 +384,15 @@ class TxBench:
     def check_clean(self) -> None:
         """Nothing is left: no open transaction, lock, queue, follower, or event in memory."""
         book = self.core.transacting.coordinator.book
-        assert not book.table and not book.xids and not book.ending and not book.executing
-        assert len(book.locks) == 0 and book.open_bytes == 0
-        assert not self.queues and not self.followed
+        assert not book.table
+        assert not book.xids
+        assert not book.ending
+        assert not book.executing
+        assert len(book.locks) == 0
+        assert book.open_bytes == 0
+        assert not self.queues
+        assert not self.followed
         for backup in self.backups.values():
-            assert not backup.participant.joined and not backup.participant._durable
+            assert not backup.participant.joined
+            assert not backup.participant._durable
             assert backup.participant._bytes == 0

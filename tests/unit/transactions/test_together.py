@@ -191,7 +191,7 @@ def test_t13_under_repeated_fail_over_only_whole_transactions_are_anywhere(seed:
     told = 0
     for attempt in range(12):
         txid = bench.begin()
-        if not bench.is_alive or txid not in bench.core.transacting.coordinator.book.table:
+        if bench.has_died() or txid not in bench.core.transacting.coordinator.book.table:
             bench.fail_over()
             continue
         bench.ask("operations", txid, operations=publish("q", *"abcde"))
@@ -199,7 +199,7 @@ def test_t13_under_repeated_fail_over_only_whole_transactions_are_anywhere(seed:
         bench.ask("operations", txid, operations=[*publish("p", "1", "2"), *accept("p", *ids[:2])])
         bench.crash_at = bench.crash_points + bench.random.randint(1, 12) if attempt % 2 else None
         told += bench.ask("commit", txid).answer.get("state") == "committed"
-        if not bench.is_alive:
+        if bench.has_died():
             bench.crash_at = None
             bench.fail_over()
         for queues in bench.contents():
