@@ -131,7 +131,9 @@ class AddressedTransport:
     def _addressed(self, outgoing: Outgoing) -> Outgoing:
         if type(outgoing.message) in BETWEEN_PROCESSES:
             return outgoing
-        to = self._book.process_of(outgoing.to)
+        # An answer about the status goes to the process that asked, which may stand by under its master's id.
+        is_answer = isinstance(outgoing.message, StatusReport)
+        to = outgoing.to if is_answer else self._book.process_of(outgoing.to)
         sender, incarnation = outgoing.sender, outgoing.incarnation
         if not sender and self._speaks_for is not None:
             sender, incarnation = self._speaks_for

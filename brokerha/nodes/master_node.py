@@ -155,7 +155,7 @@ class MasterNode:
             self.transport.send(self._reads.on_result(message, now.mono_ms))
         elif isinstance(message, StatusRequest):
             report = StatusReport(message.request, tuple(self.view.rows(self.clock.now())))
-            self.transport.send([Outgoing(envelope.sender, report)])
+            self.transport.send([Outgoing(envelope.process or envelope.sender, report)])
         elif isinstance(message, StatusReport):
             self._gathering.on_report(envelope.sender, message)
         else:
