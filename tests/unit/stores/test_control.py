@@ -15,7 +15,8 @@ from brokerha.model.operations import APPLIED, REJECTED, Operation
 from brokerha.stores import evaluation
 from brokerha.stores.control import Suite
 from brokerha.stores.control_keys import problem_of
-from brokerha.stores.memory import NO_SPARQL, MemoryStore
+from brokerha.stores.memory import MemoryStore
+from brokerha.stores.memory_rdf import NO_SPARQL
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.worker_store import StoreOptions, WorkerStore
 from tests.contracts.store_contract import A, B, C, effect, lines, logged, quads, run

@@ -8,8 +8,16 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerha.stores import fingerprint, key_range, presence
-from brokerha.stores.fingerprint import key_digest, quads_digest, repository_digest, text_of
+from brokerha.stores import fingerprint, key_range, presence, queue_change, sparql_full
+from brokerha.stores.fingerprint import (
+    counts_digest,
+    key_digest,
+    message_digest,
+    quads_digest,
+    repository_digest,
+    text_of,
+)
+from brokerha.stores.queue_change import Counts, Message
 
 LINE = "<urn:s> <urn:p> <urn:o>"
 
@@ -19,6 +27,9 @@ def test_version_one_gives_these_values_for_ever() -> None:
     assert text_of(quads_digest("main", [LINE])) == "1:2622dcdcc459ab6330d2257f360f7c40"
     assert text_of(int.from_bytes(key_digest(b"table\0key", b"value"), "big")) == "1:80c3bc2982d9431866a61ca2c438ff0c"
     assert text_of(repository_digest("main")) == "1:cdeaf7d4c374a7fe769a0f98a5dab865"
+    message = Message("tx.1", "text/plain", b"body")
+    assert text_of(message_digest("queue", 7, message)) == "1:7302befb57299cc8c24580f2ef252999"
+    assert text_of(counts_digest("queue", Counts(7, 3))) == "1:124c1a2669f6b04f25d73dd38884d2d4"
     assert text_of(0) == "1:" + 32 * "0"
 
 
@@ -39,6 +50,15 @@ def test_what_is_split_otherwise_is_hashed_otherwise() -> None:
         int.from_bytes(key_digest(b"t\0", b"kv"), "big"),
         int.from_bytes(key_digest(b"t\0kv", b""), "big"),
         int.from_bytes(key_digest(b"\0tk", b"v"), "big"),
+        message_digest("q", 1, Message("a", "b", b"c")),
+        message_digest("q", 2, Message("a", "b", b"c")),
+        message_digest("qa", 1, Message("", "b", b"c")),
+        message_digest("q", 1, Message("ab", "", b"c")),
+        message_digest("q", 1, Message("a", "bc", b"")),
+        message_digest("r", 1, Message("a", "b", b"c")),
+        counts_digest("q", Counts(1, 0)),
+        counts_digest("q", Counts(1, 1)),
+        counts_digest("r", Counts(1, 0)),
         repository_digest("a"),
         repository_digest("abc"),
     ]
@@ -46,7 +66,7 @@ def test_what_is_split_otherwise_is_hashed_otherwise() -> None:
 
 
 def test_the_examples_in_the_modules_are_true() -> None:
-    for module in (fingerprint, key_range, presence):
+    for module in (fingerprint, key_range, presence, queue_change, sparql_full):
         found = doctest.testmod(module)
         assert found.attempted
         assert not found.failed

@@ -78,10 +78,32 @@ def change_row(place: Place, key: bytes, change: Callable[[bytes], bytes]) -> No
 
 def test_a_store_of_another_format_is_refused(place: Place) -> None:
     place.open().close()
-    change_row(place, b"format", lambda _: b"3")
-    with pytest.raises(StoreError, match="the store has format 3, this program knows 2") as found:
+    change_row(place, b"format", lambda _: b"4")
+    with pytest.raises(StoreError, match="the store has format 4, this program knows 3") as found:
         place.open()
     assert not isinstance(found.value, StoreDamaged)
+
+
+def test_a_store_of_the_format_before_is_taken_on_and_counts_as_changed_then(place: Place) -> None:
+    store = place.open()
+    run(store, [("put", "t", b"k", b"v")], [("add", "main", A)])
+    before = store.applied()
+    store.close()
+    # As an older version left it: without the tables that it did not know.
+    with lmdb.Environment(str(place.directory / "data"), max_dbs=16) as environment:
+        for name in (b"queues", b"places", b"counts", b"changes"):
+            table = environment.open_db(name)
+            with environment.begin(write=True) as writing:
+                writing.drop(table)
+    change_row(place, b"format", lambda _: b"2")
+    store = place.open()
+    assert store.applied() == before == store.recompute()
+    results = run(store, *[[("expect-since", "table", "t", lsn)] for lsn in (1, 2)], [("put", "t", b"k", b"w")])
+    assert [result.outcome for result in results] == ["rejected", "applied", "applied"]
+    store.close()
+    store = place.open()
+    results = run(store, *[[("expect-since", *each)] for each in (("table", "t", 4), ("table", "never", 1))])
+    assert [result.reason[-8:] for result in results] == ["at LSN 5", "at LSN 2"]
 
 
 @pytest.mark.parametrize(
