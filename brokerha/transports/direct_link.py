@@ -19,6 +19,7 @@ from amqp.exceptions import ChannelError
 from kombu import Connection
 
 from brokerha.model.ids import NodeId
+from brokerha.model.tx_queues import TX_QUEUE_PREFIX
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.in_process import EVENT_DROP, EVENT_NACK, EVENT_RETURN, InProcessTransport
@@ -37,7 +38,6 @@ from brokerha.transports.parcels import (
 from brokerha.transports.topology import (
     DEFAULT_EXCHANGE,
     MASTER_ROLE,
-    TX_QUEUE_PREFIX,
     QueueRow,
     consumer_tag,
     topology_of,

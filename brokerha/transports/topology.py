@@ -1,4 +1,5 @@
-"""Every name and every argument that brokerha has in a broker, and the only file that spells them.
+"""Every name and every argument that brokerha has in a broker, and the only file that spells them, but for queues of
+transactions, which a core names too (model/tx_queues.py).
 
 Somebody who reads the RabbitMQ dashboard should understand the cluster from these names alone:
 
@@ -31,7 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerha.model.ids import NodeId, TxId
+from brokerha.model.ids import NodeId
 
 SYNC_EXCHANGE = "brokerha.sync"
 DATA_EXCHANGE = "brokerha.data"
@@ -71,7 +72,6 @@ LOG_STREAM_BYTES = 20 * 1024 * MEBIBYTE
 LOG_SEGMENT_BYTES = 100 * 1000 * 1000
 """A stream is trimmed by whole segments, so its segments must be small against its limit."""
 
-TX_QUEUE_PREFIX = "brokerha.tx."
 
 SYNC_KIND = "sync"
 DATA_KIND = "data"
@@ -183,17 +183,6 @@ def any_reads_queue() -> str:
 def rejected_queue() -> str:
     """Messages that no node could make sense of; people look into it, no program does."""
     return "brokerha.rejected"
-
-
-def tx_queue_name(master: NodeId, txid: TxId, backup: NodeId) -> str:
-    """Queue through which a backup hears of an open transaction of its master.
-
-    Node ids have no dots, so no two transactions share a name; with the longest ids it has 206 of AMQP's 255 bytes.
-
-    >>> tx_queue_name("m1", "order-4711", "m1b")
-    'brokerha.tx.m1.order-4711.m1b'
-    """
-    return f"{TX_QUEUE_PREFIX}{master}.{txid}.{backup}"
 
 
 def log_stream(node: NodeId) -> str:

@@ -21,8 +21,9 @@ from typing import NamedTuple
 import amqp
 
 from brokerha.model.errors import Unreachable
+from brokerha.model.tx_queues import tx_queue_name
 from brokerha.transports.addresses import Address, parse_addresses
-from brokerha.transports.topology import tx_queue_name, tx_queue_row
+from brokerha.transports.topology import tx_queue_row
 
 QUEUE_LIMIT = 20_000
 _TX_EVENTS = 3

@@ -16,10 +16,10 @@ import pytest
 from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.process_messages import TxEvents, TxJoin
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue
+from brokerha.model.tx_queues import tx_queue_name
 from brokerha.ports.transport import Transport
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
-from brokerha.transports.topology import tx_queue_name
 from tests.contracts.test_transports import KombuWorld
 from tests.contracts.transport_contract import count_of, fetch, take, text_of, wait_until
 from tests.contracts.tx_queue_contract import events, join, open_tx

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.operations import BODY_LIMIT_BYTES
+from brokerha.model.tx_queues import tx_queue_name
 from brokerha.transports import topology
 from brokerha.transports.topology import topology_of
 
@@ -33,10 +34,10 @@ def test_a_backup_declares_what_its_master_serves_and_reads_its_own_inboxes():
 
 
 def test_queues_of_transactions_have_names_that_are_never_shared_and_never_too_long():
-    assert topology.tx_queue_name("m1", "order-4711", "m1b") == "brokerha.tx.m1.order-4711.m1b"
+    assert tx_queue_name("m1", "order-4711", "m1b") == "brokerha.tx.m1.order-4711.m1b"
     parts = [("a", "b.c", "d"), ("a", "b", "d"), ("a", "b.c.d", "d")]
-    assert len({topology.tx_queue_name(*part) for part in parts}) == len(set(parts))
-    longest = topology.tx_queue_name("m" * 32, "~" * 128, "b" * 32)
+    assert len({tx_queue_name(*part) for part in parts}) == len(set(parts))
+    longest = tx_queue_name("m" * 32, "~" * 128, "b" * 32)
     assert len(topology.consumer_tag("b" * 32, longest).encode()) <= 255
 
 
