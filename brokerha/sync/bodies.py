@@ -8,8 +8,9 @@ neither held nor posted, so nobody can be asked to execute what it does not have
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import TypeVar
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.messages import Bodies, Fetch, Outgoing
@@ -28,7 +29,13 @@ LOOSE_LIMIT = 100_000
 ARRIVED_LIMIT = 256
 """Bodies that may wait in memory for their entries; nobody was told of them, so a crash costs a fetch and nothing else."""
 
+RECORD_LIMIT_BYTES = 8 * 1024 * 1024
+"""Bodies in one record, as each record has to fit into a message to a backup; a single body is never larger."""
+ID_BYTES = 160
+"""At most what stands beside a body."""
+
 Item = tuple[NodeId, TxId, bytes]
+AnyItem = TypeVar("AnyItem", Item, tuple[TxId, bytes])
 
 
 class BodyExchange:
@@ -164,3 +171,17 @@ def split(items: list[Item], limit_bytes: int) -> list[Bodies]:
     if part:
         messages.append(Bodies(tuple(part)))
     return messages
+
+
+def in_records(items: Iterable[AnyItem]) -> Iterator[tuple[AnyItem, ...]]:
+    """Bodies, with what names them before them, in parts that one record takes, at least one each."""
+    part: list[AnyItem] = []
+    size = 0
+    for item in items:
+        if part and size + len(item[-1]) > RECORD_LIMIT_BYTES:
+            yield tuple(part)
+            part, size = [], 0
+        part.append(item)
+        size += len(item[-1]) + ID_BYTES
+    if part:
+        yield tuple(part)

@@ -24,7 +24,7 @@ from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Bodies, Fetch, Outgoing, Post, Row
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, Record, StreamState
-from brokerha.sync.bodies import BodyExchange, split
+from brokerha.sync.bodies import BodyExchange, in_records, split
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import REFUSED, RESTARTED, PeerTable
@@ -161,7 +161,7 @@ class SyncCore:
     def _write_accepted(self, result: RoundResult) -> dict[TxId, bytes]:
         fresh = dict(self._accepted)
         if self._accepted:
-            result.records.append(Accepted(tuple(self._accepted)))
+            result.records.extend(Accepted(part) for part in in_records(self._accepted))
             self.parked.extend(fresh)
             self._accepted = []
         return fresh
@@ -173,7 +173,7 @@ class SyncCore:
         if any(counts.values()) or result.records or self.bodies.is_full():
             arrived = self.bodies.arrived()
             if arrived:
-                result.records.append(BodiesHeld(arrived))
+                result.records.extend(BodiesHeld(part) for part in in_records(arrived))
         for origin, count in counts.items():
             if count:
                 stream = self.streams[origin]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokerha.model.codec import encode_record
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.messages import Bodies, Fetch, Post
 from brokerha.sync.clock import HybridClock
@@ -19,7 +20,9 @@ from tests.unit.paper.masters import Table, with_row
         ({"incarnation": 0}, "old_incarnation"),
     ],
 )
-def test_posts_of_another_epoch_journal_or_older_incarnation_change_nothing(changes: dict[str, object], reason: str) -> None:
+def test_posts_of_another_epoch_journal_or_older_incarnation_change_nothing(
+    changes: dict[str, object], reason: str
+) -> None:
     table = Table(2)
     table.settle(4)
     before = table.cores["m1"].peers.peers["m2"].row
@@ -214,3 +217,17 @@ def test_a_fetch_is_answered_in_bounded_messages() -> None:
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         SyncConfig(**{"node": "m1", "members": ("m1",), **settings})  # type: ignore[arg-type]
+
+
+def test_large_transactions_of_one_turn_lie_in_records_that_each_fit_into_a_message() -> None:
+    table = Table(2)
+    table.settle(4)
+    bodies = {f"t{number}": bytes([number]) * 3_000_000 for number in range(7)}
+    for txid, body in bodies.items():
+        table.write("m1", txid, body=body)
+    table.settle(20)
+    for name in ("m1", "m2"):
+        records = [record for _, record in table.journals[name].records()]
+        assert max(len(encode_record(record)) for record in records) < 9_000_000
+        assert {txid: table.journals[name].body("m1", txid) for txid in bodies} == bodies
+    assert table.queue("m1") == table.queue("m2") == list(bodies)
