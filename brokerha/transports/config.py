@@ -50,7 +50,7 @@ class TransportConfig:
     """Unsettled messages of apps, for each of their queues: what comes again after a crash, and what lies in memory."""
     prefetch_tx: int = 16
     """For each queue of a transaction."""
-    followed_tx_queues: int = 256
+    followed_tx_queues: int = 2_000
     """Queues of transactions that a backup reads at once; one more is not followed, as if it were not there."""
     tx_queue_expires_ms: int = TX_QUEUE_EXPIRES_MS
     """All processes of a cluster must have the same: the broker refuses to declare a queue in two ways."""

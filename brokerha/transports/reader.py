@@ -4,7 +4,7 @@
     sync      brokerha.<node>.sync         prefetch_sync   when it is in the inbox and the inbox has room
     data      brokerha.<node>.data         prefetch_data   the same
     clients   writes and reads of apps     each its own    when the loop has settled it (client_reader.py)
-    of each   brokerha.tx.….<node>         prefetch_tx     as the first two (tx_reader.py)
+    several   brokerha.tx.….<node>         prefetch_tx     as the first two (tx_reader.py)
 
 Invariants: acknowledgements are made in this thread, on the channel that delivered, and only there. A full lane withholds acknowledgements, and
 prefetch stops the broker; the other lanes go on. A cancelled consumer (its queue was deleted) ends the session, and

@@ -1,21 +1,24 @@
 """The part of the reading half that reads queues of transactions, which come and go while it reads.
 
-    loop ── Followed ──> one channel for each queue, used again for the next ──> inbox, lane tx
+    loop ── Followed ──> channels beside the others, each for a few queues ──> inbox, lane tx
 
 To read a queue that is not there closes the channel, and a deleted queue cancels its reader. Both are the normal end of
-a transaction, so each queue has a channel of its own, and its end is noted and no more.
+a transaction: it is noted and no more. The other queues of a closed channel, few, are read on through another one, and
+what was not acknowledged comes twice.
 
 Events are acknowledged when they are in the inbox and the inbox has room. That loses nothing that matters: an open
 transaction is lost with its backup's process in any case, and a backup that misses an event asks its primary for it. What
 the acknowledgement is for is to stop a primary that is faster than its backup.
 
-Invariants: no more than ``followed_tx_queues`` channels, since no more queues are wanted; a queue that is not there is
-left, until it is wanted anew; nothing here waits, or ends the connection.
+Invariants: no more channels than ``followed_tx_queues`` need; a queue that is not there is left, until it is wanted anew;
+nothing here waits, or ends the connection.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from collections import deque
+from typing import Any, NamedTuple
 
 from brokerha.model.ids import NodeId
 from brokerha.transports.config import TransportConfig
@@ -25,21 +28,34 @@ from brokerha.transports.quiet_channel import OpenChannel
 from brokerha.transports.reader_wishes import Followed
 from brokerha.transports.topology import consumer_tag
 
+QUEUES_A_CHANNEL = 16
+"""More would save channels, and cost more each time that a queue is not there."""
 _NO_GENERATION = 0
 """Events are not settled by the loop."""
 
 
-class _Place:
-    """One channel, and the queue that it reads now."""
+class _Shelf:
+    """One channel with the number of queues that it reads."""
 
     def __init__(self, owner: TxReader, open_channel: OpenChannel) -> None:
-        self.channel = open_channel(lambda: owner.began(self), lambda _reason: owner.closed(self))
-        self.queue = ""
-        self.number = 0
-        self.has_begun = False
-        """Whether the broker has said that it reads."""
+        self.asked: deque[str] = deque()
+        """Tags of readers of which the broker has not said yet that they read, in order."""
+        self.channel = open_channel(self.answered, lambda _reason: owner.closed(self))
+        self.queues = 0
         self.delivered = 0
         self.acknowledged = 0
+
+    def answered(self) -> None:
+        """The broker reads the next one for us."""
+        self.asked.popleft()
+
+
+class _Reader(NamedTuple):
+    """One queue that is read."""
+
+    queue: str
+    tag: str
+    shelf: _Shelf
 
 
 class TxReader:
@@ -64,79 +80,78 @@ class TxReader:
         self._prefetch = config.prefetch_tx
         self._counters = counters
         self._version = -1
-        self._reading: dict[str, _Place] = {}
-        self._idle: list[_Place] = []
-        self._unacknowledged: list[_Place] = []
+        self._wishes: dict[str, int] = {}
+        """Number of the wish for each queue, as it was last looked at."""
+        self._reading: dict[str, _Reader] = {}
+        self._shelves: list[_Shelf] = []
+        self._unacknowledged: list[_Shelf] = []
+        self._numbers = itertools.count(1)
 
     def turn(self) -> None:
         """Begin to read what is wanted, end what is not, acknowledge what came."""
         if self._followed.version != self._version:
             self._compare()
         if self._unacknowledged and self._inbox.has_room(TX_LANE):
-            for place in self._unacknowledged:
-                place.channel.basic_ack(place.delivered, multiple=True)
-                place.acknowledged = place.delivered
+            for shelf in self._unacknowledged:
+                shelf.channel.basic_ack(shelf.delivered, multiple=True)
+                shelf.acknowledged = shelf.delivered
             self._unacknowledged.clear()
 
-    def began(self, place: _Place) -> None:
-        """The broker reads that queue for us."""
-        place.has_begun = True
-        if not place.queue:
-            self._idle.append(place)
-
-    def closed(self, place: _Place) -> None:
-        """The queue was not there; or else the channel is of no use."""
-        if place in self._idle:
-            self._idle.remove(place)
-        if place in self._unacknowledged:
-            self._unacknowledged.remove(place)
-        self._is_gone(place)
-
-    def cancelled(self, place: _Place, queue: str) -> None:
-        """The queue was deleted."""
-        if place.queue == queue:
-            self._is_gone(place)
-            self._idle.append(place)
-
-    def _is_gone(self, place: _Place) -> None:
-        if place.queue:
-            self._counters.add("tx_queues_gone")
-            del self._reading[place.queue]
-            self._followed.gone(place.queue, place.number)
-            place.queue = ""
+    def closed(self, shelf: _Shelf) -> None:
+        """The queue that was asked for first was not there; or else the channel is of no use."""
+        self._shelves.remove(shelf)
+        if shelf in self._unacknowledged:
+            self._unacknowledged.remove(shelf)
+        refused = shelf.asked[0] if shelf.asked else ""
+        for reader in [reader for reader in self._reading.values() if reader.shelf is shelf]:
+            if reader.tag == refused:
+                self._is_gone(reader)
+            else:
+                del self._reading[reader.queue]
+        # The others are looked for again, on the next turn.
+        self._version = -1
 
     def _compare(self) -> None:
-        self._version, wanted = self._followed.read()
-        for queue in [queue for queue in self._reading if queue not in wanted]:
-            self._leave(queue)
-        for queue, number in wanted.items():
+        self._version, self._wishes = self._followed.read()
+        for queue in [queue for queue in self._reading if queue not in self._wishes]:
+            reader = self._forget(queue)
+            reader.shelf.channel.cancel(reader.tag)
+        for queue in self._wishes:
             if queue not in self._reading:
                 self._follow(queue)
-            self._reading[queue].number = number
 
     def _follow(self, queue: str) -> None:
-        place = self._idle.pop() if self._idle else _Place(self, self._open_channel)
-        place.queue = queue
-        place.has_begun = False
-        self._reading[queue] = place
-        place.channel.consume(
-            queue,
-            consumer_tag(self._node, queue),
-            lambda raw: self._collect(place, raw),
-            lambda _tag: self.cancelled(place, queue),
-            self._prefetch,
+        shelf = next((shelf for shelf in self._shelves if shelf.queues < QUEUES_A_CHANNEL), None)
+        if shelf is None:
+            shelf = _Shelf(self, self._open_channel)
+            self._shelves.append(shelf)
+        # The same queue may be left and followed again: what is said of the old reader must not meet the new one.
+        tag = f"{consumer_tag(self._node, queue)} {next(self._numbers)}"
+        reader = self._reading[queue] = _Reader(queue, tag, shelf)
+        shelf.queues += 1
+        shelf.asked.append(tag)
+        shelf.channel.consume(
+            queue, tag, lambda raw: self._collect(shelf, raw), lambda _tag: self._on_cancel(reader), self._prefetch
         )
 
-    def _leave(self, queue: str) -> None:
-        place = self._reading.pop(queue)
-        place.queue = ""
-        place.channel.cancel(consumer_tag(self._node, queue))
-        if place.has_begun:
-            self._idle.append(place)
+    def _on_cancel(self, reader: _Reader) -> None:
+        """The queue was deleted."""
+        if self._reading.get(reader.queue) is reader:
+            self._is_gone(reader)
 
-    def _collect(self, place: _Place, raw: Any) -> None:
+    def _is_gone(self, reader: _Reader) -> None:
+        self._counters.add("tx_queues_gone")
+        self._forget(reader.queue)
+        self._followed.gone(reader.queue, self._wishes.get(reader.queue, 0))
+
+    def _forget(self, queue: str) -> _Reader:
+        reader = self._reading.pop(queue)
+        reader.shelf.queues -= 1
+        return reader
+
+    def _collect(self, shelf: _Shelf, raw: Any) -> None:
         arrival = arrival_of(raw, TX_LANE, _NO_GENERATION)
-        if place.delivered == place.acknowledged:
-            self._unacknowledged.append(place)
-        place.delivered = arrival.tag.delivery_tag
+        if shelf.delivered == shelf.acknowledged:
+            self._unacknowledged.append(shelf)
+        shelf.delivered = arrival.tag.delivery_tag
         self._arrived.append(arrival)

@@ -188,6 +188,18 @@ class TxQueueContract:
         backup.tx_queue(FollowTxQueue(queue))
         assert numbers_of(take(backup, 1)) == [("t-1", 1)]
 
+    def test_a_queue_can_be_left_and_followed_again_at_once(self, world: World):
+        primary, backup = world.node("m1"), backup_of(world)
+        queue = open_tx(primary, "t-1")
+        wait_until(lambda: queue in world.tx_queues(), "the queue is there")
+        for number in range(20):
+            backup.tx_queue(FollowTxQueue(queue))
+            primary.send(events("t-1", number))
+            if number % 2:
+                assert numbers_of(take(backup, 2))[-1] == ("t-1", number)
+            backup.tx_queue(LeaveTxQueue(queue))
+        assert count_of(backup, "reconnects") == count_of(backup, "tx_queues_gone") == 0
+
     def test_events_without_a_queue_are_returned_and_counted(self, world: World):
         primary = world.node("m1")
         primary.send(events("t-1", 0, 1))

@@ -23,7 +23,7 @@ from brokerha.transports.parcels import (
     Publication,
 )
 from brokerha.transports.reader_wishes import Followed
-from brokerha.transports.tx_reader import TxReader
+from brokerha.transports.tx_reader import QUEUES_A_CHANNEL, TxReader
 from brokerha.transports.tx_writer import TxWriter
 
 
@@ -208,8 +208,8 @@ class TestWriting:
 class Reading:
     """The part for queues of transactions of a reader session."""
 
-    def __init__(self, followed: Followed | None = None, most_events: int = 100) -> None:
-        self.followed = followed or Followed(10)
+    def __init__(self, followed: Followed | None = None, most: int = 10, most_events: int = 100) -> None:
+        self.followed = followed or Followed(most)
         self.arrived: list[Arrival] = []
         self.inbox = Inbox({TX_LANE: LaneLimit(most_events, 10_000)}, lambda: None)
         self.counters = Counters()
@@ -232,19 +232,42 @@ class Reading:
 
 
 class TestReading:
-    def test_each_queue_has_a_channel_which_serves_the_next_queue_afterwards(self):
-        reading = Reading()
-        reading.follow("q1", "q2")
-        one, other = reading.channels.made
-        assert one.calls == [("consume", "q1", "m1b reads q1")]
-        one.answer()
-        other.answer()
-        # q1 is deleted under its reader
-        one.readers["q1"][1]("m1b reads q1")
-        assert reading.gone() == 1
-        reading.follow("q3")
-        assert one.calls[-1] == ("consume", "q3", "m1b reads q3")
+    def test_queues_share_a_channel_and_make_room_on_it_when_they_are_deleted(self):
+        reading = Reading(most=100)
+        reading.follow(*(f"q{n}" for n in range(QUEUES_A_CHANNEL)))
+        (channel,) = reading.channels.made
+        for _ in range(QUEUES_A_CHANNEL):
+            channel.answer()
+        channel.readers["q1"][1]("")
+        reading.follow("next")
+        assert len(reading.channels.made) == 1
+        reading.follow("another")
         assert len(reading.channels.made) == 2
+        assert reading.gone() == 1
+
+    def test_no_two_readers_have_the_same_tag(self):
+        reading = Reading()
+        reading.follow("q")
+        reading.followed.leave("q")
+        reading.tx.turn()
+        reading.follow("q")
+        (channel,) = reading.channels.made
+        assert channel.calls == [
+            ("consume", "q", "m1b reads q 1"),
+            ("cancel", "m1b reads q 1"),
+            ("consume", "q", "m1b reads q 2"),
+        ]
+
+    def test_word_of_a_reader_that_was_replaced_is_no_news(self):
+        reading = Reading()
+        reading.follow("q")
+        (channel,) = reading.channels.made
+        cancelled = channel.readers["q"][1]
+        reading.followed.leave("q")
+        reading.tx.turn()
+        reading.follow("q")
+        cancelled("")
+        assert reading.gone() == 0
 
     def test_events_are_acknowledged_together_once_they_are_in_the_inbox(self):
         reading = Reading()
@@ -269,7 +292,7 @@ class TestReading:
         reading.tx.turn()
         assert channel.calls[1:] == [("ack", 1)]
 
-    def test_a_queue_that_is_not_there_costs_its_channel_and_is_tried_again_only_when_it_is_wanted_anew(self):
+    def test_a_queue_that_is_not_there_is_tried_again_only_when_it_is_wanted_anew(self):
         reading = Reading()
         reading.follow("absent")
         reading.channels.made[0].close("NOT_FOUND")
@@ -277,6 +300,19 @@ class TestReading:
         assert (reading.gone(), len(reading.channels.made)) == (1, 1)
         reading.follow("absent")
         assert len(reading.channels.made) == 2
+
+    def test_the_other_queues_of_a_closed_channel_are_read_on_through_another(self):
+        reading = Reading()
+        reading.follow("there", "absent", "behind")
+        channel = reading.channels.made[0]
+        # The broker has said that it reads the first; the second is not there, so it never looked at the third
+        channel.answer()
+        reading.deliver(channel, "there", 1)
+        channel.close("NOT_FOUND")
+        reading.tx.turn()
+        assert [call[:2] for call in reading.channels.made[1].calls] == [("consume", "there"), ("consume", "behind")]
+        assert reading.gone() == 1
+        assert ("ack", 1) not in channel.calls
 
     def test_a_wish_that_was_renewed_while_the_queue_was_missing_is_tried_again(self):
         reading = Reading()
@@ -286,30 +322,15 @@ class TestReading:
         reading.tx.turn()
         assert len(reading.channels.made) == 2
 
-    def test_a_queue_left_before_the_broker_answered_gives_its_channel_back_later(self):
+    def test_a_queue_that_was_left_before_it_was_missing_is_no_news(self):
         reading = Reading()
-        reading.follow("q1")
-        (channel,) = reading.channels.made
+        reading.follow("q1", "q2")
         reading.followed.leave("q1")
         reading.tx.turn()
-        assert channel.calls[-1] == ("cancel", "m1b reads q1")
-        reading.follow("q2")
-        assert len(reading.channels.made) == 2
-        channel.answer()
-        reading.follow("q3")
-        assert channel.calls[-1] == ("consume", "q3", "m1b reads q3")
-        # That q1 is deleted now is no news for q3
-        channel.readers["q1"][1]("m1b reads q1")
-        assert reading.gone() == 0
-
-    def test_a_channel_that_is_closed_is_acknowledged_on_no_more(self):
-        reading = Reading()
-        reading.follow("q")
-        (channel,) = reading.channels.made
-        reading.deliver(channel, "q", 1)
-        channel.close("gone")
+        reading.channels.made[0].close("NOT_FOUND")
         reading.tx.turn()
-        assert channel.calls[1:] == []
+        assert reading.gone() == 0
+        assert [call[:2] for call in reading.channels.made[1].calls] == [("consume", "q2")]
 
     def test_another_connection_reads_what_is_wanted_then(self):
         followed = Followed(10)
@@ -318,7 +339,7 @@ class TestReading:
         followed.leave("q2")
         again = Reading(followed)
         again.tx.turn()
-        assert [channel.calls[0][1] for channel in again.channels.made] == ["q1", "q3"]
+        assert [call[1] for call in again.channels.made[0].calls] == ["q1", "q3"]
 
     def test_no_more_queues_are_wanted_than_the_limit(self):
         followed = Followed(2)
