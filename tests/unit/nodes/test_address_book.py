@@ -144,6 +144,15 @@ def test_a_primary_speaks_for_its_master_until_it_is_none():
     assert node.send("m1") == Outgoing("m1", FETCH)
 
 
+def test_a_process_that_stands_by_can_be_pointed_to_its_primary():
+    node = Node()
+    node.transport.point("m1", "m1b")
+    assert node.send("m1").to == "m1b"
+    # Whoever is heard for the master counts more
+    assert node.hear("m1", 3, "m1c")
+    assert node.send("m1").to == "m1c"
+
+
 def test_messages_of_apps_pass_and_everything_else_is_handed_to_the_wire():
     node = Node()
     node.wire.arrived.append(WRITE)
