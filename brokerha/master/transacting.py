@@ -185,6 +185,22 @@ class Transacting:
 
     # ---- questions
 
+    def counts(self, now: Instant) -> dict[str, int]:
+        """Transactions by what they wait for, and for how many seconds the oldest prepared one has.
+
+        ``open`` takes operations, ``prepared`` waits for its coordinator or its backups, ``heuristic`` was decided by hand and
+        waits to be forgotten; ``in_doubt`` is what a person may have to decide: prepared ones with an xid, and heuristic ones.
+        """
+        book = self.coordinator.book
+        counts = {"open": 0, "prepared": 0, "heuristic": 0, "in_doubt": 0, "oldest_prepared_s": 0}
+        for each in book.table.values():
+            name = {Phase.OPEN: "open", Phase.HEURISTIC: "heuristic"}.get(each.phase, "prepared")
+            counts[name] += 1
+            counts["in_doubt"] += name == "heuristic" or (name == "prepared" and bool(each.xid))
+            if each.prepared_us:
+                counts["oldest_prepared_s"] = max(counts["oldest_prepared_s"], (now.wall_us - each.prepared_us) // 1_000_000)
+        return counts
+
     def open_transactions(self) -> list[TxId]:
         """Transactions that are not decided."""
         return [txid for txid, each in self.coordinator.book.table.items() if each.phase is not Phase.HEURISTIC]

@@ -56,7 +56,7 @@ class MasterView:
             "fingerprint": text_of(self._runner.journal.fingerprint_at(executed)),
             "items": max((worker.items for worker in core.site.workers.values()), default=0),
             "incoming": core.sync.backlog(),
-            "in_doubt": 0,
+            "in_doubt": core.transacting.counts(now)["in_doubt"],
             "seen_s": 0.0,
             "probe": None,
             "readable": None,
@@ -214,6 +214,7 @@ class MasterView:
             "outbox_messages": wire.outbox,
             f'state_info{{state="{self.state()[0]}"}}': 1,
         }
+        numbers.update({f"transactions_{name}": number for name, number in core.transacting.counts(now).items()})
         numbers.update(self._site_metrics(now))
         if self._runner.primary is not None:
             numbers.update(self._runner.primary.metrics(now))
