@@ -191,10 +191,15 @@ def _write(config: Path | None, url: str | None, chosen: Format, act: Callable[[
     """Do one write and show where it is in the order."""
     with connected(config, url) as client:
         written = act(client)
+    print_written(written, chosen)
+    return exits.DONE
+
+
+def print_written(written: Written, chosen: Format) -> None:
+    """Where a write is in the order."""
     answer = {"txid": written.txid, "lsn": written.lsn or None, "level": written.level}
     if chosen is Format.TABLE:
         place = f"LSN {written.lsn:,}" if written.lsn else "no LSN yet"
         print(f"{written.level}: {place}, transaction {written.txid}")
     else:
         output.write(answer, [answer], chosen, {})
-    return exits.DONE

@@ -25,10 +25,13 @@ from brokerha.cli import (
     load,
     log,
     node,
+    promote,
+    queues,
     replay,
     restore,
     simulate,
     status,
+    tx,
     up,
     worker,
 )
@@ -58,8 +61,11 @@ COMMANDS = (
     data.get,
     data.put,
     data.delete,
+    queues.publish,
+    queues.consume,
     agreement.wait,
     agreement.verify,
+    promote.promote,
     restore.restore,
     replay.replay,
     simulate.simulate,
@@ -71,6 +77,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
 app.add_typer(worker.app, name="worker")
 app.add_typer(control.app, name="control")
+app.add_typer(tx.app, name="tx")
 
 
 def _show_version(is_wanted: bool) -> None:

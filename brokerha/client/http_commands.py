@@ -23,6 +23,7 @@ _PATHS: dict[str, tuple[str, str]] = {
     "worker-copy": ("POST", "/cluster/workers/{worker}/copy"),
     "scrub": ("POST", "/cluster/workers/{worker}/scrub"),
     "worker-repair": ("POST", "/cluster/repair"),
+    "promote": ("POST", "/cluster/promote"),
     "backup": ("POST", "/cluster/backup"),
     "task": ("GET", "/cluster/tasks/{request}"),
     "tasks": ("GET", "/cluster/tasks"),

@@ -21,7 +21,7 @@ from typing import Any
 from brokerha.client.queues import Queues
 from brokerha.client.transactions import PREPARED, Committed, Transaction, commit_safely, step
 from brokerha.model.errors import InvalidRequest, NotFound, WrongState
-from brokerha.model.ids import Xid, checked_xid
+from brokerha.model.ids import NodeId, TxId, Xid, checked_xid
 from brokerha.model.levels import parse_ack
 
 
@@ -106,6 +106,19 @@ class TwoPhase(Queues):
         """Transactions that are open, prepared, or were ended by hand: ``{"txid", "xid", "state", "node", …}`` of each."""
         rows: list[dict[str, Any]] = self.ask("transactions", {}, timeout)
         return rows
+
+    def end_transaction(
+        self, action: str, node: NodeId, txid: TxId, *, by_hand: bool = False, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """``commit``, ``rollback`` or ``forget`` a transaction of `open_transactions`, whoever began it.
+
+        ``by_hand`` decides a prepared one in place of its coordinator: that is kept and reported until it is forgotten.
+        """
+        level, copies = parse_ack(self.ack)
+        arguments: dict[str, Any] = {"by_hand": True} if by_hand else {}
+        if action == "commit":
+            arguments |= {"one_phase": None, "level": level, "copies": copies}
+        return step(self, node, action, txid, arguments, timeout)
 
     # ---- inside
 

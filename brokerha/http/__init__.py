@@ -24,6 +24,7 @@
     cluster.py       status, log, fingerprints, waiting
     control.py       the control suite
     workers.py       commands about workers, and the list of tasks
+    processes.py     who is primary
     tasks.py         backups, and how far a task is
     fields.py        the JSON object that a command is given
     probes.py        livez, readyz, writable, metrics

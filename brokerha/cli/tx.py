@@ -1,0 +1,157 @@
+"""``brokerha tx``: transactions that are not over, and ending them by hand.
+
+list       open and prepared ones, and those that were decided by hand
+show       what became of one
+commit     decide a prepared one by hand
+rollback   roll an open one back, or decide a prepared one by hand
+forget     what was decided by hand is not reported to its coordinator any more
+
+A prepared transaction belongs to its coordinator. Deciding it by hand may contradict what that one decided elsewhere; it is kept
+and reported until it is forgotten, and asks for ``--yes``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli import exits, output
+from brokerha.cli.access import connected
+from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.output import Format
+from brokerha.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+
+COLUMNS = {
+    "txid": "TRANSACTION", "xid": "XID", "state": "STATE", "outcome": "OUTCOME", "operations": "OPERATIONS", "bytes": "BYTES",
+    "idle_s": "IDLE S", "node": "MASTER",
+}  # fmt: skip
+
+app = typer.Typer(
+    help="Transactions that are not over: list, show, commit, rollback, forget.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="TXID|XID", help="Transaction id, or xid as tx list shows it.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it although its coordinator may have decided otherwise.")]
+
+
+@app.command("list")
+def list_transactions(
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """List all transactions that are open, prepared, or decided by hand and not forgotten, at the masters that answer."""
+    with connected(config, url) as client:
+        rows = client.open_transactions(timeout=timeout_s)
+    output.write({"transactions": rows}, rows, chosen, COLUMNS)
+    return exits.DONE
+
+
+@app.command()
+def show(
+    name: NameArgument,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show what became of a transaction. Exit code 2 when nobody knows it."""
+    with connected(config, url) as client:
+        row = _found(client, name, timeout_s)
+        txid = row["txid"] if row is not None else name
+        answer = {**(client.outcome(txid, timeout=timeout_s) or {}), **(row or {})}
+    if not answer:
+        raise NotFound(f"transaction {name} is not known: it was never begun here, or is forgotten")
+    if chosen is Format.TABLE:
+        print("\n".join(f"{field}: {'' if value is None else value}" for field, value in answer.items()))
+    else:
+        output.write(answer, [answer], chosen, {})
+    return exits.DONE
+
+
+@app.command()
+def commit(
+    name: NameArgument,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Commit a prepared transaction by hand."""
+    return _decide("commit", name, yes, config, url, timeout_s, chosen)
+
+
+@app.command()
+def rollback(
+    name: NameArgument,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Roll back a prepared transaction by hand."""
+    return _decide("rollback", name, yes, config, url, timeout_s, chosen)
+
+
+@app.command()
+def forget(
+    name: NameArgument,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Forget a transaction that was decided by hand."""
+    with connected(config, url) as client:
+        row = _needed(client, name, timeout_s)
+        answer = client.end_transaction("forget", row["node"], row["txid"], timeout=timeout_s)
+    return _done(row, answer, chosen)
+
+
+def _decide(
+    action: str, name: str, yes: bool, config: Path | None, url: str | None, timeout_s: float, chosen: Format
+) -> int:
+    if not yes:
+        message = (
+            f"{action} by hand may contradict what the coordinator of the transaction decided elsewhere: look at tx show {name},"
+            " then write --yes"
+        )
+        raise typer.BadParameter(message)
+    with connected(config, url) as client:
+        row = _needed(client, name, timeout_s)
+        answer = client.end_transaction(
+            action, row["node"], row["txid"], by_hand=row["state"] == "prepared", timeout=timeout_s
+        )
+    return _done(row, answer, chosen)
+
+
+def _found(client: Client, name: str, timeout_s: float) -> dict[str, Any] | None:
+    rows = client.open_transactions(timeout=timeout_s)
+    return next((row for row in rows if name in (row["txid"], row["xid"])), None)
+
+
+def _needed(client: Client, name: str, timeout_s: float) -> dict[str, Any]:
+    row = _found(client, name, timeout_s)
+    if row is None:
+        raise NotFound(f"no transaction {name} is open, prepared or decided by hand at the masters that answer")
+    return row
+
+
+def _done(row: dict[str, Any], answer: dict[str, Any], chosen: Format) -> int:
+    facts = {"txid": row["txid"], "xid": row["xid"] or None, "state": answer["state"], "lsn": answer.get("lsn") or None}
+    if chosen is Format.TABLE:
+        place = f", LSN {facts['lsn']:,}" if facts["lsn"] else ""
+        print(f"{facts['state']}: transaction {facts['txid']}{place}")
+    else:
+        output.write(facts, [facts], chosen, {})
+    return exits.DONE

@@ -1,0 +1,94 @@
+"""`brokerha publish | consume`: what reaches the client, what is written, and what is left in the queue."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any, NamedTuple
+
+import pytest
+
+from brokerha.client.reads import QueueMessage
+
+URL = ("--url", "http://127.0.0.1:7201")
+ONE = QueueMessage("t1.1", "text/plain", b"one")
+TWO = QueueMessage("t2.1", "application/octet-stream", b"\x00\xff")
+
+
+class Written(NamedTuple):
+    txid: str = "t1"
+    lsn: int = 7
+    level: str = "applied"
+
+
+def test_a_message_is_published_from_a_file_from_text_and_from_standard_input(run, cluster, tmp_path, monkeypatch):
+    (tmp_path / "m.bin").write_bytes(b"\x00file")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"typed")))
+    client = cluster(publish=Written())
+
+    ran = run("publish", "inbox", "m.bin", "--content-type", "text/plain", *URL)
+    run("publish", "inbox", *URL)
+    run("publish", "inbox", "--text", "said", *URL)
+
+    assert (ran.code, ran.out) == (0, "applied: LSN 7, transaction t1\n")
+    sent = [call[1:4] for call in client.calls if call[0] == "publish"]
+    octets = "application/octet-stream"
+    assert sent == [("inbox", b"\x00file", "text/plain"), ("inbox", b"typed", octets), ("inbox", b"said", octets)]
+
+
+def test_what_was_published_is_told_as_json(run, cluster):
+    cluster(publish=Written(lsn=0, level="accepted"))
+
+    assert json.loads(run("publish", "q", "--text", "x", "-o", "json", *URL).out) == {
+        "txid": "t1",
+        "lsn": None,
+        "level": "accepted",
+    }
+
+
+def test_messages_are_consumed_as_they_are(run, cluster):
+    client = cluster(consume=lambda _queue: iter([ONE, ONE]))
+
+    ran = run("consume", "inbox", "--count", "2", "--wait", "1.5", *URL)
+
+    assert (ran.code, ran.out) == (0, "oneone")
+    assert ("consume", "inbox", {"count": 2, "wait": 1.5}) in client.calls
+
+
+def test_json_has_one_object_for_each_message_and_base64_where_it_is_no_text(run, cluster):
+    cluster(consume=lambda _queue: iter([ONE, TWO]))
+
+    lines = [json.loads(line) for line in run("consume", "q", "--count", "2", "-o", "json", *URL).out.splitlines()]
+
+    assert lines == [
+        {"id": "t1.1", "content_type": "text/plain", "encoding": "utf-8", "body": "one"},
+        {"id": "t2.1", "content_type": "application/octet-stream", "encoding": "base64", "body": "AP8="},
+    ]
+
+
+def test_tsv_has_one_head(run, cluster):
+    cluster(consume=lambda _queue: iter([ONE, TWO]))
+
+    out = run("consume", "q", "--count", "2", "-o", "tsv", *URL).out
+
+    assert out.splitlines()[0] == "id\tcontent_type\tencoding\tbody"
+    assert len(out.splitlines()) == 3
+
+
+def test_peeking_takes_nothing(run, cluster):
+    client = cluster(queue=[[ONE]])
+
+    assert run("consume", "q", "--peek", "--count", "3", *URL).out == "one"
+    assert [call[0] for call in client.calls] == ["connect", "queue", "close"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--peek",)])
+def test_an_empty_queue_is_exit_code_2(run, cluster, arguments):
+    nothing: list[Any] = []
+    cluster(consume=lambda _queue: iter(nothing), queue=[nothing])
+
+    ran = run("consume", "q", *arguments, *URL)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "queue q" in ran.err
