@@ -25,5 +25,14 @@
       role_config.py   settings, numbers of views, what a role asks of the world
     gate.py            what a primary holds back until sync-N backups have it
 
+    journal_feed.py      primary side: what of the journal each backup is sent
+      journal_backups.py what each backup has, and whether it is ready
+      journal_recent.py  the newest records in memory, and what may be left out of them
+    journal_follower.py  backup side: the same records under the same numbers
+      journal_line.py    what was received: in order, with bodies, whole turns at a time
+      journal_asking.py  exactly the records that are missing
+      journal_follower_config.py  its settings, and what it asks of the world
+    journal_log.py       both: records by number, and the history of views
+
     cutting.py         long lists into messages of bounded size; used by both
 """
