@@ -151,7 +151,9 @@ def verify(
     node: Annotated[
         str | None,
         typer.Option(
-            "--node", metavar="ID", help="Read the journal of this master on this machine; it must be stopped."
+            "--node",
+            metavar="ID",
+            help="Read the journal of this master or backup on this machine; it must be stopped.",
         ),
     ] = None,
     config: ConfigOption = None,
@@ -170,15 +172,17 @@ def verify(
 def _verify_journal(config: Path | None, node: str) -> int:
     cluster = cluster_file(config)
     directory = cluster.data_directory(node)
-    if cluster.node(node).role != "master":
-        message = f"{node} is no master: only masters keep a journal, so write --node {cluster.masters[0].id}"
+    if cluster.node(node).role == "worker":
+        message = (
+            f"{node} is no master: only masters and backups keep a journal, so write --node {cluster.masters[0].id}"
+        )
         raise typer.BadParameter(message)
     if not directory.is_dir():
         message = f"there is no journal in {directory}: is this the machine of {node}?"
         raise typer.BadParameter(message)
     from brokerha.journal.lmdb_journal import LmdbJournal
 
-    journal = LmdbJournal(directory, cluster.name, node)
+    journal = LmdbJournal(directory, cluster.name, cluster.master_of(node))
     try:
         count = 0
         for problem in journal.verify():

@@ -182,6 +182,17 @@ def test_a_journal_on_this_machine_is_read_record_by_record(run, file, tmp_path)
     assert ran.err == "brokerha: the journal of m1 holds the log up to LSN 0: no problem\n"
 
 
+def test_the_journal_of_a_backup_is_that_of_its_master(run, file, tmp_path):
+    with Path(file).open("a", encoding="utf-8") as text:
+        text.write('\n[[backup]]\nid = "m1-b"\nmaster = "m1"\n')
+    journal = LmdbJournal(tmp_path / "var/orders/m1-b", "orders", "m1")
+    journal.append([Started(1)])
+    journal.close()
+    ran = run("log", "verify", "-c", file, "--node", "m1-b")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "brokerha: the journal of m1-b holds the log up to LSN 0: no problem\n"
+
+
 def test_the_journal_of_a_running_node_is_left_alone(run, file, tmp_path):
     journal = LmdbJournal(tmp_path / "var/orders/m1", "orders", "m1")
     try:
