@@ -38,6 +38,8 @@ _KEY_PARTS = {
     "quads": ("graph", "changed"),
     "put": ("table", "put"),
     "delete": ("table", "deleted"),
+    "publish": ("queue", "published"),
+    "accept": ("queue", "accepted"),
     "create-repository": ("repository", "created"),
     "remove-repository": ("repository", "removed"),
     "control-add": ("control", "added"),

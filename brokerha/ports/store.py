@@ -1,4 +1,4 @@
-"""The data of one worker: repositories (RDF) and key-value tables behind one door.
+"""The data of one worker: repositories (RDF), key-value tables and queues behind one door.
 
 One thread writes (`execute`, `apply`), any number of threads read. Every write moves the applied LSN in the same commit
 as the data it belongs to, so a restart knows exactly where it stands, and nothing is applied twice or left out.
@@ -20,7 +20,7 @@ class Applied(NamedTuple):
     fingerprint: str
     """``<algorithm version>:<hex>`` of the whole content; equal content gives equal text, whatever its history."""
     items: int
-    """Quads and keys held."""
+    """Quads, keys and messages held."""
 
 
 class ReadAnswer(NamedTuple):

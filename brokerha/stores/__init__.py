@@ -1,4 +1,4 @@
-"""What a worker keeps: RDF repositories and key-value tables, and the one store that makes both move together.
+"""What a worker keeps: RDF repositories, key-value tables and queues, and the one store that makes them move together.
 
 worker_copy.py     a worker's directory: its present copy, snapshots for others, and the copy that replaces it
 copy_directory.py  which copy is the present one, what a start does with damage; FORMAT.md: all files
@@ -16,19 +16,24 @@ restoring.py       a worker's directory made from a backup; restore_target.py: w
 placing.py         a directory made beside its place and put there whole
 replaying.py       lines of the log applied to a store and compared; log_pages.py: lines in pages
 
-worker_store.py    the Store of a worker: one LSN over all repositories and tables; the order of its two commits
+worker_store.py    the Store of a worker: one LSN over all repositories, tables and queues; the order of its two commits
 batch.py           transactions on their way to the next commit
 evaluation.py      the repository side of one transaction while nothing is changed yet
 presence.py        which repositories exist, as a transaction sees it
 repositories.py    all RDF repositories: what waits for each, how far each is durable
 recovery.py        bringing repositories up from the effects log when the store opens
-reading.py         kinds of reads, their arguments and answers
+reading.py         kinds of reads, their arguments and answers; read_kinds.py, tables_reading.py: what they share
+pending.py         operations of an open transaction, laid over what a store holds
+together.py        several reads of one moment; reading_together.py: on a store in files
+expectations.py    what a transaction demands of the state before it
+queues.py          queues on LMDB; queue_change.py: the rules for one transaction; queue_reading.py: which messages
+last_changes.py    when each repository, table and queue was changed last
 effects_log.py     results of the last transactions, kept by the store itself
 state.py           the row that says where the store stands
 environment.py     the directory: lock, format, identity, LMDB
 data_file.py       whether an LMDB file is whole, before LMDB is killed by it
 key_value.py       key-value tables on LMDB; key_range.py: keys and ranges of them
-memory.py          a store without files, for tests and the simulator
+memory.py          a store without files, for tests and the simulator; memory_image.py, memory_rdf.py, memory_reading.py: its parts
 control.py         the control suite: checks at one LSN, what a transaction does to them and touches
 control_table.py   its rows on disk
 control_judge.py   the judgement on one transaction; control_keys.py: conditions of keys
@@ -52,6 +57,8 @@ sparql_template.py quads with variables and blank nodes in them; the short way f
 sparql_functions.py NOW, RAND, UUID, BNODE, the same on every site
 sparql_modify.py   one DELETE/INSERT WHERE: solutions become quads
 sparql_update.py   update requests as exact, deterministic effects
+sparql_scratch.py  open operations as one text that never commits; sparql_full.py: names in full
+rdf_question.py    a read in the form that an update can evaluate; rdf_together.py: reads within one transaction of the engine
 
              SPARQL text + tx id + timestamp                      effect
 change_of  ----------------------------------->  QuadChange  ------------->  commit(removed, added, lsn)

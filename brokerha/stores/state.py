@@ -40,7 +40,7 @@ class StoreState(NamedTuple):
     lsn: Lsn
     fingerprint: int
     items: int
-    """Quads and keys."""
+    """Quads, keys and messages."""
     repositories: dict[str, RepositoryState]
     suite: Suite = EMPTY
     """The control suite; it has rows of its own (control_table.py)."""

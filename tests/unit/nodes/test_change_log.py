@@ -137,6 +137,8 @@ def test_a_journal_that_is_trimmed_while_it_is_read_gives_no_row_without_its_pla
         (("quads", "main", [], ["<a> <b> <c>"]), "graph.main.changed"),
         (("put", "prices", b"k", b"v"), "table.prices.put"),
         (("delete", "prices", b"k"), "table.prices.deleted"),
+        (("publish", "orders.eu", "tx.1", "text/plain", b""), "queue.orders_eu.published"),
+        (("accept", "orders", "tx.1"), "queue.orders.accepted"),
         (("create-repository", "new-1_a"), "repository.new-1_a.created"),
         (("remove-repository", "old"), "repository.old.removed"),
         (("control-add", "no-orphans", "ask", "main", "ASK { }", "true"), "control.no-orphans.added"),

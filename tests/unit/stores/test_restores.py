@@ -11,7 +11,7 @@ import pytest
 
 from brokerha.model.errors import InvalidRequest, StoreDamaged, StoreDiffers, StoreError
 from brokerha.model.fingerprints import EMPTY, packed, text_of
-from brokerha.model.operations import pack_operations
+from brokerha.model.operations import Operation, pack_operations
 from brokerha.ports.store import Applied
 from brokerha.stores.backup_directory import BackupDirectory, BackupFolder
 from brokerha.stores.backup_manifest import Manifest
@@ -43,7 +43,10 @@ class Site:
         items = []
         for lsn in range(self.lsn + 1, self.lsn + count + 1):
             text = "".join(f"<urn:s{lsn}> <urn:p{n}> <urn:o{lsn % 7}> .\n" for n in range(quads))
-            operations = [("add", "main", text), ("put", "t", b"k%d" % (lsn % 50), b"v%d" % lsn)]
+            operations: list[Operation] = [("add", "main", text), ("put", "t", b"k%d" % (lsn % 50), b"v%d" % lsn)]
+            operations.append(("publish", "q", "text/plain", b"m%d" % lsn))
+            if lsn > 5:
+                operations.append(("accept", "q", f"t{lsn - 5}.3"))
             items.append((f"t{lsn}", 1000 * lsn, pack_operations(operations)))
         self.copy.execute(self.lsn + 1, items)
         self.lsn += count
