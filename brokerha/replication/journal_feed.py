@@ -50,7 +50,6 @@ class JournalFeedConfig:
     process: NodeId
     backups: tuple[NodeId, ...] = ()
     """The other processes of the master."""
-    sync_n: int = 0
     fail_over_after_ms: int = 3000
     dead_after_ms: int = 5000
     """A backup that was not heard for so long has to join anew."""

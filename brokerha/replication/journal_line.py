@@ -342,7 +342,7 @@ def _is_first_half(record: Record) -> bool:
 def _lacks(record: Record) -> bool:
     match record:
         case TxPrepared():
-            return not record.body
+            return not record.body and bool(record.participants)
         case Accepted():
             return not all(body for _, body in record.items)
     return False

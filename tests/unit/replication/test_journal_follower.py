@@ -256,6 +256,12 @@ def test_a_body_that_came_through_its_queue_is_filled_in() -> None:
     assert bench.core.body_of("t1") == BODY
 
 
+def test_a_record_without_participants_lacks_nothing() -> None:
+    bench = FollowerBench()
+    bench.records(7, TxPrepared("t1", "", b"", (), 0))
+    assert bench.numbers() == [7]
+
+
 def test_a_record_waits_for_its_body_and_nothing_passes_it() -> None:
     bench = FollowerBench()
     bench.records(7, WITHOUT)
