@@ -7,6 +7,9 @@ import base64
 import msgpack
 import pytest
 
+from brokerha.http.keys import is_failed_condition
+from brokerha.model.errors import Rejected
+from brokerha.stores.expectations import Before, judge_expectations
 from tests.unit.http.asking import JSON, MSGPACK, Node
 
 
@@ -132,3 +135,64 @@ def test_what_a_range_gives_can_be_sent_back_as_a_group(node: Node) -> None:
 
     assert node.ask("POST", "/kv/copy", group, JSON).status == 204
     assert node.get("/kv/copy").json == node.get("/kv/t").json
+
+
+# ---- conditions
+
+
+def test_if_match_lets_only_the_writer_win_who_saw_the_present_value(node: Node) -> None:
+    node.ask("PUT", "/kv/t/k", b"one")
+    tag = node.get("/kv/t/k").headers["etag"]
+
+    first = node.ask("PUT", "/kv/t/k", b"two", If_Match=tag)
+    second = node.ask("PUT", "/kv/t/k", b"three", If_Match=tag)
+    deleted = node.ask("DELETE", "/kv/t/k", If_Match=tag)
+
+    assert (first.status, second.status, deleted.status) == (204, 412, 412)
+    assert (second.headers["brokerha-error"], second.headers["brokerha-lsn"]) == ("Rejected", "3")
+    assert node.get("/kv/t/k").body == b"two"
+
+
+def test_if_none_match_writes_only_a_new_key(node: Node) -> None:
+    first = node.ask("PUT", "/kv/t/k", b"one", If_None_Match="*")
+    second = node.ask("PUT", "/kv/t/k", b"two", If_None_Match="*")
+
+    assert (first.status, second.status) == (204, 412)
+    assert node.get("/kv/t/k").body == b"one"
+
+
+def test_a_group_may_expect_something_of_its_keys(node: Node) -> None:
+    group = '[{"op": "expect", "key": "a", "etag": ""}, {"op": "put", "key": "a", "value": "1"}]'
+    packed = msgpack.packb([["expect", b"a", ""], ["put", b"b", b"1"]])
+
+    first = node.ask("POST", "/kv/t", group, JSON)
+    second = node.ask("POST", "/kv/t", packed, MSGPACK)
+
+    assert (first.status, second.status) == (204, 412)
+    assert list(node.front.keys) == [("t", b"a")]
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        ({"If-Match": "*"}, "with its quotes"),
+        ({"If-Match": 'W/"532f4bd209979d816d52ecfb3b2d26df"'}, "with its quotes"),
+        ({"If-None-Match": '"532f4bd209979d816d52ecfb3b2d26df"'}, "only if there is no such key"),
+        ({"If-None-Match": "*", "If-Match": '"x"'}, "give one of them"),
+    ],
+)
+def test_conditions_that_cannot_be_demanded_are_refused(node: Node, headers, text) -> None:
+    answer = node.ask("PUT", "/kv/t/k", b"v", headers)
+
+    assert answer.status == 400
+    assert text in answer.text
+    assert not node.front.keys
+
+
+def test_a_failed_condition_is_known_by_the_words_of_the_store() -> None:
+    before = Before({}.get, lambda _kind, _name: 0, b"")
+    with pytest.raises(Rejected) as failed:
+        judge_expectations([("expect-key", "t", b"k", '"532f4bd209979d816d52ecfb3b2d26df"')], before)
+
+    assert is_failed_condition(failed.value)
+    assert not is_failed_condition(Rejected("check 'stock' failed: expected >= 0, found -1 (key stock)"))
