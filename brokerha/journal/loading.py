@@ -3,7 +3,7 @@
     <directory>/loading/manifest     name and list of chunks, with a checksum; written last when a load begins
     <directory>/loading/data.mdb     the file, in its full length from the beginning, holes where chunks are missing
 
-Chunks are written without fsync, in any order. After a restart nothing of them is believed: each is read again and compared with
+Chunks are written in any order, and fsynced now and then. After a restart nothing of them is believed: each is read again and compared with
 its SHA-256, so that a kill or a power cut costs a few chunks and never leaves a wrong one. A manifest without a file is a load
 that was opened already.
 """
@@ -28,6 +28,8 @@ from brokerha.ports.copies import Snapshot
 
 FOLDER = "loading"
 MANIFEST = "manifest"
+SYNCED_EACH = 32
+"""Chunks after which the file is fsynced: whoever opens it is not to wait for all of it."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -82,6 +84,8 @@ class Loading:
             with disk_errors("a chunk of a snapshot cannot be kept"), self.data.open("r+b", 0) as file:
                 file.seek(self._chunks.place(number)[0])
                 file.write(data)
+                if len(self.kept) % SYNCED_EACH == 0 or len(self.kept) + 1 == len(self._chunks):
+                    os.fsync(file.fileno())
             self.kept.add(number)
         return True
 
