@@ -39,11 +39,11 @@ def test_a_transaction_is_begun_filled_and_committed(node: Node) -> None:
 def test_operations_that_come_again_with_their_number_are_taken_once(node: Node) -> None:
     tx = begun(node)
 
-    for _ in range(2):
-        answer = node.ask("POST", f"{tx}/operations?first=0", '[["publish", "q", "text/plain", "m"]]', JSON)
+    operations = '[["publish", "q", "text/plain", "m"]]'
+    answers = [node.ask("POST", f"{tx}/operations?first=0", operations, JSON) for _ in range(2)]
     node.ask("POST", f"{tx}/commit")
 
-    assert answer.json["count"] == 1
+    assert [answer.json["count"] for answer in answers] == [1, 1]
     assert len(node.front.data.queues["q"]) == 1
 
 
