@@ -219,9 +219,9 @@ class JournalFeed:
         for each in wanted:
             found = answers(self._log, self._views, each, self.last_number, self.config.answer)
             messages += [Outgoing(backup.node, message) for message in found]
-            if isinstance(found[-1], Records):
+            if found and isinstance(found[-1], Records):
                 # It gets them this way; pushing them as well would be twice the work.
-                backup.sent = max(backup.sent, found[-1].items[-1][0] if found[-1].items else found[-1].previous[1])
+                backup.sent = max(backup.sent, found[-1].items[-1][0])
         return messages
 
     def _records_for(self, backup: BackupFeed, mono_ms: int) -> list[Outgoing]:

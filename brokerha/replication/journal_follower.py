@@ -185,9 +185,9 @@ class JournalFollower:
 
     def on_records(self, sender: NodeId, message: Records, now: Instant) -> None:
         """Records that were asked for, all of them in full."""
-        first = message.previous[1] + 1 if message.items else message.previous[1]
-        is_gap, is_full = self._asking.is_asked(sender, first), self._asking_full.is_asked(sender, first)
-        if self.state not in FOLLOWING or not (is_gap or is_full):
+        first = message.previous[1] + 1
+        is_asked = self._asking.is_asked(sender, first) or self._asking_full.is_asked(sender, first)
+        if self.state not in FOLLOWING or not is_asked:
             self.ignored += 1
             return
         placed = self._line.place(message.previous, message.items, is_full=True)
@@ -196,8 +196,6 @@ class JournalFollower:
         elif placed in (Placed.PARTED, Placed.DAMAGED):
             self._on_missing(sender, now)
         else:
-            if not message.items and is_gap:
-                self._line.skip_to(message.previous)
             self._look_for_gap(now)
 
     def on_records_missing(self, sender: NodeId, message: RecordsMissing, now: Instant) -> None:

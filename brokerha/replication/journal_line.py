@@ -167,12 +167,6 @@ class JournalLine:
             count, total = count + 1, total + size
         return count
 
-    def skip_to(self, position: Position) -> None:
-        """There is nothing between the last record and this position."""
-        if position[1] > self.position[1]:
-            self.position = position
-            self._take_ahead()
-
     def on_turn_end(self, number: int) -> None:
         """The primary's journal ended with this record once."""
         if self._pieces and self._pieces[-1].entries[-1].number == number:

@@ -106,7 +106,7 @@ def answers(
 ) -> list[Records | RecordsMissing]:
     """What is said to a question: all that one answer may bring, in order; or that it is not held here.
 
-    An answer without items says that nothing is left between what was asked for and the position that it names.
+    Where the range ends with results that became void, the record behind it comes too. Every message stands for itself.
     """
     first, last = wanted.first, min(wanted.last, last_number)
     if first > last or first < 1:
@@ -118,7 +118,9 @@ def answers(
         if items is None:
             return messages or [RecordsMissing(wanted.first, wanted.last, log.numbered_from())]
         if not items:
-            messages.append(Records(views.position(last), ()))
+            # Void up to the end of the range: the next record says so, wherever the answer arrives, and whatever was lost before it.
+            items = log.numbered(first, last_number, 1)
+        if not items:
             break
         messages.append(Records(views.position(first - 1), tuple(items)))
         total += sum(len(data) for _, data in items)

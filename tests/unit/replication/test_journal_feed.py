@@ -7,6 +7,7 @@ import pytest
 from brokerha.model.codec import encode_record
 from brokerha.model.ids import Instant
 from brokerha.model.process_messages import Records, RecordsMissing, RecordsWanted, Replicate
+from brokerha.model.records import Outcomes, Rebased
 from brokerha.replication.journal_backups import CATCH_UP
 from brokerha.replication.journal_feed import PAUSE_AFTER, JournalFeed, JournalFeedConfig
 from brokerha.replication.journal_log import AnswerLimits
@@ -154,6 +155,20 @@ def test_exactly_the_records_that_are_asked_for_come_in_full_in_as_many_messages
     answers = [out.message for out in bench.feed.messages(bench.now) if isinstance(out.message, Records)]
     assert [answer.previous for answer in answers] == [(20, 11), (20, 13), (20, 15)]
     assert [number for answer in answers for number, _ in answer.items] == list(range(12, 18))
+
+
+def test_a_range_that_ends_with_void_results_is_answered_up_to_the_record_behind_it() -> None:
+    """Each answer stands for itself: one that only said "there is nothing more" would, coming late, hide what was lost before it."""
+    bench = FeedBench(memory_bytes=1)
+    bench.join()
+    results = Outcomes(1, (("applied", "", b"", b""),), 0)
+    bench.write(filler(12), results, results, Rebased(0, b"", 0, "because"), filler(16))
+    bench.feed.messages(bench.now)
+    for first, last, expected in ((12, 14, [12, 15]), (13, 14, [15]), (13, 13, [15])):
+        bench.feed.on_records_wanted("b1", RecordsWanted(VIEW, first, last))
+        answers = [out.message for out in bench.feed.messages(bench.now) if isinstance(out.message, Records)]
+        assert answers[0].previous == (VIEW, first - 1)
+        assert [number for answer in answers for number, _ in answer.items] == expected
 
 
 @pytest.mark.parametrize(

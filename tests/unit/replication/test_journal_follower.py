@@ -232,7 +232,8 @@ def test_void_results_between_two_records_are_no_gap_for_ever() -> None:
     bench = FollowerBench()
     bench.fillers(10, 10)
     assert bench.asked() == [("p0", 7, 9)]
-    bench.core.on_records("p0", Records((VIEW, 9), ()), bench.now)
+    items = ((10, encode_record(filler(10))),)
+    bench.core.on_records("p0", Records((VIEW, 6), items), bench.now)
     assert bench.numbers() == [10]
     assert bench.follows() is State.BASIC
 
