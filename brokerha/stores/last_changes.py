@@ -46,8 +46,12 @@ class LastChanges:
 
     def note(self, changes: Iterable[Change], lsn: Lsn) -> None:
         """The transaction at this LSN has these changes."""
+        kind = name = None
         for change in changes:
-            self._now[STORE_OF.get(change[0]), change[1]] = lsn
+            # They are sorted, and mostly about one store.
+            if change[1] != name or change[0] != kind:
+                kind, name = change[0], change[1]
+                self._now[STORE_OF.get(kind), name] = lsn
 
     def lsn_of(self, transaction: Any, kind: str, name: str) -> Lsn:
         """LSN of the last change of a store; 0 for never. Raises StoreDamaged."""
