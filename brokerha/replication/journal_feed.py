@@ -240,6 +240,9 @@ class JournalFeed:
             limit = min(config.message_bytes, max(room_bytes, 1))
             first = backup.sent + 1
             items = self._recent.read(first, last, limit, reader) or self._log.numbered(first, last, limit)
+            if items == []:
+                # A whole window of void results: the record behind them is the next one.
+                items = self._log.numbered(first, self.last_number, 1)
             if not items:
                 backup.paused = f"the journal does not reach back to record {first}: it asks the others, and loads"
                 self._judge(backup)

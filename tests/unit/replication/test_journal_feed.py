@@ -157,6 +157,15 @@ def test_exactly_the_records_that_are_asked_for_come_in_full_in_as_many_messages
     assert [number for answer in answers for number, _ in answer.items] == list(range(12, 18))
 
 
+def test_a_whole_window_of_void_results_is_passed_over() -> None:
+    bench = FeedBench(memory_bytes=1, window_records=2)
+    results = Outcomes(1, (("applied", "", b"", b""),), 0)
+    bench.write(results, results, results, Rebased(0, b"", 0, "because"), filler(16))
+    bench.say((VIEW, 11))
+    (message,) = bench.sent()
+    assert (message.previous, [number for number, _ in message.items]) == ((VIEW, 11), [15])
+
+
 def test_a_range_that_ends_with_void_results_is_answered_up_to_the_record_behind_it() -> None:
     """Each answer stands for itself: one that only said "there is nothing more" would, coming late, hide what was lost before it."""
     bench = FeedBench(memory_bytes=1)
