@@ -170,10 +170,10 @@ class Read:
     CHANNEL: ClassVar[str] = DATA
     request: str
     kind: str
-    """``query``, ``get``, ``range``, ``statements``, ``size``, ``contexts`` or ``fingerprint``."""
+    """A kind of read; stores/reading.py lists them."""
     repository: str
-    """Repository, or table for the kinds ``get`` and ``range``."""
-    arguments: dict[str, str | bytes | int | bool | tuple[str, ...] | None]
+    """Repository, table or queue, as the kind has it."""
+    arguments: dict[str, str | bytes | int | bool | tuple[str | bytes, ...] | None]
     min_lsn: Lsn
     timeout_ms: int
 
