@@ -11,7 +11,7 @@ and messages that another transaction took away count at its commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter
@@ -36,11 +36,11 @@ class OnRepository(NamedTuple):
     """Whether it exists after them; None where they do not say."""
     is_emptied: bool
     """It was removed: of what was there before nothing is left, also when it was made again."""
-    operations: tuple[tuple[int, Operation], ...]
+    operations: Sequence[tuple[int, Operation]]
     """Updates and quads since then, each with its place in the transaction."""
 
 
-UNTOUCHED = OnRepository(None, False, ())
+UNTOUCHED = OnRepository(exists=None, is_emptied=False, operations=())
 
 
 class Pending:
@@ -61,7 +61,7 @@ class Pending:
             elif kind in ON_QUEUES:
                 self._on_queue(number, operation)
             elif kind not in EXPECTATIONS and kind not in ON_CONTROL:
-                self._on_repositories[name] = _after(self.on(name), number, operation)
+                self._on_repository(number, operation)
 
     @classmethod
     def of(cls, arguments: dict[str, object]) -> Pending:
@@ -111,6 +111,19 @@ class Pending:
         """What becomes of a repository."""
         return self._on_repositories.get(repository, UNTOUCHED)
 
+    def _on_repository(self, number: int, operation: Operation) -> None:
+        kind, name = operation[0], operation[1]
+        if kind == "remove-repository":
+            self._on_repositories[name] = OnRepository(exists=False, is_emptied=True, operations=())
+        elif kind == "create-repository":
+            self._on_repositories[name] = self.on(name)._replace(exists=True)
+        else:
+            before = self.on(name)
+            if isinstance(before.operations, list):
+                before.operations.append((number, operation))
+            else:
+                self._on_repositories[name] = before._replace(operations=[(number, operation)])
+
     def _on_queue(self, number: int, operation: Operation) -> None:
         queue = operation[1]
         own = self._published.setdefault(queue, {})
@@ -119,11 +132,3 @@ class Pending:
             own[name] = Message(name, *operation[2:])
         elif own.pop(operation[2], None) is None:
             self._accepted.setdefault(queue, set()).add(operation[2])
-
-
-def _after(before: OnRepository, number: int, operation: Operation) -> OnRepository:
-    if operation[0] == "create-repository":
-        return before._replace(exists=True)
-    if operation[0] == "remove-repository":
-        return OnRepository(False, True, ())
-    return before._replace(operations=(*before.operations, (number, operation)))

@@ -5,7 +5,8 @@
     the reads ; ...                                                          rdf_question.py
     CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                               fails: all of the above is undone
 
-Such a transaction takes no lock: commits go on beside it, and it does not see them.
+Such a transaction takes no lock: commits go on beside it, and it does not see them. The engine reads the whole text before it takes its
+snapshot, so whoever holds writers up until ``begun`` is called holds them for that long.
 """
 
 from __future__ import annotations
