@@ -18,6 +18,7 @@ disk stops a node, never loses or invents anything.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -59,6 +60,8 @@ READY_LIMIT = 16
 """Consequences carried out in one turn before new messages are looked at again."""
 IDLE_MS = 1000
 """Longest sleep of a loop that has nothing to wait for."""
+SHOWN_LIMIT = 10_000
+"""Answers to questions that wait for backups; the oldest are never given when there are more."""
 RETRY_MS = 1000
 """Pause before a journal that failed is tried again."""
 
@@ -113,12 +116,21 @@ class MasterRunner:
         self._open: dict[int, Submit | TxCommand] = {}
         """Inputs of clients that have no reply yet, by ticket."""
         self._retry_at_ms = 0
+        self._shown: deque[tuple[int, Callable[[], None]]] = deque(maxlen=SHOWN_LIMIT)
+        """What waits for backups: (number of the journal's last record, what to do then)."""
+
+    def when_safe(self, show: Callable[[], None]) -> None:
+        """Show something of what the journal holds once enough backups hold it too: at once, later, or never."""
+        if self.primary is None or self.primary.gate.is_through(self.journal.last_number):
+            show()
+        else:
+            self._shown.append((self.journal.last_number, show))
 
     def wait_ms(self) -> int:
         """How long the next turn may wait for a message."""
         now = self.clock.now()
         due = self._retry_at_ms if self.failure else self.core.deadline_ms(now)
-        if self.primary is not None:
+        if self.primary is not None and not self.failure:
             also = self.primary.deadline_ms(now)
             due = min((at for at in (due, also) if at is not None), default=None)
         return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
@@ -176,7 +188,12 @@ class MasterRunner:
         primary.on_transactions(self.core.open_transactions())
         primary.wake(now)
         # A primary that cannot write is silent, so that another process takes over.
-        out = primary.take(now, is_silent=bool(self.failure))
+        try:
+            out = primary.take(now, is_silent=bool(self.failure))
+        except JournalError as error:
+            # A record that a backup lacks cannot be read.
+            self._fail(states.HALTED, str(error), now)
+            return
         if out.promise and not self._promise(out.promise, now):
             return
         self.transport.send(out.messages)
@@ -184,6 +201,8 @@ class MasterRunner:
             if self.door is not None:
                 self.door.begin(decision)
         self._tell(out.released, out.replies, out.tx_replies)
+        while self._shown and primary.gate.is_through(self._shown[0][0]):
+            self._shown.popleft()[1]()
 
     def _promise(self, view: int, now: Instant) -> bool:
         try:

@@ -155,7 +155,8 @@ class SyncCore:
         result.messages.extend(self.posting.posts(self, now))
         reservation = self.clock.reservation()
         if reservation:
-            result.records.append(reservation)
+            # First: a backup that has a part of a turn only must not stamp below what the turn stamped.
+            result.records.insert(0, reservation)
         return result
 
     def _write_accepted(self, result: RoundResult) -> dict[TxId, bytes]:
