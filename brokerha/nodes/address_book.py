@@ -2,7 +2,11 @@
 
     receive ── who speaks for m1, with which incarnation? ── lower than known ──> dropped, counted as ``fenced``
                                                           └─ else ──> noted, handed on
-    send ── to m1 ──> the process that spoke last for m1, with the highest incarnation; m1 itself before any did
+    send ── to m1 ──> the process that spoke last for m1, with the highest incarnation
+                  └─ before any did ──> all processes of m1
+
+A process that begins to act for its own master begins anew: whoever acted for the others may be another one by now, and two masters
+that change their primaries at once would never find each other.
 
 Every restart and every fail-over of a master has a higher incarnation than the one before. So an old primary that does
 not know yet that another acts in its stead is heard by nobody who has heard the new one, and gets no answers.
@@ -14,7 +18,7 @@ between processes go to the very process that they name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from brokerha.model.ids import NodeId
@@ -38,10 +42,14 @@ class AddressBook:
     (False, 'm1b')
     """
 
-    def __init__(self, masters: Iterable[NodeId]) -> None:
+    def __init__(self, masters: Iterable[NodeId], processes: Mapping[NodeId, Sequence[NodeId]] | None = None) -> None:
+        """``processes`` of each master that has backups, its own among them."""
         self._masters = frozenset(masters)
+        self._processes = {master: tuple(names) for master, names in (processes or {}).items()}
         self._known: dict[NodeId, tuple[int, NodeId]] = {}
         """(incarnation, process) of each master that was heard."""
+        self._doubted: set[NodeId] = set()
+        """Masters that were heard, but not lately."""
 
     def note(self, master: NodeId, incarnation: int, process: NodeId) -> bool:
         """Learn that a process acts for a master; False when another is known to do so since.
@@ -54,7 +62,23 @@ class AddressBook:
         if incarnation < known or (incarnation == known and process != acting):
             return False
         self._known[master] = (incarnation, process)
+        self._doubted.discard(master)
         return True
+
+    def doubt(self) -> None:
+        """Whoever acts for the other masters may not do so any more: find out. What is fenced stays fenced."""
+        self._doubted = set(self._known)
+
+    def addresses(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Whose inboxes take what is for this node: one, or all that may act for a master that was not heard.
+
+        >>> book = AddressBook(["m1"], {"m1": ("m1", "m1b")})
+        >>> book.addresses("m1"), book.note("m1", 3, "m1b"), book.addresses("m1")
+        (('m1', 'm1b'), True, ('m1b',))
+        """
+        if node in self._known and node not in self._doubted:
+            return (self._known[node][1],)
+        return self._processes.get(node, (node,))
 
     def point(self, master: NodeId, process: NodeId) -> None:
         """A process that stands by knows its primary from the journal's feed, which nobody else hears."""
@@ -78,14 +102,16 @@ class AddressedTransport:
     def speak_for(self, master: NodeId, incarnation: int) -> None:
         """Send under this master's name from now on, except between processes; only as itself with ``""``."""
         self._speaks_for = (master, incarnation) if master else None
+        if master:
+            self._book.doubt()
 
     def point(self, master: NodeId, process: NodeId) -> None:
         """What is for this master goes to this process from now on, until another one is heard as it."""
         self._book.point(master, process)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Send each message to the process that acts for its destination."""
-        self._transport.send([self._addressed(each) for each in outgoing])
+        """Send each message to the process that acts for its destination, or to all that may."""
+        self._transport.send([message for each in outgoing for message in self._addressed(each)])
 
     def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
         """What arrived, without what former primaries sent."""
@@ -128,18 +154,18 @@ class AddressedTransport:
         """Publish what waits, then disconnect."""
         self._transport.close(timeout_ms)
 
-    def _addressed(self, outgoing: Outgoing) -> Outgoing:
+    def _addressed(self, outgoing: Outgoing) -> list[Outgoing]:
         if type(outgoing.message) in BETWEEN_PROCESSES:
-            return outgoing
+            return [outgoing]
         # An answer about the status goes to the process that asked, which may stand by under its master's id.
         is_answer = isinstance(outgoing.message, StatusReport)
-        to = outgoing.to if is_answer else self._book.process_of(outgoing.to)
+        addresses = (outgoing.to,) if is_answer else self._book.addresses(outgoing.to)
         sender, incarnation = outgoing.sender, outgoing.incarnation
         if not sender and self._speaks_for is not None:
             sender, incarnation = self._speaks_for
-        if (to, sender) == (outgoing.to, outgoing.sender):
-            return outgoing
-        return replace(outgoing, to=to, sender=sender, incarnation=incarnation)
+        if (*addresses, sender) == (outgoing.to, outgoing.sender):
+            return [outgoing]
+        return [replace(outgoing, to=to, sender=sender, incarnation=incarnation) for to in addresses]
 
     def _is_heard(self, item: Envelope | ClientMessage) -> bool:
         if isinstance(item, ClientMessage) or type(item.message) in _AS_ITSELF:

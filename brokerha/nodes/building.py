@@ -91,7 +91,8 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
 
 def addressed(config: ClusterConfig, transport: Transport) -> AddressedTransport:
     """The transport of a node that reaches whichever process acts for a master."""
-    return AddressedTransport(transport, AddressBook(master.id for master in config.masters))
+    names = [master.id for master in config.masters]
+    return AddressedTransport(transport, AddressBook(names, {name: config.processes_of(name) for name in names}))
 
 
 def process_config(config: ClusterConfig, node_id: str) -> ProcessConfig:

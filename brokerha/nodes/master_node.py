@@ -42,6 +42,9 @@ from brokerha.ports.journal import Journal
 from brokerha.ports.log_stream import LogPublisher
 from brokerha.ports.transport import Transport
 
+OUTCOME_S = 10.0
+"""So long an answer about a transaction waits for the backups."""
+
 
 class MasterNode:
     """One master; a Front."""
@@ -248,8 +251,21 @@ class MasterNode:
         return self.commands.run(self.loop, self.runner, name, arguments)
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
-        """What became of a transaction."""
-        return self.loop.call(lambda: self.view.outcome(txid)).result(10)
+        """What became of a transaction; told once enough backups hold what the answer says. Raises NotReady, TimedOut."""
+        told: Future[dict[str, Any] | None] = Future()
+
+        def ask() -> None:
+            if self.runner.failure:
+                raise NotReady(self.runner.failure)
+            found = self.view.outcome(txid)
+            self.runner.when_safe(lambda: told.set_result(found))
+
+        self.loop.call(ask).result(10)
+        try:
+            return told.result(OUTCOME_S)
+        except TimeoutError:
+            message = f"too few backups confirm what {self.node_id} would say of transaction {txid}: ask again"
+            raise TimedOut(message) from None
 
     def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
         """The whole cluster as seen from here."""

@@ -270,7 +270,8 @@ class JournalFollower:
 
     def _load(self, reason: str, event: Event, now: Instant) -> None:
         """Following leads no further: the whole journal is replaced."""
-        if self.state not in FOLLOWING:
+        if self.state not in FOLLOWING or not self.primary:
+            # Between two primaries nobody can be loaded from: the next one is asked anew.
             return
         self._change(event if after(self.state, event) is State.LOAD else Event.DAMAGED)
         self.reason = self.last_load = reason
@@ -347,7 +348,7 @@ class JournalFollower:
         if self._retry_at_ms is not None and now.mono_ms >= self._retry_at_ms:
             self._retry_at_ms = None
             self.reason = "" if self.state is State.BASIC else self.reason
-        if self.state in FOLLOWING:
+        if self.state in FOLLOWING and self.primary:
             self._look_for_bodies(now)
             self._ask(now)
         self._answer()

@@ -125,6 +125,26 @@ def test_a_core_without_workers_commits_at_the_levels_that_need_none() -> None:
     assert replies[-1].answer == {"state": "committed", "lsn": 1}  # type: ignore[union-attr]
 
 
+def test_without_workers_what_was_accepted_is_unlocked_once_it_has_its_place() -> None:
+    from brokerha.journal.memory_journal import MemoryJournal
+
+    journal = MemoryJournal("m1", "journal-of-m1")
+    core = MasterCore(MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(())), journal.state(), journal)
+    now = Instant(1_000, 1_000_000)
+    steps: list[tuple[str, dict[str, object]]] = [
+        ("begin", {}), ("operations", {"operations": [("accept", "q", "x.1")]}), ("commit", {"level": "synchronised"}),
+    ]  # fmt: skip
+    for ticket, (action, arguments) in enumerate(steps, 1):
+        core.step(TxCommand(ticket, action, "t1", dict(arguments)), now)
+        while ready := core.take_ready(now):
+            journal.append(ready.records)
+        now = Instant(now.mono_ms + 10, now.wall_us + 10_000)
+    core.wake(now)
+    core.take_ready(now)
+    book = core.transacting.coordinator.book
+    assert (len(book.locks), len(book.executing), journal.lsn_of("t1")) == (0, 0, 1)
+
+
 def test_plain_writes_and_commits_are_answered_each_in_its_way() -> None:
     bench = TxBench(())
     txid = bench.begun(publish("q", "x"))

@@ -194,3 +194,34 @@ def test_nodes_that_are_no_masters_take_no_place_in_the_book():
     for number in range(1000):
         book.note(f"x{number}", 5, "y")
     assert book.process_of("x1") == "x1"
+
+
+def test_before_a_master_with_backups_was_heard_all_its_processes_are_told():
+    wire = Wire()
+    transport: Any = wire
+    addressed = AddressedTransport(transport, AddressBook(["m1", "m2"], {"m1": ("m1", "m1b")}))
+    addressed.send([Outgoing("m1", FETCH)])
+    assert [each.to for each in wire.sent] == ["m1", "m1b"]
+
+
+def test_a_process_that_begins_to_act_finds_out_anew_who_acts_for_the_others():
+    # Given a process that once heard m1 in the person of its first process
+    wire = Wire()
+    transport: Any = wire
+    addressed = AddressedTransport(transport, AddressBook(["m1", "m2"], {"m1": ("m1", "m1b")}))
+    wire.arrived.append(Envelope("orders", "m1", 3, FETCH))
+    addressed.receive(10, 0)
+
+    # When it becomes primary of m2, while m1 has changed its primary too
+    addressed.speak_for("m2", 4)
+    addressed.send([Outgoing("m1", FETCH)])
+
+    # Then whoever acts for m1 hears of it, and what is older than what was heard stays fenced
+    assert [(each.to, each.sender, each.incarnation) for each in wire.sent] == [("m1", "m2", 4), ("m1b", "m2", 4)]
+    wire.arrived.append(Envelope("orders", "m1", 2, FETCH, "m1b"))
+    assert addressed.receive(10, 0) == []
+    wire.arrived.append(Envelope("orders", "m1", 4, FETCH, "m1b"))
+    addressed.receive(10, 0)
+    addressed.send([Outgoing("m1", FETCH)])
+    assert wire.sent[-1].to == "m1b"
+    assert len(wire.sent) == 3

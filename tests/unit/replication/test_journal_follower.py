@@ -316,3 +316,17 @@ def test_bodies_that_are_kept_are_bounded() -> None:
     for number in range(5):
         bench.core.on_prepared_body(f"t{number}", BODY)
     assert [number for number in range(5) if bench.core.body_of(f"t{number}") is not None] == [3, 4]
+
+
+def test_between_two_primaries_nobody_is_asked_and_nothing_is_loaded() -> None:
+    bench = FollowerBench()
+    bench.fillers(9, 10)
+    bench.turn()
+    bench.core.refuse_below(VIEW + 10)
+    bench.out.clear()
+    for sender in ("p0", "b2"):
+        bench.core.on_records_missing(sender, RecordsMissing(7, 8, 9), bench.now)
+    for _ in range(100):
+        bench.ms += 1000
+        bench.turn()
+    assert (bench.follows(), bench.out) == (State.REQUEST, [])

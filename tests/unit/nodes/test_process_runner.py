@@ -1,0 +1,132 @@
+"""ProcessRunner: what the runner of a primary does while its journal fails, and when it shows what its journal holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.journal.memory_journal_copy import MemoryJournalCopy
+from brokerha.master.core import MasterConfig
+from brokerha.model.ids import Instant
+from brokerha.model.messages import Envelope, Outgoing
+from brokerha.model.operations import pack_operations
+from brokerha.model.process_messages import Candidate, Confirmed, Replicate, Vote
+from brokerha.model.requests import ACCEPTED, Submit
+from brokerha.nodes.address_book import AddressBook, AddressedTransport
+from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.runner import MasterRunner
+from brokerha.replication.role_config import RoleConfig
+from brokerha.sync.config import SyncConfig
+
+BODY = pack_operations([("put", "t", b"k", b"v")])
+
+
+class Wire:
+    """Takes what is sent, gives what a test puts into it."""
+
+    def __init__(self) -> None:
+        self.sent: list[Outgoing] = []
+        self.arrived: list[Envelope] = []
+
+    def send(self, outgoing: list[Outgoing]) -> None:
+        self.sent += outgoing
+
+    def receive(self, _limit: int, _timeout_ms: int) -> list[Envelope]:
+        arrived, self.arrived = self.arrived, []
+        return arrived
+
+
+class Door:
+    """Nothing is loaded here."""
+
+    def begin(self, decision: object) -> None:
+        raise AssertionError(decision)
+
+    def finished(self) -> list[Any]:
+        return []
+
+
+class Bench:
+    """The first process of a master with one backup, which a test plays."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000
+        self.wire = Wire()
+        self.journal = MemoryJournal("m1", "journal-of-m1")
+        wire: Any = self.wire
+        self.runner = ProcessRunner(
+            ProcessConfig(MasterConfig(SyncConfig("m1", ("m1",))), RoleConfig("m1", "m1", ("m1", "m1-b"), 1)),
+            MemoryJournalCopy(self.journal),
+            AddressedTransport(wire, AddressBook(["m1"])),
+            self,
+            Door(),
+        )
+        self.turn()
+        view = next(each.message.view for each in self.wire.sent if isinstance(each.message, Candidate))
+        self.hear(Vote(view, is_granted=True, promised=view, last=(1, 0)))
+        self.turn()
+
+    def now(self) -> Instant:
+        return Instant(self.ms, self.ms * 1_000)
+
+    @property
+    def master(self) -> MasterRunner:
+        assert self.runner.master is not None
+        return self.runner.master
+
+    def hear(self, message: Any) -> None:
+        self.wire.arrived.append(Envelope("orders", "m1-b", 0, message))
+        self.turn()
+
+    def turn(self, *submits: Submit) -> None:
+        self.ms += 1
+        self.runner.turn(submits)
+
+    def confirm(self) -> None:
+        """The backup holds everything."""
+        view, journal = self.runner.role.view, self.journal.state().journal
+        self.hear(Confirmed(view, journal, (view, self.journal.last_number), "basic"))
+
+
+def test_what_the_journal_holds_is_shown_once_the_backup_holds_it() -> None:
+    bench = Bench()
+    bench.confirm()
+    shown: list[str] = []
+    bench.master.when_safe(lambda: shown.append("before"))
+    bench.turn(Submit(1, "t1", BODY, ACCEPTED))
+    bench.master.when_safe(lambda: shown.append("after"))
+    bench.turn()
+    assert shown == ["before"]
+
+    bench.confirm()
+    assert shown == ["before", "after"]
+
+
+def test_what_was_not_held_by_a_backup_is_never_shown_by_a_former_primary() -> None:
+    bench = Bench()
+    bench.confirm()
+    shown: list[str] = []
+    bench.turn(Submit(1, "t1", BODY, ACCEPTED))
+    bench.master.when_safe(lambda: shown.append("after"))
+
+    bench.hear(Replicate(1001, (0, 0), (), 0, "journal-of-m1"))
+    assert bench.runner.master is None
+    assert shown == []
+
+
+def test_a_primary_with_a_full_disk_waits_instead_of_turning_round_and_round() -> None:
+    bench = Bench()
+    bench.confirm()
+    bench.journal.is_full = True
+    bench.turn(Submit(1, "t1", BODY, ACCEPTED))
+    assert bench.master.failure
+    bench.ms += 900
+    bench.runner.turn()
+
+    # A heartbeat to the backup is due; but a primary that cannot write is silent.
+    primary = bench.master.primary
+    assert primary is not None
+    due_ms = primary.deadline_ms(bench.now())
+    assert due_ms is not None
+    assert due_ms <= bench.ms
+    assert bench.runner.wait_ms() > 0
