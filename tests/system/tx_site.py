@@ -1,0 +1,308 @@
+"""A master with backups and workers as real processes over RabbitMQ, each started, killed and frozen by itself.
+
+    with tx_site(broker, folder) as site:          # m1, its backups m1b and m1c, its workers w1 and w2
+        with site.client() as db: ...              # over AMQP: whoever is primary answers
+        site.kill("m1"); site.await_primary("m1b", "m1c"); site.start("m1")
+
+With ``others`` there is a second master m2 without backups, with one worker w3. Nothing starts a process again but the test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+import httpx2
+
+import brokerha
+from brokerha.model.errors import BrokerhaError
+from tests.support.broker_source import BrokerSource
+from tests.support.free_ports import free_ports
+
+DEADLINE_S = 60.0
+FAIL_OVER_MS = 1000
+PROCESSES = ("m1", "m1b", "m1c")
+SETTINGS = f"fail-over-after-ms = {FAIL_OVER_MS}\nsync-timeout-ms = 3000\n"
+
+
+class TxSite:
+    """One cluster of real processes; see the head of the module."""
+
+    def __init__(
+        self,
+        folder: Path,
+        source: BrokerSource,
+        broker: str,
+        *,
+        backups: int = 2,
+        others: bool = False,
+        settings: str = SETTINGS,
+    ) -> None:
+        self.folder = folder
+        self.broker = broker
+        self.source = source
+        self.processes = list(PROCESSES[: 1 + backups])
+        self.workers = ["w1", "w2", "w3"] if others else ["w1", "w2"]
+        self.masters = ["m1", "m2"] if others else ["m1"]
+        self.nodes = [*self.processes, *self.masters[1:], *self.workers]
+        first = free_ports(len(self.nodes))
+        self.ports = {node: first + n for n, node in enumerate(self.nodes)}
+        self.path = folder / "cluster.toml"
+        self.path.write_text(self._toml(settings), encoding="utf-8")
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._log = (folder / "nodes.log").open("ab")
+        self._http = httpx2.Client(timeout=5, trust_env=False)
+
+    def _toml(self, settings: str) -> str:
+        text = f'[cluster]\nname = "tx"\nbroker = "{self.broker}"\ndata = "{self.folder / "var"}"\n{settings}'
+        for node in self.nodes:
+            kind = "worker" if node in self.workers else "master" if node in self.masters else "backup"
+            master = "m2" if node == "w3" else "m1"
+            belongs = "" if kind == "master" else f'master = "{master}"\n'
+            text += f'[[{kind}]]\nid = "{node}"\nhttp = "127.0.0.1:{self.ports[node]}"\n{belongs}'
+        return text
+
+    # ---- processes
+
+    def start(self, *nodes: str) -> None:
+        """Start processes; does not wait for them."""
+        for node in nodes:
+            command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(self.path)]
+            self._running[node] = subprocess.Popen(
+                command, stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def kill(self, *nodes: str) -> None:
+        """SIGKILL; returns when all are gone."""
+        for node in nodes:
+            self._running[node].kill()
+        for node in nodes:
+            self._running.pop(node).wait(10)
+
+    def freeze(self, node: str) -> None:
+        """SIGSTOP."""
+        os.kill(self._running[node].pid, signal.SIGSTOP)
+
+    def thaw(self, node: str) -> None:
+        """SIGCONT."""
+        os.kill(self._running[node].pid, signal.SIGCONT)
+
+    def restart_all(self, *nodes: str) -> None:
+        """Kill all of them at once, then start them, and wait until they are ready."""
+        chosen = nodes or tuple(self.nodes)
+        self.kill(*chosen)
+        self.start(*chosen)
+        self.await_ready(*chosen)
+
+    def memory_mb(self, node: str) -> float:
+        """What a process holds of the machine's memory."""
+        pages = int(Path(f"/proc/{self._running[node].pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def close(self) -> None:
+        """End everything, politely first."""
+        for process in self._running.values():
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 15
+        for process in self._running.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+        self._log.close()
+        self._http.close()
+
+    # ---- questions
+
+    def url(self, node: str) -> str:
+        """Where a node's HTTP door is."""
+        return f"http://127.0.0.1:{self.ports[node]}"
+
+    def get(self, node: str, path: str) -> httpx2.Response | None:
+        """One question; None when the node does not answer."""
+        try:
+            return self._http.get(self.url(node) + path)
+        except httpx2.HTTPError:
+            return None
+
+    def log_tail(self, lines: int = 60) -> str:
+        """The last lines of all nodes."""
+        return "\n".join((self.folder / "nodes.log").read_text("utf-8", "replace").splitlines()[-lines:])
+
+    def until(self, found: Callable[[], Any], what: str, within_s: float = DEADLINE_S) -> Any:
+        """Ask until the answer is true, and return it."""
+        deadline = time.monotonic() + within_s
+        while not (answer := found()):
+            assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}\n{self.log_tail()}"
+            time.sleep(0.05)
+        return answer
+
+    def await_ready(self, *nodes: str, within_s: float = DEADLINE_S) -> None:
+        """Wait until these nodes are ready; backups: until they could take over."""
+
+        def is_ready(node: str) -> bool:
+            response = self.get(node, "/readyz")
+            return response is not None and response.status_code == 200
+
+        for node in nodes:
+            self.until(partial(is_ready, node), f"{node} is ready", within_s)
+
+    def metric(self, node: str, name: str) -> float | None:
+        """One number of a node's metrics; None when it does not answer, or has no such number."""
+        response = self.get(node, "/metrics")
+        for line in response.text.splitlines() if response is not None else ():
+            label, _, value = line.rpartition(" ")
+            if label == f"brokerha_{name}":
+                return float(value)
+        return None
+
+    def await_primary(self, *among: str, within_s: float = DEADLINE_S) -> str:
+        """Wait until one of these processes is primary and takes writes; returns which one."""
+
+        def primary() -> str:
+            for node in among or self.processes:
+                if node in self._running and self.metric(node, "is_primary") == 1:
+                    response = self.get(node, "/writable")
+                    if response is not None and response.status_code == 200:
+                        return node
+            return ""
+
+        return str(self.until(primary, f"one of {among or self.processes} is primary", within_s))
+
+    def row(self, node: str, role: str) -> dict[str, Any]:
+        """The status row of a node; empty when there is none."""
+        for master in (*self.processes, *self.masters[1:]):
+            response = self.get(master, "/cluster/status?timeout-s=1") if master in self._running else None
+            if response is not None and response.status_code == 200:
+                found = [row for row in response.json()["nodes"] if row["id"] == node and row["role"] == role]
+                return dict(found[0]) if found else {}
+        return {}
+
+    def client(self, *nodes: str, timeout: float = 30.0) -> brokerha.client.Session:
+        """A client over HTTP of these nodes, or over AMQP when none is named."""
+        return brokerha.connect(",".join(map(self.url, nodes)) or self.broker, timeout=timeout)
+
+    def tx_queues(self) -> list[str]:
+        """Names of all queues of transactions on the broker."""
+        with self.source.management() as management:
+            vhost = unquote(urlsplit(self.broker).path[1:])
+            return sorted(q["name"] for q in management.queues(vhost) if q["name"].startswith("brokerha.tx."))
+
+    def await_clean(self, within_s: float = 20.0) -> None:
+        """Wait until no queue of a transaction is left and no transaction that is not over."""
+
+        def is_clean(db: brokerha.client.Session) -> bool:
+            return not db.open_transactions()
+
+        self.until(lambda: not self.tx_queues(), "no queue of a transaction is left", within_s)
+        for master in self.masters:
+            with self.client(*(self.processes if master == "m1" else [master])) as db:
+                self.until(partial(is_clean, db), f"no transaction of {master} is open", within_s)
+
+    def bodies(self, node: str, queue: str) -> list[str]:
+        """What is in a queue, as one node shows it."""
+        response = self.get(node, f"/queues/{queue}?limit=1000")
+        assert response is not None, f"{node} does not answer"
+        return [message["body"] for message in response.json()["messages"]] if response.status_code == 200 else []
+
+    def await_everywhere(self, db: brokerha.client.Session) -> None:
+        """Wait until all workers of all masters have applied what this client has written."""
+        lsn = db.least_lsn()
+        for node in (self.await_primary(), *self.masters[1:]):
+            response = self.get(node, f"/cluster/wait?lsn={lsn}&workers=all")
+            assert response is not None
+            assert response.status_code == 200, response.text
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run ``brokerha`` with this cluster file; returns what it printed."""
+        command = [sys.executable, "-m", "brokerha", *words, "-c", str(self.path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == code, f"{words} gave {done.returncode}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def fingerprints(self) -> set[str]:
+        """Fingerprints of the whole content, of each worker by its own word."""
+        found = set()
+        for worker in self.workers:
+            response = self.get(worker, "/cluster/fingerprints")
+            assert response is not None
+            assert response.status_code == 200
+            found.add(str(response.json()["fingerprint"]))
+        return found
+
+
+@contextlib.contextmanager
+def tx_site(source: BrokerSource, folder: Path, name: str, **options: Any) -> Iterator[TxSite]:
+    """A site that runs, in a virtual host of its own."""
+    site = TxSite(folder, source, source.create_vhost(name), **options)
+    try:
+        site.start(*site.nodes)
+        site.await_ready(*site.nodes)
+        site.await_primary()
+        yield site
+    finally:
+        site.close()
+        source.delete_vhost(name)
+
+
+class Load:
+    """Writers that note what was acknowledged: each writes keys of its own, one after the other, and insists on an answer."""
+
+    def __init__(
+        self, connect: Callable[[], brokerha.client.Session], names: Sequence[str] = ("a", "b"), *, insists: bool = True
+    ) -> None:
+        self.acknowledged: dict[bytes, int] = {}
+        """Key and LSN."""
+        self.attempted: set[bytes] = set()
+        self.errors: list[BrokerhaError] = []
+        self._connect = connect
+        self._insists = insists
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(name,), daemon=True) for name in names]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def await_more(self, site: TxSite, count: int) -> None:
+        """Wait until so many more writes were acknowledged."""
+        goal = len(self.acknowledged) + count
+        site.until(lambda: len(self.acknowledged) >= goal, f"{count} more writes")
+
+    def _run(self, name: str) -> None:
+        with self._connect() as db:
+            number = 0
+            while not self._stop.is_set():
+                number += 1
+                key = f"{name}-{number}".encode()
+                self.attempted.add(key)
+                while True:
+                    try:
+                        # A message beside it tells when it took place twice.
+                        operations = [("put", "load", key, b"v"), ("publish", "load", "text/plain", key)]
+                        self.acknowledged[key] = db.write(operations, key=f"load.{name}.{number}", timeout=5).lsn
+                        break
+                    except BrokerhaError as error:
+                        self.errors.append(error)
+                        if not self._insists or len(self.errors) > 1000:
+                            break
+                        time.sleep(0.05)
