@@ -4,9 +4,11 @@ py-amqp's calls wait for the broker's answer, and an error that closes a channel
 connection. Making a queue takes a broker milliseconds, and a queue of a transaction may be gone whenever it is asked
 for; both would stop, or tear down, everything beside it. So here every call is only written; answers come as events:
 
-    declare, delete, consume ── frames ──> broker ──> on_answer()          in the order of the calls
-                                                 └──> on_closed(reason)    the channel is gone, for the first call that
-                                                                           has no answer yet, and all after it undone
+    declare, delete, consume ── frames ──> broker ──> on_answer(queue, number of messages, tag: what its answer names)
+                                                 └──> on_closed(reason)    the channel is gone
+
+Answers to declare and delete come in the order of the calls, and the first one without an answer is the one that closed the
+channel. Consuming is answered by each queue for itself: in any order, or not at all when another call closes the channel.
 
 Invariants: belongs to the connection's thread; after `on_closed` nothing of it is used any more.
 """
@@ -24,12 +26,13 @@ from brokerha.transports.rabbitmq import RabbitChannel
 class QuietChannel(RabbitChannel):
     """See the head of the module; publishing is as on every `RabbitChannel`."""
 
-    def __init__(self, wire: Any, on_answer: Callable[[], None], on_closed: Callable[[str], None]) -> None:
+    def __init__(self, wire: Any, on_answer: Callable[[str], None], on_closed: Callable[[str], None]) -> None:
         """Open a channel on py-amqp's connection; what is asked of it may follow at once."""
         super().__init__(wire)
         self._on_closed = on_closed
         for answer in (spec.Queue.DeclareOk, spec.Queue.DeleteOk, spec.Basic.ConsumeOk):
-            self._callbacks[answer] = lambda *_facts: on_answer()
+            self._callbacks[answer] = lambda what, *_facts: on_answer(str(what))
+        self.dispatch_method = self._dispatch_from_opening
         self.send_method(spec.Channel.Open, "s", ("",))
 
     def declare(self, queue: str, arguments: Mapping[str, Any]) -> None:
@@ -53,8 +56,14 @@ class QuietChannel(RabbitChannel):
         self.send_method(spec.Basic.Consume, "BssbbbbF", (0, queue, tag, *flags.values(), None))
 
     def cancel(self, tag: str) -> None:
-        """End to read a queue; deliveries that are under way still come."""
+        """End to read a queue, once it was answered that reading has begun; deliveries that are under way still come."""
         self.send_method(spec.Basic.Cancel, "sb", (tag, False))
+
+    def _dispatch_from_opening(self, method: tuple[int, int], payload: Any, content: Any) -> None:
+        """What comes before the channel is open was for an older one of the same number."""
+        if method == spec.Channel.OpenOk:
+            del self.dispatch_method
+            self.dispatch_method(method, payload, content)
 
     def _on_close(self, _code: int, reason: str, _class_id: int, _method_id: int) -> None:
         """The broker closes this channel: py-amqp would open it again, waiting, and raise."""
@@ -63,5 +72,5 @@ class QuietChannel(RabbitChannel):
         self._on_closed(reason)
 
 
-OpenChannel = Callable[[Callable[[], None], Callable[[str], None]], QuietChannel]
+OpenChannel = Callable[[Callable[[str], None], Callable[[str], None]], QuietChannel]
 """Makes a channel from (on_answer, on_closed)."""

@@ -117,6 +117,11 @@ class RabbitConnection(pyamqp.Connection):
 
     Channel = RabbitChannel
 
+    def on_inbound_method(self, channel_id: int, method: tuple[int, int], payload: Any, content: Any) -> None:
+        """Hand a method to its channel; RabbitMQ may send deliveries behind the close of a channel, which is gone here."""
+        if self.channels is None or channel_id in self.channels:
+            super().on_inbound_method(channel_id, method, payload, content)
+
     def Transport(self, host: str, connect_timeout: float, tls: Any, *_timeouts: Any, **options: Any) -> Any:  # noqa: N802
         """The socket; py-amqp asks for it under this name. Its own kind of time-outs is for sockets that block."""
         made = TlsFrameSocket if tls else TcpFrameSocket

@@ -17,7 +17,6 @@ nothing here waits, or ends the connection.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from typing import Any, NamedTuple
 
 from brokerha.model.ids import NodeId
@@ -38,16 +37,12 @@ class _Shelf:
     """One channel with the number of queues that it reads."""
 
     def __init__(self, owner: TxReader, open_channel: OpenChannel) -> None:
-        self.asked: deque[str] = deque()
-        """Tags of readers of which the broker has not said yet that they read, in order."""
-        self.channel = open_channel(self.answered, lambda _reason: owner.closed(self))
+        self.asked: dict[str, str] = {}
+        """Queues by the tags of readers of which the broker has not said yet that they read."""
+        self.channel = open_channel(lambda tag: owner.began(self, tag), lambda reason: owner.closed(self, reason))
         self.queues = 0
         self.delivered = 0
         self.acknowledged = 0
-
-    def answered(self) -> None:
-        """The broker reads the next one for us."""
-        self.asked.popleft()
 
 
 class _Reader(NamedTuple):
@@ -83,6 +78,8 @@ class TxReader:
         self._wishes: dict[str, int] = {}
         """Number of the wish for each queue, as it was last looked at."""
         self._reading: dict[str, _Reader] = {}
+        self._leaving: dict[str, _Reader] = {}
+        """By queue: no longer wanted, and not begun yet."""
         self._shelves: list[_Shelf] = []
         self._unacknowledged: list[_Shelf] = []
         self._numbers = itertools.count(1)
@@ -97,30 +94,48 @@ class TxReader:
                 shelf.acknowledged = shelf.delivered
             self._unacknowledged.clear()
 
-    def closed(self, shelf: _Shelf) -> None:
-        """The queue that was asked for first was not there; or else the channel is of no use."""
+    def began(self, shelf: _Shelf, tag: str) -> None:
+        """The broker reads that one for us."""
+        shelf.asked.pop(tag, None)
+        for reader in [reader for reader in self._leaving.values() if reader.tag == tag]:
+            del self._leaving[reader.queue]
+            reader.shelf.channel.cancel(tag)
+
+    def closed(self, shelf: _Shelf, reason: str) -> None:
+        """The queue that the reason names was not there, or may not be read; the others are to be looked for again."""
         self._shelves.remove(shelf)
         if shelf in self._unacknowledged:
             self._unacknowledged.remove(shelf)
-        refused = shelf.asked[0] if shelf.asked else ""
+        self._leaving = {queue: reader for queue, reader in self._leaving.items() if reader.shelf is not shelf}
+        named = [tag for tag, queue in shelf.asked.items() if f"queue '{queue}'" in reason]
+        # Without a name it is as good to give up the oldest as any, and better than to ask for ever.
+        refused = next(iter(named or shelf.asked), "")
         for reader in [reader for reader in self._reading.values() if reader.shelf is shelf]:
             if reader.tag == refused:
                 self._is_gone(reader)
             else:
                 del self._reading[reader.queue]
-        # The others are looked for again, on the next turn.
         self._version = -1
 
     def _compare(self) -> None:
         self._version, self._wishes = self._followed.read()
         for queue in [queue for queue in self._reading if queue not in self._wishes]:
             reader = self._forget(queue)
-            reader.shelf.channel.cancel(reader.tag)
+            if reader.tag in reader.shelf.asked:
+                # To cancel a reader that it has not begun yet makes RabbitMQ (3.10) give up the whole connection.
+                self._leaving[queue] = reader
+            else:
+                reader.shelf.channel.cancel(reader.tag)
         for queue in self._wishes:
             if queue not in self._reading:
                 self._follow(queue)
 
     def _follow(self, queue: str) -> None:
+        reader = self._leaving.pop(queue, None)
+        if reader is not None:
+            self._reading[queue] = reader
+            reader.shelf.queues += 1
+            return
         shelf = next((shelf for shelf in self._shelves if shelf.queues < QUEUES_A_CHANNEL), None)
         if shelf is None:
             shelf = _Shelf(self, self._open_channel)
@@ -129,7 +144,7 @@ class TxReader:
         tag = f"{consumer_tag(self._node, queue)} {next(self._numbers)}"
         reader = self._reading[queue] = _Reader(queue, tag, shelf)
         shelf.queues += 1
-        shelf.asked.append(tag)
+        shelf.asked[tag] = queue
         shelf.channel.consume(
             queue, tag, lambda raw: self._collect(shelf, raw), lambda _tag: self._on_cancel(reader), self._prefetch
         )

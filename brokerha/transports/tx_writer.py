@@ -104,7 +104,7 @@ class _Share:
         channel.events["basic_return"].add(lambda *_facts: self._counters.add("returned"))
         return channel
 
-    def _on_answer(self) -> None:
+    def _on_answer(self, _what: str) -> None:
         self.heard_s = time.monotonic()
         deed = self._deeds.popleft()
         self._counters.add("tx_queues_opened" if deed.deed == OPEN_QUEUE else "tx_queues_dropped")

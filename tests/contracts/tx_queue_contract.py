@@ -188,6 +188,24 @@ class TxQueueContract:
         backup.tx_queue(FollowTxQueue(queue))
         assert numbers_of(take(backup, 1)) == [("t-1", 1)]
 
+    def test_queues_that_are_there_are_read_whatever_is_missing_among_them(self, world: World):
+        primary, backup = world.node("m1"), backup_of(world)
+        there = [f"t-{number}" for number in range(40) if number % 4]
+        for txid in there:
+            open_tx(primary, txid)
+            primary.send(events(txid, 0))
+        wait_until(lambda: len(world.tx_queues()) == 30, "the queues are there")
+        for number in range(40):
+            backup.tx_queue(FollowTxQueue(tx_queue_name("m1", f"t-{number}", "m1b")))
+        wait_until(lambda: count_of(backup, "tx_queues_gone") == 10, "the others are left")
+        for txid in there:
+            primary.send(events(txid, 1))
+        found: set[tuple[str, int]] = set()
+        # What was not acknowledged when a channel was closed comes twice
+        while len(found) < 60:
+            found |= set(numbers_of(take(backup, 1, limit=1)))
+        assert (count_of(backup, "tx_queues_gone"), count_of(backup, "reconnects")) == (10, 0), backup.status()
+
     def test_a_queue_can_be_left_and_followed_again_at_once(self, world: World):
         primary, backup = world.node("m1"), backup_of(world)
         queue = open_tx(primary, "t-1")

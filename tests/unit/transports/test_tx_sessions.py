@@ -30,7 +30,7 @@ from brokerha.transports.tx_writer import TxWriter
 class FakeChannel:
     """A quiet channel whose answers the test gives."""
 
-    def __init__(self, on_answer: Callable[[], None], on_closed: Callable[[str], None]) -> None:
+    def __init__(self, on_answer: Callable[[str], None], on_closed: Callable[[str], None]) -> None:
         self.answer = on_answer
         self.close = on_closed
         self.calls: list[Any] = []
@@ -74,7 +74,7 @@ class Channels:
     def __init__(self) -> None:
         self.made: list[FakeChannel] = []
 
-    def __call__(self, on_answer: Callable[[], None], on_closed: Callable[[str], None]) -> Any:
+    def __call__(self, on_answer: Callable[[str], None], on_closed: Callable[[str], None]) -> Any:
         self.made.append(FakeChannel(on_answer, on_closed))
         return self.made[-1]
 
@@ -139,7 +139,7 @@ class TestWriting:
         writing.turn(deed(OPEN_QUEUE, "q"), event("a", "q"), deed(DROP_QUEUE, "q"))
         for _ in range(2):
             assert not writing.tx.is_idle()
-            writing.channel.answer()
+            writing.channel.answer("q")
         assert not writing.tx.is_idle()
         writing.channel.tell("basic_ack", 1, False)
         assert writing.tx.is_idle()
@@ -149,7 +149,7 @@ class TestWriting:
         writing = Writing(window_tx_messages=3)
         writing.turn(*(deed(OPEN_QUEUE, f"q{n}") for n in range(5)))
         assert len(writing.channel.calls) == 3
-        writing.channel.answer()
+        writing.channel.answer("q")
         writing.turn()
         assert len(writing.channel.calls) == 4
 
@@ -169,7 +169,7 @@ class TestWriting:
         assert writing.turn(deed(OPEN_QUEUE, "q"), deed(OPEN_QUEUE, "r"), now_s=10.0) == 40.0
         writing.tx.pause(35.0)
         assert writing.turn(now_s=40.0) == 65.0
-        writing.channel.answer()
+        writing.channel.answer("q")
         assert writing.turn(now_s=65.0) == 80.0
         with pytest.raises(RecoverableConnectionError):
             writing.turn(now_s=80.0)
@@ -197,7 +197,7 @@ class TestWriting:
     def test_drops_survive_the_connection_and_the_rest_is_for_the_protocol(self):
         writing = Writing()
         writing.turn(deed(OPEN_QUEUE, "a"), event("x", "a"), deed(DROP_QUEUE, "b"), deed(DROP_QUEUE, "c"))
-        writing.channel.answer()
+        writing.channel.answer("q")
         writing.tx.end()
         writing.tx = writing.connect()
         writing.turn()
@@ -236,8 +236,8 @@ class TestReading:
         reading = Reading(most=100)
         reading.follow(*(f"q{n}" for n in range(QUEUES_A_CHANNEL)))
         (channel,) = reading.channels.made
-        for _ in range(QUEUES_A_CHANNEL):
-            channel.answer()
+        for n in range(QUEUES_A_CHANNEL):
+            channel.answer(f"m1b reads q{n} {n + 1}")
         channel.readers["q1"][1]("")
         reading.follow("next")
         assert len(reading.channels.made) == 1
@@ -248,20 +248,45 @@ class TestReading:
     def test_no_two_readers_have_the_same_tag(self):
         reading = Reading()
         reading.follow("q")
+        (channel,) = reading.channels.made
+        channel.answer("m1b reads q 1")
         reading.followed.leave("q")
         reading.tx.turn()
         reading.follow("q")
-        (channel,) = reading.channels.made
         assert channel.calls == [
             ("consume", "q", "m1b reads q 1"),
             ("cancel", "m1b reads q 1"),
             ("consume", "q", "m1b reads q 2"),
         ]
 
+    def test_a_reader_that_has_not_begun_is_not_cancelled_before_it_has(self):
+        reading = Reading()
+        reading.follow("q1", "q2")
+        (channel,) = reading.channels.made
+        reading.followed.leave("q1")
+        reading.tx.turn()
+        channel.answer("m1b reads q2 2")
+        assert channel.calls[2:] == []
+        channel.answer("m1b reads q1 1")
+        assert channel.calls[2:] == [("cancel", "m1b reads q1 1")]
+
+    def test_a_queue_that_is_wanted_again_before_its_reader_has_begun_keeps_that_reader(self):
+        reading = Reading()
+        reading.follow("q")
+        (channel,) = reading.channels.made
+        reading.followed.leave("q")
+        reading.tx.turn()
+        reading.follow("q")
+        channel.answer("m1b reads q 1")
+        assert channel.calls == [("consume", "q", "m1b reads q 1")]
+        channel.readers["q"][1]("")
+        assert reading.gone() == 1
+
     def test_word_of_a_reader_that_was_replaced_is_no_news(self):
         reading = Reading()
         reading.follow("q")
         (channel,) = reading.channels.made
+        channel.answer("m1b reads q 1")
         cancelled = channel.readers["q"][1]
         reading.followed.leave("q")
         reading.tx.turn()
@@ -305,10 +330,9 @@ class TestReading:
         reading = Reading()
         reading.follow("there", "absent", "behind")
         channel = reading.channels.made[0]
-        # The broker has said that it reads the first; the second is not there, so it never looked at the third
-        channel.answer()
+        # The broker reads the first and did not come to say so; the second is not there, so it never looked at the third
         reading.deliver(channel, "there", 1)
-        channel.close("NOT_FOUND")
+        channel.close("NOT_FOUND - no queue 'absent' in vhost '/'")
         reading.tx.turn()
         assert [call[:2] for call in reading.channels.made[1].calls] == [("consume", "there"), ("consume", "behind")]
         assert reading.gone() == 1
@@ -327,7 +351,7 @@ class TestReading:
         reading.follow("q1", "q2")
         reading.followed.leave("q1")
         reading.tx.turn()
-        reading.channels.made[0].close("NOT_FOUND")
+        reading.channels.made[0].close("NOT_FOUND - no queue 'q1' in vhost '/'")
         reading.tx.turn()
         assert reading.gone() == 0
         assert [call[:2] for call in reading.channels.made[1].calls] == [("consume", "q2")]
