@@ -37,8 +37,10 @@ class EmbeddedCluster:
 
     def __init__(self, config: ClusterConfig) -> None:
         self.config = config
-        self.masters: dict[NodeId, MasterNode | ProcessNode] = {}
-        """Masters and backups, by the id of the process."""
+        self.masters: dict[NodeId, MasterNode] = {}
+        """Masters without backups."""
+        self.processes: dict[NodeId, ProcessNode] = {}
+        """Processes of masters with backups."""
         self.workers: dict[NodeId, WorkerNode] = {}
 
     def start(self) -> None:
@@ -46,19 +48,26 @@ class EmbeddedCluster:
         try:
             for worker in self.config.workers:
                 self.start_node(worker.id)
-            for process in (*self.config.masters, *self.config.backups):
-                self.start_node(process.id)
+            for process in self._process_ids():
+                self.start_node(process)
         except BaseException:
             self.stop()
             raise
 
+    def _process_ids(self) -> list[NodeId]:
+        return [process for master in self.config.masters for process in self.config.processes_of(master.id)]
+
     def start_node(self, node_id: NodeId) -> None:
         """Start one node on its own data; nothing happens when it runs already."""
-        if node_id in self.masters or node_id in self.workers:
+        if node_id in self.masters or node_id in self.processes or node_id in self.workers:
             return
-        if any(process.id == node_id for process in (*self.config.masters, *self.config.backups)):
-            self.masters[node_id] = open_process(self.config, node_id)
-            self.masters[node_id].start()
+        if node_id in self._process_ids():
+            node = open_process(self.config, node_id)
+            if isinstance(node, ProcessNode):
+                self.processes[node_id] = node
+            else:
+                self.masters[node_id] = node
+            node.start()
         elif any(worker.id == node_id for worker in self.config.workers):
             self.workers[node_id] = open_worker(self.config, node_id)
             self.workers[node_id].start()
@@ -68,13 +77,14 @@ class EmbeddedCluster:
 
     def stop_node(self, node_id: NodeId) -> None:
         """Stop one node; nothing happens when it does not run."""
-        node = self.masters.pop(node_id, None) or self.workers.pop(node_id, None)
+        master = self.masters.pop(node_id, None) or self.processes.pop(node_id, None)
+        node = master or self.workers.pop(node_id, None)
         if node is not None:
             node.stop()
 
     def stop(self) -> None:
         """Stop all nodes, masters first. Idempotent."""
-        for node_id in [*self.masters, *self.workers]:
+        for node_id in [*self.masters, *self.processes, *self.workers]:
             self.stop_node(node_id)
 
     def __enter__(self) -> Self:
@@ -91,10 +101,10 @@ class EmbeddedCluster:
     def fronts(self, master_ids: Sequence[NodeId]) -> Iterator[Front]:
         """The primaries of these masters, in that order, as far as they run."""
         for master_id in master_ids:
-            for process in self.config.processes_of(master_id):
-                node = self.masters.get(process)
-                if node is not None and node.role == "master":
-                    yield node
+            if master_id in self.masters:
+                yield self.masters[master_id]
+            acting = (self.processes.get(process) for process in self.config.processes_of(master_id))
+            yield from (node for node in acting if node is not None and node.role == "master")
 
 
 GRACE_S = 5.0
@@ -196,7 +206,7 @@ def serve(config: ClusterConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     with contextlib.ExitStack() as stack, EmbeddedCluster(config) as cluster:
-        nodes: list[Front] = [*cluster.masters.values(), *cluster.workers.values()]
+        nodes: list[Front] = [*cluster.masters.values(), *cluster.processes.values(), *cluster.workers.values()]
         for node in nodes:
             address = config.node(node.node_id).http
             if address:

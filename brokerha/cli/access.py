@@ -33,6 +33,17 @@ def cluster_file(config: Path | None) -> ClusterConfig:
     return load_config(config or DEFAULT_CONFIG, os.environ)
 
 
+def master_urls(cluster: ClusterConfig) -> dict[str, str]:
+    """Addresses of each master that has any, its backups' behind its own: one of them may be primary."""
+    known = cluster.http_urls()
+    urls: dict[str, str] = {}
+    for master in cluster.masters:
+        own = [known[process] for process in cluster.processes_of(master.id) if process in known]
+        if own:
+            urls[master.id] = ",".join(own)
+    return urls
+
+
 def addresses(config: Path | None, url: str | None) -> dict[str, str]:
     """Addresses of nodes that can be asked, by node id (or by themselves), the masters first.
 
@@ -47,13 +58,7 @@ def addresses(config: Path | None, url: str | None) -> dict[str, str]:
         message = f"which cluster? write -c FILE, --url URL, or set {URL_VARIABLE}; there is no {DEFAULT_CONFIG} in this folder"
         raise typer.BadParameter(message)
     cluster = cluster_file(config)
-    known = cluster.http_urls()
-    urls: dict[str, str] = {}
-    for master in cluster.masters:
-        # Its backups stand in for it: one of them may be primary.
-        own = [known[process] for process in cluster.processes_of(master.id) if process in known]
-        if own:
-            urls[master.id] = ",".join(own)
+    urls = master_urls(cluster)
     if urls:
         return urls
     if cluster.is_embedded:

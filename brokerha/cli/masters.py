@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from brokerha.cli import logs
-from brokerha.cli.access import addresses, cluster_file
+from brokerha.cli.access import addresses, cluster_file, master_urls
 from brokerha.cli.options import DEFAULT_CONFIG
 from brokerha.model.errors import InvalidRequest, Unreachable
 
@@ -107,7 +107,7 @@ def masters(config: Path | None, url: str | None, timeout_s: float) -> Iterator[
     urls = addresses(config, url)
     file = cluster_file(config) if config is not None or (url is None and DEFAULT_CONFIG.exists()) else None
     if file is not None:
-        found = file.http_urls()
+        found = master_urls(file)
         urls = {master.id: found.get(master.id) or file.broker_of(master.id) for master in file.masters}
     with ExitStack() as stack:
         yield Masters(file, urls, stack, timeout_s)
