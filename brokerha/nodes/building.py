@@ -10,6 +10,7 @@ from functools import partial
 
 from brokerha.journal.journal_copy import LmdbJournalCopy
 from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.change_log import ChangeLog
 from brokerha.nodes.clock import SystemClock
@@ -23,7 +24,7 @@ from brokerha.nodes.tasks import WorkerTasks, backup_kind, scrub_kind
 from brokerha.nodes.worker_node import WorkerNode
 from brokerha.ports.journal import Journal
 from brokerha.ports.transport import Transport
-from brokerha.replication.role_config import RoleConfig
+from brokerha.replication.role_config import RoleConfig, place_of
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.worker_copy import WorkerCopy
 from brokerha.transports.addresses import is_embedded
@@ -35,7 +36,15 @@ from brokerha.transports.log_stream import LogStream
 def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     """Return a master, not started. Raises JournalError and its kinds, ConfigurationError."""
     journal = LmdbJournal(config.data_directory(node_id), config.name, node_id)
-    incarnation = journal.state().incarnation + 1
+    state = journal.state()
+    view = max(state.promised_view, state.views[-1][0] if state.views else 0)
+    if place_of(view):
+        journal.close()
+        raise ConfigurationError(
+            f"{config.path}: {node_id} had backups, and another process was primary last (view {view}), so its own journal may lack "
+            f"what was acknowledged: put the [[backup]] sections back, brokerha promote {node_id}, then take them out"
+        )
+    incarnation = state.incarnation + 1
     transport = addressed(
         config, KombuTransport(config.broker_of(node_id), config.name, node_id, incarnation, "master")
     )
