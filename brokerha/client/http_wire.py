@@ -326,6 +326,11 @@ def _queues(_name: str, _arguments: dict[str, Any]) -> _Form:
     return "GET", "/queues", {}, b""
 
 
+def _together(_name: str, arguments: dict[str, Any]) -> _Form:
+    wanted: bytes = msgpack.packb([msgpack.unpackb(each) for each in arguments["reads"]])
+    return "POST", "/together", {"Content-Type": MSGPACK}, wanted
+
+
 def _fingerprint(_name: str, _arguments: dict[str, Any]) -> _Form:
     return "GET", "/cluster/fingerprints", {}, b""
 
@@ -344,6 +349,7 @@ _READS: dict[str, Callable[[str, dict[str, Any]], _Form]] = {
     "range": _range,
     "queue": _queue,
     "queues": _queues,
+    "together": _together,
     "fingerprint": _fingerprint,
     "control": _control,
 }

@@ -7,7 +7,7 @@ on top of it, the transaction's own operations so far.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgpack
@@ -124,6 +124,18 @@ class Reads:
             raise InvalidRequest(f"limit is a number from 1 on, not {limit}")
         outcome = self.read("queue", name, {"after": after, "limit": limit}, min_lsn, timeout)
         return [QueueMessage(*row) for row in msgpack.unpackb(outcome.body, use_list=False)]
+
+    def together(
+        self,
+        reads: Sequence[tuple[str, str, dict[str, Any]]],
+        *,
+        min_lsn: Least = None,
+        timeout: float | None = None,
+    ) -> list[ReadOutcome]:
+        """Several reads of one moment, (kind, name, arguments) each: all at one LSN, over all stores; at most 100."""
+        arguments = {"reads": tuple(msgpack.packb(wanted) for wanted in reads)}
+        outcome = self.read("together", "", arguments, min_lsn, timeout)
+        return [ReadOutcome(content_type, outcome.lsn, body) for content_type, body in msgpack.unpackb(outcome.body)]
 
     def queues(self, *, min_lsn: Least = None, timeout: float | None = None) -> dict[str, dict[str, int]]:
         """All queues by name: ``{"depth", "published", "accepted"}`` of each."""

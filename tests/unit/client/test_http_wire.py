@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+import msgpack
 import pytest
 
 import brokerha
@@ -306,6 +307,16 @@ def test_lines_of_the_log_come_with_effects(served: Served) -> None:
     with brokerha.connect(served.url, timeout=10) as db:
         db.put("t", "k", "v", key="mine")
         assert db.logged(1, 5) == [("mine", 1001, "applied", "", b"", packed(1))]
+
+
+def test_reads_of_one_moment_come_back_in_their_order_with_their_lsn(served: Served) -> None:
+    with brokerha.connect(served.url, timeout=10) as db:
+        lsn = db.write([("put", "t", b"k", b"v"), ("publish", "q", "text/plain", b"m")], key="a").lsn
+        queue, value = db.together([("queue", "q", {"limit": 5}), ("get", "t", {"key": b"k"})])
+
+    assert (queue.lsn, value.lsn) == (lsn, lsn)
+    assert (value.content_type, value.body) == ("application/octet-stream", b"v")
+    assert msgpack.unpackb(queue.body) == [["a.2", "text/plain", b"m"]]
 
 
 def test_a_command_that_is_refused_is_told_at_once(served: Served) -> None:

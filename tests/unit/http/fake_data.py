@@ -87,8 +87,8 @@ class Data:
 
     def read(self, kind: str, name: str, arguments: dict[str, Any], lsn: int) -> tuple[str, bytes]:
         """Content type and body of one read."""
-        if kind in {"queue", "queues"}:
-            return self._read_queues(kind, name, arguments)
+        if kind in {"queue", "queues", "together"}:
+            return self._read_several(kind, name, arguments, lsn)
         if kind == "get":
             value = self.keys.get((name, arguments["key"]))
             if value is None:
@@ -129,7 +129,10 @@ class Data:
             rows.reverse()
         return rows[: arguments.get("limit") or 1000]
 
-    def _read_queues(self, kind: str, name: str, arguments: dict[str, Any]) -> tuple[str, bytes]:
+    def _read_several(self, kind: str, name: str, arguments: dict[str, Any], lsn: int) -> tuple[str, bytes]:
+        if kind == "together":
+            wanted = [msgpack.unpackb(packed) for packed in arguments["reads"]]
+            return "application/x-msgpack", msgpack.packb([self.read(*each, lsn) for each in wanted])
         if kind == "queue":
             rows = self.queues.get(name, [])
             ids = [row[0] for row in rows]
