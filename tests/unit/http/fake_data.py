@@ -132,7 +132,8 @@ class Data:
     def _read_several(self, kind: str, name: str, arguments: dict[str, Any], lsn: int) -> tuple[str, bytes]:
         if kind == "together":
             wanted = [msgpack.unpackb(packed) for packed in arguments["reads"]]
-            return "application/x-msgpack", msgpack.packb([self.read(*each, lsn) for each in wanted])
+            answers = [self.read(each, name, arguments, lsn) for each, name, arguments in wanted]
+            return "application/x-msgpack", msgpack.packb(answers)
         if kind == "queue":
             rows = self.queues.get(name, [])
             ids = [row[0] for row in rows]
