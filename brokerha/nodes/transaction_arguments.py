@@ -14,7 +14,8 @@ from brokerha.nodes.checking import checked_body
 
 TAKING: Final = "accept"
 LIST: Final = "list"
-TX_TIMEOUT_LIMIT_MS: Final = 3_600_000
+TX_TIMEOUT_LIMIT_MS: Final = 86_400_000
+"""The highest that tx-timeout-max-s may be; the coordinator knows what it is."""
 TAKE_LIMIT: Final = 1000
 """Messages that one step takes at most."""
 SESSION_LIMIT: Final = 128
