@@ -24,7 +24,7 @@ from brokerha.cli.access import connected
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format
 from brokerha.model import states
-from brokerha.model.errors import Rejected, TimedOut
+from brokerha.model.errors import Aborted, Rejected, TimedOut
 from brokerha.model.operations import REJECTED
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def _lsn_of(client: Client, txid: str, deadline: Deadline) -> int:
         answer = client.outcome(txid, timeout=deadline.left_s)
         if answer is not None and answer.get("outcome") == REJECTED:
             raise Rejected(f"transaction {txid} was rejected: {answer.get('reason')}", txid, answer["lsn"])
+        if answer is not None and answer.get("state") == "aborted":
+            raise Aborted(f"transaction {txid} was rolled back: {answer.get('reason')}")
         if answer is not None and answer.get("lsn"):
             return int(answer["lsn"])
         if not deadline.pause():
@@ -256,7 +258,10 @@ def _show(verdict: Mapping[str, Any], looks: list[dict[str, Any]] | None, chosen
     copies: Sequence[Mapping[str, Any]] = verdict["copies"]
     whole = verdict if looks is None else {**verdict, "deep": looks}
     output.write(whole, copies, chosen, {"id": "COPY", "fingerprint": "FINGERPRINT"})
-    unsure = [f"{copy['id']} is {copy['state']}" + (f": {copy['reason']}" if copy["reason"] else "") for copy in verdict["skipped"]]
+    unsure = [
+        f"{copy['id']} is {copy['state']}" + (f": {copy['reason']}" if copy["reason"] else "")
+        for copy in verdict["skipped"]
+    ]
     for line in unsure:
         exits.say(f"not compared: {line}")
     code = exits.DEGRADED if unsure else exits.DONE
@@ -275,7 +280,9 @@ def _say_looks(looks: Sequence[Mapping[str, Any]]) -> int:
             exits.say(f"{look['result']}: {look['id'] or 'the workers of ' + str(look['master'])}: {look['reason']}")
     results = {look["result"] for look in looks}
     if "damaged" in results:
-        exits.say("a damaged copy is replaced by its master as soon as another worker of the site is in sync: brokerha worker list")
+        exits.say(
+            "a damaged copy is replaced by its master as soon as another worker of the site is in sync: brokerha worker list"
+        )
         return exits.FAILED
     return exits.DEGRADED if "unknown" in results else exits.DONE
 

@@ -121,10 +121,10 @@ class HttpWire:
         if question is None:
             raise InvalidRequest(f"unknown question {what!r}; known are {', '.join(sorted(_QUESTIONS))}")
         path, accept = question(arguments)
+        if what == "outcome" and arguments["txid"] in self._owners:
+            return self._outcome_of_own(arguments["txid"], path, deadline_s)
         try:
-            # Who has a transaction knows most of it.
-            only = self._owners.get(str(arguments.get("txid", "")), "")
-            answer = self._exchange("GET", path, {"Accept": accept}, b"", deadline_s, only=only)
+            answer = self._exchange("GET", path, {"Accept": accept}, b"", deadline_s)
         except NotFound:
             return None
         if accept == "application/x-msgpack":
@@ -188,6 +188,26 @@ class HttpWire:
             return done
         raise problem
 
+    def _outcome_of_own(self, txid: TxId, path: str, deadline_s: float) -> Any:
+        """Ask the node that has it, then the others, one of which may speak for its master now; None when nobody knows it."""
+        problem: BrokerhaError | None = None
+        for url in dict.fromkeys((self._owners[txid], *self._nodes.urls)):
+            left_s = deadline_s - time.monotonic()
+            share_s = time.monotonic() + max(0.001, left_s) / len(self._nodes.urls)
+            try:
+                answer = self._exchange("GET", path, {"Accept": "application/json"}, b"", share_s, _is_lost, only=url)
+            except NotFound:
+                problem = None
+                continue
+            except BrokerhaError as error:
+                problem = error
+                continue
+            self._owners[txid] = url
+            return json.loads(answer.content)
+        if problem is not None:
+            raise problem
+        return None
+
     def _transactions(self, deadline_s: float) -> list[dict[str, Any]]:
         """Those of all nodes of the list that answer. Raises what the last one said when none does."""
         rows: dict[str, dict[str, Any]] = {}
@@ -204,6 +224,8 @@ class HttpWire:
             answered += 1
             for row in json.loads(answer.content)["transactions"]:
                 rows[row["txid"]] = row
+                if row["txid"] in self._owners:
+                    self._owners[row["txid"]] = url
                 self._urls_of[row["node"]] = url
         if not answered and problem is not None:
             raise problem

@@ -31,6 +31,7 @@ from brokerha.model.errors import (
     NotFound,
     NotReady,
     OutcomeUnknown,
+    ReadOnly,
     TimedOut,
     Unreachable,
     WrongState,
@@ -307,6 +308,8 @@ def commit_safely(
     """
     deadline_s = time.monotonic() + seconds
     is_first = True
+    refused: NotReady | None = None
+    """While nothing else happened than that nobody took it, nothing took place."""
     while True:
         left_s = max(0.05, deadline_s - time.monotonic())
         try:
@@ -317,13 +320,17 @@ def commit_safely(
             answer = step(calls, node, "commit", txid, arguments, left_s)
             return int(answer.get("lsn") or 0)
         except (Unreachable, TimedOut, OutcomeUnknown):
-            is_first = False
-        except (NotFound, NotReady):
+            is_first, refused = False, None
+        except (NotFound, ReadOnly):
             # Of the first attempt it is the answer; later it says nothing about that one.
             if is_first:
                 raise
+        except NotReady as error:
+            # Between two primaries, for instance.
+            refused = error if is_first or refused else None
+            is_first = False
         if time.monotonic() + PAUSE_S >= deadline_s:
-            raise OutcomeUnknown(txid)
+            raise refused or OutcomeUnknown(txid)
         pause.wait(PAUSE_S)
 
 

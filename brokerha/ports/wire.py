@@ -28,12 +28,14 @@ class Wire(Protocol):
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
     ) -> Future[ReadOutcome]:
-        """Ask for a read (see Front.read)."""
+        """Ask for a read (see Front.read). The argument ``node`` names the master that has the transaction of ``tx``."""
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
         """Cluster questions: ``status``, ``log``, ``logged``, ``outcome``, ``wait``; the answer as plain data. Raises Unreachable.
 
-        ``command`` with {"name", "arguments"} is one of an operator (see Front.command).
+        ``command`` with {"name", "arguments"} is one of an operator (see Front.command). ``transact`` with {"node", "action", "txid",
+        "arguments"} is a step of a transaction at that master (any, when it is empty; see Front.transact), and ``transactions`` lists
+        those that are not over, of all masters that answer.
         """
 
     def close(self) -> None:

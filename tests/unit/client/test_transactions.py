@@ -154,6 +154,20 @@ def test_all_steps_go_to_the_node_where_it_began() -> None:
         assert two.front.transactions.calls == []
 
 
+def test_the_outcome_is_asked_of_the_others_when_the_node_is_gone() -> None:
+    with (
+        serving(FakeFront(threaded=True), FakeFront(node_id="m2", threaded=True)) as [one, two],
+        brokerha.connect(f"{one.url},{two.url}", timeout=5) as db,
+    ):
+        tx = db.transaction().begin()
+        tx.put("t", "k", "v")
+        tx.flush()
+        two.front.transactions.over[tx.txid] = ("aborted", 0, "its primary was lost")
+        one.stop()
+        with pytest.raises(errors.Aborted, match="primary was lost"):
+            tx.commit()
+
+
 def test_a_node_that_takes_no_writes_leaves_the_transaction_to_the_next_one() -> None:
     with serving(FakeFront(threaded=True), FakeFront(node_id="m2", threaded=True)) as [one, two]:
         one.front.refusal = errors.ReadOnly("disk full")
@@ -211,6 +225,7 @@ LOST = errors.Unreachable("connection reset")
         ([LOST, LOST, errors.NotFound("over")], [None, None, outcome("applied", 5, outcome="applied")], None),
         ([errors.OutcomeUnknown("m1.1"), {"lsn": 4}], [outcome("committing")], 4),
         ([LOST], [outcome("committed")], 0),
+        ([errors.NotReady("no primary"), {"lsn": 3}], [outcome("prepared")], 3),
     ],
 )
 def test_after_a_lost_answer_the_outcome_is_asked_and_the_commit_sent_again(commits, outcomes, lsn) -> None:
@@ -238,6 +253,13 @@ def test_what_nobody_decides_in_time_is_unknown_by_name() -> None:
         tx.put("t", "k", "v")
 
     assert unknown.value.txid == "m1.1"
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_what_nobody_took_in_time_did_not_take_place() -> None:
+    wire = LossyWire([errors.NotReady("no primary")] * 1000, [None] * 1000)
+    with pytest.raises(errors.NotReady, match="no primary"), Client(wire, timeout=0.05).transaction() as tx:
+        tx.put("t", "k", "v")
 
 
 @pytest.mark.usefixtures("no_pause")
