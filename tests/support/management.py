@@ -54,6 +54,15 @@ class Management:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         self._request("PUT", f"/permissions/{_quoted(name)}/{_quoted(self.user)}", json=everything)
 
+    def create_user(self, name: str, password: str) -> None:
+        """Makes a user without any right; fine if it is there already."""
+        self._request("PUT", f"/users/{_quoted(name)}", json={"password": password, "tags": ""})
+
+    def set_permissions(self, vhost: str, user: str, configure: str, write: str, read: str) -> None:
+        """Gives a user its rights in a virtual host, as patterns of whole names."""
+        rights = {"configure": configure, "write": write, "read": read}
+        self._request("PUT", f"/permissions/{_quoted(vhost)}/{_quoted(user)}", json=rights)
+
     def delete_vhost(self, name: str) -> None:
         """Removes a virtual host with all that is in it; its connections are closed by the broker."""
         self._request("DELETE", f"/vhosts/{_quoted(name)}", missing_is_fine=True)
