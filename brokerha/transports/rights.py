@@ -7,8 +7,8 @@
 Patterns match whole names. A process of a master may take over, so each of them has the rights of the master. An app needs no
 right to configure anything: `app_rights`. Queues of transactions are the master's: each begins with its name.
 
->>> rights_of("w1", "worker").read
-'^(brokerha\\\\.(sync|data|rejected)|brokerha\\\\.w1\\\\.(sync|data))$'
+>>> print(rights_of("w1", "worker").read.replace(chr(92), ""))
+^(brokerha.(sync|data|rejected)|brokerha.w1.(sync|data))$
 """
 
 from __future__ import annotations

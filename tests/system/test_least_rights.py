@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pika
@@ -77,6 +76,7 @@ def test_transactions_fail_over_and_streams_need_no_more(site: LeastSite) -> Non
         db.publish("a", b"x")
         with db.transaction() as tx:
             message = tx.accept("a")
+            assert message is not None
             tx.publish("b", message.body)
             tx.put("prices", b"sku-1", b"9.90")
         primary = site.await_primary()
@@ -84,6 +84,7 @@ def test_transactions_fail_over_and_streams_need_no_more(site: LeastSite) -> Non
         site.await_primary()
         with db.transaction() as tx:
             message = tx.accept("b")
+            assert message is not None
             tx.put("prices", b"sku-2", message.body)
         site.start(primary)
         site.await_ready(primary)
