@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import BrokerhaError, StoreDamaged, StoreError
 from brokerha.model.ready import (
     AbandonLoad,
     BeginLoad,
@@ -26,7 +26,7 @@ from brokerha.model.ready import (
     ReadRange,
     SnapshotMade,
 )
-from brokerha.ports.copies import Snapshot, WorkerCopy
+from brokerha.ports.copies import Snapshot, Snapshots, WorkerCopy
 
 
 def carry_out_copy(copy: WorkerCopy, decision: CopyDecision) -> CopyAnswer | Damaged | None:
@@ -37,7 +37,7 @@ def carry_out_copy(copy: WorkerCopy, decision: CopyDecision) -> CopyAnswer | Dam
         case MakeSnapshot():
             return _make(copy, decision)
         case ReadChunks():
-            return _read_chunks(copy, decision)
+            return read_chunks(copy, decision, StoreError)
         case DropSnapshot():
             copy.drop_snapshot(decision.snapshot)
             return None
@@ -82,23 +82,28 @@ def _make(copy: WorkerCopy, decision: MakeSnapshot) -> SnapshotMade | Damaged:
     return SnapshotMade(decision.snapshot, *made)
 
 
-def _read_chunks(copy: WorkerCopy, decision: ReadChunks) -> ChunksRead:
+def read_chunks(copy: Snapshots, decision: ReadChunks, error: type[BrokerhaError]) -> ChunksRead:
+    """Chunks of a snapshot; where ``error`` says that it cannot be read, the follower asks for another one."""
     chunks: list[tuple[int, bytes | None]] = []
     for number in decision.numbers:
         try:
             chunks.append((number, copy.read_chunk(decision.snapshot, number)))
-        except StoreError:
-            # The snapshot cannot be read: the follower asks for another one.
+        except error:
             chunks.append((number, None))
     return ChunksRead(decision.to, decision.snapshot, tuple(chunks))
 
 
-def _load(copy: WorkerCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> LoadBegun | ChunkKept | LoadOpened:
-    if isinstance(decision, BeginLoad):
-        offer = decision.offer
-        snapshot = Snapshot(offer.lsn, offer.fingerprint, offer.items, offer.chunk_bytes, offer.files)
-        return LoadBegun(offer.snapshot, tuple(sorted(copy.begin_load(offer.snapshot, snapshot))))
+def load_chunks(copy: Snapshots, decision: BeginLoad | KeepChunk) -> LoadBegun | ChunkKept:
+    """Begin a load, or take one of its chunks. Raises what the copy raises."""
     if isinstance(decision, KeepChunk):
         return ChunkKept(decision.number, copy.keep_chunk(decision.number, decision.data))
+    offer = decision.offer
+    snapshot = Snapshot(offer.lsn, offer.fingerprint, offer.items, offer.chunk_bytes, offer.files)
+    return LoadBegun(offer.snapshot, tuple(sorted(copy.begin_load(offer.snapshot, snapshot))))
+
+
+def _load(copy: WorkerCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> LoadBegun | ChunkKept | LoadOpened:
+    if isinstance(decision, BeginLoad | KeepChunk):
+        return load_chunks(copy, decision)
     copy.open_load()
     return LoadOpened(copy.journal, *copy.applied())

@@ -17,7 +17,6 @@ from brokerha.model.ready import (
     AbandonLoad,
     BeginLoad,
     ChunkKept,
-    ChunksRead,
     CopyAnswer,
     CopyDecision,
     DropSnapshot,
@@ -30,8 +29,9 @@ from brokerha.model.ready import (
     ReadChunks,
     SnapshotMade,
 )
+from brokerha.nodes.copying import load_chunks, read_chunks
 from brokerha.nodes.work_thread import WorkThread
-from brokerha.ports.copies import JournalCopy, Snapshot
+from brokerha.ports.copies import JournalCopy
 
 
 def carry_out_journal(copy: JournalCopy, decision: CopyDecision) -> CopyAnswer | None:
@@ -43,7 +43,7 @@ def carry_out_journal(copy: JournalCopy, decision: CopyDecision) -> CopyAnswer |
             except JournalError as error:
                 return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), str(error))
         case ReadChunks():
-            return ChunksRead(decision.to, decision.snapshot, _chunks(copy, decision))
+            return read_chunks(copy, decision, JournalError)
         case DropSnapshot():
             copy.drop_snapshot(decision.snapshot)
             return None
@@ -59,24 +59,9 @@ def carry_out_journal(copy: JournalCopy, decision: CopyDecision) -> CopyAnswer |
     return None
 
 
-def _chunks(copy: JournalCopy, decision: ReadChunks) -> tuple[tuple[int, bytes | None], ...]:
-    chunks: list[tuple[int, bytes | None]] = []
-    for number in decision.numbers:
-        try:
-            chunks.append((number, copy.read_chunk(decision.snapshot, number)))
-        except JournalError:
-            # The snapshot cannot be read: the backup asks for another one.
-            chunks.append((number, None))
-    return tuple(chunks)
-
-
 def _load(copy: JournalCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> LoadBegun | ChunkKept | LoadOpened:
-    if isinstance(decision, BeginLoad):
-        offer = decision.offer
-        snapshot = Snapshot(offer.lsn, offer.fingerprint, offer.items, offer.chunk_bytes, offer.files)
-        return LoadBegun(offer.snapshot, tuple(sorted(copy.begin_load(offer.snapshot, snapshot))))
-    if isinstance(decision, KeepChunk):
-        return ChunkKept(decision.number, copy.keep_chunk(decision.number, decision.data))
+    if isinstance(decision, BeginLoad | KeepChunk):
+        return load_chunks(copy, decision)
     copy.open_load()
     state = copy.journal.state()
     return LoadOpened(state.journal, state.last_number, "", 0)

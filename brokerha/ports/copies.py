@@ -35,7 +35,42 @@ class Snapshot(NamedTuple):
     """(path relative to the snapshot, with ``/``; size in bytes; SHA-256 of each chunk, 32 bytes each, one after the other)"""
 
 
-class WorkerCopy(Store, Protocol):
+class Snapshots(Protocol):
+    """What can be given away as a snapshot, and replaced by one; `WorkerCopy` and `JournalCopy` say what it holds."""
+
+    def make_snapshot(self, name: str) -> Snapshot:
+        """Make a snapshot; writers wait for a moment only. Any thread.
+
+        The same name again answers the same snapshot. Snapshots do not survive the process.
+        """
+
+    def read_chunk(self, name: str, number: int) -> bytes | None:
+        """One chunk; None when there is no such snapshot (any more) or number. Any thread."""
+
+    def drop_snapshot(self, name: str) -> None:
+        """Delete a snapshot. Idempotent."""
+
+    def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
+        """Make room beside what is there; returns numbers of chunks that are there already and are right.
+
+        Another load that was begun before is deleted. Fails for want of space for all of it, and for paths that lead out of
+        the directory.
+        """
+
+    def keep_chunk(self, number: int, data: bytes) -> bool:
+        """Write a chunk to its place; False when it is not what its SHA-256 says."""
+
+    def open_load(self) -> None:
+        """Check that everything is there, make it durable, open it in place of the present one, delete the old one.
+
+        When it fails the old one is open as before.
+        """
+
+    def abandon_load(self) -> None:
+        """Delete what was loaded so far. Idempotent."""
+
+
+class WorkerCopy(Store, Snapshots, Protocol):
     """The store of one worker with the place where it lives. `Store` is always that of the present copy."""
 
     @property
@@ -60,44 +95,12 @@ class WorkerCopy(Store, Protocol):
     def condemn(self, reason: str) -> None:
         """Remember over restarts that the present copy is not to be trusted. Raises StoreError."""
 
-    def make_snapshot(self, name: str) -> Snapshot:
-        """Make a snapshot at the LSN applied now; writers wait for a moment only. Any thread. Raises StoreError.
 
-        The same name again answers the same snapshot. Snapshots do not survive the process.
-        """
-
-    def read_chunk(self, name: str, number: int) -> bytes | None:
-        """One chunk; None when there is no such snapshot (any more) or number. Any thread. Raises StoreError."""
-
-    def drop_snapshot(self, name: str) -> None:
-        """Delete a snapshot. Idempotent."""
-
-    def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
-        """Make room beside the present copy; returns numbers of chunks that are there already and are right.
-
-        Another load that was begun before is deleted. Raises StoreError (no space for all of it, paths that lead
-        out of the directory).
-        """
-
-    def keep_chunk(self, number: int, data: bytes) -> bool:
-        """Write a chunk to its place; False when it is not what its SHA-256 says. Raises StoreError."""
-
-    def open_load(self) -> None:
-        """Check that everything is there, make it durable, open it as the present copy, delete the old one.
-
-        The new copy belongs to this node and has a journal name of its own. Raises StoreError: then the old copy is open
-        as before. No other thread may write meanwhile; reads go on, on the copy that they began with.
-        """
-
-    def abandon_load(self) -> None:
-        """Delete what was loaded so far. Idempotent."""
-
-
-class JournalCopy(Protocol):
+class JournalCopy(Snapshots, Protocol):
     """The journal of one process of a master with the place where it lives: given away as a snapshot, replaced by one.
 
     A snapshot of a journal is one at a record's number, which stands where a worker's has its LSN; fingerprint and items are
-    empty and 0. Otherwise as in `WorkerCopy`. The loaded journal keeps the name of its source, and the promise of this process.
+    empty and 0. All methods raise JournalError. The loaded journal keeps the name of its source, and the promise of this process.
     """
 
     @property
@@ -107,30 +110,6 @@ class JournalCopy(Protocol):
     @property
     def pending_load(self) -> str:
         """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
-
-    def make_snapshot(self, name: str) -> Snapshot:
-        """Make a snapshot; appending goes on. Any thread. Raises JournalError."""
-
-    def read_chunk(self, name: str, number: int) -> bytes | None:
-        """One chunk; None when there is no such snapshot or number. Any thread. Raises JournalError."""
-
-    def drop_snapshot(self, name: str) -> None:
-        """Delete a snapshot. Idempotent."""
-
-    def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
-        """Make room beside the present journal; returns numbers of chunks that are there already and are right."""
-
-    def keep_chunk(self, number: int, data: bytes) -> bool:
-        """Write a chunk to its place; False when it is not what its SHA-256 says. Raises JournalError."""
-
-    def open_load(self) -> None:
-        """Check everything, make it durable, open it as the present journal, move the old one aside and delete it.
-
-        Raises JournalError: then the old journal is open as before.
-        """
-
-    def abandon_load(self) -> None:
-        """Delete what was loaded so far. Idempotent."""
 
     def close(self) -> None:
         """Release the directory. Idempotent."""
