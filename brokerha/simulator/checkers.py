@@ -17,17 +17,20 @@ brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
     copy_checks.py       copies of workers: F3, F4, F5, F7, F9, F12
     readiness_checks.py  what masters make of their workers: F8, F13
     reply_checks.py      answers: at most one, and true
+    journal_checks.py    masters with backups: P1, P2, P3, P5, P6, J1, J2
+    tx_checks.py         transactions: T1, T3, T4, T5, T6, T7
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.model.ids import NodeId
+from brokerha.model.ids import NodeId, TxId
 from brokerha.model.messages import (
+    BETWEEN_PROCESSES,
     Apply,
     Bodies,
     Chunk,
@@ -45,18 +48,23 @@ from brokerha.model.messages import (
 )
 from brokerha.model.ready import Decision, StoreDone, StoreFailed
 from brokerha.model.records import Accepted, Record
-from brokerha.model.requests import REFUSED, Reply
+from brokerha.model.requests import REFUSED, Reply, TxReply
+from brokerha.nodes.runner import MasterRunner
+from brokerha.simulator.backups import SimProcess
 from brokerha.simulator.copy_checks import CopyChecks
 from brokerha.simulator.durable_checks import DurableChecks
+from brokerha.simulator.journal_checks import JournalChecks
 from brokerha.simulator.message_checks import MessageChecks
+from brokerha.simulator.processes import Process, SimMaster, SimWorker
 from brokerha.simulator.readiness_checks import ReadinessChecks
 from brokerha.simulator.reply_checks import ReplyChecks
 from brokerha.simulator.truth import Truth, check
+from brokerha.simulator.tx_checks import TxChecks
+from brokerha.simulator.tx_steps import Step
 from brokerha.simulator.worker_checks import WorkerChecks
 from brokerha.stores.memory_copy import MemoryCopy
 
 if TYPE_CHECKING:
-    from brokerha.simulator.processes import SimMaster, SimWorker
     from brokerha.simulator.world import World
 
 MEMORY_TURNS = 4
@@ -73,6 +81,7 @@ class Checkers:
         self.told: Counter[tuple[NodeId, NodeId, str]] = Counter()
         """Messages to and from workers, heartbeats left out, by sender, receiver and kind."""
         self._masters = frozenset(master.node for master in world.masters)
+        self._groups = frozenset(group.node for group in world.groups)
         self._world = world
         self._durable = DurableChecks(self.truth)
         self._messages = MessageChecks(self.truth)
@@ -80,6 +89,8 @@ class Checkers:
         self._copies = CopyChecks(self.truth)
         self._readiness = ReadinessChecks(self.truth)
         self._replies = ReplyChecks(self.truth)
+        self._transactions = TxChecks(self.truth)
+        self._journals = JournalChecks(self.truth, self)
         self._by_message: dict[type, Callable[..., None]] = {
             Post: self._messages.on_post,
             Bodies: self._messages.on_bodies,
@@ -101,23 +112,84 @@ class Checkers:
         """A master begins from its journal."""
         self._durable.on_start(node, journal)
 
-    def on_durable(self, node: NodeId, records: Sequence[Record]) -> None:
-        """These records are durable now."""
+    def on_durable(self, process: SimMaster | SimProcess, records: Sequence[Record], numbers: Sequence[int]) -> None:
+        """These records are durable now; with ``numbers`` they are those of another process."""
+        if isinstance(process, SimProcess):
+            if numbers:
+                self._journals.on_followed(process, records, numbers)
+            else:
+                self._journals.on_appended(process, records)
+            return
+        self.on_safe(process.node, records)
+        if any(isinstance(record, Accepted) for record in records):
+            self._readiness.on_accepted(process)
+
+    def on_safe(self, node: NodeId, records: Sequence[Record]) -> None:
+        """What no single failure of a process can take from a master any more: durable, at enough backups if it has any."""
         for record in records:
             self._durable.on_record(node, record)
-            if isinstance(record, Accepted):
-                self._readiness.on_accepted(self._world.master(node))
+            self._transactions.on_record(node, record)
 
-    def on_message(self, sender: NodeId, outgoing: Outgoing) -> None:
+    def on_message(self, process: Process, outgoing: Outgoing) -> None:
         """A message leaves its sender."""
         kind = type(outgoing.message)
+        if kind in BETWEEN_PROCESSES and isinstance(process, SimProcess):
+            self._journals.on_message(process, outgoing)
+            return
+        sender = outgoing.sender or process.node
+        to = self._world.owner.get(outgoing.to, outgoing.to)
         if kind is Post:
-            self.posts[sender, outgoing.to] += 1
-        elif kind is not Progress and not (sender in self._masters and outgoing.to in self._masters):
-            self.told[sender, outgoing.to, kind.__name__] += 1
+            self.posts[sender, to] += 1
+        elif kind is not Progress and not (sender in self._masters and to in self._masters):
+            self.told[sender, to, kind.__name__] += 1
         handler = self._by_message.get(kind)
-        if handler is not None:
-            handler(sender, outgoing.to, outgoing.message)
+        if handler is not None and not (kind is Coin and sender in self._groups):
+            handler(sender, to, outgoing.message)
+
+    # ---- processes of masters with backups
+
+    def on_process_start(self, process: SimProcess) -> None:
+        """A process begins from its journal."""
+        self._journals.on_start(process)
+
+    def on_role(self, process: SimProcess, view: int, *, is_primary: bool) -> None:
+        """A process became something else."""
+        self._world.faults_seen["process became primary" if is_primary else "process stood down"] += 1
+        del process, view
+
+    def on_promise(self, process: SimMaster | SimProcess, view: int) -> None:
+        """A process promised to a view."""
+        if isinstance(process, SimProcess):
+            self._journals.on_promise(process, view)
+
+    def on_journal_loaded(self, process: SimProcess) -> None:
+        """A process replaced its journal by a snapshot."""
+        self._journals.on_loaded(process)
+
+    def on_process_emptied(self, process: SimProcess) -> None:
+        """A process lost its directory."""
+        self._journals.on_emptied(process)
+
+    def may_be_emptied(self, process: SimProcess) -> bool:
+        """Whether a process may lose its directory without harm."""
+        return self._journals.may_be_emptied(process)
+
+    def after_process_turn(self, process: SimProcess) -> None:
+        """What a process may not be after a turn."""
+        if process.master is not None:
+            self._within_bounds(process.master)
+
+    def missing_at_backups(self) -> str:
+        """What keeps some master from being whole; empty when nothing does."""
+        return self._journals.what_is_missing()
+
+    def on_tx_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
+        """A client gets the answer to a step of its transaction."""
+        self._transactions.on_reply(node, step, reply)
+
+    def on_outcome(self, node: NodeId, txid: TxId, answer: dict[str, Any] | None) -> None:
+        """A client is told what became of a transaction."""
+        self._transactions.on_outcome(node, txid, answer)
 
     def _on_executed(self, sender: NodeId, to: NodeId, report: Executed) -> None:
         self._workers.on_executed(sender, to, report)
@@ -129,8 +201,9 @@ class Checkers:
 
     def on_reply(self, node: NodeId, reply: Reply) -> None:
         """A client gets its answer."""
-        if reply.status == REFUSED:
-            self._readiness.on_refused(self._world.master(node), reply)
+        master = self._world.master(node)
+        if reply.status == REFUSED and isinstance(master, SimMaster):
+            self._readiness.on_refused(master, reply)
         self._replies.on_reply(node, reply)
 
     def on_decision(self, node: NodeId, decision: Decision) -> None:
@@ -173,27 +246,41 @@ class Checkers:
         self._copies.on_lost(node)
 
     def after_turn(self, master: SimMaster) -> None:
+        """What a master may not be after a turn."""
+        self._within_bounds(master.runner)
+
+    def _within_bounds(self, runner: MasterRunner) -> None:
         """S9: what a master keeps in memory is bounded by its windows."""
-        if master.runner.turns % MEMORY_TURNS or master.runner.failure:
+        if runner.turns % MEMORY_TURNS or runner.failure:
             return  # A core that could not write is thrown away.
-        core, config = master.runner.core, master.config
+        core, config = runner.core, runner.config
+        node = config.sync.node
         for name, worker in core.site.workers.items():
             known = self._copies.confirmed(name, worker.journal)
-            check(worker.applied <= known, "F4", "believes what was confirmed", node=master.node, worker=name)
+            check(worker.applied <= known, "F4", "believes what was confirmed", node=node, worker=name)
         sync = core.sync
         for stream in sync.streams.values():
-            check(len(stream.waiting) <= 4 * config.sync.post_window, "S9", "announced entries", node=master.node)
+            check(len(stream.waiting) <= 4 * config.sync.post_window, "S9", "announced entries", node=node)
             bound = self.truth.memory_bound(stream.used, stream.count)
-            check(len(stream.entries) <= bound, "S9", "entries in memory", node=master.node, held=len(stream.entries))
+            check(len(stream.entries) <= bound, "S9", "entries in memory", node=node, held=len(stream.entries))
         own = sync.own.count - sync.own.used
-        check(own <= config.sync.queue_window, "S9", "stamped ahead of what is added", node=master.node, ahead=own)
-        check(len(core.waiters) <= self._world.clients.open_count, "S9", "tickets", node=master.node)
+        check(own <= config.sync.queue_window, "S9", "stamped ahead of what is added", node=node, ahead=own)
+        check(
+            len(core.waiters) <= self._world.clients.open_count + self._world.tx_clients.open_count,
+            "S9",
+            "tickets",
+            node=node,
+        )
 
     def in_full(self) -> None:
         """S1, S3 and S8 in full: every journal against the canon."""
         for master in self._world.masters:
-            if not master.is_wiped:
-                self._durable.compare(master.node, master.journal)
+            if isinstance(master, SimMaster):
+                if not master.is_wiped:
+                    self._durable.compare(master.node, master.journal)
+                continue
+            for process in master.processes:
+                self._durable.compare_log(process.node, process.journal)
 
     # ---- the end
 
@@ -201,12 +288,16 @@ class Checkers:
         """Everything in full: S4, S7, S10, one answer for each ticket."""
         truth = self.truth
         lost = {master.node for master in self._world.masters if master.is_wiped}
+        self._journals.at_the_end()
+        self._transactions.at_the_end()
         for master in self._world.masters:
-            if master.node not in lost:
-                self._durable.compare(master.node, master.journal)
-                check(
-                    master.journal.state().lsn == truth.lsn, "S10", "every master has the whole queue", node=master.node
-                )
+            if master.node in lost:
+                continue
+            self._durable.compare(master.node, master.journal)
+            for process in master.processes:
+                lsn = process.journal.state().lsn
+                check(lsn == truth.lsn, "S10", "every master has the whole queue", node=process.node, lsn=lsn)
+                self._durable.compare_log(process.node, process.journal)
         check(not truth.missing_accepted(lost), "S4", "accepted is added", missing=truth.missing_accepted(lost))
         for worker in self._world.workers:
             if worker.config.master not in lost:

@@ -37,24 +37,29 @@ from brokerha.nodes.runner import carry_out
 from brokerha.stores.memory_copy import MemoryCopy
 
 if TYPE_CHECKING:
+    from brokerha.simulator.backups import SimProcess
     from brokerha.simulator.processes import SimMaster, SimWorker
 
 
 class SimJournal(MemoryJournal):
     """The journal of a simulated process of a master."""
 
-    process: SimMaster
+    process: SimMaster | SimProcess
     """Who writes it; set when a process opens it."""
     last_turn: Sequence[Record] = ()
     """The records written last."""
+    _numbers: tuple[int, ...] = ()
+    """Their numbers, where they are those of another process."""
 
     def append(self, records: Sequence[Record]) -> None:
         """Write a turn, in its virtual time, with a chance to die before or after it became durable."""
+        self._numbers = ()
         self._write(records, "writes", lambda: MemoryJournal.append(self, records))
 
     def follow(self, records: Sequence[tuple[int, Record]]) -> None:
         """Write records of another process, with the same habits."""
         plain = [record for _, record in records]
+        self._numbers = tuple(number for number, _ in records)
         self._write(plain, "follows", lambda: MemoryJournal.follow(self, records))
 
     def promise(self, view: int) -> None:
@@ -62,6 +67,7 @@ class SimJournal(MemoryJournal):
         process = self._reach(f"view {view}", ())
         super().promise(view)
         process.world.trace.note(process.world.now_us, process.node, "promises", f"view {view}")
+        process.world.checkers.on_promise(process, view)
         process.reach("append there", ())
         process.spend_write()
 
@@ -74,7 +80,7 @@ class SimJournal(MemoryJournal):
         process.reach("append there", records)
         process.spend_write()
 
-    def _reach(self, what: object, records: Sequence[Record]) -> SimMaster:
+    def _reach(self, what: object, records: Sequence[Record]) -> SimMaster | SimProcess:
         """The moment before a write: the disk may be full, and the process may die."""
         process = self.process
         self.is_full = process.is_disk_full
@@ -87,7 +93,7 @@ class SimJournal(MemoryJournal):
 
     def flush(self, records: Sequence[Record]) -> None:
         """The fsync: from here on the records are durable."""
-        self.process.world.checkers.on_durable(self.process.node, records)
+        self.process.world.checkers.on_durable(self.process, records, self._numbers)
 
     def survivor(self) -> SimJournal:
         """The journal that the next start finds."""

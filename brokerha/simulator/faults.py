@@ -7,16 +7,31 @@ messages, before an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Bodies, Chunk, Executed, Post, SnapshotOffered
+from brokerha.model.process_messages import Candidate, Confirmed, Replicate, TxAnswer, TxEvents, TxJoin, Vote
 from brokerha.model.ready import BeginLoad, KeepChunk, MakeSnapshot, OpenLoad, ReadChunks
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, ClockReserved, Outcomes, PeerJournal, Started
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    ClockReserved,
+    Outcomes,
+    PeerJournal,
+    Started,
+    TxDecided,
+    TxPrepared,
+    ViewStarted,
+)
+from brokerha.simulator.backup_faults import BackupFaults
+from brokerha.simulator.backups import SimProcess
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.options import HOUR_US, SECOND_US
-from brokerha.simulator.processes import Aim, Process, SimMaster, SimWorker
+from brokerha.simulator.processes import Aim, Process, SimMaster
 from brokerha.simulator.worker_faults import WorkerFaults
 
 if TYPE_CHECKING:
@@ -40,6 +55,9 @@ WORKER_KINDS: dict[str, tuple[type | None, ...]] = {
 """What has to be at hand at a point, where a point is of several things."""
 RECORDS = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Added, Outcomes, None, None)
 MESSAGES = (Post, Bodies, Executed, None)
+PROCESS_POINTS = (*MASTER_POINTS, "view started", "copy absent", "copy there")
+PROCESS_RECORDS = (ViewStarted, Started, TxPrepared, TxPrepared, TxDecided, TxDecided, Accepted, Added, None)
+PROCESS_MESSAGES = (Replicate, Confirmed, Candidate, Vote, TxJoin, TxEvents, TxAnswer, None)
 
 
 class Faults:
@@ -65,6 +83,7 @@ class Faults:
             "trim": self._trim,
             "wipe": self._wipe,
             **WorkerFaults(self).kinds,
+            **BackupFaults(self).kinds,
         }
 
     def begin(self) -> None:
@@ -94,18 +113,18 @@ class Faults:
         """How long one lasts, in microseconds."""
         return self._world.rng.choice((50_000, 500_000, 2 * SECOND_US, 5 * SECOND_US))
 
-    def one(self, processes: list[SimMaster] | list[SimWorker]) -> Process | None:
+    def one(self, processes: Sequence[Process]) -> Process | None:
         """One of those that live; None when none does."""
         up = [process for process in processes if process.is_up]
         return self._world.rng.choice(up) if up else None
 
     def _names(self) -> list[NodeId]:
-        return [master.node for master in self._world.masters]
+        return [process.node for process in self._world.master_processes]
 
     # ---- crashes
 
     def _crash_master(self) -> None:
-        self._crash(self.one(self._world.masters))
+        self._crash(self.one(self._world.master_processes))
 
     def _crash_worker(self) -> None:
         self._crash(self.one(self._world.workers))
@@ -118,7 +137,7 @@ class Faults:
 
     def _crash_all(self) -> None:
         self.note("crash of all masters", "all at once")
-        for master in self._world.masters:
+        for master in self._world.master_processes:
             if master.is_up:
                 master.die()
                 self._world.plan_restart(master)
@@ -131,6 +150,10 @@ class Faults:
             point = rng.choice(MASTER_POINTS)
             kind = rng.choice(MESSAGES if point == "half sent" else RECORDS)
             kind = None if point == "nothing written" else kind
+        elif isinstance(process, SimProcess):
+            point = rng.choice(PROCESS_POINTS)
+            kind = rng.choice(PROCESS_MESSAGES if point == "half sent" else PROCESS_RECORDS)
+            kind = None if point in ("nothing written", "view started") or point.startswith("copy") else kind
         else:
             point = rng.choice(WORKER_POINTS)
             kind = rng.choice(WORKER_KINDS.get(point, (None,)))
@@ -140,7 +163,7 @@ class Faults:
         """A master forgets the oldest part of its log: what it has executed and its peers hold, whatever its workers need."""
         world = self._world
         truth = world.checkers.truth
-        master = self.one(world.masters)
+        master = self.one(world.master_processes)
         if not isinstance(master, SimMaster):
             return
         done = min(mirror.lsn for mirror in truth.mirrors.values())
@@ -156,12 +179,11 @@ class Faults:
     def _wipe(self) -> None:
         """One data directory is lost, of a master that somebody has heard of; only once in a run."""
         world = self._world
-        if any(master.is_wiped for master in world.masters):
+        singles = [master for master in world.masters if isinstance(master, SimMaster)]
+        if any(master.is_wiped for master in singles):
             return
         known = [
-            m
-            for m in world.masters
-            if m.is_up and any(m.node in o.journal.state().peer_journals for o in world.masters)
+            m for m in singles if m.is_up and any(m.node in o.journal.state().peer_journals for o in world.masters)
         ]
         if known:
             master = world.rng.choice(known)
@@ -220,7 +242,7 @@ class Faults:
 
     def _clock_jump(self) -> None:
         rng = self._world.rng
-        master = rng.choice(self._world.masters)
+        master = rng.choice(self._world.master_processes)
         by_us = rng.choice((-1, 1)) * rng.choice((2_000, 100_000, 5 * SECOND_US, HOUR_US))
         self.note("clock jump", f"{master.node} by {by_us / SECOND_US} s")
         master.clock.jump(by_us)
@@ -235,13 +257,14 @@ class Faults:
         process.is_disk_slow = False
 
     def _full_disk(self) -> None:
-        self._fill(self._world.rng.choice(self._world.masters))
+        self.fill(self._world.rng.choice(self._world.master_processes))
 
     def _store_failure(self) -> None:
         if self._world.workers:
-            self._fill(self._world.rng.choice(self._world.workers))
+            self.fill(self._world.rng.choice(self._world.workers))
 
-    def _fill(self, process: Process) -> None:
+    def fill(self, process: Process) -> None:
+        """Let the disk of a process be full for a while."""
         self.note("full disk", process.node)
         process.is_disk_full = True
         self._world.at(self._world.now_us + self.a_while(), self._empty_disk, process)

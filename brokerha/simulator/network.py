@@ -37,7 +37,8 @@ class Network:
         self._is_calm = not (self._wire.loss or self._wire.duplication or self._wire.spike)
         self._cuts: Counter[Direction] = Counter()
         self._clogs: Counter[Direction] = Counter()
-        self._held: dict[Direction, list[Envelope]] = {}
+        self._held: dict[Direction, list[tuple[Envelope, str]]] = {}
+        """Each with the queue of a transaction that it is for, or none."""
         self._arrival_us: dict[Direction, int] = {}
         self.sieve: Callable[[NodeId, Outgoing], bool] = lambda _sender, _outgoing: False
         """What a scenario wants to be lost; nothing without it."""
@@ -52,14 +53,14 @@ class Network:
             world.faults_seen["message cut off"] += 1
             world.trace.note(world.now_us, sender.node, "cut off", outgoing)
             return
-        envelope = self._enveloped(sender, self._spoilt(outgoing.message))
+        envelope = self._enveloped(sender, outgoing, self._spoilt(outgoing.message))
         if self._clogs[direction] > 0:
             world.faults_seen["message held back"] += 1
             world.trace.note(world.now_us, sender.node, "held back", outgoing)
-            self._held.setdefault(direction, []).append(envelope)
+            self._held.setdefault(direction, []).append((envelope, outgoing.queue))
             return
         world.trace.note(world.now_us, sender.node, "sends", outgoing)
-        self._fly(direction, envelope, after_us)
+        self._fly(direction, envelope, after_us, outgoing.queue)
 
     def _spoilt(self, message: Message) -> Message:
         """A chunk now and then with a bit flipped: the wire has checks of its own, and they are not enough."""
@@ -73,12 +74,16 @@ class Network:
         data[world.rng.randrange(len(data))] ^= 1 << world.rng.randrange(8)
         return replace(message, data=bytes(data))
 
-    def _enveloped(self, sender: Process, message: Message) -> Envelope:
+    def _enveloped(self, sender: Process, outgoing: Outgoing, message: Message) -> Envelope:
+        """As a transport does it: whoever speaks for a master says which process it is."""
+        name, incarnation, process = sender.node, sender.incarnation, ""
+        if outgoing.sender:
+            name, incarnation, process = outgoing.sender, outgoing.incarnation, sender.node
         if not self._wire.is_encoded:
-            return Envelope(CLUSTER, sender.node, sender.incarnation, message)
-        return decode_envelope(encode_envelope(CLUSTER, sender.node, sender.incarnation, message))
+            return Envelope(CLUSTER, name, incarnation, message, process)
+        return decode_envelope(encode_envelope(CLUSTER, name, incarnation, message, process))
 
-    def _fly(self, direction: Direction, envelope: Envelope, after_us: int) -> None:
+    def _fly(self, direction: Direction, envelope: Envelope, after_us: int, queue: str) -> None:
         world, wire, rng = self._world, self._wire, self._world.rng
         low, high = wire.delay_us
         delay_us = after_us + low + int(rng.random() * (high - low))
@@ -101,7 +106,11 @@ class Network:
             self._arrival_us[direction] = at_us
         receiver = world.processes[direction[1]]
         for copy in range(copies):
-            world.at(at_us + copy * int(rng.random() * 4 * high), receiver.deliver, envelope)
+            copy_us = at_us + copy * int(rng.random() * 4 * high)
+            if queue:
+                world.at(copy_us, world.tx_queues.arrive, queue, envelope)
+            else:
+                world.at(copy_us, receiver.deliver, envelope)
 
     # ---- faults
 
@@ -137,8 +146,8 @@ class Network:
         if self._clogs[direction] > 0:
             return
         self._world.trace.note(self._world.now_us, "world", "unclogs", _names([direction]))
-        for envelope in self._held.pop(direction, ()):
-            self._fly(direction, envelope, 0)
+        for envelope, queue in self._held.pop(direction, ()):
+            self._fly(direction, envelope, 0, queue)
 
     def heal(self) -> None:
         """End all cuts and clogs."""
@@ -172,7 +181,7 @@ class SimTransport:
         for place, message in enumerate(outgoing):
             if process.aim is not None and place:
                 process.reach("half sent", (message.message,))
-            world.checkers.on_message(process.node, message)
+            world.checkers.on_message(process, message)
             world.network.carry(process, message, process.spent_us)
 
     def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
@@ -197,7 +206,8 @@ class SimTransport:
         """Simulated clients use no messages."""
 
     def tx_queue(self, decision: TxQueueDecision) -> None:
-        """Every queue is there, for as long as it is written to."""
+        """Tell the broker."""
+        self._process.world.tx_queues.decide(self._process, decision)
 
     def reject(self, message: ClientMessage, reason: str) -> None:
         """Simulated clients use no messages."""

@@ -52,6 +52,8 @@ class Disk:
     """While it is slow."""
     chunk_bytes: int = 64
     """Size of the chunks of a snapshot."""
+    journal_chunk_bytes: int = 4_096
+    """Size of the chunks of a journal's snapshot."""
     keep_results: int = KEEP_RESULTS
     """Lines of the log that a worker keeps."""
 
@@ -73,12 +75,44 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class TxLoad:
+    """What clients of transactions do; the parts are of all transactions."""
+
+    runs: int = 0
+    gap_us: int = 200_000
+    """Mean time between two that begin."""
+    tokens: int = 5
+    """In the bank."""
+    two_phase: float = 0.3
+    """Part that a coordinator prepares and decides."""
+    rolled_back: float = 0.15
+    abandoned: float = 0.1
+    again: float = 0.2
+    """Part of the steps that is sent twice."""
+    coordinator_dies: float = 0.4
+    """Part of the coordinators that dies between prepare and decision, and recovers."""
+    by_hand: float = 0.1
+    """Part of the prepared ones that an operator decides as well."""
+    timeout_ms: int = 2_000
+    """Time after which an open one that nobody touches is rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Everything that a world is built from."""
 
     seed: int = 0
     workers: tuple[int, ...] = (1, 1, 1)
     """Workers of each master, so its length is the number of masters."""
+    backups: tuple[int, ...] = ()
+    """Backups of each master; none without it."""
+    sync_n: tuple[int, ...] = ()
+    """How many of them must hold what is told."""
+    fail_over_ms: int = 1_000
+    sync_timeout_ms: int = 2_000
+    tx_config: dict[str, Any] = field(default_factory=dict)
+    """Settings of `TxConfig` that differ from the defaults."""
+    tx: TxLoad = field(default_factory=TxLoad)
     sync: dict[str, Any] = field(default_factory=dict)
     """Settings of `SyncConfig` that differ from the defaults."""
     feed: dict[str, Any] = field(default_factory=dict)
@@ -113,9 +147,11 @@ class Options:
         """One line: what differs from the defaults."""
         usual = Options()
         parts = [f"masters={len(self.workers)}", f"workers={','.join(map(str, self.workers))}"]
-        for name in ("sync", "feed", "worker"):
+        if any(self.backups):
+            parts.append(f"backups={','.join(map(str, self.backups))} sync_n={','.join(map(str, self.sync_n))}")
+        for name in ("sync", "feed", "worker", "tx_config"):
             parts += [f"{name}.{key}={value}" for key, value in getattr(self, name).items()]
-        for name in ("wire", "disk", "load"):
+        for name in ("wire", "disk", "load", "tx"):
             ours, theirs = getattr(self, name), getattr(usual, name)
             parts += [
                 f"{name}.{key}={getattr(ours, key)}"
@@ -128,7 +164,17 @@ class Options:
         return " ".join(parts) + " faults=" + ",".join(sorted(self.faults))
 
 
-_SINGLE = ("accept_limit", "skew_us", "drift", "scrub_us", "broken_link", "looks_on", "wipes")
+_SINGLE = (
+    "fail_over_ms",
+    "sync_timeout_ms",
+    "accept_limit",
+    "skew_us",
+    "drift",
+    "scrub_us",
+    "broken_link",
+    "looks_on",
+    "wipes",
+)
 
 FAULTS = {
     "crash master": 4 * SECOND_US,
@@ -162,29 +208,29 @@ RETENTIONS: tuple[dict[str, int], ...] = ({}, {}, {"max_size": 4, "slack": 1}, {
 """How much of the log is kept, as a seed draws it."""
 
 
-def draw(seed: int) -> Options:
-    """Options of a seed."""
+def draw_plain(seed: int) -> Options:
+    """Options of a world of masters without backups and of single writes."""
     rng = Random(seed)
     masters = rng.choices((1, 2, 3, 5), (4, 11, 75, 10))[0]
     most = rng.choice((1, 2, 2, 3)) if masters <= 3 else 1
-    feed, worker = _feed(rng), _worker(rng)
+    feed, worker = feed_settings(rng), worker_settings(rng)
     # A worker that keeps less than it is sent drops the rest each time, which is right but takes for ever.
     feed["window"] = min(feed["window"], worker["backlog"])
     options = Options(
         seed=seed,
         workers=tuple(rng.randint(0, most) for _ in range(masters)),
-        sync=_sync(rng),
+        sync=sync_settings(rng),
         feed=feed,
         worker=worker,
         dedicated_probe=rng.random() < 0.2,
         retention=RetentionConfig(**rng.choice(RETENTIONS)),
         accept_limit=rng.choice((100_000, 100_000, 100_000, 4)),
-        wire=_wire(rng),
-        disk=_disk(rng, feed["window"]),
-        load=_load(rng),
+        wire=wire_of(rng),
+        disk=disk_of(rng, feed["window"]),
+        load=load_of(rng),
         skew_us=rng.choice((0, 1_000, SECOND_US, HOUR_US)),
         drift=rng.choice((0.0, 0.0, 0.001, 0.1)),
-        faults=_faults(rng),
+        faults=faults_of(rng),
         safety_us=rng.randint(2, 8) * SECOND_US,
         scrub_us=rng.choice((500_000, 2 * SECOND_US)),
         broken_link=masters >= 3 and rng.random() < 0.1,
@@ -195,7 +241,8 @@ def draw(seed: int) -> Options:
     return options
 
 
-def _sync(rng: Random) -> dict[str, Any]:
+def sync_settings(rng: Random) -> dict[str, Any]:
+    """Settings of `SyncConfig`."""
     return {
         "acknowledge": rng.choice(("all", "all", "majority", "present")),
         "round_timeout_ms": rng.choice((100, 500)),
@@ -210,7 +257,8 @@ def _sync(rng: Random) -> dict[str, Any]:
     }
 
 
-def _feed(rng: Random) -> dict[str, Any]:
+def feed_settings(rng: Random) -> dict[str, Any]:
+    """Settings of `FeedConfig`."""
     return {
         "window": rng.choice((1, 3, 10, 4_000)),
         "message_items": rng.choice((1, 2, 1_000)),
@@ -223,7 +271,8 @@ def _feed(rng: Random) -> dict[str, Any]:
     }
 
 
-def _worker(rng: Random) -> dict[str, Any]:
+def worker_settings(rng: Random) -> dict[str, Any]:
+    """Settings of `WorkerConfig`."""
     window = rng.choice((1, 4, 16))
     return {
         "heartbeat_ms": rng.choice((300, 1_000)),
@@ -248,7 +297,8 @@ def _worker(rng: Random) -> dict[str, Any]:
     }
 
 
-def _disk(rng: Random, window: int) -> Disk:
+def disk_of(rng: Random, window: int) -> Disk:
+    """How disks are."""
     return Disk(
         write_us=rng.choice(((50, 100), (100, 1_000), (2_000, 20_000))),
         chunk_bytes=rng.choice((64, 1_024, 4_096)),
@@ -257,7 +307,8 @@ def _disk(rng: Random, window: int) -> Disk:
     )
 
 
-def _wire(rng: Random) -> Wire:
+def wire_of(rng: Random) -> Wire:
+    """How the wire is."""
     slow = rng.choice((300, 300, 2_000, 20_000))
     return Wire(
         delay_us=(slow, slow * rng.choice((1, 2, 10))),
@@ -272,7 +323,8 @@ def _wire(rng: Random) -> Wire:
     )
 
 
-def _load(rng: Random) -> Load:
+def load_of(rng: Random) -> Load:
+    """What clients do."""
     burst = rng.choice((1, 1, 3, 12))
     return Load(
         writes=rng.choice((8, 20, 40)),
@@ -285,7 +337,8 @@ def _load(rng: Random) -> Load:
     )
 
 
-def _faults(rng: Random) -> dict[str, int]:
+def faults_of(rng: Random) -> dict[str, int]:
+    """Kinds of faults that are on, and how often each strikes."""
     part = rng.choice((0.1, 0.3, 0.6))
     strength = rng.choice((0.3, 1.0, 3.0))
     return {kind: int(mean_us * strength) for kind, mean_us in FAULTS.items() if rng.random() < part}

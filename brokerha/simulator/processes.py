@@ -1,4 +1,4 @@
-"""Simulated processes: the shipped runners, each with a virtual clock, disk and wire, that may die at any moment.
+"""Simulated processes: the shipped runners, each with a virtual clock, disk and wire; they may die at any moment.
 
     deliver, submit ---> inbox ---> turn (MasterRunner.turn / WorkerRunner.turn) ---> next turn when the runner says
 
@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from brokerha.master.core import MasterConfig
-from brokerha.master.site_commands import SiteCommands
-from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Envelope
 from brokerha.model.ready import Damaged
-from brokerha.model.requests import Reply, Submit
+from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
+from brokerha.nodes.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.runner import MasterRunner, WorkerRunner
+from brokerha.ports.transport import Transport
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import CopyState, WorkerConfig
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimDoor, SimJournal
 from brokerha.simulator.network import SimTransport
+from brokerha.simulator.operators import command
 from brokerha.simulator.options import KEEP_RESULTS
 from brokerha.stores.memory_copy import MemoryCopy
 
@@ -67,6 +68,7 @@ class Process:
         self.is_disk_full = False
         self.spent_us = 0
         """Virtual time that the turn has taken so far."""
+        self.frozen_until_us = 0
         self._busy_until_us = 0
         self._turn_at_us: int | None = None
         self._mail: list[Envelope] = []
@@ -86,9 +88,22 @@ class Process:
         self._plan(max(self.world.now_us, self._busy_until_us))
 
     def _plan(self, at_us: int) -> None:
+        at_us = max(at_us, self.frozen_until_us)
         if self._turn_at_us is None or at_us < self._turn_at_us:
             self._turn_at_us = at_us
             self.world.at(at_us, self._turn, self.life, at_us)
+
+    def freeze(self, for_us: int) -> None:
+        """Stop it for a while, as a signal or a long pause of the machine does."""
+        self.frozen_until_us = self.world.now_us + for_us
+        self._turn_at_us = None
+        self._plan(self.frozen_until_us)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        was_frozen, self.frozen_until_us = self.frozen_until_us, 0
+        if self.is_up and was_frozen:
+            self.wake()
 
     # ---- one turn
 
@@ -153,6 +168,7 @@ class Process:
         self.life += 1
         self.incarnation += 1
         self._busy_until_us = self.world.now_us
+        self.frozen_until_us = 0
         # A restart may come with a new boot: the monotonic clock then starts anywhere.
         self.clock.mono_offset_ms = self.world.rng.randint(0, 1_000_000)
         self.world.trace.note(self.world.now_us, self.node, "starts")
@@ -164,6 +180,15 @@ class Process:
 
     def _open(self) -> None:
         raise NotImplementedError
+
+    def wire(self) -> Transport:
+        """What its runner sends and receives through: reaches whichever process acts for a master, if there are several."""
+        return self.addressed() if self.world.has_backups else self.transport
+
+    def addressed(self) -> AddressedTransport:
+        """Its transport, with an address book that knows nothing yet."""
+        processes = {master.node: [process.node for process in master.processes] for master in self.world.masters}
+        return AddressedTransport(self.transport, AddressBook(processes, processes))
 
     # ---- the disk
 
@@ -189,33 +214,40 @@ class SimMaster(Process):
         self.journal = journal
         self.is_wiped = False
         """Whether its data directory was lost once."""
-        self._submits: list[Submit] = []
+        self._submits: list[Submit | TxCommand] = []
 
-    def submit(self, submit: Submit) -> None:
-        """A client hands in a write; the process has to be up."""
+    @property
+    def processes(self) -> list[SimMaster]:
+        """Itself alone."""
+        return [self]
+
+    @property
+    def acting(self) -> list[SimMaster]:
+        """Itself while it lives."""
+        return [self] if self.is_up else []
+
+    @property
+    def master(self) -> MasterRunner:
+        """The runner of the master."""
+        return self.runner
+
+    def submit(self, submit: Submit | TxCommand) -> None:
+        """A client hands in a write or a step of a transaction; the process has to be up."""
         self._submits.append(submit)
         self.wake()
 
     def command(self, name: str, **arguments: object) -> dict[str, object] | None:
         """An operator's command; None when it is refused or the master cannot take it now."""
-        if not self.is_up or self.runner.failure:
-            return None
-        commands = SiteCommands(self.runner.core, protect_single_worker=True)
-        self.world.trace.note(self.world.now_us, self.node, "is told", f"{name} {arguments}")
-        try:
-            answer = commands.run(name, arguments, self.clock.now())
-        except BrokerhaError as error:
-            self.world.trace.note(self.world.now_us, self.node, "refuses", str(error))
-            return None
-        self.wake()
-        return answer
+        return command(self, self.runner, name, arguments) if self.is_up else None
 
     def _open(self) -> None:
         self.journal.process = self
         self.world.checkers.on_start(self.node, self.journal)
         self.runner = MasterRunner(
-            self.config, self.journal, self.transport, self.clock, self._on_reply, self._crash_point
+            self.config, self.journal, self.wire(), self.clock, self._on_reply, self._crash_point
         )
+        self.runner.on_tx_reply = self._on_tx_reply
+        self.incarnation = self.runner.core.sync.incarnation
 
     def _take_turn(self) -> int:
         submits, self._submits = self._submits, []
@@ -243,12 +275,17 @@ class SimMaster(Process):
         self.world.checkers.on_reply(self.node, reply)
         self.world.clients.on_reply(self.node, reply)
 
+    def _on_tx_reply(self, reply: TxReply) -> None:
+        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
+        self.world.tx_clients.on_reply(self.node, reply)
+
     def die(self) -> None:
         """Lose the process; clients that waited for it see their connections break."""
         super().die()
         self._submits = []
         self.journal = self.journal.survivor()
         self.world.clients.on_death(self.node)
+        self.world.tx_clients.on_death(self.node)
 
     def wipe(self) -> None:
         """Lose the data directory while the process is down."""
@@ -274,7 +311,6 @@ class SimWorker(Process):
         self.copy = MemoryCopy(self._new_journal, **self._settings)
         self.is_damaged = False
         """Whether its data was changed behind its back."""
-        self.frozen_until_us = 0
 
     def _new_journal(self) -> str:
         self._copies += 1
@@ -285,8 +321,7 @@ class SimWorker(Process):
         state = CopyState(copy.journal, *copy.applied(), copy.trouble, copy.pending_load, copy.condemned)
         core = WorkerCore(self.config, state)
         self.door = SimDoor(self, copy)
-        self.runner = WorkerRunner(self.config, core, self.door, self.transport, self.clock)
-        self.frozen_until_us = 0
+        self.runner = WorkerRunner(self.config, core, self.door, self.wire(), self.clock)
         self.world.checkers.on_worker_start(self.node, copy)
         self._plan_scrub()
 
@@ -296,21 +331,6 @@ class SimWorker(Process):
         self.runner.turn()
         self.world.checkers.after_worker_turn(self, taken)
         return self.runner.wait_ms()
-
-    def _plan(self, at_us: int) -> None:
-        super()._plan(max(at_us, self.frozen_until_us))
-
-    def freeze(self, for_us: int) -> None:
-        """Stop it for a while, as a signal or a long pause of the machine does."""
-        self.frozen_until_us = self.world.now_us + for_us
-        self._turn_at_us = None
-        self._plan(self.frozen_until_us)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self.frozen_until_us = 0
-        if self.is_up:
-            self.wake()
 
     def die(self) -> None:
         """Lose the process; the copy keeps what it committed."""

@@ -21,7 +21,9 @@ class ReplyChecks:
         check(ticket is not None, "replies", "a ticket is answered once", node=node, reply=reply)
         if ticket is None or reply.status == UNKNOWN:
             return
-        check(ticket.node == node, "replies", "answered where it was asked", node=node, reply=reply)
+        check(
+            clients.world.owner[ticket.node] == node, "replies", "answered where it was asked", node=node, reply=reply
+        )
         check(reply.txid == ticket.txid, "replies", "names the transaction", node=node, reply=reply)
         if reply.status == REFUSED:
             self._refused(node, reply, ticket.body)

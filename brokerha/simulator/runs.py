@@ -14,8 +14,9 @@ from time import monotonic
 from typing import TextIO
 
 from brokerha.model.invariants import InvariantBroken
+from brokerha.simulator.drawing import draw
 from brokerha.simulator.mistakes import planted
-from brokerha.simulator.options import Options, draw
+from brokerha.simulator.options import Options
 from brokerha.simulator.truth import Violation
 from brokerha.simulator.world import World
 

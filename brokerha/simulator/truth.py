@@ -42,8 +42,10 @@ class Mirror:
     executed: Lsn = 0
     promised: Timestamp = 0
     """Highest promise that it ever posted."""
-    posted: tuple[int, int] = (0, 0)
-    """(incarnation, number) of its last post."""
+    promises: dict[int, Timestamp] = field(default_factory=dict)
+    """The last one of each incarnation."""
+    posted: dict[int, int] = field(default_factory=dict)
+    """Number of the last post of each incarnation."""
 
 
 class Truth:

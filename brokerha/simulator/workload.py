@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, REFUSED, SYNCHRONISED, UNKNOWN, Reply, Submit
+from brokerha.simulator.backups import SimGroup
 
 if TYPE_CHECKING:
+    from brokerha.simulator.backups import SimProcess
     from brokerha.simulator.processes import SimMaster
     from brokerha.simulator.world import World
 
@@ -124,7 +126,7 @@ class Clients:
 
     def hand_in(self, write: Write, node: NodeId | None) -> None:
         """Hand a write to a master that is up, to any if none is named; try later when there is none."""
-        masters = [m for m in self.world.masters if m.is_up and node in {None, m.node}]
+        masters = [p for m in self.world.masters if node in {None, m.node} for p in m.acting]
         if write.is_done:
             return
         if not masters:
@@ -133,11 +135,12 @@ class Clients:
         master = self.world.rng.choice(masters)
         self.submit(master, write)
 
-    def submit(self, master: SimMaster, write: Write) -> int:
-        """Open a ticket at one master."""
+    def submit(self, master: SimMaster | SimProcess | SimGroup, write: Write) -> int:
+        """Open a ticket at one process that acts for a master."""
+        master = master.acting[0] if isinstance(master, SimGroup) else master
         options, rng = self.world.options, self.world.rng
         level, copies = write.level, write.copies
-        most = len(master.config.feed.workers)
+        most = len(self.world.master(self.world.owner[master.node]).config.feed.workers)
         if level == APPLIED_LEVEL and not most:
             level = SYNCHRONISED
         copies = min(copies, max(1, most))

@@ -22,8 +22,11 @@ from typing import Any, TextIO
 from brokerha.master.core import MasterConfig
 from brokerha.master.retention import RetentionConfig
 from brokerha.model.ids import NodeId
+from brokerha.nodes.process_runner import ProcessConfig
+from brokerha.replication.role_config import RoleConfig
 from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.worker_config import WorkerConfig
+from brokerha.simulator.backups import SimGroup, SimProcess
 from brokerha.simulator.checkers import Checkers
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal
@@ -34,8 +37,11 @@ from brokerha.simulator.processes import Process, SimMaster, SimWorker
 from brokerha.simulator.settling import missing_at_workers, switch_all_on
 from brokerha.simulator.trace import Trace
 from brokerha.simulator.truth import check
+from brokerha.simulator.tx_clients import TxClients, left_behind
+from brokerha.simulator.tx_queues import TxQueues
 from brokerha.simulator.workload import Clients
 from brokerha.sync.config import SyncConfig
+from brokerha.transactions.config import TxConfig
 
 RESTART_US = (1_000, 3_000_000)
 """How long a dead process stays away."""
@@ -70,15 +76,23 @@ class World:
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._event = 0
         self._full_at = FULL_STEPS
-        self.masters: list[SimMaster] = []
+        self.has_backups = any(options.backups)
+        self.masters: list[SimMaster | SimGroup] = []
+        self.groups: list[SimGroup] = []
+        """Masters with backups."""
         self.workers: list[SimWorker] = []
+        self.tx_queues = TxQueues(self)
         self._build()
-        self.processes_list: list[Process] = [*self.masters, *self.workers]
+        self.owner = {process.node: master.node for master in self.masters for process in master.processes}
+        """Master of each process."""
+        self.master_processes: list[SimMaster | SimProcess] = [p for m in self.masters for p in m.processes]
+        self.processes_list: list[Process] = [*self.master_processes, *self.workers]
         self.processes: dict[NodeId, Process] = {process.node: process for process in self.processes_list}
         self.links = self._all_links()
         self.worker_links = self._all_worker_links()
         self.broken: list[tuple[NodeId, NodeId]] = []
         self.clients = Clients(self)
+        self.tx_clients = TxClients(self)
         self.network = Network(self)
         self.checkers = Checkers(self)
         self.faults = Faults(self)
@@ -98,10 +112,29 @@ class World:
             # The log of the anchor's site has to reach back to it, whatever the settings say.
             is_anchored = bool(workers) and not self.workers
             retention = RetentionConfig() if is_anchored else options.retention
-            config = MasterConfig(sync, feed, accept_limit=options.accept_limit, retention=retention)
-            self.masters.append(SimMaster(self, config, self._clock(), SimJournal(name, f"{name}-journal")))
+            backups = options.backups[len(self.masters)] if options.backups else 0
+            sync_n = options.sync_n[len(self.masters)] if backups else 0
+            tx = TxConfig(sync_n=sync_n, **options.tx_config)
+            config = MasterConfig(sync, feed, accept_limit=options.accept_limit, retention=retention, tx=tx)
+            if backups:
+                self._build_group(config, backups, sync_n)
+            else:
+                self.masters.append(SimMaster(self, config, self._clock(), SimJournal(name, f"{name}-journal")))
             for worker in workers:
                 self.workers.append(SimWorker(self, WorkerConfig(worker, name, **options.worker), self._clock()))
+
+    def _build_group(self, config: MasterConfig, backups: int, sync_n: int) -> None:
+        """A master of several processes: the first one has its name."""
+        name, options = config.sync.node, self.options
+        names = (name, *(f"{name}-{letter}" for letter in "bcdefghij"[:backups]))
+        processes = []
+        for process in names:
+            role = RoleConfig(process, name, names, sync_n, options.fail_over_ms)
+            process_config = ProcessConfig(config, role, sync_timeout_ms=options.sync_timeout_ms)
+            processes.append(SimProcess(self, process_config, self._clock()))
+        group = SimGroup(config, processes)
+        self.groups.append(group)
+        self.masters.append(group)
 
     @property
     def anchor(self) -> SimWorker | None:
@@ -116,19 +149,30 @@ class World:
         return self.now_us
 
     def _all_links(self) -> list[tuple[NodeId, NodeId]]:
-        names = [master.node for master in self.masters]
+        names = [process.node for process in self.master_processes]
         links = [(one, other) for one in names for other in names if one != other]
-        return links + both_ways((worker.node, worker.config.master) for worker in self.workers)
+        pairs = [(w.node, p.node) for w in self.workers for p in self.master(w.config.master).processes]
+        return links + both_ways(pairs)
 
     def _all_worker_links(self) -> list[tuple[NodeId, NodeId]]:
         """Ways that only loads and questions for results take: between workers, and to workers of other sites."""
         pairs = [(one.node, other.node) for one, other in combinations(self.workers, 2)]
-        pairs += [(m.node, w.node) for m in self.masters for w in self.workers if w.config.master != m.node]
+        pairs += [
+            (process.node, worker.node)
+            for process in self.master_processes
+            for worker in self.workers
+            if worker.config.master != self.owner[process.node]
+        ]
         return both_ways(pairs)
 
-    def master(self, node: NodeId) -> SimMaster:
+    def master(self, node: NodeId) -> SimMaster | SimGroup:
         """One master by its name."""
         return next(master for master in self.masters if master.node == node)
+
+    @property
+    def standing_by(self) -> list[SimProcess]:
+        """Processes that live and do not act."""
+        return [p for group in self.groups for p in group.processes if p.is_up and p.master is None]
 
     # ---- events
 
@@ -191,6 +235,7 @@ class World:
             self.broken = both_ways([(pair[0], pair[1])])
             self.network.cut_for_ever(self.broken)
         self.clients.begin()
+        self.tx_clients.begin()
         self.faults.begin()
         self.run_until(options.safety_us, options.safety_steps)
 
@@ -204,8 +249,7 @@ class World:
             process.is_disk_full = process.is_disk_slow = False
             process.aim = None
             self._restart(process)
-        for worker in self.workers:
-            worker.thaw()
+            process.thaw()
 
     def liveness_phase(self) -> None:
         """S4 and S10: within a bounded time everything that was accepted is everywhere."""
@@ -213,7 +257,7 @@ class World:
         if self.options.wipes:
             self.run_until(self.now_us + WIPED_US)
             for master in self.masters:
-                if master.is_wiped:
+                if master.is_wiped and isinstance(master, SimMaster):
                     check(bool(master.runner.core.sync.lost), "S3", "who lost its disk knows it", node=master.node)
             return
         came_together = self.run_while(self._is_apart, self.options.liveness_us)
@@ -236,14 +280,32 @@ class World:
 
     def _is_apart(self) -> bool:
         switch_all_on(self)
+        self.tx_clients.forget_all()
         return bool(self.what_is_missing())
 
     def what_is_missing(self) -> str:
         """What still keeps the cluster from being of one mind; empty when nothing does."""
-        truth, clients = self.checkers.truth, self.clients
-        lsn = truth.lsn
+        return (
+            self._missing_answers()
+            or self._missing_at_masters()
+            or missing_at_workers(self)
+            or self.checkers.missing_at_backups()
+            or left_behind(self)
+        )
+
+    def _missing_answers(self) -> str:
+        clients, transactions = self.clients, self.tx_clients
         if clients.undone or clients.tickets:
             return f"answers for {clients.undone} writes and {len(clients.tickets)} tickets"
+        if silent := next((master.node for master in self.masters if not master.is_up), ""):
+            return f"{silent} has no primary"
+        if transactions.undone or transactions.open_count:
+            return f"answers for {transactions.undone} transactions and {transactions.open_count} steps"
+        return ""
+
+    def _missing_at_masters(self) -> str:
+        truth = self.checkers.truth
+        lsn = truth.lsn
         if truth.waiting:
             return f"accepted and not added: {', '.join(islice(truth.waiting, 5))}"
         for node, mirror in truth.mirrors.items():
@@ -259,7 +321,7 @@ class World:
         for master in self.masters:
             if master.runner.core.sync.is_busy():
                 return f"{master.node} has something to agree on"
-        return missing_at_workers(self)
+        return ""
 
     def run(self) -> None:
         """Both phases. Raises Violation, InvariantBroken or whatever else the cores raise."""

@@ -62,8 +62,10 @@ class Scene:
         return self.world.processes[node]
 
     def master(self, node: NodeId) -> SimMaster:
-        """One master."""
-        return self.world.master(node)
+        """One master without backups."""
+        master = self.world.master(node)
+        assert isinstance(master, SimMaster)
+        return master
 
     def worker(self, node: NodeId) -> SimWorker:
         """One worker."""

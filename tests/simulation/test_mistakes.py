@@ -13,7 +13,7 @@ import pytest
 
 from brokerha.simulator import simulate
 from brokerha.simulator.mistakes import MISTAKES, planted
-from brokerha.simulator.options import SECOND_US, Options, draw
+from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
 from brokerha.sync.peers import PeerTable
 
@@ -115,7 +115,7 @@ BY_SCENARIO = {"emptied disk stamps at once", "differing copy kept"}
 
 
 def _options(mistake: str, seed: int) -> Options:
-    return AIMED[mistake](draw(seed)) if mistake in AIMED else draw(seed)
+    return AIMED[mistake](draw_plain(seed)) if mistake in AIMED else draw_plain(seed)
 
 
 @pytest.mark.parametrize("mistake", sorted(set(MISTAKES) - BY_SCENARIO))

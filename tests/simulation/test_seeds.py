@@ -12,7 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from brokerha.simulator import Summary, campaign, simulate
-from brokerha.simulator.options import FAULTS, draw
+from brokerha.simulator.drawing import BESIDE, FAULTS_OF_BACKUPS, draw
+from brokerha.simulator.options import FAULTS, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "2000"))
@@ -40,8 +41,11 @@ def test_two_thousand_seeds_pass(covered: Callable[[str], None]):
     assert summary.acknowledged > SEEDS
 
 
-def test_the_seeds_draw_every_kind_of_cluster_and_fault():
-    drawn = [draw(seed) for seed in range(300)]
+def test_even_seeds_draw_every_kind_of_cluster_and_fault_without_backups():
+    drawn = [draw_plain(seed) for seed in range(300)]
+
+    assert [draw(seed) for seed in range(0, 10, 2)] == drawn[0:10:2]
+    assert not any(any(options.backups) or options.tx.runs for options in drawn)
 
     assert {len(options.workers) for options in drawn} == {1, 2, 3, 5}
     assert {options.sync["acknowledge"] for options in drawn} == {"all", "majority", "present"}
@@ -54,3 +58,15 @@ def test_the_seeds_draw_every_kind_of_cluster_and_fault():
     assert {options.disk.chunk_bytes for options in drawn} == {64, 1_024, 4_096}
     assert max(workers for options in drawn for workers in options.workers) == 3
     assert {kind for options in drawn for kind in options.faults} == {*FAULTS, "wipe"}
+
+
+def test_odd_seeds_draw_every_kind_of_master_with_backups():
+    drawn = [draw(seed) for seed in range(1, 600, 2)]
+
+    assert {backups for options in drawn for backups in options.backups} == {0, 1, 2, 3}
+    assert {sync_n for options in drawn for sync_n in options.sync_n} == {0, 1, 2, 3}
+    assert {len(options.workers) for options in drawn} == {1, 2, 3}
+    assert all(any(options.backups) and options.tx.runs for options in drawn)
+    assert any(options.tx.by_hand and options.tx.two_phase for options in drawn)
+    assert any(options.wire.is_encoded for options in drawn)
+    assert {kind for options in drawn for kind in options.faults} == {*FAULTS_OF_BACKUPS, *BESIDE}

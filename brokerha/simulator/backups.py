@@ -1,0 +1,266 @@
+"""Masters with backups: several processes of one master, each a shipped `ProcessRunner` over a simulated journal.
+
+    SimProcess     one process: standing by, or acting for the master
+    SimGroup       the master as clients, operators and checkers see it: whichever process acts
+
+A crash loses everything but the journal, the promise in it, and what was loaded of another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from brokerha.master.core import MasterConfig
+from brokerha.model.errors import NotReady
+from brokerha.model.ids import NodeId
+from brokerha.model.ready import (
+    BeginLoad,
+    CopyAnswer,
+    CopyDecision,
+    KeepChunk,
+    LoadFailed,
+    LoadOpened,
+    MakeSnapshot,
+    OpenLoad,
+    SnapshotMade,
+)
+from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
+from brokerha.nodes.journal_copying import carry_out_journal
+from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.runner import MasterRunner
+from brokerha.simulator.clocks import SimClock
+from brokerha.simulator.disk import SimJournal, SimJournalCopy
+from brokerha.simulator.operators import command
+from brokerha.simulator.processes import Process
+
+if TYPE_CHECKING:
+    from brokerha.simulator.world import World
+
+
+class SimProcess(Process):
+    """One process of a master that has backups."""
+
+    runner: ProcessRunner
+    door: SimJournalDoor
+
+    def __init__(self, world: World, config: ProcessConfig, clock: SimClock) -> None:
+        super().__init__(world, config.process, clock)
+        self.config = config
+        self.group: SimGroup
+        self._empties = 0
+        self.copy = self._new_copy()
+        self._submits: list[Submit | TxCommand] = []
+
+    def _new_copy(self) -> SimJournalCopy:
+        name = f"{self.node}-journal" if not self._empties else f"{self.node}-again-{self._empties}"
+        # The journals of all processes belong to the master.
+        journal = SimJournal(self.config.role.master, name)
+        journal.process = self
+        return SimJournalCopy(journal, chunk_bytes=self.world.options.disk.journal_chunk_bytes)
+
+    @property
+    def journal(self) -> SimJournal:
+        """The present journal."""
+        return self.copy.journal
+
+    @property
+    def master(self) -> MasterRunner | None:
+        """The runner of the master, while this process believes that it acts for it."""
+        return self.runner.master if self.is_up else None
+
+    @property
+    def view(self) -> int:
+        """View that it acts in; 0 when it does not."""
+        return self.runner.role.view if self.master is not None else 0
+
+    def submit(self, submit: Submit | TxCommand) -> None:
+        """A client hands in a write or a step of a transaction; the process has to act for the master."""
+        self._submits.append(submit)
+        self.wake()
+
+    def promote(self, node: NodeId) -> bool:
+        """An operator wants a process to be primary; returns whether this one will see to it."""
+        self.world.trace.note(self.world.now_us, self.node, "is told", f"promote {node}")
+        try:
+            self.runner.promote(node, is_forced=False)
+        except NotReady as error:
+            self.world.trace.note(self.world.now_us, self.node, "refuses", str(error))
+            return False
+        self.wake()
+        return True
+
+    # ---- life
+
+    def _open(self) -> None:
+        self.journal.process = self
+        self.world.checkers.on_process_start(self)
+        self.door = SimJournalDoor(self)
+        self.runner = ProcessRunner(
+            self.config,
+            self.copy,
+            self.addressed(),
+            self.clock,
+            self.door,
+            on_change=self._on_change,
+            on_reply=self._on_reply,
+            on_tx_reply=self._on_tx_reply,
+            crash_point=self._crash_point,
+        )
+
+    def _take_turn(self) -> int:
+        submits, self._submits = self._submits, []
+        self.world.trace.note(self.world.now_us, self.node, "takes", [*self.transport.inbox, *submits])
+        if self.runner.master is None and submits:
+            self._refuse(submits)
+            submits = []
+        self.runner.turn(submits)
+        self.world.checkers.after_process_turn(self)
+        return self.runner.wait_ms()
+
+    def _refuse(self, submits: list[Submit | TxCommand]) -> None:
+        """The front of a process that stands by takes nothing."""
+        for submit in submits:
+            if isinstance(submit, TxCommand):
+                self._on_tx_reply(TxReply(submit.ticket, submit.txid, "NotReady", "no primary"))
+            else:
+                self._on_reply(Reply(submit.ticket, submit.txid, "refused", 0, "NotReady", "no primary"))
+
+    def _has_input(self) -> bool:
+        return bool(self.transport.inbox or self._submits)
+
+    def _crash_point(self, point: str) -> None:
+        if self.aim is not None:
+            self.reach(point, self.journal.last_turn)
+
+    def _on_change(self, role: str, view: int, runner: MasterRunner | None) -> None:
+        self.world.trace.note(self.world.now_us, self.node, "becomes", f"{role} in view {view}")
+        self.world.checkers.on_role(self, view, is_primary=runner is not None)
+
+    def _on_reply(self, reply: Reply) -> None:
+        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
+        self.world.checkers.on_reply(self.group.node, reply)
+        self.world.clients.on_reply(self.node, reply)
+
+    def _on_tx_reply(self, reply: TxReply) -> None:
+        self.world.trace.note(self.world.now_us, self.node, "answers", reply)
+        self.world.tx_clients.on_reply(self.node, reply)
+
+    def die(self) -> None:
+        """Lose the process; clients that waited for it see their connections break."""
+        super().die()
+        self._submits = []
+        self.copy = self.copy.survivor()
+        self.journal.process = self
+        self.world.clients.on_death(self.node)
+        self.world.tx_clients.on_death(self.node)
+
+    def empty(self) -> None:
+        """Lose the directory while the process is down."""
+        self._empties += 1
+        self.copy = self._new_copy()
+        self.world.checkers.on_process_emptied(self)
+
+
+class SimJournalDoor:
+    """`JournalDoor` of a simulated process: one decision after the other; a load is opened at once, by the loop."""
+
+    def __init__(self, process: SimProcess) -> None:
+        self._process = process
+        self._answers: list[CopyAnswer] = []
+        self._free_us = 0
+
+    def begin(self, decision: CopyDecision) -> None:
+        """Start carrying a decision out."""
+        process = self._process
+        world = process.world
+        world.trace.note(world.now_us, process.node, "begins", type(decision).__name__)
+        if isinstance(decision, OpenLoad):
+            self._carry_out(decision)
+            return
+        self._free_us = max(world.now_us + process.write_us(), self._free_us + 1)
+        world.at(self._free_us, self._finish, process.life, decision)
+
+    def _finish(self, life: int, decision: CopyDecision) -> None:
+        if life == self._process.life:
+            self._process.guarded(self._carry_out, decision)
+
+    def _carry_out(self, decision: CopyDecision) -> None:
+        process = self._process
+        process.reach("copy absent", (decision,))
+        answer = self._full(decision) if process.is_disk_full else carry_out_journal(process.copy, decision)
+        if isinstance(answer, LoadOpened):
+            process.world.faults_seen["journal loaded"] += 1
+            process.world.checkers.on_journal_loaded(process)
+        process.reach("copy there", (decision,))
+        if answer is not None:
+            self._answers.append(answer)
+        process.wake()
+
+    def _full(self, decision: CopyDecision) -> CopyAnswer | None:
+        if isinstance(decision, MakeSnapshot):
+            return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), "the disk is full")
+        if isinstance(decision, BeginLoad | KeepChunk | OpenLoad):
+            return LoadFailed("the disk is full")
+        return carry_out_journal(self._process.copy, decision)
+
+    def finished(self) -> list[CopyAnswer]:
+        """Answers that came since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
+
+
+class SimGroup:
+    """A master with backups: its processes, and whichever of them acts."""
+
+    is_wiped = False
+
+    def __init__(self, config: MasterConfig, processes: list[SimProcess]) -> None:
+        self.config = config
+        self.node: NodeId = config.sync.node
+        self.processes = processes
+        for process in processes:
+            process.group = self
+
+    @property
+    def acting(self) -> list[SimProcess]:
+        """Processes that believe that they act, the one of the highest view first."""
+        acting = [process for process in self.processes if process.is_up and process.master is not None]
+        return sorted(acting, key=lambda process: -process.view)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether some process acts."""
+        return bool(self.acting)
+
+    @property
+    def incarnation(self) -> int:
+        """Of the start that counts."""
+        return self.runner.core.sync.incarnation
+
+    @property
+    def runner(self) -> MasterRunner:
+        """The runner of whichever process acts; there has to be one."""
+        runner = self.acting[0].master
+        assert runner is not None
+        return runner
+
+    @property
+    def journal(self) -> SimJournal:
+        """Of whichever process acts; the longest when none does."""
+        acting = self.acting
+        return acting[0].journal if acting else max((p.journal for p in self.processes), key=lambda j: j.last_number)
+
+    @property
+    def clock(self) -> SimClock:
+        """Of whichever process acts; there has to be one."""
+        return self.acting[0].clock
+
+    @property
+    def sync_n(self) -> int:
+        """Backups that have to hold what is told."""
+        return self.processes[0].config.role.sync_n
+
+    def command(self, name: str, **arguments: object) -> dict[str, Any] | None:
+        """An operator's command to whichever process acts; None when it is refused or none does."""
+        acting = self.acting
+        return command(acting[0], self.runner, name, arguments) if acting else None

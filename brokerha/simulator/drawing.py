@@ -1,0 +1,129 @@
+"""What a seed draws: even ones a world of masters without backups, odd ones a world of backups and transactions.
+
+    draw(6)      options.draw_plain: sync, workers, copies
+    draw(7)      draw_with_backups: primaries, backups, fail-over, transactions with and without a coordinator
+
+The second kind has fewer masters and workers and does less beside, so that its runs stay short.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from brokerha.master.retention import RetentionConfig
+from brokerha.simulator.options import (
+    SECOND_US,
+    Load,
+    Options,
+    TxLoad,
+    disk_of,
+    draw_plain,
+    faults_of,
+    feed_settings,
+    sync_settings,
+    wire_of,
+    worker_settings,
+)
+
+FAULTS_OF_BACKUPS = {
+    "kill process": 2 * SECOND_US,
+    "kill primary": 3 * SECOND_US,
+    "kill all processes": 5 * SECOND_US,
+    "freeze process": 3 * SECOND_US,
+    "freeze primary": 4 * SECOND_US,
+    "cut processes": 2 * SECOND_US,
+    "isolate primary": 4 * SECOND_US,
+    "clog processes": 3 * SECOND_US,
+    "empty process": 4 * SECOND_US,
+    "full disk of process": 3 * SECOND_US,
+    "hand over": 3 * SECOND_US,
+    "purge tx-queues": 2 * SECOND_US,
+    "delete tx-queue": 2 * SECOND_US,
+    "restart broker": 4 * SECOND_US,
+    "trim process": 2 * SECOND_US,
+}
+"""Faults of masters with backups and of their queues, with the usual mean time between two of a kind."""
+
+BESIDE = frozenset(
+    {"aimed crash", "crash worker", "cut link", "cut one way", "clog", "slow disk", "clock jump", "partition"}
+)
+"""Faults of other worlds that happen here too."""
+
+
+def draw(seed: int) -> Options:
+    """Options of a seed."""
+    return draw_with_backups(seed) if seed % 2 else draw_plain(seed)
+
+
+def draw_with_backups(seed: int) -> Options:
+    """Options of a world in which masters have backups and clients run transactions."""
+    rng = Random(seed)
+    masters = rng.choices((1, 2, 3), (55, 35, 10))[0]
+    backups = [rng.choices((0, 1, 2, 3), (2, 9, 8, 1))[0] for _ in range(masters)]
+    backups[rng.randrange(masters)] = rng.choices((1, 2, 3), (9, 9, 2))[0]
+    sync_n = tuple(rng.choice((0, *range(1, count + 1), 1)) if count else 0 for count in backups)
+    feed, worker = feed_settings(rng), worker_settings(rng)
+    feed["window"] = min(feed["window"], worker["backlog"])
+    disk, wire = disk_of(rng, feed["window"]), wire_of(rng)
+    return Options(
+        seed=seed,
+        workers=tuple(rng.choices((0, 1, 2), (3, 8, 1))[0] for _ in range(masters)),
+        backups=tuple(backups),
+        sync_n=sync_n,
+        # A candidate waits a third of this for votes, which have to come and go in it.
+        fail_over_ms=max(rng.choice((300, 600, 1_500)), wire.delay_us[1] // 100),
+        sync_timeout_ms=rng.choice((300, 1_000, 3_000)),
+        tx_config={
+            "retry_ms": rng.choice((50, 200, 500)),
+            "prepare_ms": rng.choice((500, 2_000, 5_000)),
+            "lost_backup": rng.choice(("continue", "continue", "abort")),
+            "end_tries": rng.choice((3, 20)),
+            "event_bytes": rng.choice((1, 200, 1_048_576)),
+        },
+        tx=_tx(rng),
+        sync=sync_settings(rng),
+        feed=feed,
+        worker=worker,
+        retention=RetentionConfig(),
+        wire=wire,
+        disk=replace(disk, journal_chunk_bytes=rng.choice((512, 4_096, 65_536))),
+        load=_load(rng),
+        skew_us=rng.choice((0, 1_000, SECOND_US)),
+        faults=_faults(rng),
+        safety_us=rng.randint(3, 8) * SECOND_US,
+        safety_steps=900,
+        liveness_us=120 * SECOND_US,
+        looks_on=rng.random() < 0.05,
+    )
+
+
+def _tx(rng: Random) -> TxLoad:
+    return TxLoad(
+        runs=rng.choice((4, 8, 16)),
+        gap_us=rng.choice((20_000, 200_000, 500_000)),
+        tokens=rng.choice((2, 5)),
+        two_phase=rng.choice((0.0, 0.3, 0.8)),
+        again=rng.choice((0.0, 0.3)),
+        coordinator_dies=rng.choice((0.1, 0.6)),
+        by_hand=rng.choice((0.0, 0.0, 0.3)),
+        timeout_ms=rng.choice((500, 2_000)),
+    )
+
+
+def _load(rng: Random) -> Load:
+    return Load(
+        writes=rng.choice((2, 8, 16)),
+        gap_us=rng.choice((50_000, 300_000)),
+        twice=rng.choice((0.0, 0.2)),
+        timeout_ms=rng.choice(((200, 1_000), (500, 3_000))),
+        keys=5,
+    )
+
+
+def _faults(rng: Random) -> dict[str, int]:
+    part = rng.choice((0.15, 0.35, 0.6))
+    strength = rng.choice((0.3, 1.0, 2.0))
+    own = {kind: int(mean_us * strength) for kind, mean_us in FAULTS_OF_BACKUPS.items() if rng.random() < part}
+    beside = {kind: mean_us for kind, mean_us in faults_of(rng).items() if kind in BESIDE}
+    return {**own, **beside}
