@@ -105,6 +105,7 @@ def check(told: Told) -> None:
     word = word_of(bench.outcome(told.txid))
     if word == "prepared":
         # Nobody was told how it ended: its coordinator finds it, and decides.
+        assert bench.core.transacting.coordinator.book.table[told.txid].xid
         assert told.error or "state" not in told.answer or told.answer["state"] == "prepared"
         reply = bench.ask("rollback", told.txid)
         assert reply.answer["state"] == ABORTED
