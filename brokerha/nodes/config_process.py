@@ -80,7 +80,7 @@ class ProcessKeys(ReadKeys):
         float, Key("Longest time-out that a client may ask for.", unit="seconds", low=0.1, high=86_400)
     ] = 3600
     tx_open_limit: Annotated[
-        int, Key("Open transactions of one master; more are refused.", unit="transactions", low=1, high=100_000)
+        int, Key("Open transactions of one master; more are refused.", unit="transactions", low=1, high=2000)
     ] = 1000
     lost_backup: Annotated[
         str,
