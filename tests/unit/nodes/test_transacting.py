@@ -122,7 +122,7 @@ def test_a_transaction_is_named_by_the_node_unless_the_client_does(bench: Bench)
     [
         ("dance", {}, "no step 'dance'"),
         ("begin", {"xid": "order"}, "no xid"),
-        ("begin", {"timeout_ms": 3_600_001}, "timeout_ms"),
+        ("begin", {"timeout_ms": 86_400_001}, "timeout_ms"),
         ("begin", {"session": "s" * 129}, "session"),
         ("operations", {"operations": []}, "at least one"),
         ("operations", {"operations": "put"}, "list of lists"),
