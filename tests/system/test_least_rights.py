@@ -1,6 +1,6 @@
 """T11: a master with backups does everything with the least rights in its broker, and with no more than those.
 
-Each process has a user of its own with the rights of `transports/rights.py`; the app has a user that may publish and nothing else.
+Each process has a user of its own with the rights of tests/support/least_rights.py; the app has a user that may publish and nothing else.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pytest
 
 import brokerha
 from brokerha.model.tx_queues import tx_queue_name
-from brokerha.transports.rights import Rights, app_rights, rights_of
 from brokerha.transports.topology import data_queue, sync_queue, writes_queue
 from tests.support.broker_source import BrokerSource
+from tests.support.least_rights import Rights, app_rights, rights_of
 from tests.system.tx_site import TxSite
 
 APP = "app"
