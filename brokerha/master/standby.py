@@ -86,6 +86,8 @@ class Standby:
         self.follower = JournalFollower(follower, log, state, pending_load)
         self.follower.refuse_below(role.promised)
         self.participant = Participant(participant or ParticipantConfig(), role.view)
+        for txid in state.prepared:
+            self.participant.on_record_durable(txid)
         self._processes = frozenset(config.others)
         self._given: set[TxId] = set()
         """Transactions whose bodies the follower has from their queues."""
@@ -156,6 +158,8 @@ class Standby:
         """The disk answers; ``log`` and ``state`` are those of the journal that a `LoadOpened` opened."""
         if isinstance(answer, LoadOpened) and state is not None:
             self.follower.on_loaded(log, state)
+            for txid in state.prepared:
+                self.participant.on_record_durable(txid)
             last = (state.views[-1][0] if state.views else FIRST_VIEW, state.last_number)
             self.role.moved(last, state.journal)
         elif isinstance(answer, LoadFailed) or not isinstance(answer, LoadOpened):

@@ -31,6 +31,10 @@ REPOSITORY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 TX_ID = re.compile(r"[!-~]{1,128}\Z")
 
 
+BEGUN_MARK = ".t"
+"""Ends the ids that a master makes for transactions that are begun with it, and no other: nobody hands those in elsewhere."""
+
+
 class Xid(NamedTuple):
     """Name of a transaction given by its coordinator (X/Open XA): format, global part, branch."""
 

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, OutcomeUnknown, TimedOut, error_named
-from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId
 from brokerha.model.levels import LATEST_LSN
 from brokerha.model.requests import READS_INSIDE, TxCommand, TxReply
 from brokerha.nodes.checking import check_read
@@ -79,6 +79,8 @@ class Transacting:
         self._open: dict[int, _Open] = {}
         self._parked: list[Taking] = []
         self._swept_ms = 0
+        self._ended = ""
+        """Why no step is taken any more; empty as long as they are."""
 
     # ---- from any thread
 
@@ -113,6 +115,8 @@ class Transacting:
         """Run it between two turns; what it raises is the answer."""
 
         def checked() -> None:
+            if self._ended:
+                raise NotReady(self._ended)
             if len(self._open) + len(self._parked) >= OPEN_LIMIT:
                 raise NotReady(
                     f"{OPEN_LIMIT} steps of transactions are under way at {self._host.node} already: try again"
@@ -164,6 +168,7 @@ class Transacting:
 
     def close(self, reason: str) -> None:
         """Answer everybody who waits: the node stops, or another process is primary now."""
+        self._ended = reason
         parked, self._parked = self._parked, []
         for taking in parked:
             _fail(taking.future, NotReady(reason))
@@ -181,7 +186,7 @@ class Transacting:
             future.set_result({"transactions": [{**row, "node": self._host.node} for row in self._host.rows()]})
             return
         if action == "begin":
-            txid = txid or self._host.new_txid()
+            txid = txid or self._host.new_txid() + BEGUN_MARK
         if action == "commit" and arguments.get("one_phase") is None:
             outcome = self._host.outcome(txid)
             arguments = {**arguments, "one_phase": outcome is None or outcome["state"] != "prepared"}

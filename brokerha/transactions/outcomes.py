@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId
 from brokerha.model.records import MasterState
 
 OPEN = "open"
@@ -81,8 +81,9 @@ class Presumption:
         """Highest number of an id that was begun in this incarnation."""
 
     def made_here(self, txid: TxId) -> tuple[int, int] | None:
-        """(incarnation, number) of an id that this master made; None for any other id."""
-        parts = txid.removeprefix(self._prefix).split(".") if txid.startswith(self._prefix) else []
+        """(incarnation, number) of an id that this master made for a transaction; None for any other id."""
+        is_own = txid.startswith(self._prefix) and txid.endswith(BEGUN_MARK)
+        parts = txid.removeprefix(self._prefix).removesuffix(BEGUN_MARK).split(".") if is_own else []
         try:
             return (int(parts[0], 16), int(parts[1], 16)) if len(parts) == 2 else None
         except ValueError:

@@ -45,7 +45,7 @@ def test_without_a_worker_that_is_needed_a_transaction_is_read_only_from_its_beg
     bench.worker.progress = lambda view: None  # type: ignore[assignment,method-assign,return-value]
     bench.heard_ms = 10**9
     bench.run(60_000)
-    replies = [bench.ask("begin", f"{bench.prefix}77"), bench.ask("commit", txid)]
+    replies = [bench.ask("begin", f"{bench.prefix}77.t"), bench.ask("commit", txid)]
     assert replies[0].error == "ReadOnly"
     assert replies[1].error == "Aborted"
 
@@ -72,7 +72,7 @@ def test_a_master_that_lost_its_disk_decides_nothing() -> None:
     bench.run(1_000)
     assert not [record for _, record in bench.journal.records() if isinstance(record, TxDecided)]
     assert ticket not in bench.replies
-    assert bench.ask("begin", f"{bench.prefix}77").error == "ReadOnly"
+    assert bench.ask("begin", f"{bench.prefix}77.t").error == "ReadOnly"
 
 
 def test_an_outcome_is_presumed_as_long_as_the_log_knows_every_id_of_that_time() -> None:
@@ -80,7 +80,7 @@ def test_an_outcome_is_presumed_as_long_as_the_log_knows_every_id_of_that_time()
     lost = bench.begun(publish("q", "x"))
     bench.submit(publish("q", "y"))
     bench.restart()
-    unborn = f"{bench.prefix}ffff"
+    unborn = f"{bench.prefix}ffff.t"
     assert [word_of(bench.outcome(txid)) for txid in (lost, unborn, "my-key")] == ["aborted", "unknown", "unknown"]
     for number in range(5):
         bench.submit(publish("q", str(number)))

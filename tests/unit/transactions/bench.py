@@ -300,7 +300,7 @@ class TxBench:
 
     def begin(self, **arguments: Any) -> TxId:
         """Begin a transaction; returns its id."""
-        txid = f"{self.prefix}{next(self.numbers):x}"
+        txid = f"{self.prefix}{next(self.numbers):x}.t"
         reply = self.ask("begin", txid, **arguments)
         assert not reply.error or not self.is_alive, reply
         return txid
@@ -315,7 +315,7 @@ class TxBench:
 
     def submit(self, operations: list[Any], txid: TxId = "") -> Reply:
         """A plain write, waited for."""
-        ticket, txid = next(self.tickets), txid or f"{self.prefix}{next(self.numbers):x}"
+        ticket, txid = next(self.tickets), txid or f"{self.prefix}{next(self.numbers):x}.t"
         self.core.step(Submit(ticket, txid, msgpack.packb(operations), timeout_ms=5_000), self.now())
         while ticket not in self.replies and self.is_alive:
             self.run(TICK_MS)

@@ -32,7 +32,7 @@ class Told:
 
     def begin(self, **arguments: Any) -> None:
         """Begin; the id is known to the client before it asks."""
-        self.txid = f"{self.bench.prefix}{next(self.bench.numbers):x}"
+        self.txid = f"{self.bench.prefix}{next(self.bench.numbers):x}.t"
         self.ask("begin", **arguments)
 
 

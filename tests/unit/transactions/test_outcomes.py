@@ -19,25 +19,26 @@ def presumption() -> Presumption:
     """Of a master in its third incarnation, which began at LSN 50; the first began at 0, the second at 20."""
     state = MasterState("0123456789abcdef", incarnation=3, lsn=50, starts=((1, 0), (2, 20)))
     found = Presumption("m1", state)
-    found.on_begin("m1.01234567.3.f")
+    found.on_begin("m1.01234567.3.f.t")
     return found
 
 
 @pytest.mark.parametrize(
     ("txid", "ids_from", "is_over"),
     [
-        ("m1.01234567.2.7", 21, True),
-        ("m1.01234567.2.7", 22, False),
-        ("m1.01234567.1.7", 1, True),
-        ("m1.01234567.1.7", 2, False),
-        ("m1.01234567.3.f", 51, True),
-        ("m1.01234567.3.10", 1, False),
-        ("m1.01234567.4.1", 1, False),
-        ("m1.aaaaaaaa.2.7", 1, False),
+        ("m1.01234567.2.7.t", 21, True),
+        ("m1.01234567.2.7.t", 22, False),
+        ("m1.01234567.1.7.t", 1, True),
+        ("m1.01234567.1.7.t", 2, False),
+        ("m1.01234567.3.f.t", 51, True),
+        ("m1.01234567.3.10.t", 1, False),
+        ("m1.01234567.4.1.t", 1, False),
+        ("m1.01234567.2.7", 21, False),
+        ("m1.aaaaaaaa.2.7.t", 1, False),
         ("m2.01234567.2.7", 1, False),
         ("my-own-key", 1, False),
-        ("m1.01234567.2", 1, False),
-        ("m1.01234567.x.y", 1, False),
+        ("m1.01234567.2.t", 1, False),
+        ("m1.01234567.x.y.t", 1, False),
     ],
 )
 def test_a_rollback_is_presumed_only_where_nothing_can_speak_against_it(

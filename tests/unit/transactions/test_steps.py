@@ -81,7 +81,7 @@ def test_while_another_session_uses_it_nobody_else_ends_it(bench: TxBench) -> No
 
 def test_an_xid_is_used_once_at_a_time_and_again_when_it_is_over(bench: TxBench) -> None:
     txid = prepared(bench)
-    reply = bench.ask("begin", f"{bench.prefix}77", xid=XID)
+    reply = bench.ask("begin", f"{bench.prefix}77.t", xid=XID)
     assert (reply.error, "in use" in reply.reason) == ("InvalidRequest", True)
     bench.ask("commit", txid, one_phase=False)
     assert prepared(bench, text="y") != txid
@@ -157,9 +157,9 @@ def test_a_prepared_transaction_is_never_timed_out(bench: TxBench) -> None:
 
 
 def test_a_time_out_above_the_maximum_is_refused(bench: TxBench) -> None:
-    reply = bench.ask("begin", f"{bench.prefix}77", timeout_ms=3_600_001)
+    reply = bench.ask("begin", f"{bench.prefix}77.t", timeout_ms=3_600_001)
     assert (reply.error, "3600000" in reply.reason) == ("InvalidRequest", True)
-    assert bench.ask("begin", f"{bench.prefix}77", timeout_ms=3_600_000).answer["timeout_ms"] == 3_600_000
+    assert bench.ask("begin", f"{bench.prefix}77.t", timeout_ms=3_600_000).answer["timeout_ms"] == 3_600_000
 
 
 # ---- operations and limits
@@ -197,10 +197,10 @@ def test_one_that_grows_too_large_stays_as_it_was(bench: TxBench) -> None:
 def test_open_transactions_and_their_bytes_are_limited() -> None:
     bench = TxBench((), open_limit=2, bytes_limit=1000)
     one, _ = bench.begin(), bench.begin()
-    assert bench.ask("begin", f"{bench.prefix}77").error == "NotReady"
+    assert bench.ask("begin", f"{bench.prefix}77.t").error == "NotReady"
     assert bench.ask("operations", one, operations=publish("q", "y" * 1000)).error == "NotReady"
     bench.ask("rollback", one)
-    assert not bench.ask("begin", f"{bench.prefix}77").error
+    assert not bench.ask("begin", f"{bench.prefix}77.t").error
 
 
 def test_bad_arguments_are_named(bench: TxBench) -> None:
@@ -259,7 +259,7 @@ def test_a_decision_by_hand_is_reported_until_it_is_forgotten(action: str, word:
         happens()
         rows = bench.core.transacting.coordinator.rows(bench.now())
         assert [(row["xid"], row["state"], row["outcome"]) for row in rows] == [(XID, "heuristic", word)]
-        assert bench.ask("begin", f"{bench.prefix}77", xid=XID).error == "InvalidRequest"
+        assert bench.ask("begin", f"{bench.prefix}77.t", xid=XID).error == "InvalidRequest"
         reply = bench.ask("commit", txid, one_phase=False)
         assert "heuristic" in (reply.reason or reply.answer["reason"])
         assert (reply.error == "Aborted") is (word == "aborted")
@@ -311,7 +311,7 @@ def test_a_prepared_transaction_waits_for_a_master_that_can_write_again_and_an_o
     assert bench.ask("commit", one, one_phase=False).error == "ReadOnly"
     reply = bench.ask("commit", two)
     assert (reply.error, "too few backups" in reply.reason) == ("Aborted", True)
-    assert bench.ask("begin", f"{bench.prefix}77").error == "ReadOnly"
+    assert bench.ask("begin", f"{bench.prefix}77.t").error == "ReadOnly"
     bench.core.withheld = ""
     assert bench.ask("commit", one, one_phase=False).answer["state"] == "committed"
     assert not [r for _, r in bench.journal.records() if isinstance(r, TxDecided) and r.txid == two]
