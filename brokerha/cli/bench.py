@@ -3,6 +3,9 @@
 writes    writes per second and latency, at several windows
 copy      a worker without anything takes a snapshot while its site writes on
 replay    a worker that was off replays what was written meanwhile
+sync      writes that backups must hold before anybody hears of them
+tx        transactions of three operations, beside what a queue for each costs alone
+fail-over the primary is killed under load, again and again
 """
 
 from __future__ import annotations
@@ -49,7 +52,37 @@ REPLAY_COLUMNS = {
 }
 
 
-WINDOWS = {"writes": "1,20,100,1000", "copy": "20", "replay": "100"}
+SYNC_COLUMNS = {
+    "sync_n": "N",
+    "window": "WINDOW",
+    "writes_per_s": "WRITES/S",
+    "p50_ms": "P50 MS",
+    "p99_ms": "P99 MS",
+    "seed_per_s": "SEED'S OWN",
+    "to_seed": "TIMES",
+}
+TX_COLUMNS = {
+    "backups": "BACKUPS",
+    "clients": "CLIENTS",
+    "per_s": "TX/S",
+    "p50_ms": "P50 MS",
+    "p99_ms": "P99 MS",
+    "raw_per_s": "RAW/S",
+    "raw_p50_ms": "RAW P50 MS",
+    "of_raw": "OF RAW",
+    "times_raw": "TIMES RAW",
+}
+FAIL_OVER_COLUMNS = {
+    "run": "RUN",
+    "killed": "KILLED",
+    "primary": "PRIMARY",
+    "median_s": "MEDIAN S",
+    "worst_s": "WORST S",
+    "sent_again": "SENT AGAIN",
+}
+
+
+WINDOWS = {"writes": "1,20,100,1000", "copy": "20", "replay": "100", "sync": "1,20,100,1000"}
 
 
 class Measured(enum.StrEnum):
@@ -58,6 +91,12 @@ class Measured(enum.StrEnum):
     WRITES = "writes"
     COPY = "copy"
     REPLAY = "replay"
+    SYNC = "sync"
+    TX = "tx"
+    FAIL_OVER = "fail-over"
+
+
+OF_BACKUPS = (Measured.SYNC, Measured.TX, Measured.FAIL_OVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +148,15 @@ def bench(
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, max=100, help="For copy and replay: the median counts.")
     ] = 3,
+    runs: Annotated[int, typer.Option("--runs", min=1, max=1000, help="For fail-over: primaries to kill.")] = 10,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Measure writes per second and latency, or how fast a worker is healed while its site writes on.
+    """Measure writes per second and latency, how fast a worker is healed, or what backups and transactions cost.
 
-    Beside them stands what the same broker does alone. `copy` and `replay` need a RabbitMQ, with a virtual host of their own.
+    Beside them stands what the same broker does alone. All but `writes` need a RabbitMQ, with a virtual host of their own.
     """
+    if measured in OF_BACKUPS:
+        return run_backups(measured, broker, parse_windows(windows or WINDOWS["sync"]), seconds, runs, chosen)
     if measured is not Measured.WRITES:
         size = triples if measured is Measured.COPY else transactions
         return run_healing(measured, broker, size, parse_windows(windows or WINDOWS[measured]), rounds, chosen)
@@ -133,13 +175,39 @@ def run_bench(options: BenchOptions, report: Callable[[str], None]) -> int:
     return exits.DONE
 
 
+def check_broker(measured: Measured, broker: str) -> None:
+    """Raise typer.BadParameter when there is no RabbitMQ to measure with."""
+    if broker.startswith("embedded:"):
+        message = f"{measured} measures what travels through a RabbitMQ: give its address with --broker"
+        raise typer.BadParameter(message)
+
+
+def run_backups(
+    measured: Measured, broker: str, windows: tuple[int, ...], seconds: float, runs: int, chosen: Format
+) -> int:
+    """Measure a master with backups, and print; returns the exit code."""
+    check_broker(measured, broker)
+    from brokerha.cli import bench_fail_over, bench_sync, bench_tx
+
+    logs.to_stderr(logs.COMMAND)
+    if measured is Measured.SYNC:
+        answer = bench_sync.sync(broker, windows, seconds, exits.say)
+        write(answer, answer["writes"], chosen, SYNC_COLUMNS)
+    elif measured is Measured.TX:
+        answer = bench_tx.transactions(broker, seconds, exits.say)
+        write(answer, answer["transactions"], chosen, TX_COLUMNS)
+    else:
+        answer = bench_fail_over.fail_over(broker, runs, exits.say)
+        write(answer, answer["runs"], chosen, FAIL_OVER_COLUMNS)
+        exits.say(f"median {answer['median_s']:.2f} s, worst {answer['worst_s']:.2f} s")
+    return exits.DONE
+
+
 def run_healing(
     measured: Measured, broker: str, size: int, windows: tuple[int, ...], rounds: int, chosen: Format
 ) -> int:
     """Measure how a worker is healed, and print; returns the exit code."""
-    if broker.startswith("embedded:"):
-        message = f"{measured} measures what travels through a RabbitMQ: give its address with --broker"
-        raise typer.BadParameter(message)
+    check_broker(measured, broker)
     from brokerha.cli import bench_healing
 
     logs.to_stderr(logs.COMMAND)

@@ -61,9 +61,14 @@ KINDS: tuple[tuple[str, Callable[[int], Operation]], ...] = (("key-value put", p
 
 
 def measure(
-    wire: Wire, make: Callable[[int], Operation], window: int, seconds: float, first: int
+    wire: Wire,
+    make: Callable[[int], Operation],
+    window: int,
+    seconds: float,
+    first: int,
+    level: str = "applied",
 ) -> tuple[int, list[float]]:
-    """Keep ``window`` writes under way for ``seconds``; returns how many were applied, and their latencies in seconds."""
+    """Keep ``window`` writes under way for ``seconds``; returns how many reached the level, and their latencies in seconds."""
     done: SimpleQueue[tuple[float, Future[Reply]]] = SimpleQueue()
     latencies: list[float] = []
     number = first
@@ -78,14 +83,14 @@ def measure(
         number += count
         under_way += count
         sent = time.perf_counter()
-        for future in wire.submit(writes, "applied", 1, WRITE_TIMEOUT_MS):
+        for future in wire.submit(writes, level, 1, WRITE_TIMEOUT_MS):
             future.add_done_callback(functools.partial(note, sent))
 
     def take() -> None:
         nonlocal under_way
         latency, future = done.get(timeout=WRITE_TIMEOUT_MS / 1000 + 10)
         reply = future.result()
-        if reply.status != "applied":
+        if reply.status != level:
             message = f"a write of the bench was {reply.status}: {reply.reason}"
             raise NotReady(message)
         latencies.append(latency)
