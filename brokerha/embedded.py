@@ -135,7 +135,9 @@ class FrontWire:
     def submit(
         self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
     ) -> list[Future[Reply]]:
-        """Hand writes to the first running master; what a stopping master leaves open goes to the next."""
+        """Hand writes to the first running master; what a master leaves open that stops, or is
+        not primary any more, goes to the next.
+        """
         return [self._submit(txid, body, level, copies, timeout_ms) for txid, body in writes]
 
     def _submit(self, txid: TxId, body: bytes, level: str, copies: int, timeout_ms: int) -> Future[Reply]:
@@ -153,7 +155,7 @@ class FrontWire:
                 inner.add_done_callback(lambda done: take(left, done.result()))
 
         def take(left: int, reply: Reply) -> None:
-            if reply.status == UNKNOWN and "stopping" in reply.reason:
+            if reply.status == UNKNOWN and ("stopping" in reply.reason or "not primary" in reply.reason):
                 again(left, reply)
             else:
                 answer.set_result(reply)

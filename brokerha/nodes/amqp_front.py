@@ -4,10 +4,11 @@
                       application/vnd.brokerha.writes+msgpack: many transactions in one message (the Python client)
     brokerha.reads    application/vnd.brokerha.read+msgpack: a read, a question, or a step of a transaction
 
-A write's message stays with the broker until the write is durable here or was answered; a node that dies before that lets
-the message come again, to another master. A write without ``reply_to`` that cannot be taken in now (the master is busy, its
-disk is full) is held and tried again. A message that can never succeed goes to ``brokerha.rejected`` with the reason, and is
-answered; it is never dropped and never loops. Answers of one turn to one message travel together.
+A write's message stays with the broker until the write is durable, here and at as many backups as there have to be, or was
+answered; a node that dies before that, or is not primary any more, lets the message come again, to another one. A write
+without ``reply_to`` that cannot be taken in now (the master is busy, its disk is full) is held and tried again. A message
+that can never succeed goes to ``brokerha.rejected`` with the reason, and is answered; it is never dropped and never loops.
+Answers of one turn to one message travel together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokerha.model import client_wire
 from brokerha.model.errors import BrokerhaError, InvalidRequest, UnsupportedType
-from brokerha.model.ids import Instant
+from brokerha.model.ids import Instant, TxId
 from brokerha.model.requests import ACCEPTED, REFUSED, Reply, Submit
 from brokerha.nodes.checking import check_terms, checked_body
 from brokerha.nodes.tickets import Tickets
@@ -39,23 +40,40 @@ TEMPORARY = frozenset({"NotReady", "ReadOnly", "OutcomeUnknown"})
 class _Batch:
     """The answers to one client message."""
 
-    __slots__ = ("answers", "message")
+    __slots__ = ("answers", "message", "open", "txid")
 
-    def __init__(self, message: ClientMessage) -> None:
+    def __init__(self, message: ClientMessage, txid: TxId = "") -> None:
         self.message = message
+        self.txid = txid
+        """Of a message that is one transaction: the same one when it is tried again."""
         self.answers: list[Reply] = []
+        self.open = 0
+        """Writes without an answer."""
 
 
 class AmqpFront:
     """Client messages of one master; everything but the questions' threads runs in the loop's thread."""
 
-    def __init__(self, front: Front, transport: Transport, tickets: Tickets) -> None:
+    def __init__(
+        self,
+        front: Front,
+        transport: Transport,
+        tickets: Tickets,
+        when_safe: Callable[[Callable[[], None]], None] = lambda show: show(),
+        in_loop: Callable[[Callable[[], None]], object] = lambda act: act(),
+    ) -> None:
+        """``when_safe`` runs what it is given once enough backups hold what is durable now, ``in_loop`` in the loop's thread."""
+        self._when_safe = when_safe
+        self._in_loop = in_loop
+        self._is_closed = False
         self._front = front
         self._transport = transport
         self._tickets = tickets
         self._answered: dict[int, _Batch] = {}
         self._unsettled: dict[int, ClientMessage] = {}
-        self._held: list[ClientMessage] = []
+        self._fresh: list[ClientMessage] = []
+        """Messages of this turn."""
+        self._held: dict[int, _Batch] = {}
         self._retry_at_ms = 0
         self._outbox: deque[ClientReply] = deque()
         self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
@@ -70,7 +88,6 @@ class AmqpFront:
                     self._transport.settle([message])
                 else:
                     submits.extend(self._writes(message))
-                    self._unsettled[id(message)] = message
             except BrokerhaError as error:
                 self._refuse(message, error)
         return submits
@@ -80,8 +97,8 @@ class AmqpFront:
         if not self._held or now.mono_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = now.mono_ms + RETRY_MS
-        held, self._held = self._held, []
-        return self.on_client(held, now)
+        held, self._held = self._held, {}
+        return [submit for batch in held.values() for submit in self._writes(batch.message, batch.txid)]
 
     def _refuse(self, message: ClientMessage, error: BrokerhaError) -> None:
         if message.reply_to:
@@ -89,23 +106,26 @@ class AmqpFront:
             self._send(message, [reply])
         self._transport.reject(message, f"{type(error).__name__}: {error}")
 
-    def _writes(self, message: ClientMessage) -> list[Submit]:
+    def _writes(self, message: ClientMessage, txid: TxId = "") -> list[Submit]:
         level, copies, timeout_ms = client_wire.terms(message.headers)
         items: list[tuple[str, bytes]] = []
-        batch = _Batch(message)
+        batch = _Batch(message, txid or message.message_id)
         if message.content_type == client_wire.WRITES_TYPE:
-            for txid, body in client_wire.decode_writes(message.body):
+            for each, body in client_wire.decode_writes(message.body):
                 try:
-                    check_terms(txid, level, copies, timeout_ms)
-                    items.append((txid, checked_body(body)))
+                    check_terms(each, level, copies, timeout_ms)
+                    items.append((each, checked_body(body)))
                 except InvalidRequest as error:
                     if not message.reply_to:
                         raise
-                    batch.answers.append(Reply(0, txid, REFUSED, 0, type(error).__name__, str(error)))
+                    batch.answers.append(Reply(0, each, REFUSED, 0, type(error).__name__, str(error)))
         else:
-            txid = message.message_id or self._front.new_txid()
-            check_terms(txid, level, copies, timeout_ms)
-            items.append((txid, checked_body(single_operations(message))))
+            batch.txid = batch.txid or self._front.new_txid()
+            check_terms(batch.txid, level, copies, timeout_ms)
+            items.append((batch.txid, checked_body(single_operations(message))))
+        batch.open = len(items)
+        self._unsettled[id(message)] = message
+        self._fresh.append(message)
         if batch.answers:
             self._answered[id(batch)] = batch
         if not message.reply_to:
@@ -117,6 +137,7 @@ class AmqpFront:
 
     def _on_reply(self, batch: _Batch, reply: Reply) -> None:
         batch.answers.append(reply)
+        batch.open -= 1
         self._answered[id(batch)] = batch
 
     def _on_silent_reply(self, batch: _Batch, reply: Reply) -> None:
@@ -126,20 +147,29 @@ class AmqpFront:
         message = batch.message
         self._unsettled.pop(id(message), None)
         if reply.error in TEMPORARY:
-            if message not in self._held:
-                self._held.append(message)
+            self._held.setdefault(id(message), batch)
         else:
             self._transport.reject(message, f"{reply.error}: {reply.reason}")
 
     def after_turn(self) -> None:
-        """Settle what is durable now or was answered, send what was answered in this turn."""
-        if self._unsettled:
-            self._transport.settle(list(self._unsettled.values()))
-            self._unsettled = {}
+        """Settle what is safe now or was answered, send what was answered in this turn."""
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self._when_safe(functools.partial(self._settle, fresh))
         for batch in self._answered.values():
             self._send(batch.message, batch.answers)
             batch.answers = []
+        self._settle([batch.message for batch in self._answered.values() if not batch.open])
         self._answered = {}
+        self._flush()
+
+    def _settle(self, messages: list[ClientMessage]) -> None:
+        """Those that are not settled, held or rejected yet."""
+        settled = [message for message in messages if self._unsettled.pop(id(message), None) is not None]
+        if settled:
+            self._transport.settle(settled)
+
+    def _flush(self) -> None:
         if self._outbox:
             self._transport.reply([self._outbox.popleft() for _ in range(len(self._outbox))])
 
@@ -179,7 +209,10 @@ class AmqpFront:
     def _reply_later(self, message: ClientMessage, body: bytes) -> None:
         """Called from any thread; the loop sends what is there after its turn."""
         self._outbox.append(ClientReply(message.reply_to, message.correlation_id, body, client_wire.READ_ANSWER_TYPE))
-        self._transport.wake()
+        if self._is_closed:
+            self._in_loop(self._flush)
+        else:
+            self._transport.wake()
 
     def _answer_question(self, what: str, arguments: dict[str, Any]) -> Any:
         timeout_ms = int(arguments.get("timeout_ms", 5000))
@@ -201,7 +234,16 @@ class AmqpFront:
         return questions[what]()
 
     def close(self) -> None:
-        """End the questions' threads."""
+        """Answer whoever can be answered, and end the questions' threads.
+
+        What the broker still has is left to whoever gets it next; so nobody is told that its outcome is unknown.
+        """
+        self._is_closed = True
+        for batch in self._answered.values():
+            if id(batch.message) not in self._unsettled:
+                self._send(batch.message, batch.answers)
+        self._answered = {}
+        self._flush()
         self._questions.shutdown(wait=False, cancel_futures=True)
 
 
@@ -226,6 +268,8 @@ def single_operations(message: ClientMessage) -> bytes | list[Operation]:
 
 
 def _plain(done: Future[Any]) -> bytes:
+    if done.cancelled():
+        return client_wire.encode_answer("NotReady", "the master is stopping, or not primary any more: ask again", None)
     error = done.exception()
     if error is not None:
         return client_wire.encode_answer(type(error).__name__, str(error), None)

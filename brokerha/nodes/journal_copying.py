@@ -17,6 +17,7 @@ from brokerha.model.ready import (
     AbandonLoad,
     BeginLoad,
     ChunkKept,
+    ChunksRead,
     CopyAnswer,
     CopyDecision,
     DropSnapshot,
@@ -67,6 +68,18 @@ def _load(copy: JournalCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> Load
     return LoadOpened(state.journal, state.last_number, "", 0)
 
 
+def _failed(decision: CopyDecision, reason: str) -> CopyAnswer | None:
+    """The answer to a decision that met a fault: whoever waits for it must not wait for ever."""
+    match decision:
+        case MakeSnapshot():
+            return SnapshotMade(decision.snapshot, 0, "", 0, 0, (), reason)
+        case ReadChunks():
+            return ChunksRead(decision.to, decision.snapshot, tuple((number, None) for number in decision.numbers))
+        case BeginLoad() | KeepChunk() | OpenLoad():
+            return LoadFailed(reason)
+    return None
+
+
 class JournalThread:
     """`runner.JournalDoor` with a thread of its own."""
 
@@ -97,8 +110,8 @@ class JournalThread:
     def _do(self, decision: CopyDecision) -> None:
         try:
             answer = carry_out_journal(self._copy, decision)
-        except Exception as error:  # noqa: BLE001  (a fault in a load ends the load, not the process)
-            answer = LoadFailed(f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001  (a fault in it ends a load or an offer, not the process)
+            answer = _failed(decision, f"{type(error).__name__}: {error}")
         if answer is not None:
             self._done.append(answer)
             self._wake()

@@ -37,6 +37,7 @@ class NodeLoop:
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._has_ended = False
         self.fault: BaseException | None = None
         """What ended the loop although nobody stopped it: a fault of brokerha."""
 
@@ -51,6 +52,9 @@ class NodeLoop:
             future.set_exception(NotReady("the node is stopping"))
             return future
         self._calls.append((action, future))
+        if self._has_ended:
+            # It ended between the question above and now: nobody will run this.
+            self._refuse_calls()
         self._wake()
         return future
 
@@ -79,9 +83,17 @@ class NodeLoop:
             log.exception("node stopped by a fault", thread=self._thread.name)
         finally:
             self._stopping.set()
-            for _, future in self._calls:
-                if not future.done():
-                    future.set_exception(NotReady("the node has stopped"))
+            self._has_ended = True
+            self._refuse_calls()
+
+    def _refuse_calls(self) -> None:
+        while self._calls:
+            try:
+                _, future = self._calls.popleft()
+            except IndexError:
+                return
+            if future.set_running_or_notify_cancel():
+                future.set_exception(NotReady("the node has stopped"))
 
     def stop(self, timeout_s: float) -> bool:
         """End after the current turn; whether it ended in time. Idempotent."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,7 +22,7 @@ from brokerha.model.ids import Instant, Lsn, TxId
 from brokerha.model.levels import LATEST_LSN
 from brokerha.model.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
 from brokerha.model.operations import LoggedRow, Operation
-from brokerha.model.requests import APPLIED_LEVEL, Reply, Submit, TxCommand
+from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, Reply, Submit, TxCommand
 from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_read, check_terms, checked_body
 from brokerha.nodes.commands import Commands
@@ -78,7 +78,9 @@ class MasterNode:
         self.runner = runner or MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
         self.runner.on_reply = self.tickets.on_reply
         self.view = MasterView(cluster, self.runner, transport)
-        self.amqp = AmqpFront(self, transport, self.tickets)
+        self.amqp = AmqpFront(
+            self, transport, self.tickets, self.runner.when_safe, self._in_loop
+        )
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
         self.loop = loop or NodeLoop(f"{self.node_id} loop", self.turn, transport.wake)
@@ -90,6 +92,8 @@ class MasterNode:
         self._gathering = StatusGathering(self.node_id, config.sync.members)
         self._site_log = SiteLog(self.node_id)
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
+        self._ended = ""
+        """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
         state = journal.state()
         self._txid_prefix = f"{self.node_id}.{state.journal[:8]}.{state.incarnation + 1:x}."
         self._txid_numbers = itertools.count(1)
@@ -108,11 +112,17 @@ class MasterNode:
         self.journal.close()
 
     def retire(self, reason: str, timeout_s: float = 2.0) -> None:
-        """Answer who still waits: another process is the primary from now on, or the node stops."""
+        """Answer who still waits: another process is the primary from now on, or the node stops. Idempotent."""
+        self._ended = reason
         self._reads.close(reason)
         self.transacting.close(reason)
-        self.amqp.close()
+        self.commands.close(reason)
+        waits, self._waits = self._waits, []
+        for *_, future in waits:
+            if not future.done():
+                future.set_exception(NotReady(reason))
         self.tickets.close(reason)
+        self.amqp.close()
         if self.followers is not None:
             self.followers.close(min(2.0, timeout_s))
 
@@ -190,6 +200,7 @@ class MasterNode:
         timeout_ms: int = 30_000,
     ) -> Future[Reply]:
         """Check a write and hand it to the loop."""
+        self._check_not_ended()
         txid = txid or self.new_txid()
         check_terms(txid, level, copies, timeout_ms)
         body = checked_body(operations)
@@ -198,6 +209,9 @@ class MasterNode:
             raise NotReady(message)
         ticket, future = self.tickets.for_future(txid)
         self._inbox.append(Submit(ticket, txid, body, level, copies, timeout_ms))
+        if self._ended:
+            # It ended meanwhile: nobody takes it out of there any more, or it was among the last.
+            self.tickets.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", self._ended))
         self.transport.wake()
         return future
 
@@ -210,6 +224,7 @@ class MasterNode:
         future: Future[ReadOutcome] = Future()
 
         def ask() -> None:
+            self._check_not_ended()
             check_read(min_lsn, timeout_ms)
             self._ask_worker(kind, name, arguments, min_lsn, timeout_ms, future)
 
@@ -255,6 +270,7 @@ class MasterNode:
         told: Future[dict[str, Any] | None] = Future()
 
         def ask() -> None:
+            self._check_not_ended()
             if self.runner.failure:
                 raise NotReady(self.runner.failure)
             found = self.view.outcome(txid)
@@ -307,16 +323,28 @@ class MasterNode:
             raise InvalidRequest(message)
 
         def note() -> None:
+            self._check_not_ended()
             self._waits.append((lsn, copies, self.clock.now().mono_ms + timeout_ms, future))
 
-        self.loop.call(note)
+        self.loop.call(note).add_done_callback(
+            lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
+        )
         return future
+
+    def _in_loop(self, act: Callable[[], None]) -> None:
+        self.loop.call(act)
+
+    def _check_not_ended(self) -> None:
+        if self._ended:
+            raise NotReady(self._ended)
 
     def _serve_waits(self, now: Instant) -> None:
         feed = self.runner.core.feed
         still = []
         for wait in self._waits:
             lsn, copies, deadline_ms, future = wait
+            if future.done():
+                continue
             if feed.applied_by(copies) >= lsn:
                 done = [w.node for w in feed.workers.values() if w.applied >= lsn]
                 future.set_result({"lsn": feed.applied_by(copies), "workers": done})

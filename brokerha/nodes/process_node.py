@@ -88,8 +88,8 @@ class ProcessNode:
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish the turn, answer who still waits, close everything. Idempotent."""
         self.loop.stop(timeout_s)
-        if self.master is not None:
-            self.master.retire("the master is stopping", timeout_s)
+        if (master := self.master) is not None:
+            master.retire("the master is stopping", timeout_s)
         self.door.close(timeout_s)
         self.transport.close(parting_ms(self.transport, timeout_s))
         self.copy.close()
@@ -116,9 +116,10 @@ class ProcessNode:
 
     def _on_change(self, role: str, view: int, runner: MasterRunner | None) -> None:
         """Begin or end being a MasterNode; called by the loop, between two turns."""
-        if self.master is not None:
-            self.master.retire(f"another process is primary of {self.config.master.sync.node}")
+        if (before := self.master) is not None:
             self.master = None
+            # Nothing waits for the thread of the log: this process is a backup from now on, and its primary waits for it.
+            before.retire(f"{self.config.process} is not primary of {self.config.master.sync.node} any more", 0)
         if runner is not None:
             options, journal = self.options, self.copy.journal
             self.master = MasterNode(
@@ -144,8 +145,9 @@ class ProcessNode:
     # ---- Front
 
     def _front(self) -> MasterNode:
-        if self.master is not None:
-            return self.master
+        # Only the loop changes `master`, at any moment; so every other thread looks once.
+        if (master := self.master) is not None:
+            return master
         state, reason = self.runner.state()
         message = (
             f"{self.node_id} is a backup of {self.config.master.sync.node} ({state}{f': {reason}' if reason else ''})"
@@ -204,7 +206,14 @@ class ProcessNode:
                 f"{node!r} is no process of {self.config.master.sync.node}: {', '.join(self.config.role.processes)}"
             )
             raise InvalidRequest(message)
-        return self.loop.call(lambda: self.runner.promote(node, is_forced=force))
+
+        def promote() -> dict[str, Any]:
+            answer = self.runner.promote(node, is_forced=force)
+            # What follows is done by the next turn, which must not wait for a message first.
+            self.transport.wake()
+            return answer
+
+        return self.loop.call(promote)
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
         """What became of a transaction; raises NotReady unless this is the primary."""
@@ -212,8 +221,8 @@ class ProcessNode:
 
     def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
         """The whole cluster as seen from here."""
-        if self.master is not None:
-            return self.master.status(timeout_ms)
+        if (master := self.master) is not None:
+            return master.status(timeout_ms)
         others = self._gathering.gather(self.loop, self.transport, timeout_ms)
         own = self.loop.call(self.runner.rows).result(10)
         known = {(row["id"], row["role"]) for row in others}
@@ -238,15 +247,16 @@ class ProcessNode:
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
         """A primary: whether reads can be served. A backup: whether it could take over."""
-        if self.master is not None:
-            return self.master.ready(max_lag_entries, max_lag_s)
+        if (master := self.master) is not None:
+            return master.ready(max_lag_entries, max_lag_s)
         state, _ = self.runner.state()
         is_ready = self.loop.is_running and state == states.READY
         return is_ready, [f"[{'+' if is_ready else '-'}]backup {state}"]
 
     def applied_lsn(self) -> Lsn:
         """What the best worker of this site has applied; 0 for a backup."""
-        return self.master.applied_lsn() if self.master is not None else 0
+        master = self.master
+        return master.applied_lsn() if master is not None else 0
 
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
         """Complete when enough workers have applied ``lsn``; raises NotReady unless this is the primary."""
@@ -254,8 +264,8 @@ class ProcessNode:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
-        process = self.runner.metrics()
-        return {**(self.master.metrics() if self.master is not None else {}), **process}
+        master = self.master
+        return {**(master.metrics() if master is not None else {}), **self.runner.metrics()}
 
 
 def _run_hook(arguments: list[str]) -> None:

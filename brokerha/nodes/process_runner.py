@@ -12,7 +12,7 @@ nothing in production.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ from brokerha.nodes.runner import (
 )
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
+from brokerha.ports.transport import ClientMessage
 from brokerha.replication.role import Role
 from brokerha.replication.role_config import FIRST_VIEW, RoleChange, RoleConfig
 from brokerha.replication.role_table import RoleState
@@ -136,8 +137,15 @@ class ProcessRunner:
         self.turns += 1
         if self.failure and now.mono_ms < self._retry_at_ms:
             return len(items)
-        if self.failure:
-            self._start_again()
+        try:
+            if self.failure:
+                self._start_again()
+            self._stand_by_turn(items, now)
+        except JournalError as error:
+            self._fail(error, now)
+        return len(items)
+
+    def _stand_by_turn(self, items: Sequence[Envelope | ClientMessage], now: Instant) -> None:
         standby = self.standby
         for answer in self.door.finished():
             journal = self.copy.journal
@@ -149,12 +157,8 @@ class ProcessRunner:
             self._pointed = standby.follower.primary
             self.transport.point(self.config.role.master, self._pointed)
         standby.wake(now)
-        try:
-            self._carry_out(standby, now)
-            self._forget()
-        except JournalError as error:
-            self._fail(error, now)
-        return len(items)
+        self._carry_out(standby, now)
+        self._forget()
 
     def _carry_out(self, standby: Standby, now: Instant) -> None:
         for _ in range(READY_LIMIT):
@@ -190,11 +194,14 @@ class ProcessRunner:
         """End being primary when the role is another one; called after each turn of the master."""
         primary = self.master.primary if self.master is not None else None
         if self.master is not None and primary is not None and primary.change is not None:
-            change = primary.change
+            change, failure = primary.change, self.master.failure
             self.master.close_tickets(f"{self.config.process} is not primary any more: {change.reason}")
             self.master = None
             self.transport.speak_for("", 0)
             self._stand_by()
+            if failure:
+                # A promise that was not written must not be believed: role and follower begin from the journal.
+                self.failure, self._retry_at_ms = failure, self.clock.now().mono_ms + RETRY_MS
             self._tell(change)
 
     def _on_role(self, change: RoleChange, now: Instant) -> None:
@@ -248,8 +255,8 @@ class ProcessRunner:
 
     def _start_again(self) -> None:
         """Role and follower believed what is not durable: begin from the journal."""
-        self.failure = ""
         state = self.copy.journal.state()
+        self.failure = ""
         self.role = Role(self.config.role, state.journal, state.promised_view, position_of(state), self.clock.now())
         self._stand_by()
 
@@ -279,8 +286,9 @@ class ProcessRunner:
         if self.failure:
             kind, _, reason = self.failure.partition(": ")
             return kind, reason
-        if self.master is not None:
-            return self.master.state()
+        # Asked by other threads too, while the loop may be changing it.
+        if (master := self.master) is not None:
+            return master.state()
         if self.role.state is RoleState.IDLE:
             return states.IDLE, self.role.reason
         return self.standby.state(self.clock.now())

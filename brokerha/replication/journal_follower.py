@@ -388,11 +388,12 @@ class JournalFollower:
 
     def deadline_ms(self) -> int | None:
         """When something has to be sent or asked again; None when nothing is due before something is heard."""
-        due = [self._asking.deadline_ms(), self._asking_full.deadline_ms(), self._retry_at_ms]
+        due = [self._retry_at_ms, self.loading.deadline_ms() if self.loading and not self._at_disk else None]
         if self.primary:
-            due.append(self._heartbeat_at_ms if self._heartbeat_at_ms is not None and not self._tell else 0)
-        if self._lacking is not None and self._asking_full.deadline_ms() is None:
-            due.append(self._lacking[1] + self.config.fill_wait_ms)
-        if self.loading is not None and not self._at_disk:
-            due.append(self.loading.deadline_ms())
+            due.append(0 if self._heartbeat_at_ms is None or self._tell else self._heartbeat_at_ms)
+        if self.primary and self.state in FOLLOWING:
+            # Between two primaries nobody is asked: what would be due must not keep the process awake.
+            due += [self._asking.deadline_ms(), (full := self._asking_full.deadline_ms())]
+            if self._lacking is not None and full is None:
+                due.append(self._lacking[1] + self.config.fill_wait_ms)
         return min((at for at in due if at is not None), default=None)
