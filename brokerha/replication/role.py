@@ -82,7 +82,9 @@ class Role:
             return
         are_all_asked = self.config.sync_n == 0
         live = self._live_primary(now)
-        standing = Standing(self.promised, self.journal, self.last, self.may_vote, live, are_all_asked)
+        # Of two candidates that are as good as each other one steps back, not both.
+        own_view = self._candidacy.view if self.state is RoleState.CANDIDATE and message.last <= self.last else 0
+        standing = Standing(self.promised, self.journal, self.last, self.may_vote, live, are_all_asked, own_view)
         verdict = judge(message, standing)
         if verdict.is_granted:
             self._promise_to(message.view)
@@ -90,7 +92,8 @@ class Role:
             self._step(RoleEvent.GRANTED, f"voted for {sender} in view {message.view}")
             self._wait(now, self.config.silence_ms)
         elif verdict.is_behind:
-            # The better journal does not wait any longer than it has to.
+            # The better journal does not wait any longer than it has to, and asks above what others may have promised by then.
+            self._see(message.view)
             self._stand_at_ms = min(self._stand_at_ms, now.mono_ms)
         self._say(sender, Vote(message.view, verdict.is_granted, self.promised, self.last, verdict.reason))
 

@@ -45,6 +45,8 @@ class Standing:
     """Name of the primary that it hears; empty when it hears none."""
     are_all_asked: bool = False
     """Whether a candidate needs the vote of every process."""
+    own_view: int = 0
+    """View that it stands for itself with a journal as good as the candidate's; 0 when it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ def judge(candidate: Candidate, own: Standing) -> Verdict:
     """The vote of a process, with the reason when it is refused."""
     if candidate.view < own.promised:
         return Verdict(is_granted=False, reason=f"promised to view {own.promised}")
+    if candidate.view < own.own_view and not candidate.is_by_hand:
+        return Verdict(is_granted=False, reason=f"it stands for view {own.own_view} itself")
     if not own.may_vote:
         return Verdict(is_granted=False, reason="its journal is not whole")
     is_begin = place_of(candidate.view) == 0 and candidate.last[0] <= FIRST_VIEW

@@ -158,3 +158,40 @@ def test_where_every_vote_is_needed_an_empty_journal_does_not_stand_in_the_way()
     role = a_role(sync_n=0, promised=0, last=(0, 0))
     role.on_candidate("b2", candidate(22, (10, 5), "other"), at(100))
     assert vote_of(role.take(at(100))).is_granted
+
+
+def test_of_two_candidates_with_equal_journals_the_one_of_the_lower_view_steps_back() -> None:
+    role = a_role()
+    asked = pass_time(role, 10_000)
+    own = asked.messages[0].message
+    assert isinstance(own, Candidate)
+    assert own.view % 10 == 1
+    role.on_candidate("m1", candidate(own.view - 1), at(role.deadline_ms() or 0))
+    vote = role.take(at(role.deadline_ms() or 0)).messages[0].message
+    assert isinstance(vote, Vote)
+    assert vote.reason == f"it stands for view {own.view} itself"
+    assert state_of(role) is RoleState.CANDIDATE
+
+    role.on_candidate("b2", candidate(own.view + 1), at(role.deadline_ms() or 0))
+    assert vote_of(role.take(at(role.deadline_ms() or 0))).is_granted
+    assert state_of(role) is RoleState.STANDBY
+
+
+def test_a_candidate_gives_its_vote_to_a_better_journal_whatever_the_view() -> None:
+    role = a_role()
+    own = pass_time(role, 10_000).messages[0].message
+    assert isinstance(own, Candidate)
+    role.on_candidate("m1", candidate(own.view - 1, (10, 101)), at(role.deadline_ms() or 0))
+    assert vote_of(role.take(at(role.deadline_ms() or 0))).is_granted
+
+
+def test_the_better_journal_asks_above_what_the_worse_one_asked_for() -> None:
+    # Given a voter that refuses a candidate whose journal ends before its own
+    role = a_role()
+    role.on_candidate("b2", candidate(92, (10, 99)), at(4_000))
+    ready = role.take(at(4_000))
+
+    # Then it stands at once, for a view that whoever voted for the other one may still promise to
+    asked = [each.message for each in ready.messages if isinstance(each.message, Candidate)]
+    asked += [each.message for each in role.take(at(4_000)).messages if isinstance(each.message, Candidate)]
+    assert {each.view for each in asked} == {101}
