@@ -1,7 +1,7 @@
 """Checks of masters with backups: who is primary, what the journals of all processes hold, and what counts as safe.
 
 Of each master one **line** is kept: who wrote which record under which (view, number), and which of them each process holds. What
-`sync-n` processes hold besides their primary, in the view that acts, is **safe**: only then the mirrors of truth.py learn of it,
+`sync-n` processes hold besides their primary, all of them obeying its view, is **safe**: only then the mirrors of truth.py learn of it,
 so that every check of a message or a reply is one of the promise of sync-N as well. The names are those of
 brokerha/replication/PROTOCOL.md, sections 9 and 10, and
 
@@ -42,6 +42,8 @@ class Line:
     """Views that were started, with their primaries."""
     safe: list[int] = field(default_factory=list)
     """View of each record that is safe; its number is its place, from 1."""
+    acknowledged: dict[int, dict[NodeId, int]] = field(default_factory=dict)
+    """By view and process: how much of its primary's journal a process that obeyed it had."""
     held: dict[NodeId, list[int]] = field(default_factory=dict)
     """View of each record that a process holds."""
     promised: dict[NodeId, int] = field(default_factory=dict)
@@ -137,23 +139,34 @@ class JournalChecks:
             elif isinstance(record, TxPrepared):
                 line.prepared[node].add(record.txid)
         check(not halves, "J2", "a decision comes with what it decides", node=node, txids=sorted(halves))
-        self._look_for_safe(line, line.held[node])
+        self._look_for_safe(line, node)
 
-    def _look_for_safe(self, line: Line, held: list[int]) -> None:
-        """What `sync-n` others hold too is safe from now on."""
-        common = sorted((_common(held, other) for other in line.held.values()), reverse=True)
-        safe = common[line.needed - 1]
-        if safe <= len(line.safe) or held[safe - 1] != line.view:
-            return
+    def _look_for_safe(self, line: Line, node: NodeId) -> None:
+        """What a process wrote may be safe now, in a view that it obeys."""
+        for view, primary in line.views.items():
+            whole = line.held[primary]
+            if view < line.promised[node] or not whole or whole[-1] != view:
+                continue
+            acknowledged = line.acknowledged.setdefault(view, dict.fromkeys(line.held, 0))
+            acknowledged[node] = max(acknowledged[node], _common(line.held[node], whole))
+            safe = sorted(acknowledged.values(), reverse=True)[line.needed - 1]
+            # What is older than the view counts only together with its beginning.
+            if safe > len(line.safe) and whole[safe - 1] == view:
+                self._is_safe(line, whole[:safe])
+
+    def _is_safe(self, line: Line, safe: list[int]) -> None:
         begin = len(line.safe)
-        check(held[:begin] == line.safe, "P6", "what is safe grows", master=line.group.node, view=line.view)
-        line.safe = held[:safe]
-        records = [
-            record
-            for number in range(begin + 1, safe + 1)
-            if (record := line.written.get((held[number - 1], number))) is not None
-        ]
+        check(safe[:begin] == line.safe, "P6", "what is safe grows", master=line.group.node, view=safe[-1])
+        line.safe = safe
+        places = ((safe[number - 1], number) for number in range(begin + 1, len(safe) + 1))
+        records = [record for place in places if (record := line.written.get(place)) is not None]
         self._checkers.on_safe(line.group.node, records)
+
+    def holds_safe_only(self, process: SimProcess) -> bool:
+        """Whether nothing in the journal of a process may be given up yet."""
+        line = self.line_of(process)
+        held = line.held[process.node]
+        return held == line.safe[: len(held)]
 
     # ---- processes
 
@@ -191,7 +204,7 @@ class JournalChecks:
         kept = state.promised_view >= line.promised[process.node]
         check(kept, "P3", "a promise outlives a load", node=process.node, found=state.promised_view)
         line.halves[process.node].clear()
-        self._look_for_safe(line, held)
+        self._look_for_safe(line, process.node)
 
     def on_emptied(self, process: SimProcess) -> None:
         """A process lost its directory."""
@@ -249,9 +262,9 @@ class JournalChecks:
                 return f"backups of {acting.node} are not ready: {rows}"
             if len(line.safe) < acting.journal.last_number:
                 return f"{acting.node} has {acting.journal.last_number} records, {len(line.safe)} are safe"
-            for process in group.processes:
-                if process.journal.last_number < acting.journal.last_number:
-                    return f"{process.node} has {process.journal.last_number} records of {acting.journal.last_number}"
+            for node, held in line.held.items():
+                if held != line.safe:
+                    return f"{node} has other records than {acting.node}: {len(held)}, and {len(line.safe)} are safe"
         return ""
 
     def at_the_end(self) -> None:

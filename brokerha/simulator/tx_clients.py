@@ -128,7 +128,7 @@ class TxClients:
             return
         self._number += 1
         core = runner.core
-        run.txid = f"{run.master}.{process.journal.state().journal[:8]}.{core.sync.incarnation:x}.{self._number:x}"
+        run.txid = f"{run.master}.{process.journal.state().journal[:8]}.{core.sync.incarnation:x}.{self._number:x}.t"
         run.xid = f"1:{run.number:04x}{run.tries:02x}:" if run.is_two_phase else ""
         run.at = process.node
         self.by_txid[run.txid] = run
@@ -378,7 +378,8 @@ def left_behind(world: World) -> str:
             if len(left):
                 return f"{master.node} still has {len(left)} {name}"
     for process in world.standing_by:
-        joined = process.runner.standby.participant.joined
+        # An invitation that came after all was over leaves a name behind, until its time is over.
+        joined = [each.txid for each in process.runner.standby.participant.joined.values() if each.next]
         if joined:
             return f"{process.node} still takes part in {', '.join(joined)}"
     if world.tx_queues.names:
