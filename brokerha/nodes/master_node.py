@@ -78,9 +78,7 @@ class MasterNode:
         self.runner = runner or MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
         self.runner.on_reply = self.tickets.on_reply
         self.view = MasterView(cluster, self.runner, transport)
-        self.amqp = AmqpFront(
-            self, transport, self.tickets, self.runner.when_safe, self._in_loop
-        )
+        self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop)
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
         self.loop = loop or NodeLoop(f"{self.node_id} loop", self.turn, transport.wake)
