@@ -24,7 +24,7 @@ from brokerha.model.errors import JournalError, JournalFull, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.process_messages import Promote
-from brokerha.model.ready import LoadOpened
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, LoadOpened
 from brokerha.model.records import MasterState, ViewStarted
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.address_book import AddressedTransport
@@ -110,6 +110,8 @@ class ProcessRunner:
         self.standby: Standby
         """Counts while this process is not primary."""
         self._retry_at_ms = 0
+        self._followed: set[str] = set()
+        """Queues of transactions that this process follows, whatever its participant still knows of them."""
         self._pointed: NodeId = ""
         """Primary that questions go to while this process stands by."""
         self._floor: tuple[Lsn, Lsn] | None = None
@@ -177,6 +179,10 @@ class ProcessRunner:
                 self._floor = ready.floor
             for decision in ready.tx_queues:
                 self.transport.tx_queue(decision)
+                if isinstance(decision, FollowTxQueue):
+                    self._followed.add(decision.queue)
+                else:
+                    self._followed.discard(decision.queue)
             self.transport.send(ready.messages)
             self.crash_point("sent, not answered")
             for copy_decision in ready.decisions:
@@ -257,6 +263,9 @@ class ProcessRunner:
         """Role and follower believed what is not durable: begin from the journal."""
         state = self.copy.journal.state()
         self.failure = ""
+        for queue in self._followed:
+            self.transport.tx_queue(LeaveTxQueue(queue))
+        self._followed.clear()
         self.role = Role(self.config.role, state.journal, state.promised_view, position_of(state), self.clock.now())
         self._stand_by()
 

@@ -18,7 +18,7 @@ from brokerha.model.operations import Operation
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, SYNCHRONISED, TxCommand, TxReply
 from brokerha.simulator.model import QUEUE, TABLES
 from brokerha.simulator.tx_steps import ABANDON, COMMIT, ROLLBACK, Run, Step
-from brokerha.transactions.states import Phase
+from brokerha.transactions.states import Part, Phase
 
 if TYPE_CHECKING:
     from brokerha.simulator.backups import SimProcess
@@ -378,8 +378,9 @@ def left_behind(world: World) -> str:
             if len(left):
                 return f"{master.node} still has {len(left)} {name}"
     for process in world.standing_by:
-        # An invitation that came after all was over leaves a name behind, until its time is over.
-        joined = [each.txid for each in process.runner.standby.participant.joined.values() if each.next]
+        # Who did not hear that an open one was rolled back keeps it until its time is over.
+        participant = process.runner.standby.participant
+        joined = [each.txid for each in participant.joined.values() if each.part is not Part.COLLECTING]
         if joined:
             return f"{process.node} still takes part in {', '.join(joined)}"
     if world.tx_queues.names:

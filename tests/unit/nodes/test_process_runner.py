@@ -10,7 +10,8 @@ from brokerha.master.core import MasterConfig
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.operations import pack_operations
-from brokerha.model.process_messages import Candidate, Confirmed, Replicate, Vote
+from brokerha.model.process_messages import Candidate, Confirmed, Replicate, TxJoin, Vote
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, TxQueueDecision
 from brokerha.model.requests import ACCEPTED, Submit
 from brokerha.nodes.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
@@ -27,6 +28,10 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[Outgoing] = []
         self.arrived: list[Envelope] = []
+        self.queues: list[TxQueueDecision] = []
+
+    def tx_queue(self, decision: TxQueueDecision) -> None:
+        self.queues.append(decision)
 
     def send(self, outgoing: list[Outgoing]) -> None:
         self.sent += outgoing
@@ -112,6 +117,27 @@ def test_what_was_not_held_by_a_backup_is_never_shown_by_a_former_primary() -> N
     bench.hear(Replicate(1001, (0, 0), (), 0, "journal-of-m1"))
     assert bench.runner.master is None
     assert shown == []
+
+
+def test_a_backup_that_begins_anew_after_a_full_disk_leaves_the_queues_that_it_followed() -> None:
+    # Given a backup that takes part in a transaction
+    bench = Bench()
+    bench.hear(Replicate(1001, (0, 0), (), 0, "journal-of-m1"))
+    bench.turn()
+    bench.hear(TxJoin("t1", 1001, "q1"))
+    assert bench.wire.queues == [FollowTxQueue("q1")]
+
+    # When it cannot write a promise, and later can
+    bench.journal.is_full = True
+    bench.hear(Candidate(2001, "journal-of-m1", (1001, 99), is_by_hand=True))
+    assert bench.runner.failure
+    bench.journal.is_full = False
+    bench.ms += 2_000
+    bench.turn()
+
+    # Then it follows no queue that it knows nothing of any more
+    assert not bench.runner.failure
+    assert bench.wire.queues == [FollowTxQueue("q1"), LeaveTxQueue("q1")]
 
 
 def test_a_primary_with_a_full_disk_waits_instead_of_turning_round_and_round() -> None:
