@@ -32,6 +32,9 @@ from brokerha.replication.role_table import RoleState
 IDLE_AFTER = 2
 """With ``goes_idle``, after so many times the time-out without enough backups the primary steps down."""
 
+SNAPSHOTS = 3
+"""Backups that load at once, as many as a journal gives: at the very first start all of them do."""
+
 
 @dataclass(frozen=True, slots=True)
 class PrimaryReady:
@@ -93,7 +96,7 @@ class Primary:
             open_transactions=lambda: self._open,
         )
         self.gate = Gate(GateConfig(role.view, config.sync_n, sync_timeout_ms, backups=config.others))
-        self.offering = Offering(OfferConfig())
+        self.offering = Offering(OfferConfig(snapshots=SNAPSHOTS))
         self._processes = frozenset(config.others)
 
     # ---- inputs
