@@ -120,7 +120,10 @@ class OpenTxQueue:
 
 @dataclass(frozen=True, slots=True)
 class DropTxQueue:
-    """Decision of a primary: delete the queue of a transaction, after what was sent through it. Idempotent."""
+    """Decision of a primary, or of a backup that outlived it: delete the queue of a transaction, after what was sent through it.
+
+    Idempotent.
+    """
 
     queue: str
 

@@ -79,7 +79,7 @@ class Coordinator:
         """What the journal holds: prepared ones with an xid are kept with their locks, those of one client are rolled back."""
         book = self.book
         for prepared in state.prepared.values():
-            # Queues of the primary before this one; what was only open there is cleaned up by their expiry.
+            # Queues of the primary before this one; of what was only open there its participants know.
             names = [tx_queue_name(book.node, prepared.txid, backup) for backup in prepared.participants]
             book.queues += [DropTxQueue(name) for name in names]
             if not prepared.xid:

@@ -27,7 +27,7 @@ from brokerha.model.ids import Instant, NodeId, TxId
 from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT
 from brokerha.model.process_messages import TxAnswer, TxEvents, TxJoin
-from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, Ready, TxQueueDecision
+from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, Ready, TxQueueDecision
 from brokerha.transactions.config import ParticipantConfig
 from brokerha.transactions.states import Part, Seen, after_seen
 from brokerha.transactions.transaction import body_of, digest_of
@@ -185,7 +185,8 @@ class Participant:
         self.view = view
         for joined in self.joined.values():
             joined.part = after_seen(joined.part, Seen.NEW_VIEW)
-            self._queues.append(LeaveTxQueue(joined.queue))
+            # The primary that would have deleted it is not primary any more.
+            self._queues += [LeaveTxQueue(joined.queue), DropTxQueue(joined.queue)]
         self.joined.clear()
         self._ended.clear()
         self._durable.clear()
