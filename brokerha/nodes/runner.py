@@ -203,6 +203,9 @@ class MasterRunner:
         self._tell(out.released, out.replies, out.tx_replies)
         while self._shown and primary.gate.is_through(self._shown[0][0]):
             self._shown.popleft()[1]()
+        if self._open and primary.gate.is_lost(now):
+            # What waits for other masters or workers hears nothing of them through a closed gate.
+            self.close_tickets(primary.gate.reason(now))
 
     def _promise(self, view: int, now: Instant) -> bool:
         try:

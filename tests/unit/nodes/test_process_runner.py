@@ -12,7 +12,7 @@ from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.operations import pack_operations
 from brokerha.model.process_messages import Candidate, Confirmed, Replicate, TxJoin, Vote
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, TxQueueDecision
-from brokerha.model.requests import ACCEPTED, Submit
+from brokerha.model.requests import ACCEPTED, SYNCHRONISED, Reply, Submit
 from brokerha.nodes.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.runner import MasterRunner
@@ -54,17 +54,20 @@ class Door:
 class Bench:
     """The first process of a master with one backup, which a test plays."""
 
-    def __init__(self) -> None:
+    def __init__(self, *members: str) -> None:
+        """``members``: other masters, which say nothing."""
         self.ms = 1_000
+        self.replies: list[Reply] = []
         self.wire = Wire()
         self.journal = MemoryJournal("m1", "journal-of-m1")
         wire: Any = self.wire
         self.runner = ProcessRunner(
-            ProcessConfig(MasterConfig(SyncConfig("m1", ("m1",))), RoleConfig("m1", "m1", ("m1", "m1-b"), 1)),
+            ProcessConfig(MasterConfig(SyncConfig("m1", ("m1", *members))), RoleConfig("m1", "m1", ("m1", "m1-b"), 1)),
             MemoryJournalCopy(self.journal),
-            AddressedTransport(wire, AddressBook(["m1"])),
+            AddressedTransport(wire, AddressBook(["m1", *members])),
             self,
             Door(),
+            on_reply=self.replies.append,
         )
         self.turn()
         view = next(each.message.view for each in self.wire.sent if isinstance(each.message, Candidate))
@@ -156,3 +159,21 @@ def test_a_primary_with_a_full_disk_waits_instead_of_turning_round_and_round() -
     assert due_ms is not None
     assert due_ms <= bench.ms
     assert bench.runner.wait_ms() > 0
+
+
+def test_a_write_that_waits_for_another_master_is_unknown_once_no_backup_has_confirmed_it_in_time() -> None:
+    bench = Bench("m2")
+    bench.confirm()
+    bench.turn(Submit(1, "t1", BODY, SYNCHRONISED, timeout_ms=60_000))
+    bench.ms += bench.runner.config.sync_timeout_ms - 100
+    bench.turn()
+    assert bench.replies == []
+
+    bench.ms += 100
+    bench.turn()
+    assert [(reply.ticket, reply.error) for reply in bench.replies] == [(1, "OutcomeUnknown")]
+    assert "missing: m1-b" in bench.replies[0].reason
+    # And when a backup is back nothing is told twice
+    bench.confirm()
+    bench.turn()
+    assert len(bench.replies) == 1
