@@ -6,6 +6,7 @@
     m3    master  unreachable
     m3: did not answer: start the node, or look at its log
 
+Where a master has backups two more columns say which process acts for it, and in which view.
 The JSON is the contract of the front door, unchanged.
 """
 
@@ -41,6 +42,8 @@ COLUMNS = {
     "fingerprint": "FINGERPRINT",
     "seen": "SEEN",
 }
+COLUMNS_OF_PROCESSES = {"primary": "PRIMARY", "view": "VIEW"}
+"""Shown where a master has backups."""
 FINGERPRINT_SHOWN = 12
 """Characters of a fingerprint in the table; JSON has all of it."""
 CLEAR = "\x1b[H\x1b[2J"
@@ -92,7 +95,7 @@ def show(answer: Mapping[str, Any], chosen: Format) -> int:
     nodes = answer["nodes"]
     if chosen is Format.TABLE:
         print(headline(answer))
-        output.console().print(output.table([_row(node) for node in nodes], COLUMNS))
+        output.console().print(output.table([_row(node) for node in nodes], _columns(nodes)))
         for line in actions(nodes):
             print(line)
     else:
@@ -111,6 +114,14 @@ def actions(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each node that is not well: why, and what to do."""
     ill = [node for node in nodes if node["state"] not in states.HEALTHY]
     return [": ".join(part for part in (node["id"], node.get("reason"), node.get("action")) if part) for node in ill]
+
+
+def _columns(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    if all(node["role"] != "backup" for node in nodes):
+        return COLUMNS
+    place = list(COLUMNS).index("state") + 1
+    items = list(COLUMNS.items())
+    return dict([*items[:place], *COLUMNS_OF_PROCESSES.items(), *items[place:]])
 
 
 def _row(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
@@ -16,11 +17,13 @@ _COLUMNS = (
     ("lag_entries", "lag"), ("lag_s", "lag, s"), ("incoming", "incoming"), ("in_doubt", "in doubt"), ("items", "items"),
     ("fingerprint", "fingerprint"), ("seen_s", "seen, s ago"),
 )  # fmt: skip
+_COLUMNS_OF_PROCESSES = (("primary", "primary"), ("view", "view"))
+"""Shown where a master has backups."""
 _STYLE = """
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:80rem;padding:0 1rem}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.35rem .6rem;border-bottom:1px solid #8884}
 td.n{text-align:right;font-variant-numeric:tabular-nums}td.f{font-family:ui-monospace,monospace;font-size:85%}
-tr.worker td:first-child{padding-left:1.8rem}.ok{color:#1a7f37}.warn{color:#9a6700}.bad{color:#cf222e;font-weight:600}
+tr.worker td:first-child,tr.backup td:first-child{padding-left:1.8rem}.ok{color:#1a7f37}.warn{color:#9a6700}.bad{color:#cf222e;font-weight:600}
 small{opacity:.75}
 """
 
@@ -38,8 +41,10 @@ async def get(call: Call) -> Answer:
 def page(status: dict[str, Any], node_id: str) -> str:
     """The page of a status, as seen from one node."""
     cluster, state = escape(str(status["cluster"])), str(status["state"])
-    head = "".join(f"<th>{escape(title)}</th>" for _, title in _COLUMNS)
-    rows = "".join(_row(row) for row in status["nodes"])
+    has_backups = any(row.get("role") == "backup" for row in status["nodes"])
+    columns = (*_COLUMNS[:3], *_COLUMNS_OF_PROCESSES, *_COLUMNS[3:]) if has_backups else _COLUMNS
+    head = "".join(f"<th>{escape(title)}</th>" for _, title in columns)
+    rows = "".join(_row(row, columns) for row in status["nodes"])
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="{RELOAD_S}">'
         f'<meta name="viewport" content="width=device-width"><title>{cluster}: {escape(state)}</title>'
@@ -52,9 +57,9 @@ def page(status: dict[str, Any], node_id: str) -> str:
     )
 
 
-def _row(row: dict[str, Any]) -> str:
+def _row(row: dict[str, Any], columns: Iterable[tuple[str, str]]) -> str:
     cells = []
-    for name, _ in _COLUMNS:
+    for name, _ in columns:
         value = row.get(name)
         shown = "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
         if name == "state":

@@ -84,6 +84,7 @@ class AddressBook:
         """A process that stands by knows its primary from the journal's feed, which nobody else hears."""
         incarnation, _ = self._known.get(master, (0, process))
         self._known[master] = (incarnation, process)
+        self._doubted.discard(master)
 
     def process_of(self, node: NodeId) -> NodeId:
         """Whose inbox takes what is for this node."""

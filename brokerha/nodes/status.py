@@ -1,7 +1,8 @@
 """The status of the whole cluster, gathered from its masters: the contract of ``status -o json``.
 
 Each master knows itself and its workers. Whoever is asked asks all other masters and waits a moment; a master that does
-not answer is shown as unreachable, never left out.
+not answer is shown as unreachable, never left out. Where nobody knows which process acts for a master, all of them are
+asked: the one that acts tells everything, and only when none does the others count, each with the row of its own.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ class StatusGathering:
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
         self._reports: dict[str, dict[NodeId, tuple[dict[str, Any], ...]]] = {}
+        self._standby: dict[str, dict[tuple[NodeId, str], dict[str, Any]]] = {}
+        """Rows of processes that stand by, by master and process."""
 
     def gather(self, loop: NodeLoop, transport: Transport, timeout_ms: int) -> list[dict[str, Any]]:
         """Rows of all other masters and their workers; one row saying *unreachable* for a master that is silent."""
         request = f"{self._node}.{next(self._numbers)}"
         with self._changed:
-            self._reports[request] = {}
+            self._reports[request], self._standby[request] = {}, {}
         asked = [Outgoing(master, StatusRequest(request)) for master in self._others]
         loop.call(lambda: transport.send(asked))
         deadline = time.monotonic() + timeout_ms / 1000
@@ -54,31 +57,54 @@ class StatusGathering:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
-            reports = self._reports.pop(request)
+            reports, standby = self._reports.pop(request), self._standby.pop(request)
         rows: list[dict[str, Any]] = []
         for master in self._others:
-            found = reports.get(master)
-            rows.extend(dict(row) for row in found) if found else rows.append(silent(master))
+            if found := reports.get(master):
+                rows.extend(dict(row) for row in found)
+                continue
+            standing_by = [row for (of, _), row in standby.items() if of == master]
+            rows += [without_primary(master) if standing_by else silent(master), *standing_by]
         return rows
 
     def on_report(self, sender: NodeId, report: StatusReport) -> None:
         """Take in an answer; those that nobody waits for any more are dropped."""
         with self._changed:
-            if report.request in self._reports and sender in self._others:
-                self._reports[report.request][sender] = report.nodes
-                self._changed.notify_all()
+            if report.request not in self._reports:
+                return
+            if _view_of(report.nodes) < 0:
+                # These speak as themselves, and one of them may have the id of the master.
+                for row in report.nodes:
+                    if row["master"] in self._others:
+                        self._standby[report.request][str(row["master"]), str(row["id"])] = dict(row)
+                return
+            if sender not in self._others:
+                return
+            # A former primary that has not heard of the newer one answers too.
+            reports = self._reports[report.request]
+            if _view_of(report.nodes) > _view_of(reports.get(sender, ())):
+                reports[sender] = report.nodes
+            self._changed.notify_all()
+
+
+def _view_of(nodes: Iterable[dict[str, Any]]) -> int:
+    """View of the master that tells; -1 when whoever tells only stands by."""
+    return max((row.get("view") or 0 for row in nodes if row.get("role") == "master"), default=-1)
 
 
 def silent(master: NodeId) -> dict[str, Any]:
     """The row of a master that does not answer."""
+    return _row_of(master, states.describe(states.UNREACHABLE, "did not answer"))
+
+
+def without_primary(master: NodeId) -> dict[str, Any]:
+    """The row of a master of which only processes that stand by answer."""
+    return _row_of(master, states.describe(states.WAITING_FOR_PRIMARY, "no process of it is primary"))
+
+
+def _row_of(master: NodeId, described: dict[str, str]) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(FIELDS)
-    return {
-        **row,
-        "id": master,
-        "role": "master",
-        **states.describe(states.UNREACHABLE, "did not answer"),
-        "master": master,
-    }
+    return {**row, "id": master, "role": "master", **described, "master": master}
 
 
 def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, Any]:

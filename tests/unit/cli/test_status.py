@@ -36,6 +36,23 @@ def test_a_healthy_cluster_is_a_table_and_exit_code_0(run, cluster):
     assert client.calls[0] == ("connect", URL[1])
 
 
+def test_where_a_master_has_backups_the_table_says_which_process_is_primary(run, cluster):
+    cluster(
+        status=answer(
+            node("m1", "master", primary="m1b", view=31),
+            node("m1", "backup", states.READY, primary="m1b", view=31, lsn=None),
+            node("w1"),
+        )
+    )
+    head, *rows = run("status", *URL).out.splitlines()[1:]
+    assert head.split()[:5] == ["NODE", "ROLE", "STATE", "PRIMARY", "VIEW"]
+    assert [row.split()[:5] for row in rows[:2]] == [
+        ["m1", "master", "ok", "m1b", "31"],
+        ["m1", "backup", "ready", "m1b", "31"],
+    ]
+    assert rows[2].split()[:4] == ["w1", "worker", "on", "7"]
+
+
 def test_what_is_not_well_is_followed_by_what_to_do(run, cluster):
     cluster(
         status=answer(

@@ -177,3 +177,17 @@ def test_the_page_says_what_to_do_and_takes_no_text_for_markup() -> None:
     assert "&lt;b&gt;no space&lt;/b&gt;" in text
     assert states.ACTIONS["disk-full"] in text
     assert "<b>" not in text
+
+
+def test_the_page_says_which_process_is_primary_where_a_master_has_backups():
+    rows = [
+        {"id": "m1", "role": "master", "state": "ok", "primary": "m1b", "view": 31},
+        {"id": "m1", "role": "backup", "state": "ready", "primary": "m1b", "view": 31},
+    ]
+    text = page.page({"cluster": "orders", "epoch": 1, "state": "ok", "nodes": rows}, "m1b")
+    assert "<th>state</th><th>primary</th><th>view</th>" in text
+    assert '<td class="ok">ok</td><td>m1b</td><td class="n">31</td>' in text
+    assert (
+        "primary"
+        not in page.page({"cluster": "orders", "epoch": 1, "state": "ok", "nodes": rows[:1]}, "m1").split("<tbody>")[0]
+    )

@@ -225,3 +225,12 @@ def test_a_process_that_begins_to_act_finds_out_anew_who_acts_for_the_others():
     addressed.send([Outgoing("m1", FETCH)])
     assert wire.sent[-1].to == "m1b"
     assert len(wire.sent) == 3
+
+
+def test_who_was_primary_and_stands_by_asks_its_primary_alone():
+    book = AddressBook(["m1", "m2"], {"m1": ("m1", "m1b"), "m2": ("m2",)})
+    book.note("m1", 20, "m1")
+    book.doubt()
+    assert book.addresses("m1") == ("m1", "m1b")
+    book.point("m1", "m1b")
+    assert book.addresses("m1") == ("m1b",)
