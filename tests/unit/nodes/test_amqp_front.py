@@ -1,0 +1,167 @@
+"""AmqpFront: when an app's message is left to the broker, and who is answered when its master is not primary any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from brokerha.model import client_wire
+from brokerha.model.ids import Instant
+from brokerha.model.operations import pack_operations
+from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
+from brokerha.nodes.amqp_front import RETRY_MS, AmqpFront
+from brokerha.nodes.tickets import Tickets
+from brokerha.ports.transport import ClientMessage, ClientReply
+
+BODY = pack_operations([("put", "t", b"k", b"v")])
+
+
+class Wire:
+    """Notes what is settled, rejected and answered."""
+
+    def __init__(self) -> None:
+        self.settled: list[str] = []
+        self.rejected: list[str] = []
+        self.replies: list[ClientReply] = []
+
+    def settle(self, messages: Sequence[ClientMessage]) -> None:
+        self.settled += [message.tag for message in messages]
+
+    def reject(self, message: ClientMessage, reason: str) -> None:
+        self.rejected.append(f"{message.tag}: {reason}")
+
+    def reply(self, replies: Sequence[ClientReply]) -> None:
+        self.replies += replies
+
+    def wake(self) -> None:
+        pass
+
+
+class Bench:
+    """A front whose runner, loop and backups are the test."""
+
+    node_id = "m1"
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.tickets = Tickets()
+        self.unsafe: list[Callable[[], None]] = []
+        self.calls: list[Callable[[], None]] = []
+        self.steps: list[Future[dict[str, Any]]] = []
+        self.numbers = 0
+        front: Any = self
+        wire: Any = self.wire
+        self.front = AmqpFront(front, wire, self.tickets, self.unsafe.append, self.calls.append)
+
+    def new_txid(self) -> str:
+        self.numbers += 1
+        return f"m1.{self.numbers}"
+
+    def transact(self, *_: object) -> Future[dict[str, Any]]:
+        self.steps.append(Future())
+        return self.steps[-1]
+
+    def take(self, tag: str, ms: int = 0, **fields: Any) -> list[Submit]:
+        """A message comes, and its turn ends."""
+        values = {"message_id": "", "reply_to": "", "correlation_id": "", "exchange": "x", **fields}
+        message = ClientMessage(
+            tag, values.pop("body", BODY), values.pop("content_type", "application/x-msgpack"), **values
+        )
+        submits = self.front.on_client([message], Instant(ms, ms))
+        self.front.after_turn()
+        return submits
+
+    def answer(self, submit: Submit, status: str, error: str = "") -> None:
+        self.tickets.on_reply(Reply(submit.ticket, submit.txid, status, 0, error))
+
+    def are_safe(self) -> None:
+        """Backups confirm."""
+        for show in self.unsafe:
+            show()
+        self.unsafe.clear()
+
+
+def test_a_message_stays_with_the_broker_until_backups_hold_its_write() -> None:
+    bench = Bench()
+    bench.take("a")
+    bench.take("b", reply_to="me")
+    assert bench.wire.settled == []
+    bench.are_safe()
+    assert bench.wire.settled == ["a", "b"]
+
+
+def test_a_message_that_was_answered_does_not_wait_for_backups() -> None:
+    bench = Bench()
+    (submit,) = bench.take("a", reply_to="me")
+    bench.answer(submit, REFUSED, "ReadOnly")
+    bench.front.after_turn()
+    assert bench.wire.settled == ["a"]
+    assert len(bench.wire.replies) == 1
+    bench.are_safe()
+    assert bench.wire.settled == ["a"]
+
+
+def test_what_nobody_waits_for_is_tried_again_as_the_same_transaction_and_settled_once() -> None:
+    bench = Bench()
+    (submit,) = bench.take("a")
+    bench.answer(submit, UNKNOWN, "OutcomeUnknown")
+    bench.are_safe()
+    assert bench.wire.settled == []
+    (again,) = bench.front.retry(Instant(RETRY_MS, 0))
+    assert (again.txid, again.body) == (submit.txid, submit.body)
+    assert bench.front.retry(Instant(2 * RETRY_MS, 0)) == []
+    bench.front.after_turn()
+    bench.answer(again, "accepted")
+    bench.are_safe()
+    assert bench.wire.settled == ["a"]
+    assert bench.wire.rejected == []
+
+
+def test_what_no_backup_holds_goes_back_to_the_broker_and_nobody_is_told_that_it_is_unknown() -> None:
+    bench = Bench()
+    bench.take("silent")
+    bench.take("asked", reply_to="me")
+    bench.tickets.close("not primary any more")
+    bench.front.close()
+    assert (bench.wire.settled, bench.wire.rejected, bench.wire.replies) == ([], [], [])
+
+
+def test_who_waits_for_a_write_that_the_broker_does_not_have_any_more_is_told_when_it_ends() -> None:
+    bench = Bench()
+    (submit,) = bench.take("asked", reply_to="me")
+    bench.are_safe()
+    bench.tickets.close("not primary any more")
+    bench.front.close()
+    ((txid, status, _, error, reason),) = client_wire.decode_replies(bench.wire.replies[0].body)
+    assert (txid, status, error, reason) == (submit.txid, UNKNOWN, "OutcomeUnknown", "not primary any more")
+
+
+def test_a_step_that_is_answered_after_the_end_reaches_its_app_all_the_same() -> None:
+    bench = Bench()
+    body = client_wire.encode_question("transact", {"action": "begin", "txid": "", "arguments": {}, "timeout_ms": 1000})
+    bench.take("step", reply_to="me", content_type=client_wire.READ_TYPE, body=body)
+    bench.front.close()
+    bench.steps[0].set_result({"txid": "m1.1"})
+    assert bench.wire.replies == []
+    (flush,) = bench.calls
+    flush()
+    assert len(bench.wire.replies) == 1
+
+
+def test_a_question_that_was_never_looked_at_is_answered_too() -> None:
+    bench = Bench()
+    gate: Future[None] = Future()
+    busy: Any = bench
+    busy.status = lambda _timeout_ms: gate.result(20)
+    body = client_wire.encode_question("status", {"timeout_ms": 1000})
+    for number in range(6):
+        bench.take(f"q{number}", reply_to="me", content_type=client_wire.READ_TYPE, body=body)
+    bench.front.close()
+    gate.set_result(None)
+    bench.front._questions.shutdown(wait=True)
+    for flush in bench.calls:
+        flush()
+    answers = [client_wire.decode_answer(reply.body) for reply in bench.wire.replies]
+    assert len(answers) == 6
+    assert {answer["error"] for answer in answers} == {"", "NotReady"}
