@@ -104,10 +104,18 @@ class TxSite:
         self.start(*chosen)
         self.await_ready(*chosen)
 
+    def mend(self) -> None:
+        """Have all processes run and be ready, whatever was done to them."""
+        for process in self._running.values():
+            process.send_signal(signal.SIGCONT)
+        self.start(*(node for node in self.nodes if node not in self._running))
+        self.await_ready(*self.nodes)
+        self.await_primary()
+
     def memory_mb(self, node: str) -> float:
-        """What a process holds of the machine's memory."""
-        pages = int(Path(f"/proc/{self._running[node].pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        """What a process holds of the machine's memory, without the pages of its files."""
+        status = Path(f"/proc/{self._running[node].pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")) / 1000
 
     def close(self) -> None:
         """End everything, politely first."""
@@ -194,19 +202,27 @@ class TxSite:
         """A client over HTTP of these nodes, or over AMQP when none is named."""
         return brokerha.connect(",".join(map(self.url, nodes)) or self.broker, timeout=timeout)
 
-    def tx_queues(self) -> list[str]:
-        """Names of all queues of transactions on the broker."""
+    def tx_queues(self, *, in_use: bool = False) -> list[str]:
+        """Names of all queues of transactions on the broker; ``in_use``: without those that nobody reads and that expire."""
         with self.source.management() as management:
-            vhost = unquote(urlsplit(self.broker).path[1:])
-            return sorted(q["name"] for q in management.queues(vhost) if q["name"].startswith("brokerha.tx."))
+            queues = management.queues(unquote(urlsplit(self.broker).path[1:]))
+        names = [
+            q["name"] for q in queues if not (in_use and q.get("consumers") == 0 and "x-expires" in q["arguments"])
+        ]
+        return sorted(name for name in names if name.startswith("brokerha.tx."))
 
-    def await_clean(self, within_s: float = 20.0) -> None:
-        """Wait until no queue of a transaction is left and no transaction that is not over."""
+    def purge(self) -> None:
+        """Empty every queue on the broker."""
+        with self.source.management() as management:
+            management.purge_queues(unquote(urlsplit(self.broker).path[1:]))
+
+    def await_clean(self, within_s: float = 20.0, *, in_use: bool = False) -> None:
+        """Wait until no queue of a transaction is left (or ``in_use``) and no transaction that is not over."""
 
         def is_clean(db: brokerha.client.Session) -> bool:
             return not db.open_transactions()
 
-        self.until(lambda: not self.tx_queues(), "no queue of a transaction is left", within_s)
+        self.until(lambda: not self.tx_queues(in_use=in_use), "no queue of a transaction is left", within_s)
         for master in self.masters:
             with self.client(*(self.processes if master == "m1" else [master])) as db:
                 self.until(partial(is_clean, db), f"no transaction of {master} is open", within_s)
@@ -267,6 +283,7 @@ class Load:
         """Key and LSN."""
         self.attempted: set[bytes] = set()
         self.errors: list[BrokerhaError] = []
+        self.names = names
         self._connect = connect
         self._insists = insists
         self._stop = threading.Event()
@@ -282,6 +299,27 @@ class Load:
         for thread in self._threads:
             thread.join(60)
             assert not thread.is_alive()
+
+    def check(self, site: TxSite, *others: Load) -> None:
+        """Every acknowledged write is there exactly once on every node, and nothing that nobody wrote. Call it when all is ended."""
+        loads = (self, *others)
+        with site.client() as db:
+            db.put("t", "all written", "v")
+            site.await_everywhere(db)
+            keys = {key for key, _ in db.range("load", limit=100_000)}
+            messages: list[bytes] = []
+            after = None
+            while page := db.queue("load", after=after, limit=1000):
+                messages += [message.body for message in page]
+                after = page[-1].id
+        assert len(messages) == len(set(messages)), "something took place twice"
+        assert set(messages) == keys
+        names = tuple(f"{name}-".encode() for load in loads for name in load.names)
+        mine = {key for key in keys if key.startswith(names)}
+        assert mine >= {key for load in loads for key in load.acknowledged}
+        assert mine <= {key for load in loads for key in load.attempted}
+        assert not [key for key in keys if key.startswith(b"never")]
+        assert len(site.fingerprints()) == 1
 
     def await_more(self, site: TxSite, count: int) -> None:
         """Wait until so many more writes were acknowledged."""
