@@ -16,6 +16,7 @@ from brokerha.model.errors import (
     BrokerhaError,
     ConfigurationError,
     JournalError,
+    NotPrimary,
     NotReady,
     StoreError,
     Unreachable,
@@ -91,4 +92,4 @@ def unreachable(url: str, error: Exception) -> Unreachable:
 
 def may_pass(error: BrokerhaError) -> bool:
     """Whether the same request may succeed at another node, or here a little later."""
-    return type(error) is NotReady or isinstance(error, (StoreError, JournalError))
+    return type(error) in {NotReady, NotPrimary} or isinstance(error, (StoreError, JournalError))

@@ -23,10 +23,11 @@ import httpx2
 import msgpack
 
 from brokerha.client.http_commands import request_of
+from brokerha.client.http_everywhere import SILENT_S, ask_everywhere
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
 from brokerha.client.http_transactions import MSGPACK, Step, answer_of, step_of
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotReady, TimedOut, Unreachable
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotPrimary, NotReady, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.levels import min_lsn_text
 from brokerha.model.requests import Reply
@@ -61,7 +62,7 @@ def _is_answer(error: BrokerhaError) -> bool:
 
 def _is_refusal(error: BrokerhaError) -> bool:
     """Whether an error is the answer to a command: what one master refuses, for now or for good, is told at once."""
-    return not isinstance(error, Unreachable)
+    return not isinstance(error, (Unreachable, NotPrimary))
 
 
 def _is_lost(error: BrokerhaError) -> bool:
@@ -210,25 +211,19 @@ class HttpWire:
 
     def _transactions(self, deadline_s: float) -> list[dict[str, Any]]:
         """Those of all nodes of the list that answer. Raises what the last one said when none does."""
+        if len(self._nodes.urls) > 1:
+            deadline_s = min(deadline_s, time.monotonic() + SILENT_S)
+
+        def ask(url: str) -> HttpAnswer:
+            return self._exchange("GET", "/tx", {"Accept": "application/json"}, b"", deadline_s, _is_lost, only=url)
+
         rows: dict[str, dict[str, Any]] = {}
-        problem: BrokerhaError | None = None
-        answered = 0
-        for url in self._nodes.urls:
-            try:
-                answer = self._exchange(
-                    "GET", "/tx", {"Accept": "application/json"}, b"", deadline_s, _is_lost, only=url
-                )
-            except BrokerhaError as error:
-                problem = error
-                continue
-            answered += 1
+        for url, answer in ask_everywhere(self._nodes.urls, ask).items():
             for row in json.loads(answer.content)["transactions"]:
                 rows[row["txid"]] = row
                 if row["txid"] in self._owners:
                     self._owners[row["txid"]] = url
                 self._urls_of[row["node"]] = url
-        if not answered and problem is not None:
-            raise problem
         return list(rows.values())
 
     def _exchange(

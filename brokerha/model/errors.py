@@ -15,6 +15,7 @@ The tree is split by what the caller can do about it:
       Aborted             nothing happened and nothing will; safe to run again             HTTP 409
       OutcomeUnknown      the deadline passed; ask again by the transaction id             HTTP 504
       NotReady            this node cannot serve now (starting, no worker, busy); try again   HTTP 503
+        NotPrimary        ... another process of its master acts: ask that one             HTTP 503
         ReadOnly          ... takes no writes now, with the reason                         HTTP 503
         TimedOut          a read did not finish in its time                                HTTP 503
       Unreachable         no node answered                                                 exit 3
@@ -100,6 +101,10 @@ class OutcomeUnknown(BrokerhaError):
 
 class NotReady(BrokerhaError):
     """This node cannot serve the request now; the text says why and the request may be tried again."""
+
+
+class NotPrimary(NotReady):
+    """This process stands by; nothing was done, and another process of its master may do it."""
 
 
 class ReadOnly(NotReady):

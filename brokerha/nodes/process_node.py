@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from brokerha.model import states
-from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.errors import InvalidRequest, NotPrimary, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Envelope, Outgoing, StatusReport, StatusRequest
 from brokerha.model.operations import LoggedRow, Operation
@@ -154,7 +154,7 @@ class ProcessNode:
         )
         if self.runner.primary:
             message += f"; {self.runner.primary} is primary"
-        raise NotReady(message)
+        raise NotPrimary(message)
 
     @property
     def node_id(self) -> NodeId:

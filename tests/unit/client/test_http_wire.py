@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 import brokerha
-from brokerha.client import http_lane
+from brokerha.client import http_lane, http_wire
 from brokerha.client.http_commands import request_of
 from brokerha.client.http_nodes import HttpNodes, error_of_answer
 from brokerha.client.http_wire import HttpWire
@@ -327,6 +327,26 @@ def test_a_command_that_is_refused_is_told_at_once(served: Served) -> None:
     ):
         db.command("worker-off", {"worker": "w1"})
     assert len(served.front.commands) == 1
+
+
+def test_a_command_goes_on_to_the_process_that_acts_when_another_one_stands_by() -> None:
+    with serving(FakeFront(threaded=True), FakeFront(threaded=True)) as (standby, primary):
+        standby.front.refusal = errors.NotPrimary("m1 is a backup of m1 (ready); m1b is primary")
+        with brokerha.connect(f"{standby.url},{primary.url}", timeout=10) as db:
+            db.command("backup", {"name": "monday"})
+        assert [len(each.front.commands) for each in (standby, primary)] == [1, 1]
+
+
+def test_a_node_that_does_not_answer_hides_no_transaction_of_the_others(monkeypatch) -> None:
+    monkeypatch.setattr(http_wire, "SILENT_S", 0.2)
+    with serving(FakeFront(threaded=True), FakeFront(threaded=True)) as (frozen, other):
+        frozen.network.faults.append(HANG)
+        addresses = f"{frozen.url},{other.url}"
+        with brokerha.connect(other.url, timeout=30) as at_other, brokerha.connect(addresses, timeout=30) as db:
+            at_other.tpc_begin(at_other.xid(1, "order", "stock"))
+            assert [row["xid"] for row in db.open_transactions()] == ["1:6f72646572:73746f636b"]
+            at_other.tpc_rollback()
+        assert not frozen.network.faults
 
 
 @pytest.mark.parametrize(
