@@ -44,6 +44,8 @@ class Feed:
         self._probe: NodeId | None = None
         self._turn_ends: Lsn = 0
         self._to_greet = list(site.workers)
+        self._greeted_ms: dict[NodeId, int] = {}
+        """When each worker was last asked where it stands."""
 
     @property
     def workers(self) -> dict[NodeId, WorkerFeed]:
@@ -104,7 +106,11 @@ class Feed:
         skip = self.executed + 1 - lines.first_lsn
         fresh = lines.items[skip:] if skip >= 0 else ()
         ordered = self.history.ordered(self.executed + 1, min(len(fresh), self.lsn - self.executed))
-        if not fresh or [(row[1], row[0]) for row in fresh[: len(ordered)]] != [row[:2] for row in ordered] or not ordered:
+        if (
+            not fresh
+            or [(row[1], row[0]) for row in fresh[: len(ordered)]] != [row[:2] for row in ordered]
+            or not ordered
+        ):
             self.ignored += 1
             return None
         first = self.executed + 1
@@ -167,8 +173,11 @@ class Feed:
         """What every live worker has to be sent now."""
         orders = self.site.take_orders(mono_ms)
         self._choose_probe(mono_ms)
-        # An empty Apply asks a worker where it stands, so that a master that has just started need not wait for heartbeats.
-        outgoing = [Outgoing(worker, Apply(self.executed + 1, (), self.site.view)) for worker in self._to_greet]
+        # An empty Apply asks a worker where it stands, so that a master that has just started need not wait for heartbeats; and
+        # one that is silent is asked again, as it may not know which process of this master acts now.
+        silent = [node for node in self.workers if mono_ms >= self._greet_again_ms(node, mono_ms)]
+        outgoing = [Outgoing(node, Apply(self.executed + 1, (), self.site.view)) for node in (*self._to_greet, *silent)]
+        self._greeted_ms.update((each.to, mono_ms) for each in outgoing)
         self._to_greet = []
         outgoing += orders
         outgoing += self._fill(mono_ms)
@@ -177,6 +186,12 @@ class Feed:
                 outgoing.extend(self._answers_for(worker))
                 outgoing.extend(self._messages_for(worker, mono_ms))
         return outgoing
+
+    def _greet_again_ms(self, node: NodeId, mono_ms: int) -> int:
+        """When a worker is to be asked again; in the future for one that is heard, or is asked in this turn."""
+        if self.is_alive(node, mono_ms) or node not in self._greeted_ms:
+            return mono_ms + self.config.dead_after_ms
+        return self._greeted_ms[node] + self.config.dead_after_ms
 
     def greet(self, node: NodeId) -> None:
         """Ask a worker where it stands."""
@@ -335,6 +350,7 @@ class Feed:
             due.append(max(self.site.filling.asked_ms + self.config.order_ms, mono_ms))
         for worker in self.workers.values():
             if not self.is_alive(worker.node, mono_ms):
+                due.append(self._greet_again_ms(worker.node, mono_ms))
                 continue
             if worker.applied < self.lsn and worker.is_following:
                 due.append(max(worker.moved_ms, mono_ms - self.config.retransmit_ms + 1) + self.config.retransmit_ms)

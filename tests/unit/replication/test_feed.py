@@ -15,6 +15,17 @@ def test_a_start_asks_every_worker_where_it_stands() -> None:
     assert [(out.to, out.message) for out in SiteBench().greetings] == [("w1", Apply(1, ())), ("w2", Apply(1, ()))]
 
 
+def test_a_silent_worker_is_asked_again_and_one_that_is_heard_is_not() -> None:
+    bench = SiteBench(dead_after_ms=5_000)
+    bench.heard("w1")
+    asked = []
+    for _ in range(22):
+        bench.ms += 500
+        bench.heard("w1")
+        asked += [(bench.ms - 1_000, out.to) for out in bench.feed.messages(bench.ms) if out.message == Apply(1, ())]
+    assert asked == [(5_000, "w2"), (10_000, "w2")]
+
+
 def test_the_first_live_worker_executes_and_the_other_waits_for_lines() -> None:
     bench = SiteBench(lsn=3)
     bench.heard("w1")
@@ -217,7 +228,7 @@ def test_how_far_enough_copies_are() -> None:
 
 def test_the_next_moment_to_look() -> None:
     bench = SiteBench(lsn=3, dead_after_ms=5000, retransmit_ms=1000)
-    assert bench.feed.deadline_ms(bench.ms) is None
+    assert bench.feed.deadline_ms(bench.ms) == bench.ms + 5000
     bench.heard("w1")
     bench.sent()
     due = bench.feed.deadline_ms(bench.ms)
