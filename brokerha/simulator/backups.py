@@ -8,9 +8,11 @@ A crash loses everything but the journal, the promise in it, and what was loaded
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brokerha.master.core import MasterConfig
+from brokerha.master.standby import Standby
 from brokerha.model.errors import NotReady
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import (
@@ -50,6 +52,8 @@ class SimProcess(Process):
         self._empties = 0
         self.copy = self._new_copy()
         self._submits: list[Submit | TxCommand] = []
+        self._standby: Standby | None = None
+        """The one that has the settings of this world."""
 
     def _new_copy(self) -> SimJournalCopy:
         name = f"{self.node}-journal" if not self._empties else f"{self.node}-again-{self._empties}"
@@ -113,6 +117,10 @@ class SimProcess(Process):
         if self.runner.master is None and submits:
             self._refuse(submits)
             submits = []
+        if self.runner.master is None and self.runner.standby is not self._standby:
+            self._standby = self.runner.standby
+            follower = self._standby.follower
+            follower.config = replace(follower.config, **self.world.options.journal_follower)
         self.runner.turn(submits)
         self.world.checkers.after_process_turn(self)
         return self.runner.wait_ms()
@@ -135,6 +143,9 @@ class SimProcess(Process):
     def _on_change(self, role: str, view: int, runner: MasterRunner | None) -> None:
         self.world.trace.note(self.world.now_us, self.node, "becomes", f"{role} in view {view}")
         self.world.checkers.on_role(self, view, is_primary=runner is not None)
+        if runner is not None and runner.primary is not None:
+            feed = runner.primary.feed
+            feed.config = replace(feed.config, **self.world.options.journal_feed)
 
     def _on_reply(self, reply: Reply) -> None:
         self.world.trace.note(self.world.now_us, self.node, "answers", reply)

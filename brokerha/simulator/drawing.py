@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from brokerha.master.retention import RetentionConfig
+from brokerha.replication.journal_log import AnswerLimits
+from brokerha.replication.loading import LoadConfig
 from brokerha.simulator.options import (
     SECOND_US,
     Load,
@@ -82,6 +85,8 @@ def draw_with_backups(seed: int) -> Options:
             "event_bytes": rng.choice((1, 200, 1_048_576)),
         },
         tx=_tx(rng),
+        journal_feed=_journal_feed(rng),
+        journal_follower=_journal_follower(rng),
         sync=sync_settings(rng),
         feed=feed,
         worker=worker,
@@ -109,6 +114,34 @@ def _tx(rng: Random) -> TxLoad:
         by_hand=rng.choice((0.0, 0.0, 0.3)),
         timeout_ms=rng.choice((500, 2_000)),
     )
+
+
+def _journal_feed(rng: Random) -> dict[str, Any]:
+    return {
+        "window_records": rng.choice((5, 50_000)),
+        "window_bytes": rng.choice((2_000, 1_000_000)),
+        "message_bytes": rng.choice((1, 200, 1_000_000)),
+        "memory_bytes": rng.choice((100, 1_000_000)),
+        "resend_ms": rng.choice((100, 500, 2_000)),
+        "answer": AnswerLimits(*rng.choice(((200, 600), (1_000_000, 1_000_000)))),
+    }
+
+
+def _journal_follower(rng: Random) -> dict[str, Any]:
+    return {
+        "fill_wait_ms": rng.choice((20, 500)),
+        "retry_ms": rng.choice((100, 2_000)),
+        "coin_again_ms": rng.choice((300, 5_000)),
+        "patience_ms": rng.choice((500, 10_000)),
+        "batch_bytes": rng.choice((2_000, 1_000_000)),
+        "line_bytes": rng.choice((16_000, 1_000_000)),
+        "load": LoadConfig(
+            window=rng.choice((1, 8)),
+            ask_ms=200,
+            chunk_wait_ms=rng.choice((200, 1_000)),
+            patience_ms=rng.choice((1_500, 5_000)),
+        ),
+    }
 
 
 def _load(rng: Random) -> Load:

@@ -25,10 +25,15 @@ from brokerha.model.messages import Outgoing
 from brokerha.model.process_messages import Candidate, Confirmed, TxAnswer, Vote
 from brokerha.model.records import Accepted, Record, TxDecided, TxPrepared, ViewStarted
 from brokerha.simulator.truth import Truth, check
+from brokerha.transactions.locks import accepted_in_body
+from brokerha.transactions.states import Phase
 
 if TYPE_CHECKING:
     from brokerha.simulator.backups import SimGroup, SimProcess
     from brokerha.simulator.checkers import Checkers
+
+PATIENCE_US = 2_000
+"""Clocks of processes count whole milliseconds."""
 
 
 @dataclass(slots=True)
@@ -47,6 +52,10 @@ class Line:
     held: dict[NodeId, list[int]] = field(default_factory=dict)
     """View of each record that a process holds."""
     promised: dict[NodeId, int] = field(default_factory=dict)
+    asked: dict[TxId, tuple[TxPrepared, int]] = field(default_factory=dict)
+    """Prepare records, and when they were written."""
+    began_us: int = 0
+    """When the last view began."""
     halves: dict[NodeId, set[TxId]] = field(default_factory=dict)
     """Decisions that a process holds without what they decide."""
     prepared: dict[NodeId, set[TxId]] = field(default_factory=dict)
@@ -101,7 +110,39 @@ class JournalChecks:
             check(line.views.get(view) == node, "P1", "only its primary writes in a view", node=node, view=view)
             check(place not in line.written, "J1", "a number is written once in a view", node=node, place=place)
             line.written[place] = record
+            if isinstance(record, TxPrepared):
+                line.asked[record.txid] = record, self._truth.world.now_us
+            elif isinstance(record, TxDecided) and record.is_commit:
+                self._on_decision(line, process, record.txid)
         self._settle(line, node, records)
+
+    def _on_decision(self, line: Line, process: SimProcess, txid: TxId) -> None:
+        """A primary commits: whoever takes part and is not lost has it prepared, and so have enough others."""
+        asked, asked_us = line.asked.get(txid, (None, 0))
+        runner = process.runner.master
+        if asked is None or not asked.participants or runner is None or runner.primary is None:
+            return
+        having = [name for name, held in line.prepared.items() if txid in held and name != process.node]
+        enough = line.group.sync_n
+        check(len(having) >= enough, "T1", "decided when enough have it prepared", txid=txid, having=having)
+        is_patient = self._truth.world.now_us - asked_us < runner.config.tx.prepare_ms * 1000 - PATIENCE_US
+        ready = set(asked.participants) & set(runner.primary.feed.ready()) - set(having)
+        is_new = line.views.get(line.view) == process.node and asked_us > line.began_us
+        check(not (ready and is_patient and is_new), "T1", "decided when all have it prepared", txid=txid,
+              lacking=sorted(ready))  # fmt: skip
+
+    def after_turn(self, process: SimProcess) -> None:
+        """What is prepared keeps its locks, whoever is primary."""
+        runner = process.runner.master
+        if runner is None or runner.failure:
+            return
+        book = runner.core.transacting.coordinator.book
+        for txid, each in book.table.items():
+            if each.phase is Phase.PREPARED:
+                for queue, message in accepted_in_body(each.body):
+                    holder = book.locks.holder(queue, message)
+                    check(holder == txid, "T3", "what is prepared keeps its locks", node=process.node, txid=txid,
+                          queue=queue, message=message, holder=holder)  # fmt: skip
 
     def _on_view(self, line: Line, node: NodeId, record: ViewStarted) -> None:
         known = line.views.get(record.view)
@@ -114,6 +155,7 @@ class JournalChecks:
         check(held == line.safe, "P2", "a primary begins with all that is safe", node=node, view=record.view,
               held=len(line.held[node]), safe=len(line.safe))  # fmt: skip
         line.views[record.view] = node
+        line.began_us = self._truth.world.now_us
 
     def on_followed(self, process: SimProcess, records: Sequence[Record], numbers: Sequence[int]) -> None:
         """A backup wrote what its primary sent."""

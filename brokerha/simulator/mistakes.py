@@ -24,6 +24,7 @@ from brokerha.nodes.runner import MasterRunner
 from brokerha.replication.feed import Feed
 from brokerha.replication.site_config import WorkerFeed
 from brokerha.replication.worker import WorkerCore
+from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
 from brokerha.simulator.disk import SimJournal
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES, Patch
 from brokerha.sync.bodies import BodyExchange
@@ -243,6 +244,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "workers not sent again": lambda: [(Feed, "_messages_for", _never_again)],
     "worker executes again": lambda: [(WorkerCore, "_on_items", _execute_again)],
     **WORKER_MISTAKES,
+    **BACKUP_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
 

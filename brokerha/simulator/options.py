@@ -108,6 +108,10 @@ class Options:
     """Backups of each master; none without it."""
     sync_n: tuple[int, ...] = ()
     """How many of them must hold what is told."""
+    journal_feed: dict[str, Any] = field(default_factory=dict)
+    """Settings of `JournalFeedConfig` that differ from the defaults."""
+    journal_follower: dict[str, Any] = field(default_factory=dict)
+    """Settings of `JournalFollowerConfig` that differ from the defaults."""
     fail_over_ms: int = 1_000
     sync_timeout_ms: int = 2_000
     tx_config: dict[str, Any] = field(default_factory=dict)
@@ -149,7 +153,7 @@ class Options:
         parts = [f"masters={len(self.workers)}", f"workers={','.join(map(str, self.workers))}"]
         if any(self.backups):
             parts.append(f"backups={','.join(map(str, self.backups))} sync_n={','.join(map(str, self.sync_n))}")
-        for name in ("sync", "feed", "worker", "tx_config"):
+        for name in ("sync", "feed", "worker", "tx_config", "journal_feed", "journal_follower"):
             parts += [f"{name}.{key}={value}" for key, value in getattr(self, name).items()]
         for name in ("wire", "disk", "load", "tx"):
             ours, theirs = getattr(self, name), getattr(usual, name)

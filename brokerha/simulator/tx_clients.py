@@ -276,6 +276,10 @@ class TxClients:
         runner = process.master if process is not None else None
         if run.is_done:
             return
+        if process is not None and run.asked_commit and self.world.rng.random() < self.world.options.tx.again:
+            run.is_asking, run.at = False, process.node
+            self.commit(run)
+            return
         run.questions += 1
         self.world.at(self.world.now_us + PATIENCE_US, self._ask_again, run, run.questions)
         if process is not None and runner is not None and not runner.failure:
