@@ -37,7 +37,10 @@ class Group(Site):
         """Start all nodes, and wait until all of them are ready."""
         for node in (*self.processes, *self.workers):
             self.start(node)
-        self.until_ready((*self.processes, *self.workers))
+        # A master without workers takes writes and cannot be read: it is writable and never ready.
+        primary = self.primary()
+        rest = [node for node in self.processes if node != primary]
+        self.until_ready((*rest, *([primary, *self.workers] if self.workers else ())))
 
     def until_ready(self, nodes: tuple[str, ...], timeout_s: float = START_S) -> None:
         """Wait until these nodes say that they are ready. Raises NotReady."""

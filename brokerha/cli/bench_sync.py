@@ -1,6 +1,6 @@
 """How fast a primary is whose writes backups must hold before anybody hears of them (``brokerha bench sync``).
 
-A master with two backups, three processes on this machine, 100-byte values, acknowledged as `accepted`: durable at the primary and
+A master with two backups and no worker, three processes on this machine, 100-byte values, acknowledged as `accepted`: durable at the primary and
 at N backups. Beside each figure stands what the system that the design of this one began with reached for the same work.
 """
 
@@ -18,14 +18,15 @@ BACKUPS: Final = 2
 SEED_PER_S: Final = {1: 235, 20: 500, 100: 840, 1000: 1000}
 """Writes per second of the seed's own system at a window, N = 1; 1 is a client that waits for each write."""
 WARM_UP_S: Final = 1.0
-WORKERS: Final = 1
+SETTINGS: Final = "sync-n = {}\nmin-in-sync = 0\n"
+"""No worker: it would execute what is measured here at the cost of the same processors."""
 
 
 def sync(broker: str, windows: tuple[int, ...], seconds: float, report: Report) -> dict[str, Any]:
     """Measure N = 1 and N = 2 at all windows; returns plain data."""
     rows: list[dict[str, Any]] = []
     for sync_n in range(1, BACKUPS + 1):
-        with group(broker, BACKUPS, WORKERS, f"sync-n = {sync_n}\n") as site, site.wire() as wire:
+        with group(broker, BACKUPS, 0, SETTINGS.format(sync_n)) as site, site.wire() as wire:
             first = time.time_ns() // 1000
             for window in windows:
                 _, warm = measure(wire, put, window, min(WARM_UP_S, seconds), first, "accepted")

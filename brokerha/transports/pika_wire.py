@@ -42,8 +42,11 @@ from brokerha.transports.topology import ANY_MASTER
 OPEN_LIMIT = 100_000
 OPEN_LIMIT_BYTES = 512 * 1024 * 1024
 """Handed in and not answered yet; more is refused with NotReady."""
+RESEND_WRITES_S = 1.5
+"""Silence after which writes are published again; doubles each time. An answer is lost with the primary that was sending it, so this
+is the longest pause of a client at a fail-over."""
 RESEND_FIRST_S = 5.0
-"""Silence after which a request is published again; doubles each time."""
+"""The same for reads and questions, which may cost much more to answer twice."""
 RESEND_MOST_S = 30.0
 RETURNED_PAUSE_S = 0.2
 """A message that no queue took is published again after this time: masters declare their queues when they start."""
@@ -266,7 +269,8 @@ class AmqpWire:
         self._channel.basic_publish(
             request.exchange, request.to or self._to, request.body(), properties, mandatory=True
         )
-        pause_s = min(RESEND_MOST_S, RESEND_FIRST_S * 2 ** min(request.attempts, 10))
+        first_s = RESEND_WRITES_S if request.is_persistent else RESEND_FIRST_S
+        pause_s = min(RESEND_MOST_S, first_s * 2 ** min(request.attempts, 10))
         request.attempts += 1
         self._resend_at(correlation_id, now_s + pause_s)
 

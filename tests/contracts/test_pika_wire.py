@@ -151,7 +151,7 @@ def test_a_write_waits_for_a_master_to_start(vhost_url: str, wires, masters):
 
 
 def test_a_write_that_nobody_answers_is_sent_again_with_the_same_id(vhost_url: str, wires, masters, monkeypatch):
-    monkeypatch.setattr("brokerha.transports.pika_wire.RESEND_FIRST_S", 0.05)
+    monkeypatch.setattr("brokerha.transports.pika_wire.RESEND_WRITES_S", 0.05)
     master = masters(keep_silent)
     (future,) = write(wires(vhost_url), 5)
     wait_until(lambda: len(master.taken) >= 3, "it is sent again")

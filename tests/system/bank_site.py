@@ -24,7 +24,8 @@ from tests.system.bank_books import ABORTED, COMMITTED, GIVEN_UP, UNKNOWN, Attem
 from tests.system.processes import ProcessCluster
 
 STEP_S: Final = 5.0
-COMMIT_S: Final = 8.0
+COMMIT_S: Final = (1.0, 8.0)
+"""Least and most time for a commit: the short ones end as unknown while a primary is away."""
 PAUSE_S: Final = 0.05
 LOOK_EVERY_S: Final = 0.15
 LOOK_S: Final = 3.0
@@ -154,7 +155,7 @@ class Teller(Worker):
             tx.put("ledger", name, msgpack.packb(changes))
             tx.flush()
             told = UNKNOWN
-            tx.commit(timeout=COMMIT_S)
+            tx.commit(timeout=self._draw.uniform(*COMMIT_S))
             told = COMMITTED
             self.done += 1
         except errors.Aborted as error:
