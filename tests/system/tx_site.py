@@ -260,11 +260,14 @@ class TxSite:
 
 
 @contextlib.contextmanager
-def tx_site(source: BrokerSource, folder: Path, name: str, **options: Any) -> Iterator[TxSite]:
-    """A site that runs, in a virtual host of its own."""
+def tx_site(source: BrokerSource, folder: Path, name: str, *, first: str = "", **options: Any) -> Iterator[TxSite]:
+    """A site that runs, in a virtual host of its own; ``first`` is told to be primary."""
     site = TxSite(folder, source, source.create_vhost(name), **options)
     try:
         site.start(*site.nodes)
+        if first:
+            site.until(lambda: [site.get(node, "/livez") for node in site.processes].count(None) == 0, "all answer")
+            site.run("promote", first)
         site.await_ready(*site.nodes)
         site.await_primary()
         yield site
