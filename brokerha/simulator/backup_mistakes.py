@@ -19,10 +19,10 @@ from brokerha.nodes.runner import MasterRunner
 from brokerha.replication import journal_line as line_module
 from brokerha.replication import role as role_module
 from brokerha.replication.gate import Gate
-from brokerha.replication.journal_feed import JournalFeed
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_line import JournalLine, Placed
 from brokerha.replication.role import Role
+from brokerha.replication.role_table import RoleState
 from brokerha.replication.role_voting import Standing, Verdict, judge
 from brokerha.simulator.disk import SimJournal
 from brokerha.transactions.coordinator import Coordinator
@@ -165,7 +165,7 @@ def _halves(_self: object) -> bool:
 
 
 def _stay(self: Role, view: int, now: Instant) -> None:
-    if self.state is not role_module.RoleState.PRIMARY:
+    if self.state is not RoleState.PRIMARY:
         _on_view(self, view, now)
 
 
@@ -209,6 +209,5 @@ BACKUP_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "second commit answered blindly": lambda: [(Deciding, "_commit_again", _commit_again)],
     "queues of transactions kept": lambda: [(TxFeed, "lose", _keep_queue)],
     "former primary goes on": lambda: [(Role, "on_view", _stay)],
-    "trackers ignored": lambda: [(JournalFeed, "_trackers", lambda _self: {})],
 }
 """Every mistake about backups and transactions, by what goes wrong."""

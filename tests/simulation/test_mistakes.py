@@ -12,6 +12,8 @@ from dataclasses import replace
 import pytest
 
 from brokerha.simulator import simulate
+from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
+from brokerha.simulator.drawing import draw_with_backups
 from brokerha.simulator.mistakes import MISTAKES, planted
 from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
@@ -78,6 +80,26 @@ def _bad_chunks(options: Options) -> Options:
     return replace(aimed, wire=replace(aimed.wire, bad_chunk=0.4))
 
 
+def _busy_backups(*kinds: str, sync_n: int = 2) -> Callable[[Options], Options]:
+    """One master with two backups that clients keep busy with transactions, while its processes come and go."""
+
+    def aim(options: Options) -> Options:
+        drawn = draw_with_backups(2 * options.seed + 1)
+        tx = replace(drawn.tx, runs=20, gap_us=100_000, tokens=5, two_phase=0.5, again=0.5, coordinator_dies=0.6)
+        faults = dict.fromkeys(kinds, SECOND_US // 2)
+        return replace(
+            drawn, workers=(1,), backups=(2,), sync_n=(sync_n,), tx=tx, faults=faults, safety_us=6 * SECOND_US
+        )
+
+    return aim
+
+
+def _impatient(options: Options) -> Options:
+    """Backups that are silent are given up before sync-N counts as lost."""
+    busy = _busy_backups("cut processes", "freeze process")(options)
+    return replace(busy, sync_timeout_ms=5_000, tx_config={**busy.tx_config, "prepare_ms": 200})
+
+
 AIMED: dict[str, Callable[[Options], Options]] = {
     "minority may add": _majority,
     "nothing relayed": _broken_link,
@@ -107,6 +129,10 @@ AIMED: dict[str, Callable[[Options], Options]] = {
     "no copy taken from other sites": _workers(),
     "missing results not fetched": _lone_workers,
     "next probe has no turn": _workers(),
+    "former primary goes on": _busy_backups("freeze primary", "isolate primary", sync_n=1),
+    "lost backup counts as prepared": _impatient,
+    "locks released at fail-over": _busy_backups("kill primary", "kill process", sync_n=1),
+    "second commit answered blindly": _busy_backups("kill primary", "isolate primary", sync_n=1),
 }
 """Worlds in which a mistake matters."""
 
@@ -115,6 +141,8 @@ BY_SCENARIO = {"emptied disk stamps at once", "differing copy kept"}
 
 
 def _options(mistake: str, seed: int) -> Options:
+    if mistake in BACKUP_MISTAKES and mistake not in AIMED:
+        return draw_with_backups(2 * seed + 1)
     return AIMED[mistake](draw_plain(seed)) if mistake in AIMED else draw_plain(seed)
 
 
@@ -129,9 +157,10 @@ def test_a_planted_mistake_is_caught(mistake: str):
     pytest.fail(f"{mistake}: not caught by {MOST_SEEDS} seeds")
 
 
-def test_there_are_enough_mistakes_about_masters_and_about_workers():
-    assert len(MISTAKES) - len(WORKER_MISTAKES) >= 12
+def test_there_are_enough_mistakes_about_masters_workers_and_backups():
+    assert len(MISTAKES) - len(WORKER_MISTAKES) - len(BACKUP_MISTAKES) >= 12
     assert len(WORKER_MISTAKES) >= 15
+    assert len(BACKUP_MISTAKES) >= 15
 
 
 def test_a_mistake_is_gone_after_its_run():

@@ -1,4 +1,4 @@
-"""The seeds of `make test`: worlds with every kind of bad luck, and not one violation.
+"""The seeds of `make test`: worlds with every kind of bad luck, and not one violation. Half of them have backups.
 
 The first seed is fixed, so that a failure on one machine is a failure on all of them; BROKERHA_SIMULATION_FIRST_SEED and
 BROKERHA_SIMULATION_SEEDS choose others.
@@ -16,7 +16,7 @@ from brokerha.simulator.drawing import BESIDE, FAULTS_OF_BACKUPS, draw
 from brokerha.simulator.options import FAULTS, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
-SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "2000"))
+SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "4000"))
 FEW = 30
 
 
@@ -32,7 +32,7 @@ def test_a_few_seeds_pass():
 
 
 @pytest.mark.slow
-def test_two_thousand_seeds_pass(covered: Callable[[str], None]):
+def test_four_thousand_seeds_pass(covered: Callable[[str], None]):
     summary = campaign(range(FIRST_SEED, FIRST_SEED + SEEDS), processes=2)
 
     covered(f"simulator: {summary.words()}; {summary.seconds:.0f} s")
