@@ -72,7 +72,7 @@ class MasterCore:
     """Sync, feed and admission of one master."""
 
     def __init__(self, config: MasterConfig, state: MasterState, history: History) -> None:
-        state.incarnation += 1
+        state.incarnation = state.next_incarnation
         self.config = config
         self.history = history
         self.sync = SyncCore(config.sync, state, history)

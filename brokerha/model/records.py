@@ -155,6 +155,8 @@ RECORDS: tuple[type, ...] = (
 """All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
 
 
+STARTS_OF_A_VIEW = 1 << 16
+"""Incarnations between those of two views: a primary whose journal failed begins anew in its view."""
 VIEWS_KEPT = 64
 STARTS_KEPT = 256
 DECIDED_KEPT = 10_000
@@ -174,7 +176,7 @@ class MasterState:
 
     journal: str
     incarnation: int = 0
-    """Of the last start; the next one is one higher."""
+    """Of the last start."""
     high_water: Timestamp = 0
     epoch: int = 1
     peer_journals: dict[NodeId, str] = field(default_factory=dict)
@@ -205,6 +207,15 @@ class MasterState:
     decided: dict[TxId, TxDecided] = field(default_factory=dict)
     """Prepared ones that were rolled back, the last `DECIDED_KEPT` of them, and all that were decided by hand and not forgotten.
     What was committed is found by its LSN."""
+
+    @property
+    def next_incarnation(self) -> int:
+        """That of the next start: at least one higher.
+
+        Two processes of a master may both begin from this record, each in its own view; what is named after an
+        incarnation has to be unlike what the other one names.
+        """
+        return max(self.incarnation + 1, self.views[-1][0] * STARTS_OF_A_VIEW if self.views else 0)
 
 
 class History(Protocol):

@@ -44,7 +44,7 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
             f"{config.path}: {node_id} had backups, and another process was primary last (view {view}), so its own journal may lack "
             f"what was acknowledged: put the [[backup]] sections back, brokerha promote {node_id}, then take them out"
         )
-    incarnation = state.incarnation + 1
+    incarnation = state.next_incarnation
     transport = addressed(
         config, KombuTransport(config.broker_of(node_id), config.name, node_id, incarnation, "master")
     )

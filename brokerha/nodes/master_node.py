@@ -93,7 +93,7 @@ class MasterNode:
         self._ended = ""
         """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
         state = journal.state()
-        self._txid_prefix = f"{self.node_id}.{state.journal[:8]}.{state.incarnation + 1:x}."
+        self._txid_prefix = f"{self.node_id}.{state.journal[:8]}.{state.next_incarnation:x}."
         self._txid_numbers = itertools.count(1)
 
     def start(self) -> None:
