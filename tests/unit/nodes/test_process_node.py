@@ -138,7 +138,7 @@ def test_whoever_waits_for_a_primary_is_answered_when_it_is_deposed(pair: Pair) 
     commit = node.transact("commit", txid, {"one_phase": True, "level": ACCEPTED})
     read = node.read("get", "t", {"key": b"k"})
     wait = node.wait_for(1, 1, 60_000)
-    command = node.command("switch", {"worker": "w1", "on": False})
+    command = node.command("worker-add", {"worker": "w9"})
     depose(node)
     reply = write.result(WAIT_S)
     assert (reply.status, reply.error) == (UNKNOWN, "OutcomeUnknown")
@@ -146,7 +146,7 @@ def test_whoever_waits_for_a_primary_is_answered_when_it_is_deposed(pair: Pair) 
     assert error_of(commit).startswith("OutcomeUnknown: ")
     for future in (read, wait):
         assert error_of(future).startswith("NotReady: ")
-    assert command.exception(WAIT_S) is not None
+    assert error_of(command).startswith("TimedOut: ")
     with pytest.raises(NotReady, match=f"{node.node_id} is a backup of m1"):
         node.submit([("put", "t", b"k", b"v")])
     assert node.role == "backup"
@@ -165,11 +165,26 @@ def test_whoever_still_holds_a_former_primary_is_refused_and_never_waits(pair: P
         former.transact("begin", "", {}),
         former.transact("list", "", {}),
         former.wait_for(1, 1, 60_000),
-        former.command("switch", {"worker": "w1", "on": False}),
+        former.command("worker-add", {"worker": "w9"}),
     ):
         assert "not primary of m1 any more" in error_of(future)
     with pytest.raises(NotReady, match="not primary of m1 any more"):
         former.outcome("t1")
+
+
+def test_a_command_is_answered_once_a_backup_holds_what_it_changed(pair: Pair) -> None:
+    node = pair.primary
+    backup = next(each for each in pair.nodes.values() if each is not node)
+    assert node.command("worker-add", {"worker": "w8"}).result(WAIT_S)["changed"]
+    backup.loop.stop(5)
+    last = node.copy.journal.last_number
+    waiting = node.command("worker-add", {"worker": "w9"})
+    until(lambda: node.copy.journal.last_number > last)
+    node.loop.call(lambda: None).result(WAIT_S)
+    node.loop.call(lambda: None).result(WAIT_S)
+    assert not waiting.done()
+    depose(node)
+    assert error_of(waiting).startswith("TimedOut: whether it was carried out is unknown")
 
 
 def test_a_write_that_meets_the_end_of_its_primary_is_answered(pair: Pair) -> None:
@@ -258,7 +273,7 @@ def test_a_standby_says_where_the_primary_is_and_what_itself_could_do(pair: Pair
     with pytest.raises(
         NotReady, match=rf"{node.node_id} is a backup of m1 \(ready\); {pair.primary.node_id} is primary"
     ):
-        node.command("switch", {"worker": "w1", "on": False})
+        node.command("worker-add", {"worker": "w9"})
     assert node.ready() == (True, ["[+]backup ready"])
     assert node.applied_lsn() == 0
     is_writable, reason = node.writable()
