@@ -134,6 +134,7 @@ AIMED: dict[str, Callable[[Options], Options]] = {
     "vote without looking at the last record": _busy_backups(
         "kill primary", "cut processes", "freeze process", sync_n=1
     ),
+    "prepared transactions lost at fail-over": _busy_backups("kill primary", "kill all processes", sync_n=1),
     "two votes for one view": _busy_backups("kill primary", "isolate primary", "kill all processes", sync_n=1),
     "locks released at fail-over": _busy_backups("kill primary", "kill process", sync_n=1),
     "second commit answered blindly": _busy_backups("kill primary", "isolate primary", sync_n=1),
