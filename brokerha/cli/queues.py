@@ -40,8 +40,8 @@ QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Queue; it b
 def publish(
     queue: QueueArgument,
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="File with the body of the message, or - for standard input.")
-    ] = STANDARD_INPUT,
+        str | None, typer.Argument(metavar="FILE", help="File with the body of the message, or - for standard input.")
+    ] = None,
     text: Annotated[
         str | None, typer.Option("--text", metavar="TEXT", help="The body itself, instead of a file.")
     ] = None,
@@ -56,8 +56,10 @@ def publish(
     chosen: FormatOption = Format.TABLE,
 ) -> int:
     """Append a message to a queue."""
-    if text is not None:
-        body = read_bytes(text, None, "the message")
+    if (text is None) == (file is None):
+        raise typer.BadParameter("the message: write FILE, - for standard input, or --text TEXT, and one of them only")
+    if file is None:
+        body = (text or "").encode("utf-8", "surrogateescape")
     else:
         is_standard = file == STANDARD_INPUT
         body = read_bytes(file if is_standard else None, None if is_standard else Path(file), "the message")

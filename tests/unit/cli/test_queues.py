@@ -28,13 +28,27 @@ def test_a_message_is_published_from_a_file_from_text_and_from_standard_input(ru
     client = cluster(publish=Written())
 
     ran = run("publish", "inbox", "m.bin", "--content-type", "text/plain", *URL)
-    run("publish", "inbox", *URL)
+    run("publish", "inbox", "-", *URL)
     run("publish", "inbox", "--text", "said", *URL)
 
     assert (ran.code, ran.out) == (0, "applied: LSN 7, transaction t1\n")
     sent = [call[1:4] for call in client.calls if call[0] == "publish"]
     octets = "application/octet-stream"
     assert sent == [("inbox", b"\x00file", "text/plain"), ("inbox", b"typed", octets), ("inbox", b"said", octets)]
+
+
+@pytest.mark.parametrize("given", [(), ("m.bin", "--text", "said")])
+def test_a_message_is_given_in_one_way(run, cluster, given):
+    client = cluster(publish=Written())
+    ran = run("publish", "inbox", *given, *URL)
+    assert (ran.code, client.calls) == (64, [])
+    assert "write FILE, - for standard input, or --text TEXT" in ran.err
+
+
+def test_a_line_of_text_is_never_standard_input(run, cluster):
+    client = cluster(publish=Written())
+    run("publish", "inbox", "--text", "-", *URL)
+    assert [call[2] for call in client.calls if call[0] == "publish"] == [b"-"]
 
 
 def test_what_was_published_is_told_as_json(run, cluster):
