@@ -217,9 +217,13 @@ class Parameters:
         return default if value is None else natural(value, name)
 
     def flag(self, name: str) -> bool:
-        """Whether a parameter is there and does not say no."""
+        """Whether a parameter is there and does not say no. Raises InvalidRequest for anything but yes and no."""
         value = self.one(name)
-        return value is not None and value.lower() not in {"false", "0", "no"}
+        if value is None or value.lower() in {"false", "0", "no"}:
+            return False
+        if value.lower() not in {"", "true", "1", "yes"}:
+            raise InvalidRequest(f"{name} is true or false, not {value!r}")
+        return True
 
     def names(self) -> set[str]:
         """All names."""

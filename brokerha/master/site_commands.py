@@ -50,6 +50,10 @@ class SiteCommands:
     def run(self, name: str, arguments: Arguments, now: Instant) -> Answer:
         """Carry one out. Raises InvalidRequest, NotReady."""
         command = self._commands.get(name)
+        if name == "promote":
+            raise InvalidRequest(
+                "this master has no backups, so nothing of it can be promoted: ask a process of the one that is meant"
+            )
         if command is None:
             raise InvalidRequest(f"unknown command {name!r}; known are {', '.join(self.names)}")
         return command(arguments, now)

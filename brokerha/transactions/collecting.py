@@ -119,7 +119,7 @@ class Collecting:
     def _open(self, command: TxCommand, now: Instant) -> Transaction:
         transaction = self._book.find(command.txid, now)
         if transaction.phase is not Phase.OPEN:
-            raise WrongState(f"{command.action}: transaction {command.txid} is {transaction.phase.value}, not open")
+            raise WrongState(f"transaction {command.txid} is {transaction.phase.value}, not open")
         transaction.touched_ms = now.mono_ms
         return transaction
 

@@ -121,6 +121,15 @@ def test_level_session_and_by_hand_reach_the_node(node: Node) -> None:
     assert (commit["level"], commit["copies"], commit["by_hand"]) == ("applied", 2, True)
 
 
+@pytest.mark.parametrize("step", ["commit?by-hand=maybe", "rollback?by-hand=maybe", "commit?one-phase=2"])
+def test_a_yes_or_no_that_is_neither_is_refused_and_ends_nothing(node: Node, step: str) -> None:
+    tx = begun(node)
+    answer = node.ask("POST", f"{tx}/{step}")
+
+    assert (answer.status, answer.text.split(" is ")[1][:13]) == (400, "true or false")
+    assert [call[0] for call in node.front.transactions.calls] == ["begin"]
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [(Aborted("a key was not as expected"), 409), (WrongState("it is in use"), 409), (ReadOnly("disk full"), 503)],

@@ -21,6 +21,8 @@ def test_commands_are_known_by_name() -> None:
     assert len(bench.commands.names) == 12
     with pytest.raises(InvalidRequest, match="unknown command 'worker-dance'; known are backup, scrub"):
         bench.do("worker-dance")
+    with pytest.raises(InvalidRequest, match="this master has no backups"):
+        bench.do("promote", node="m1")
 
 
 @pytest.mark.parametrize(
