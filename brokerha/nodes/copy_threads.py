@@ -24,8 +24,8 @@ from brokerha.model.ready import (
     StoreFailed,
 )
 from brokerha.nodes.copying import carry_out_copy
-from brokerha.nodes.runner import carry_out
 from brokerha.nodes.work_thread import WorkThread
+from brokerha.nodes.worker_runner import carry_out
 from brokerha.ports.copies import WorkerCopy
 
 

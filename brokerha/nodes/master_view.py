@@ -152,7 +152,7 @@ class MasterView:
         """Lines of the synchronised queue: the contract of ``log show -o json``."""
         journal = self._runner.journal
         first = max(1, first_lsn)
-        count = min(LOG_LIMIT, last_lsn - first + 1)
+        count = min(LOG_LIMIT, min(last_lsn, self._runner.safe_lsn) - first + 1)
         if count < 1:
             return []
         results = journal.results(first, count)

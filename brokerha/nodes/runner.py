@@ -25,32 +25,21 @@ from typing import Protocol
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.primary import Primary
 from brokerha.model import states
-from brokerha.model.errors import JournalError, JournalFull, StoreDamaged, StoreDiffers, StoreError
-from brokerha.model.ids import Instant
+from brokerha.model.errors import JournalError, JournalFull
+from brokerha.model.ids import Instant, Lsn
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Envelope, Outgoing
-from brokerha.model.operations import ResultRow
 from brokerha.model.process_messages import TxEvents, TxJoin
 from brokerha.model.ready import (
-    ApplyBatch,
     CopyAnswer,
     CopyDecision,
-    Decision,
-    ExecuteBatch,
     OpenTxQueue,
     Ready,
-    StoreAnswer,
-    StoreDecision,
-    StoreDone,
-    StoreFailed,
 )
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit, TxCommand, TxReply
 from brokerha.ports.clock import Clock
 from brokerha.ports.journal import Journal
-from brokerha.ports.store import Store
 from brokerha.ports.transport import ClientMessage, Transport
-from brokerha.replication.worker import WorkerCore
-from brokerha.replication.worker_config import WorkerConfig
 
 OF_TRANSACTIONS = frozenset({TxJoin, TxEvents})
 
@@ -116,8 +105,16 @@ class MasterRunner:
         self._open: dict[int, Submit | TxCommand] = {}
         """Inputs of clients that have no reply yet, by ticket."""
         self._retry_at_ms = 0
+        self._safe_lsn: Lsn = 0
+        self._lsns: deque[tuple[int, Lsn]] = deque([(journal.last_number, self.core.sync.lsn)], maxlen=SHOWN_LIMIT)
+        """(number of a record, LSN that the order reached with it) of what backups have not confirmed."""
         self._shown: deque[tuple[int, Callable[[], None]]] = deque(maxlen=SHOWN_LIMIT)
         """What waits for backups: (number of the journal's last record, what to do then)."""
+
+    @property
+    def safe_lsn(self) -> Lsn:
+        """Up to where the order may be shown: enough backups hold it."""
+        return self.core.sync.lsn if self.primary is None else self._safe_lsn
 
     def when_safe(self, show: Callable[[], None]) -> None:
         """Show something of what the journal holds once enough backups hold it too: at once, later, or never."""
@@ -201,6 +198,8 @@ class MasterRunner:
             if self.door is not None:
                 self.door.begin(decision)
         self._tell(out.released, out.replies, out.tx_replies)
+        while self._lsns and primary.gate.is_through(self._lsns[0][0]):
+            self._safe_lsn = self._lsns.popleft()[1]
         while self._shown and primary.gate.is_through(self._shown[0][0]):
             self._shown.popleft()[1]()
         if self._open and primary.gate.is_lost(now):
@@ -261,6 +260,7 @@ class MasterRunner:
             return False
         if self.primary is not None:
             self.primary.note(self.journal.last_number - len(ready.records) + 1, ready.records)
+            self._lsns.append((self.journal.last_number, self.core.sync.lsn))
         self.crash_point("written, nothing sent")
         return True
 
@@ -329,69 +329,3 @@ class MasterRunner:
         if self.primary is not None and (reason := self.primary.withheld(now)):
             return states.WAITING_FOR_BACKUPS, reason
         return self.core.state(now)
-
-
-class StoreDoor(Protocol):
-    """Hands decisions to the copy and brings its answers; at most one that writes the store is under way."""
-
-    def begin(self, decision: Decision) -> None:
-        """Start carrying a decision out; never blocks."""
-
-    def finished(self) -> list[StoreAnswer]:
-        """Answers that came since the last call."""
-
-
-class WorkerRunner:
-    """One worker: core, store and transport, a turn at a time."""
-
-    def __init__(
-        self, config: WorkerConfig, core: WorkerCore, door: StoreDoor, transport: Transport, clock: Clock
-    ) -> None:
-        self.config = config
-        self.core = core
-        self.door = door
-        self.transport = transport
-        self.clock = clock
-        self.turns = 0
-        self.on_node: NodeHandler = lambda _envelope, _now: False
-
-    def wait_ms(self) -> int:
-        """How long the next turn may wait for a message."""
-        due = self.core.deadline_ms()
-        return 0 if due is None else max(0, min(IDLE_MS, due - self.clock.now().mono_ms))
-
-    def turn(self, wait_ms: int = 0) -> int:
-        """Take in what there is, carry out what follows; returns how many inputs there were."""
-        items = self.transport.receive(TURN_LIMIT, wait_ms)
-        now = self.clock.now()
-        self.turns += 1
-        answers = self.door.finished()
-        for answer in answers:
-            self.core.step(answer, now)
-        for item in items:
-            if isinstance(item, Envelope) and not self.on_node(item, now):
-                self.core.step(item, now)
-        self.core.wake(now)
-        ready = self.core.take_ready(now)
-        self.transport.send(ready.messages)
-        for decision in ready.decisions:
-            self.door.begin(decision)
-        return len(items) + len(answers)
-
-
-def carry_out(store: Store, decision: StoreDecision) -> StoreDone | StoreFailed:
-    """Do what a decision says, in whichever thread writes the store; the answer tells what is durable now."""
-    results: Sequence[ResultRow] = ()
-    try:
-        if isinstance(decision, ExecuteBatch):
-            results = store.execute(decision.first_lsn, decision.items)
-        elif isinstance(decision, ApplyBatch):
-            store.apply(decision.first_lsn, decision.items)
-        else:
-            results = [line[2:] for line in store.logged(decision.first_lsn, decision.last_lsn)]
-    except StoreDiffers as error:
-        return StoreFailed(str(error), is_damage=True, lsn=error.lsn, fingerprint=error.fingerprint)
-    except StoreError as error:
-        return StoreFailed(str(error), is_damage=isinstance(error, StoreDamaged))
-    applied = store.applied()
-    return StoreDone(decision.first_lsn, applied.lsn, tuple(results), applied.fingerprint, applied.items)

@@ -32,7 +32,9 @@ LEAVE_S = 20.0
 """Longest stop of a node that has to be started again."""
 
 
-def serve(node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave: Callable[[int], object] = os._exit) -> int:
+def serve(
+    node: MasterNode | ProcessNode | WorkerNode, server: Any | None, leave: Callable[[int], object] = os._exit
+) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code (0 in order, 2 after a fault or to be started again).
 
     With queries that cannot be stopped the process ends by ``leave`` at once: the interpreter's own end would pull the

@@ -32,10 +32,11 @@ from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.read_answers import ReadAnswers
 from brokerha.nodes.read_book import ReadLimits
 from brokerha.nodes.read_pool import ReadPool
-from brokerha.nodes.runner import IDLE_MS, WorkerRunner
+from brokerha.nodes.runner import IDLE_MS
 from brokerha.nodes.scrubbing import Scrubbing
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.nodes.tasks import WorkerTasks
+from brokerha.nodes.worker_runner import WorkerRunner
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import WorkerCopy
 from brokerha.ports.front import ReadOutcome

@@ -33,7 +33,7 @@ from brokerha.model.ready import (
 )
 from brokerha.model.records import Record
 from brokerha.nodes.copying import carry_out_copy
-from brokerha.nodes.runner import carry_out
+from brokerha.nodes.worker_runner import carry_out
 from brokerha.stores.memory_copy import MemoryCopy
 
 if TYPE_CHECKING:

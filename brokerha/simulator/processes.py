@@ -18,7 +18,8 @@ from brokerha.model.messages import Envelope
 from brokerha.model.ready import Damaged
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.address_book import AddressBook, AddressedTransport
-from brokerha.nodes.runner import MasterRunner, WorkerRunner
+from brokerha.nodes.runner import MasterRunner
+from brokerha.nodes.worker_runner import WorkerRunner
 from brokerha.ports.transport import Transport
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import CopyState, WorkerConfig

@@ -62,6 +62,8 @@ class ParticipantConfig:
     """Events that are missing are asked for again after this long."""
     ask_tries: int = 40
     """After asking so often in vain it refuses."""
+    still_ms: int = 30_000
+    """When nothing was heard of an open one for so long, its primary is asked whether it is still open."""
     idle_ms: int = 3_700_000
     """An open one that nothing is heard of for longer than any time-out was forgotten by its primary."""
     remembered_limit: int = 10_000

@@ -34,8 +34,9 @@ import msgpack
 
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
+from brokerha.model.messages import Outgoing
 from brokerha.model.operations import ResultRow
-from brokerha.model.process_messages import TxAnswer
+from brokerha.model.process_messages import TxAnswer, TxEvents
 from brokerha.model.ready import DropTxQueue
 from brokerha.model.records import MasterState, TxDecided
 from brokerha.model.requests import TxCommand
@@ -48,6 +49,7 @@ from brokerha.transactions.locks import accepted_in_body
 from brokerha.transactions.outcomes import ABORTED, COMMITTED, OPEN, PREPARED
 from brokerha.transactions.states import Phase
 from brokerha.transactions.transaction import Transaction
+from brokerha.transactions.tx_feed import ROLLBACK
 
 PRIMARY_LOST = "its primary was lost before it was decided"
 _WORDS = {Phase.OPEN: OPEN, Phase.PREPARING: OPEN, Phase.PREPARED: PREPARED}
@@ -125,6 +127,11 @@ class Coordinator:
         """A participant says how far it is."""
         book = self.book
         feed = book.feed_of(answer.txid)
+        if feed is None and answer.answer == "missing" and answer.view == book.view and answer.txid not in book.table:
+            # It takes part in what was rolled back long ago: the end was lost with the queue.
+            over = TxEvents(answer.txid, book.view, answer.next, ((ROLLBACK, b"it is over"),))
+            book.messages.append(Outgoing(backup, over))
+            return
         if answer.view != book.view or feed is None or backup not in feed.backups:
             book.counts["answers_ignored"] += 1
             return

@@ -52,6 +52,8 @@ class Joined:
     """From its prepare on."""
     reason: str = ""
     heard_ms: int = 0
+    asked_ms: int = 0
+    """When its primary was last asked whether it is still open."""
     tries: int = 0
     ask_at_ms: int | None = None
     """When to ask for missing events; None when none are known to be missing."""
@@ -233,15 +235,26 @@ class Participant:
                     continue
                 self._send(joined.primary, joined.txid, "missing", joined.next)
                 joined.ask_at_ms = now.mono_ms + self.config.retry_ms * min(PATIENCE_STEPS, joined.tries)
-            if joined.part is Part.COLLECTING and now.mono_ms - joined.heard_ms >= self.config.idle_ms:
+            if joined.part is not Part.COLLECTING:
+                continue
+            if now.mono_ms - joined.heard_ms >= self.config.idle_ms:
                 self.counts["dropped_idle"] += 1
                 self._end(joined)
+            elif now.mono_ms >= self._ask_whether_open_ms(joined):
+                # Its end may have been lost with its queue.
+                joined.asked_ms = now.mono_ms
+                self._send(joined.primary, joined.txid, "missing", joined.next)
+
+    def _ask_whether_open_ms(self, joined: Joined) -> int:
+        return max(joined.heard_ms, joined.asked_ms) + self.config.still_ms
 
     def deadline_ms(self) -> int | None:
         """When it wants to be woken, in monotonic milliseconds."""
         due = [joined.ask_at_ms for joined in self.joined.values() if joined.ask_at_ms is not None]
         due += [
-            joined.heard_ms + self.config.idle_ms for joined in self.joined.values() if joined.part is Part.COLLECTING
+            min(self._ask_whether_open_ms(joined), joined.heard_ms + self.config.idle_ms)
+            for joined in self.joined.values()
+            if joined.part is Part.COLLECTING
         ]
         return min(due, default=None)
 

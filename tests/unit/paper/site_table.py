@@ -23,7 +23,7 @@ from brokerha.model.operations import pack_operations
 from brokerha.model.ready import ApplyBatch, ExecuteBatch, Ready, ResendResults
 from brokerha.model.requests import Reply, Submit
 from brokerha.nodes.copying import carry_out_copy
-from brokerha.nodes.runner import carry_out
+from brokerha.nodes.worker_runner import carry_out
 from brokerha.replication.site_config import FeedConfig, WorkerFeed
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import CopyState, WorkerConfig

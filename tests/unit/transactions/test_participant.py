@@ -199,6 +199,18 @@ def test_one_that_its_primary_forgot_is_dropped_in_the_end() -> None:
     bench.check_empty()
 
 
+def test_a_primary_that_is_not_heard_is_asked_whether_the_transaction_is_still_open() -> None:
+    bench = Bench(still_ms=1_000)
+    bench.join()
+    bench.events(0, BEGIN, *OPERATIONS)
+    for _ in range(2):
+        bench.ms = bench.core.deadline_ms() or 0
+        assert bench.answers() == [("missing", 3)]
+    bench.events(3, ("rollback", b"it is over"))
+    assert bench.answers() == [("done", 3)]
+    bench.check_empty()
+
+
 def test_what_is_for_somebody_else_is_counted() -> None:
     bench = Bench()
     bench.hear(Vote(1, True, 1, (1, 1)))
