@@ -1,7 +1,11 @@
-"""CORE: one master as one state machine, composed of sync and replication.
+"""CORE: one master as one state machine, composed of sync, replication and transactions.
 
 core.py            MasterCore: routes inputs, merges the consequences into one Ready
 admission.py       which writes are let in, who waits for which level, and until when
+transacting.py     the coordinator of transactions inside of it
+primary.py         what the acting process is to its backups: feed, gate, role, offers
+standby.py         a process that is not primary: follower, participant, role
+pins.py            what of the log is still needed, and by whom
 site_commands.py   operators' commands about the workers of a master
 retention.py       how much of the log is kept
 """

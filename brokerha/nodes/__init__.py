@@ -3,11 +3,17 @@
 building.py      a node from the cluster file: opens data, connects, composes
 serving.py       one node in the foreground, until a signal
 loop.py          the thread of a node, and calls that others hand in
-runner.py        turn(): receive, step, log, send, apply, answer; used by production and by the simulator
+runner.py        turn() of a master: receive, step, log, send, answer; used by production and by the simulator
+worker_runner.py turn() of a worker
+address_book.py  which process acts for a master, and a transport that sends there
 timetable.py     when what is due
 clock.py         the only real clock
 
 master_node.py   a master: core, journal, transport, front
+process_node.py  a process of a master with backups: a master while it is primary, else a standby
+process_runner.py   its turn, and the change from one to the other
+journal_copying.py  its journal as a whole: snapshots, chunks, loads
+transacting.py   transactions step by step (taking.py: messages; transaction_arguments.py: what steps take)
 commands.py      operators' commands on their way through the loop
 tickets.py       who gets the reply of which write
 checking.py      what is checked of a write or a read before it is taken in
@@ -22,6 +28,7 @@ change_log.py    what is told to followers outside, made from the journal
 
 worker_node.py   a worker: core, store, transport, reads
 copy_threads.py  the threads in which its copy is worked on
+work_thread.py   a thread that does one piece of work after the other
 copying.py       what its core decides about the copy as a whole: snapshots, chunks, loads
 load_watch.py    how long each part of a load took
 tasks.py         long work that its master gives to it
