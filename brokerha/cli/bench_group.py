@@ -42,6 +42,12 @@ class Group(Site):
         rest = [node for node in self.processes if node != primary]
         self.until_ready((*rest, *([primary, *self.workers] if self.workers else ())))
 
+    def end(self) -> None:
+        """Stop all nodes, side by side."""
+        for process in self._processes.values():
+            process.terminate()
+        self.__exit__()
+
     def until_ready(self, nodes: tuple[str, ...], timeout_s: float = START_S) -> None:
         """Wait until these nodes say that they are ready. Raises NotReady."""
         deadline_s = time.perf_counter() + timeout_s
@@ -96,4 +102,4 @@ def group(broker: str, backups: int, workers: int = 1, settings: str = "") -> It
             site.begin()
             yield site
         finally:
-            Site.__exit__(site)
+            site.end()
