@@ -5,7 +5,7 @@ MINUTES ?= 5
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast lint format simulate bench clean
+.PHONY: help venv demo test test-fast campaigns lint format simulate bench clean
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\): *[a-z$$()A-Z-]* *##/\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -26,6 +26,9 @@ test: venv ## all checks and tests, part by part, with a summary of what was cov
 
 test-fast: venv ## rules, and the tests that need neither a broker nor more than seconds
 	$(BIN)/python -m tests.support.all_parts rules cores
+
+campaigns: venv ## the long forms of tests that run in a short form each time (about ten minutes)
+	$(BIN)/python -m tests.support.all_parts campaigns
 
 lint: venv ## ruff, mypy and the import contracts
 	$(BIN)/python -m tests.support.all_parts rules

@@ -135,7 +135,7 @@ def test_purging_all_queues_under_load_loses_nothing(site: TxSite):
     site.await_clean()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_restart_of_the_broker_loses_nothing(private_broker: PrivateBroker, tmp_path: Path):
     source = BrokerSource(private_broker.amqp_url, private_broker.management_url, "killed by this test", private_broker)
     with tx_site(source, tmp_path, "backups-broker") as site:

@@ -189,7 +189,7 @@ def test_money_is_neither_made_nor_lost_while_primaries_change(
         run(site, url, short_faults(site), covered)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_money_is_neither_made_nor_lost_whatever_fails(
     private_broker: PrivateBroker, tmp_path: Path, covered: Callable[[str], None]
 ) -> None:

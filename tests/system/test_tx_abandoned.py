@@ -100,7 +100,7 @@ def left_while_prepared(site: TxSite, primary: str) -> None:
         site.thaw(frozen)
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.campaign)])
 def test_transactions_that_nobody_ends_leave_nothing_behind(site: TxSite, count: int, covered: Callable[[str], None]):
     primary = site.await_primary()
     with site.client(*site.processes) as db:

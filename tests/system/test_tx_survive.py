@@ -172,7 +172,7 @@ class Mover:
             self.committed[what] += outcome["state"] != "aborted" and outcome["outcome"] != "rejected"
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.campaign)])
 def test_under_repeated_fail_over_every_node_always_shows_whole_transactions(site: TxSite, rounds: int):
     with site.client() as db:
         before = {name: db.queues().get(name, {}).get("published", 0) for name in ("source", "target")}
