@@ -21,6 +21,7 @@ from brokerha.cli import exits, output
 from brokerha.cli.access import connected
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format
+from brokerha.model import states
 from brokerha.model.errors import NotFound
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ COLUMNS = {
     "txid": "TRANSACTION", "xid": "XID", "state": "STATE", "outcome": "OUTCOME", "operations": "OPERATIONS", "bytes": "BYTES",
     "idle_s": "IDLE S", "node": "MASTER",
 }  # fmt: skip
+
+SILENT = frozenset({states.UNREACHABLE, states.WAITING_FOR_PRIMARY})
+"""States of a master that cannot be asked for its transactions."""
 
 app = typer.Typer(
     help="Transactions that are not over: list, show, commit, rollback, forget.",
@@ -48,11 +52,18 @@ def list_transactions(
     timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """List all transactions that are open, prepared, or decided by hand and not forgotten, at the masters that answer."""
+    """List all transactions that are open, prepared, or decided by hand and not forgotten.
+
+    Exit code 1 when a master does not answer: it is named, and its transactions are not in the list.
+    """
     with connected(config, url) as client:
+        nodes = client.status(timeout=timeout_s)["nodes"]
         rows = client.open_transactions(timeout=timeout_s)
     output.write({"transactions": rows}, rows, chosen, COLUMNS)
-    return exits.DONE
+    silent = [node["id"] for node in nodes if node["role"] == "master" and node["state"] in SILENT]
+    if silent:
+        exits.say(f"{', '.join(silent)} did not answer: what is open or prepared there is not listed")
+    return exits.DEGRADED if silent else exits.DONE
 
 
 @app.command()

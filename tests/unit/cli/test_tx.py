@@ -16,8 +16,21 @@ ROW = {
 }  # fmt: skip
 
 
+ALL_WELL = {"nodes": [{"id": "m1", "role": "master", "state": "ok"}, {"id": "m1", "role": "backup", "state": "unreachable"}]}
+
+
+def test_a_master_that_does_not_answer_is_named_because_the_list_lacks_its_transactions(run, cluster):
+    nodes = [*ALL_WELL["nodes"], {"id": "m2", "role": "master", "state": "waiting-for-primary"}]
+    cluster(open_transactions=[[ROW]], status={"nodes": nodes})
+
+    ran = run("tx", "list", *URL)
+
+    assert (ran.code, ran.err) == (1, "brokerha: m2 did not answer: what is open or prepared there is not listed\n")
+    assert XID in ran.out
+
+
 def test_all_that_are_not_over_are_listed(run, cluster):
-    cluster(open_transactions=[[ROW]])
+    cluster(open_transactions=[[ROW]], status=ALL_WELL)
 
     assert json.loads(run("tx", "list", "-o", "json", *URL).out) == {"transactions": [ROW]}
     assert XID in run("tx", "list", *URL).out
