@@ -30,7 +30,6 @@ from brokerha.transactions.deciding import Deciding
 from brokerha.transactions.locks import Locks
 from brokerha.transactions.participant import Participant
 from brokerha.transactions.transaction import Transaction
-from brokerha.transactions.tx_feed import TxFeed
 
 Patch = tuple[Any, str, Any]
 
@@ -134,15 +133,6 @@ def _leave_body_empty(self: JournalLine, entry: Any) -> bool:
 _fill = JournalLine._fill
 
 
-def _keep_queue(self: TxFeed, backup: str) -> bool:
-    had = _lose(self, backup)
-    self.queues = []
-    return had
-
-
-_lose = TxFeed.lose
-
-
 def _forget_rollback(self: Deciding, transaction: Transaction, reason: str) -> None:
     transaction.is_recorded = False
     _abort(self, transaction, reason)
@@ -207,7 +197,6 @@ BACKUP_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "rollback of a prepared one not written": lambda: [(Deciding, "abort", _forget_rollback)],
     "presumed without looking at the log": lambda: [(Transacting, "is_known", _never)],
     "second commit answered blindly": lambda: [(Deciding, "_commit_again", _commit_again)],
-    "queues of transactions kept": lambda: [(TxFeed, "lose", _keep_queue)],
     "former primary goes on": lambda: [(Role, "on_view", _stay)],
 }
 """Every mistake about backups and transactions, by what goes wrong."""

@@ -111,7 +111,7 @@ def taken(future: Future[dict[str, Any]]) -> list[str]:
 
 
 def test_a_transaction_is_named_by_the_node_unless_the_client_does(bench: Bench) -> None:
-    for txid, name in (("", "m1.new"), ("mine", "mine")):
+    for txid, name in (("", "m1.new.t"), ("mine", "mine")):
         future = bench.transacting.transact("begin", txid, {})
         bench.turn()
         assert (future.result(0)["txid"], future.result(0)["node"]) == (name, "m1")

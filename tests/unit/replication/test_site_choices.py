@@ -353,7 +353,7 @@ def test_a_probe_that_does_not_know_its_own_results_has_them_fetched() -> None:
     bench.feed.on_lines_missing("w2")
     assert bench.site.filling is None
     bench.feed.on_lines_missing("w1")
-    assert bench.sent()["w2"][0] == Request(11, 12)
+    assert Request(11, 12) in bench.sent()["w2"]
     due = bench.feed.deadline_ms(bench.ms)
     assert due is not None
     assert due <= bench.ms + bench.config.order_ms
