@@ -27,9 +27,7 @@ from brokerha.model.messages import (
     SnapshotOffered,
 )
 from brokerha.model.ready import (
-    AbandonLoad,
     ApplyBatch,
-    BeginLoad,
     Condemn,
     Decision,
     ExecuteBatch,
@@ -60,7 +58,7 @@ class CopyChecks:
         """What each worker last said that it does."""
         self._asked: dict[NodeId, tuple[str, set[int]]] = {}
         """By follower: the snapshot, and chunks that were asked for and are not written yet."""
-        self._loading: set[NodeId] = set()
+        self._opening: set[NodeId] = set()
         self.detected: set[NodeId] = set()
         """Workers whose present copy was found to be damaged."""
         self._condemned: set[NodeId] = set()
@@ -80,7 +78,7 @@ class CopyChecks:
             self.detected.discard(node)
         self._follows[node] = "idle"
         self._asked.pop(node, None)
-        self._loading.discard(node)
+        self._opening.discard(node)
 
     def on_lost(self, node: NodeId) -> None:
         """The copy is gone."""
@@ -101,12 +99,11 @@ class CopyChecks:
         if isinstance(decision, ExecuteBatch | ApplyBatch):
             follows = self._follows.get(node)
             check(follows in FOLLOWS, "F3", "only a follower takes records", node=node, follows=follows)
-            check(node not in self._loading, "F3", "nothing is written while a copy is replaced", node=node)
+            check(node not in self._opening, "F3", "nothing is written while a copy is replaced", node=node)
             check(node not in self.detected, "F7", "a damaged copy is not written", node=node)
-        elif isinstance(decision, BeginLoad):
-            self._loading.add(node)
-        elif isinstance(decision, AbandonLoad):
-            self._loading.discard(node)
+        elif isinstance(decision, OpenLoad):
+            # Until then the old copy is untouched: who is told to stop in the middle of a load, and then to follow, writes it.
+            self._opening.add(node)
 
     def on_copy(self, node: NodeId, copy: MemoryCopy, decision: Decision) -> None:
         """Something was done beside the store; only opening a load replaces the copy."""
@@ -115,7 +112,7 @@ class CopyChecks:
         if isinstance(decision, Condemn) and decision.journal == copy.journal:
             self._condemned.add(node)
         if isinstance(decision, OpenLoad):
-            self._loading.discard(node)
+            self._opening.discard(node)
         is_there = (copy.journal, copy.applied().lsn) == (self._journals[node], self._truth.applied[node])
         check(
             is_there, "F9", "the old copy is there until the new one is open", node=node, after=type(decision).__name__
@@ -129,7 +126,7 @@ class CopyChecks:
         check(copy.journal not in self._names, "F4", "a new copy has a new name", node=node, name=copy.journal)
         self._names.add(copy.journal)
         self._journals[node] = copy.journal
-        self._loading.discard(node)
+        self._opening.discard(node)
         self._trusted(node)
         truth.set_applied(node, applied.lsn)
         # A source may not know yet that its data is damaged; what is loaded is then found by its scrub.
