@@ -148,6 +148,10 @@ class JournalFeed:
         if backup is None or word.view > self.view:
             self.ignored += 1
             return
+        if word.view == self.view and self._is_stale(backup, word):
+            backup.foreign_words += 1
+            backup.must_greet = True
+            return
         backup.on_heard(word, self.last_number, now.mono_ms)
         if word.view < self.view:
             # It does not know us yet. What it says may be undone by a view between that one and ours.
@@ -169,12 +173,14 @@ class JournalFeed:
         backup.foreign_words = 0 if word.journal == self.journal else backup.foreign_words
         self._judge(backup)
 
+    def _is_stale(self, backup: BackupFeed, word: Confirmed) -> bool:
+        """Whether a word of another journal may be one from before a load that comes late: it undoes nothing that was heard since."""
+        return word.journal != self.journal and backup.confirmed > 0 and backup.foreign_words + 1 < FOREIGN_WORDS
+
     def _on_foreign(self, backup: BackupFeed, word: Confirmed) -> None:
-        backup.foreign_words += 1
         backup.must_greet = True
-        if not backup.confirmed or backup.foreign_words >= FOREIGN_WORDS:
-            backup.part(f"its journal is {word.journal}, not {self.journal}: it loads")
-            backup.forget()
+        backup.part(f"its journal is {word.journal}, not {self.journal}: it loads")
+        backup.forget()
 
     def on_records_wanted(self, sender: NodeId, wanted: RecordsWanted) -> None:
         """A backup asks for records; `messages` brings them, as many as one answer takes."""

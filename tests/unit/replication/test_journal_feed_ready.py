@@ -65,6 +65,18 @@ def test_a_backup_whose_tail_parted_is_told_where() -> None:
     assert bench.row().reason == "its records behind 10 are not those of the primary: it discards them"
 
 
+def test_a_word_from_before_a_load_that_comes_late_takes_nobody_out_of_the_ready_ones() -> None:
+    bench = FeedBench()
+    bench.join()
+    bench.say((20, 11))
+    assert bench.feed.ready() == ("b1",)
+    bench.say((1, 0), journal="before", follows="load")
+    assert bench.feed.ready() == ("b1",)
+    bench.say((20, 11))
+    bench.say((1, 0), journal="before", follows="load")
+    assert bench.feed.ready() == ("b1",)
+
+
 def test_a_backup_that_lost_its_journal_has_confirmed_nothing() -> None:
     bench = FeedBench()
     bench.join()
