@@ -103,7 +103,7 @@ def test_the_log_of_a_site_over_rabbitmq_keeps_its_size(
     write_on(vhost_url, tmp_path, 1000, 15_000, covered)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_three_hundred_thousand_transactions_keep_a_log_of_fifty_thousand(
     tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
