@@ -225,6 +225,11 @@ class Primary:
 
     # ---- questions
 
+    @property
+    def is_over(self) -> bool:
+        """Whether this process is primary no longer."""
+        return self.role.state is not RoleState.PRIMARY
+
     def ready_backups(self) -> tuple[NodeId, ...]:
         """Backups that may take part in transactions."""
         return self.feed.ready()

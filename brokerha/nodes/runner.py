@@ -145,6 +145,11 @@ class MasterRunner:
             self._release(now)
             return len(items) + len(fresh)
         self._serve_backups(items, now)
+        if self.primary is not None and self.primary.is_over:
+            # It gave its vote to another process, or saw a newer view: nothing more is written in this one.
+            self._open.update((submit.ticket, submit) for submit in fresh if submit.ticket)
+            self._release(now)
+            return len(items) + len(fresh)
         for item in items:
             if isinstance(item, Envelope) and not self._is_for_primary(item) and not self.on_node(item, now):
                 self.core.step(item, now)

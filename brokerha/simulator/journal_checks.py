@@ -52,8 +52,10 @@ class Line:
     held: dict[NodeId, list[int]] = field(default_factory=dict)
     """View of each record that a process holds."""
     promised: dict[NodeId, int] = field(default_factory=dict)
-    asked: dict[TxId, tuple[TxPrepared, int]] = field(default_factory=dict)
-    """Prepare records, and when they were written."""
+    asked: dict[TxId, tuple[TxPrepared, int, int]] = field(default_factory=dict)
+    """Prepare records, when they were written, and in which incarnation: one that was built again finds them in its journal."""
+    parted: dict[TxId, set[NodeId]] = field(default_factory=dict)
+    """Of each prepare record, participants that were not ready at some moment since: they count as lost."""
     began_us: int = 0
     """When the last view began."""
     halves: dict[NodeId, set[TxId]] = field(default_factory=dict)
@@ -111,14 +113,14 @@ class JournalChecks:
             check(place not in line.written, "J1", "a number is written once in a view", node=node, place=place)
             line.written[place] = record
             if isinstance(record, TxPrepared):
-                line.asked[record.txid] = record, self._truth.world.now_us
+                line.asked[record.txid] = record, self._truth.world.now_us, _incarnation(process)
             elif isinstance(record, TxDecided) and record.is_commit:
                 self._on_decision(line, process, record.txid)
         self._settle(line, node, records)
 
     def _on_decision(self, line: Line, process: SimProcess, txid: TxId) -> None:
         """A primary commits: whoever takes part and is not lost has it prepared, and so have enough others."""
-        asked, asked_us = line.asked.get(txid, (None, 0))
+        asked, asked_us, incarnation = line.asked.get(txid, (None, 0, 0))
         runner = process.runner.master
         if asked is None or not asked.participants or runner is None or runner.primary is None:
             return
@@ -126,8 +128,9 @@ class JournalChecks:
         enough = line.group.sync_n
         check(len(having) >= enough, "T1", "decided when enough have it prepared", txid=txid, having=having)
         is_patient = self._truth.world.now_us - asked_us < runner.config.tx.prepare_ms * 1000 - PATIENCE_US
-        ready = set(asked.participants) & set(runner.primary.feed.ready()) - set(having)
+        ready = set(asked.participants) & set(runner.primary.feed.ready()) - set(having) - line.parted.pop(txid, set())
         is_new = line.views.get(line.view) == process.node and asked_us > line.began_us
+        is_new = is_new and incarnation == _incarnation(process)
         check(not (ready and is_patient and is_new), "T1", "decided when all have it prepared", txid=txid,
               lacking=sorted(ready))  # fmt: skip
 
@@ -137,7 +140,11 @@ class JournalChecks:
         if runner is None or runner.failure:
             return
         book = runner.core.transacting.coordinator.book
+        line = self.line_of(process)
+        ready = set(runner.primary.feed.ready()) if runner.primary is not None else set()
         for txid, each in book.table.items():
+            if txid in line.asked and not ready.issuperset(each.participants):
+                line.parted.setdefault(txid, set()).update(set(each.participants) - ready)
             if each.phase is Phase.PREPARED:
                 for queue, message in accepted_in_body(each.body):
                     holder = book.locks.holder(queue, message)
@@ -322,3 +329,9 @@ def _common(one: list[int], other: list[int]) -> int:
     while common and one[common - 1] != other[common - 1]:
         common -= 1
     return common
+
+
+def _incarnation(process: SimProcess) -> int:
+    """Of the core that a process runs as primary; 0 when it runs none."""
+    runner = process.runner.master
+    return runner.core.sync.incarnation if runner is not None else 0
