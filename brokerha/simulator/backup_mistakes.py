@@ -101,14 +101,6 @@ def _recover_nothing(self: Coordinator, state: MasterState) -> None:
     _recover(self, state)
 
 
-def _recover_open(self: Coordinator, state: MasterState) -> None:
-    """Keeps what one client was committing as if somebody would decide it."""
-    state.prepared = {
-        txid: each if each.xid else replace(each, xid=f"9:{len(txid):02x}:") for txid, each in state.prepared.items()
-    }
-    _recover(self, state)
-
-
 _recover = Coordinator._recover
 
 
@@ -192,7 +184,6 @@ BACKUP_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "prepared said before it is durable": lambda: [(Participant, "_on_event", _say_prepared_early)],
     "lost backup counts as prepared": lambda: [(Deciding, "lose", _lost_counts)],
     "prepared transactions lost at fail-over": lambda: [(Coordinator, "_recover", _recover_nothing)],
-    "undecided transaction kept at fail-over": lambda: [(Coordinator, "_recover", _recover_open)],
     "locks released at fail-over": lambda: [(Coordinator, "_recover", _recover_without_locks)],
     "rollback of a prepared one not written": lambda: [(Deciding, "abort", _forget_rollback)],
     "presumed without looking at the log": lambda: [(Transacting, "is_known", _never)],
