@@ -34,6 +34,8 @@ from brokerha.transactions.transaction import body_of, digest_of
 from brokerha.transactions.tx_feed import ENDS, OPERATION, PREPARE
 
 PATIENCE_STEPS = 8
+NEEDS_ITS_PRIMARY = frozenset({Part.COLLECTING, Part.REFUSED})
+"""Nothing in the journal tells the end of these: only the primary does."""
 
 
 @dataclass(slots=True)
@@ -235,7 +237,7 @@ class Participant:
                     continue
                 self._send(joined.primary, joined.txid, "missing", joined.next)
                 joined.ask_at_ms = now.mono_ms + self.config.retry_ms * min(PATIENCE_STEPS, joined.tries)
-            if joined.part is not Part.COLLECTING:
+            if joined.part not in NEEDS_ITS_PRIMARY:
                 continue
             if now.mono_ms - joined.heard_ms >= self.config.idle_ms:
                 self.counts["dropped_idle"] += 1
@@ -243,7 +245,8 @@ class Participant:
             elif now.mono_ms >= self._ask_whether_open_ms(joined):
                 # Its end may have been lost with its queue.
                 joined.asked_ms = now.mono_ms
-                self._send(joined.primary, joined.txid, "missing", joined.next)
+                answer = "refused" if joined.part is Part.REFUSED else "missing"
+                self._send(joined.primary, joined.txid, answer, joined.next, joined.reason)
 
     def _ask_whether_open_ms(self, joined: Joined) -> int:
         return max(joined.heard_ms, joined.asked_ms) + self.config.still_ms
@@ -254,7 +257,7 @@ class Participant:
         due += [
             min(self._ask_whether_open_ms(joined), joined.heard_ms + self.config.idle_ms)
             for joined in self.joined.values()
-            if joined.part is Part.COLLECTING
+            if joined.part in NEEDS_ITS_PRIMARY
         ]
         return min(due, default=None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brokerha.model.operations import Operation
@@ -42,6 +44,25 @@ def test_t1_a_commit_moves_messages_everywhere_at_once_and_leaves_nothing(backup
     scene.agree()
     assert (scene.queue("a"), scene.queue("b")) == ([], [b"0", b"1", b"2", b"x", b"y", b"z"])
     assert scene.world.tx_queues.opened > 0
+
+
+def test_t2_plain_transactional_and_plain_sends_are_taken_in_one_order_on_every_node():
+    scene = GroupScene()
+    scene.ready()
+    clients = scene.world.clients
+    first, last = clients.new_write("first", send("b", b"0")), clients.new_write("last", send("b", b"2"))
+    clients.submit(scene.group, first)
+    scene.until(lambda: first.is_done)
+    filled(scene, "b", b"1")
+    clients.submit(scene.group, last)
+    scene.until(lambda: last.is_done)
+    assert scene.queue("b") == [b"0", b"1", b"2"]
+    ids = [message for message, _ in scene.truth.model.queues["b"].items()]
+    taking = clients.new_write("taking", [("accept", "b", each) for each in ids])
+    clients.submit(scene.group, taking)
+    scene.until(lambda: taking.is_done)
+    scene.agree()
+    assert scene.queue("b") == []
 
 
 def test_t3_a_rollback_leaves_no_trace():
@@ -85,6 +106,25 @@ def test_t5_a_prepare_that_hangs_while_its_primary_dies_is_unknown_and_then_told
     scene.agree(60_000)
 
 
+def test_t7_a_backup_that_refuses_the_second_of_three_operations_aborts_it_everywhere():
+    scene = GroupScene()
+    scene.ready()
+    ids = filled(scene, "a", b"x")
+    tx = scene.begin()
+    participant = scene.process("m1-b").runner.standby.participant
+    first, *others = [("accept", "a", ids[0]), *send("b", b"second " * 40, b"third")]
+    participant.config = replace(participant.config, bytes_limit=100)
+    tx.operations(first)
+    tx.operations(*others)
+    reply = tx.step("commit")
+    assert reply is not None
+    assert reply.error == "Aborted"
+    assert "backup m1-b refused: transactions here would hold more than 100 bytes together" in reply.reason
+    assert tx.outcome == "aborted"
+    scene.agree()
+    assert (scene.queue("a"), scene.queue("b")) == ([b"x"], [])
+
+
 def test_t8a_a_backup_that_dies_in_the_middle_does_not_stop_the_commit():
     scene = GroupScene()
     scene.ready()
@@ -115,6 +155,28 @@ def test_t8b_a_backup_that_joins_in_the_middle_is_not_in_it_and_comes_to_the_sam
     assert reply is not None
     assert not reply.error
     scene.agree(60_000)
+
+
+def test_t9_ten_commits_that_wait_hold_up_nothing_and_all_of_them_land():
+    scene = GroupScene(backups=1)
+    scene.ready()
+    pending = [scene.begin() for _ in range(10)]
+    for number, tx in enumerate(pending):
+        tx.operations(*send("b", b"%d" % number))
+    scene.lose(TxAnswer, "m1-b")
+    for tx in pending:
+        tx.send("commit")
+    scene.run(500)
+    assert {tx.outcome for tx in pending} == {"open"}
+    other = scene.begin()
+    reply = other.step("rollback")
+    assert reply is not None
+    assert reply.answer["state"] == "aborted"
+    assert {tx.outcome for tx in pending} == {"open"}
+    scene.lose_nothing()
+    scene.until(lambda: all(tx.outcome == "applied" for tx in pending), 20_000)
+    scene.agree(60_000)
+    assert sorted(scene.queue("b")) == [b"%d" % number for number in range(10)]
 
 
 def test_t10_many_small_transactions_keep_the_order():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from brokerha.model.messages import Envelope
 from brokerha.model.process_messages import TxAnswer, TxEvents
 from brokerha.model.ready import DropTxQueue
@@ -151,12 +153,13 @@ def test_a_participant_that_is_lost_after_the_decision_keeps_no_queue() -> None:
     assert not bench.core.transacting.coordinator.book.ending
 
 
-def test_a_backup_that_asks_about_one_that_is_over_is_told_so() -> None:
+@pytest.mark.parametrize("answer", ["missing", "refused"])
+def test_a_backup_that_asks_about_one_that_is_over_is_told_so(answer: str) -> None:
     bench = TxBench()
     txid = bench.begun(publish("q", "x"))
     bench.ask("rollback", txid)
     bench.run(500)
-    bench.core.step(Envelope("c", "b1", 1, TxAnswer(txid, 1, "missing", 2)), bench.now())
+    bench.core.step(Envelope("c", "b1", 1, TxAnswer(txid, 1, answer, 2)), bench.now())
     told = [each.message for each in bench.core.take_ready(bench.now()).messages if each.to == "b1"]
     assert [(each.txid, each.events[-1][0]) for each in told if isinstance(each, TxEvents)] == [(txid, "rollback")]
 

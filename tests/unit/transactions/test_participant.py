@@ -211,6 +211,18 @@ def test_a_primary_that_is_not_heard_is_asked_whether_the_transaction_is_still_o
     bench.check_empty()
 
 
+def test_one_that_was_refused_is_not_kept_when_its_end_was_lost() -> None:
+    bench = Bench(still_ms=1_000, bytes_limit=1)
+    bench.join()
+    bench.events(0, BEGIN, *OPERATIONS)
+    assert [answer for answer, _ in bench.answers()] == ["refused"]
+    bench.ms = bench.core.deadline_ms() or 0
+    assert [answer for answer, _ in bench.answers()] == ["refused"]
+    bench.events(3, ("rollback", b"it is over"))
+    assert [answer for answer, _ in bench.answers()] == ["done"]
+    bench.check_empty()
+
+
 def test_what_is_for_somebody_else_is_counted() -> None:
     bench = Bench()
     bench.hear(Vote(1, True, 1, (1, 1)))
