@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import ChunksWanted, Envelope, Outgoing, SnapshotDone, SnapshotWanted
@@ -217,9 +216,8 @@ class Primary:
             (*released.tx_replies, *expired.tx_replies),
         )
 
-    def deadline_ms(self, now: Instant) -> int | None:
+    def deadline_ms(self) -> int | None:
         """When `take` has something to do."""
-        del now
         due = (self.role.deadline_ms(), self.feed.deadline_ms(), self.gate.deadline_ms())
         return min((at for at in due if at is not None), default=None)
 
@@ -257,11 +255,3 @@ class Primary:
             numbers[f'backup_lag_records{{backup="{row.node}"}}'] = row.lag_records
             numbers[f'backup_ready{{backup="{row.node}"}}'] = row.state == "ready"
         return numbers
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Of each backup: (node, state, reason, lag) as the status shows it."""
-        return [
-            {"id": row.node, "state": row.state, "reason": row.reason, "lag_records": row.lag_records,
-             "free_bytes": row.free_bytes or None}
-            for row in self.feed.rows()
-        ]  # fmt: skip

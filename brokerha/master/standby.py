@@ -165,9 +165,8 @@ class Standby:
         elif isinstance(answer, LoadFailed) or not isinstance(answer, LoadOpened):
             self.follower.on_copy_answer(answer, now)  # type: ignore[arg-type]
 
-    def followed(self, records: Sequence[tuple[int, Record]], now: Instant) -> None:
+    def followed(self, records: Sequence[tuple[int, Record]]) -> None:
         """These records are durable here."""
-        del now
         self.follower.followed(records[-1][0])
         self.role.moved(self.follower.last)
         for _, record in records:

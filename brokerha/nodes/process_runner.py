@@ -174,7 +174,7 @@ class ProcessRunner:
             if ready.records:
                 journal.follow(ready.records)
                 self.crash_point("written, nothing sent")
-                standby.followed(ready.records, now)
+                standby.followed(ready.records)
             if ready.floor is not None:
                 self._floor = ready.floor
             for decision in ready.tx_queues:
@@ -188,7 +188,7 @@ class ProcessRunner:
             for copy_decision in ready.decisions:
                 self.door.begin(copy_decision)
             if ready.change is not None:
-                self._on_role(ready.change, now)
+                self._on_role(ready.change)
                 return
 
     def _forget(self) -> None:
@@ -210,15 +210,14 @@ class ProcessRunner:
                 self.failure, self._retry_at_ms = failure, self.clock.now().mono_ms + RETRY_MS
             self._tell(change)
 
-    def _on_role(self, change: RoleChange, now: Instant) -> None:
+    def _on_role(self, change: RoleChange) -> None:
         if change.state is RoleState.PRIMARY:
-            self._act(change, now)
+            self._act(change)
         else:
             self._tell(change)
 
-    def _act(self, change: RoleChange, now: Instant) -> None:
+    def _act(self, change: RoleChange) -> None:
         """Become primary: from the journal, as after a restart."""
-        del now
         journal = self.copy.journal
         if len(self.config.role.processes) > 1:
             journal.append([ViewStarted(change.view, self.config.process)])

@@ -128,7 +128,7 @@ class MasterRunner:
         now = self.clock.now()
         due = self._retry_at_ms if self.failure else self.core.deadline_ms(now)
         if self.primary is not None and not self.failure:
-            also = self.primary.deadline_ms(now)
+            also = self.primary.deadline_ms()
             due = min((at for at in (due, also) if at is not None), default=None)
         return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
 

@@ -307,7 +307,7 @@ class JournalChecks:
             acting = group.acting[0]
             primary = group.runner.primary
             if primary is None or len(primary.feed.ready()) < len(group.processes) - 1:
-                rows = primary.rows() if primary is not None else []
+                rows = primary.feed.rows() if primary is not None else ()
                 return f"backups of {acting.node} are not ready: {rows}"
             if len(line.safe) < acting.journal.last_number:
                 return f"{acting.node} has {acting.journal.last_number} records, {len(line.safe)} are safe"

@@ -69,7 +69,7 @@ class Bench:
         ready = self.take()
         if ready.records:
             self.journal.follow(ready.records)
-            self.standby.followed(ready.records, self.now)
+            self.standby.followed(ready.records)
         return ready
 
     def may_vote(self) -> bool:
@@ -86,7 +86,7 @@ def test_records_are_confirmed_after_they_are_durable() -> None:
     assert [number for number, _ in ready.records] == [2]
     assert bench.said(ready, Confirmed) == []
     bench.journal.follow(ready.records)
-    bench.standby.followed(ready.records, bench.now)
+    bench.standby.followed(ready.records)
     assert [word.last for word in bench.said(bench.take(), Confirmed)] == [(10, 2)]
 
 
@@ -118,7 +118,7 @@ def test_a_transaction_is_prepared_once_its_record_is_durable() -> None:
     assert bench.said(ready, TxAnswer) == []
     assert [record for _, record in ready.records] == [TxPrepared("t1", "", body, ("b1",), 0)]
     bench.journal.follow(ready.records)
-    bench.standby.followed(ready.records, bench.now)
+    bench.standby.followed(ready.records)
     assert [answer.answer for answer in bench.said(bench.take(), TxAnswer)] == ["prepared"]
 
 
