@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from brokerha.model.machines import mermaid
+
 
 class State(StrEnum):
     """Where a follower stands."""
@@ -81,6 +83,4 @@ def after(state: State, event: Event) -> State:
 
 def diagram() -> str:
     """The machine as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", "    [*] --> IDLE"]
-    lines += [f"    {source.name} --> {target.name}: {event.value}" for (source, event), target in TRANSITIONS.items()]
-    return "\n".join(lines)
+    return mermaid(TRANSITIONS, State.IDLE)

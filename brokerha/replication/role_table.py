@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from brokerha.model.machines import mermaid
+
 
 class RoleState(StrEnum):
     """What a process is for its master."""
@@ -87,6 +89,4 @@ def after(state: RoleState, event: RoleEvent) -> RoleState:
 
 def diagram() -> str:
     """The machine as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", "    [*] --> STANDBY"]
-    lines += [f"    {source.name} --> {target.name}: {event.value}" for (source, event), target in TRANSITIONS.items()]
-    return "\n".join(lines)
+    return mermaid(TRANSITIONS, RoleState.STANDBY)

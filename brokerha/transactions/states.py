@@ -29,6 +29,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from brokerha.model.machines import mermaid
+
 
 class Phase(StrEnum):
     """Where a transaction stands at its coordinator."""
@@ -135,9 +137,6 @@ def after_seen(part: Part, seen: Seen) -> Part:
     return PARTICIPANT.get((part, seen), part)
 
 
-def diagram(machine: dict[tuple[Phase, Step], Phase] | dict[tuple[Part, Seen], Part]) -> str:
-    """One of the two machines as a Mermaid state diagram."""
-    rows = [(source, event, target) for (source, event), target in machine.items()]
-    lines = ["stateDiagram-v2", f"    [*] --> {rows[0][0].name}"]
-    lines += [f"    {source.name} --> {target.name}: {event.value}" for source, event, target in rows]
-    return "\n".join(lines)
+def diagrams() -> tuple[str, str]:
+    """Both machines, the coordinator's first, as Mermaid state diagrams."""
+    return mermaid(COORDINATOR, Phase.OPEN), mermaid(PARTICIPANT, Part.COLLECTING)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.transactions.states import COORDINATOR, PARTICIPANT, Part, Phase, Seen, Step, after, after_seen, diagram
+from brokerha.transactions.states import COORDINATOR, PARTICIPANT, Part, Phase, Seen, Step, after, after_seen, diagrams
 
 PROTOCOL = Path(__file__).parents[3] / "brokerha" / "transactions" / "PROTOCOL.md"
 ENDS = {Phase.COMMITTED, Phase.ABORTED, Phase.FORGOTTEN}
@@ -51,5 +51,5 @@ def test_a_participant_leaves_every_state_when_another_primary_acts() -> None:
 
 def test_the_pictures_in_the_protocol_are_made_from_the_tables() -> None:
     text = PROTOCOL.read_text(encoding="utf-8")
-    assert f"```mermaid\n{diagram(COORDINATOR)}\n```" in text
-    assert f"```mermaid\n{diagram(PARTICIPANT)}\n```" in text
+    for diagram in diagrams():
+        assert f"```mermaid\n{diagram}\n```" in text
