@@ -192,6 +192,8 @@ class FrontWire:
             return front.log(arguments["first_lsn"], arguments["last_lsn"])
         if what == "logged":
             return front.logged(arguments["first_lsn"], arguments["last_lsn"])
+        if what == "entries":
+            return front.entries(arguments["first_lsn"], arguments["last_lsn"])
         if what == "command":
             return front.command(arguments["name"], arguments["arguments"], timeout_ms).result(timeout_ms / 1000 + 1)
         if what == "outcome":

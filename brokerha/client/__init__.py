@@ -14,6 +14,7 @@
     http_wire.py    Wire over HTTP: reads and questions
     http_lane.py    its writes: ordered batches, sent again until they are answered or their time is over
     http_nodes.py   which of several nodes is asked, and what its answers mean
+    http_outcomes.py what became of a transaction, asked of all nodes in turn
 
     Client ---> Wire.submit(list of (transaction id, body)) ---> future of Reply for each
            ---> Wire.read(kind, name, arguments)            ---> future of the result

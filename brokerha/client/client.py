@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitTimeout
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+import msgpack
 
 from brokerha.client import calls
 from brokerha.client.calls import milliseconds
@@ -31,7 +34,7 @@ from brokerha.client.outcomes import Written, written
 from brokerha.client.reads import Least, as_bytes
 from brokerha.client.two_phase import TwoPhase
 from brokerha.model.errors import NotFound, OutcomeUnknown
-from brokerha.model.ids import Lsn, TxId
+from brokerha.model.ids import Lsn, TxId, maker_of
 from brokerha.model.levels import parse_ack
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
 from brokerha.model.requests import READS_INSIDE, Reply
@@ -179,11 +182,45 @@ class Client(TwoPhase):
         checks: list[dict[str, str]] = answer["checks"]
         return checks
 
+    def digests(self, bits: int = 10, *, min_lsn: Least = None, timeout: float | None = None) -> dict[str, Any]:
+        """What one copy holds, bucket by bucket (stores/digests.py); that of a worker when it is the one that is asked.
+
+        ``{"lsn", "fingerprint", "items", "buckets": ((store, name, bucket, count, xor), …), "queues", "repositories"}``
+        """
+        return _unpacked(self.read("digests", "", {"bits": bits}, min_lsn, timeout))
+
+    def bucket_items(
+        self,
+        buckets: Sequence[tuple[str, str, int]],
+        bits: int = 10,
+        *,
+        limit: int = 1000,
+        min_lsn: Least = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """The items of some buckets, (store, name, bucket) each, sorted; ``more`` says whether there are more than the limit.
+
+        ``{"lsn", "rows": ((store, name, bucket, item, digest, text, value), …), "more"}``
+        """
+        wanted = tuple(msgpack.packb(tuple(bucket)) for bucket in buckets)
+        arguments = {"bits": bits, "buckets": wanted, "limit": limit}
+        return _unpacked(self.read("items", "", arguments, min_lsn, timeout))
+
     # ---- questions
 
     def outcome(self, txid: TxId, *, timeout: float | None = None) -> dict[str, Any] | None:
-        """What became of a transaction: ``{"txid", "state", "lsn", "outcome", "reason"}``; None when it is unknown there."""
-        answer: dict[str, Any] | None = self.wire.ask("outcome", {"txid": txid}, milliseconds(self.seconds(timeout)))
+        """What became of a transaction: ``{"txid", "state", "lsn", "outcome", "reason"}``; None when it is unknown there.
+
+        Every master knows what is in the log; of one that was rolled back only the master knows where it was begun, which is
+        asked when another one does not know it. Raises Unreachable or NotReady when that master does not answer.
+        """
+        seconds = self.seconds(timeout)
+        deadline_s = time.monotonic() + seconds
+        answer: dict[str, Any] | None = self.wire.ask("outcome", {"txid": txid}, milliseconds(seconds))
+        node = maker_of(txid)
+        if answer is None and node:
+            left_s = max(0.05, deadline_s - time.monotonic())
+            answer = self.wire.ask("outcome", {"txid": txid, "node": node}, milliseconds(left_s))
         return answer
 
     def status(self, *, timeout: float | None = None) -> dict[str, Any]:
@@ -204,6 +241,16 @@ class Client(TwoPhase):
             tuple(row) for row in self.wire.ask("logged", arguments, milliseconds(self.seconds(timeout)))
         ]
         return rows
+
+    def entries(self, first_lsn: Lsn, last_lsn: Lsn, *, timeout: float | None = None) -> dict[str, Any]:
+        """The same range with origins and epochs, and what can be read now: ``{"cluster", "first_lsn", "last_lsn", "entries"}``.
+
+        Entries are [lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint]; at most 5,000 or about 8 MiB, and none
+        from LSN 0 on. Raises InvalidRequest for a range that begins before the first one.
+        """
+        arguments = {"first_lsn": first_lsn, "last_lsn": last_lsn}
+        answer: dict[str, Any] = self.wire.ask("entries", arguments, milliseconds(self.seconds(timeout)))
+        return answer
 
     def command(self, name: str, arguments: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
         """An operator's command, carried out by the master that is asked. Raises InvalidRequest, NotFound, NotReady."""
@@ -234,6 +281,21 @@ class Client(TwoPhase):
         except NotFound:
             return None
 
+    def pin(self, name: str, lsn: Lsn, for_s: int, *, timeout: float | None = None) -> dict[str, Any]:
+        """Have the master that is asked hold its log from an LSN on, for so many seconds; again to move it or to prolong it.
+
+        ``{"name", "lsn", "until", "left_s", "entries", "dropped"}``. Raises InvalidRequest when that LSN is not held any more.
+        """
+        return self.command("pin", {"name": name, "lsn": lsn, "for_s": for_s}, timeout=timeout)
+
+    def unpin(self, name: str, *, timeout: float | None = None) -> bool:
+        """Have the master that is asked let its log go; whether there was such a pin."""
+        return bool(self.command("unpin", {"name": name}, timeout=timeout)["changed"])
+
+    def pins(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """The pins of the master that is asked: ``{"master", "first_lsn", "last_lsn", "hard_limit", "pins": [...]}``."""
+        return self.command("pins", {}, timeout=timeout)
+
     def wait(self, lsn: Lsn, workers: int | str = 1, *, timeout: float | None = None) -> dict[str, Any]:
         """Wait until ``workers`` (a number, ``all`` or ``quorum``) of the site have applied ``lsn``. Raises TimedOut."""
         arguments = {"lsn": lsn, "workers": workers}
@@ -260,6 +322,11 @@ class Session(Client):
     def least_lsn(self) -> Lsn:
         """The highest LSN of its own writes."""
         return self._lsn
+
+
+def _unpacked(outcome: ReadOutcome) -> dict[str, Any]:
+    answer: dict[str, Any] = msgpack.unpackb(outcome.body, use_list=False)
+    return answer
 
 
 def _reply(future: Future[Reply], txid: TxId, seconds: float) -> Reply:

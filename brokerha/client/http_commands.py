@@ -27,6 +27,9 @@ _PATHS: dict[str, tuple[str, str]] = {
     "backup": ("POST", "/cluster/backup"),
     "task": ("GET", "/cluster/tasks/{request}"),
     "tasks": ("GET", "/cluster/tasks"),
+    "pins": ("GET", "/cluster/pins"),
+    "pin": ("PUT", "/cluster/pins/{name}"),
+    "unpin": ("DELETE", "/cluster/pins/{name}"),
 }
 """What stands in braces comes from the arguments; the rest of them travels as the body, for DELETE behind a question mark."""
 
@@ -38,7 +41,7 @@ def request_of(name: str, arguments: Mapping[str, Any]) -> tuple[str, str, bytes
         raise InvalidRequest(f"unknown command {name!r}; known are {', '.join(sorted(_PATHS))}")
     method, path = found
     rest = dict(arguments)
-    for key in ("worker", "request"):
+    for key in ("worker", "request", "name"):
         if f"{{{key}}}" in path:
             path = path.replace(f"{{{key}}}", quote(str(rest.pop(key)), safe="").replace(".", "%2E"))
     if method == "DELETE" and rest.pop("force", False):

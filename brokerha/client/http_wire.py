@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
 
 import httpx2
 import msgpack
@@ -26,7 +25,10 @@ from brokerha.client.http_commands import request_of
 from brokerha.client.http_everywhere import SILENT_S, ask_everywhere
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
-from brokerha.client.http_transactions import MSGPACK, Step, answer_of, step_of
+from brokerha.client.http_outcomes import ask_until_known
+from brokerha.client.http_reads import COLUMNS, READS, segment
+from brokerha.client.http_reads import column as column_of
+from brokerha.client.http_transactions import Step, answer_of, step_of
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotPrimary, NotReady, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.levels import min_lsn_text
@@ -45,7 +47,6 @@ ONLY_PAUSE_S = 0.2
 """Before the one node that can answer is asked again."""
 OWNERS_LIMIT = 10_000
 """Transactions of which it is remembered where they are."""
-_TABLE = "application/sparql-results+json"
 
 
 class HttpAnswer(NamedTuple):
@@ -108,7 +109,7 @@ class HttpWire:
         return future
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Cluster questions: ``status``, ``log``, ``logged``, ``outcome``, ``wait``; ``command``, of an operator; steps."""
+        """Cluster questions: ``status``, ``log``, ``logged``, ``entries``, ``outcome``, ``wait``; ``command``, of an operator; steps."""
         deadline_s = time.monotonic() + timeout_ms / 1000
         if what == "transact":
             return self._step(arguments, deadline_s)
@@ -122,8 +123,8 @@ class HttpWire:
         if question is None:
             raise InvalidRequest(f"unknown question {what!r}; known are {', '.join(sorted(_QUESTIONS))}")
         path, accept = question(arguments)
-        if what == "outcome" and arguments["txid"] in self._owners:
-            return self._outcome_of_own(arguments["txid"], path, deadline_s)
+        if what == "outcome" and (arguments["txid"] in self._owners or arguments.get("node")):
+            return self._outcome(arguments["txid"], arguments.get("node", ""), path, deadline_s)
         try:
             answer = self._exchange("GET", path, {"Accept": accept}, b"", deadline_s)
         except NotFound:
@@ -140,9 +141,9 @@ class HttpWire:
         self._lane.end()
 
     def _read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, deadline_s: float) -> ReadOutcome:
-        form = _READS.get(kind)
+        form = READS.get(kind)
         if form is None:
-            raise InvalidRequest(f"unknown kind of read {kind!r}; known are {', '.join(sorted(_READS))}")
+            raise InvalidRequest(f"unknown kind of read {kind!r}; known are {', '.join(sorted(READS))}")
         inside = str(arguments.get("tx", ""))
         known = {k: v for k, v in arguments.items() if v is not None and k not in {"tx", "node"}}
         method, path, headers, content = form(name, known)
@@ -154,8 +155,8 @@ class HttpWire:
         body, content_type = answer.content, answer.headers.get("content-type", "")
         if kind == "queue":
             body = msgpack.packb(answer_of(body, content_type)["messages"])
-        if kind in _COLUMN:
-            body, content_type = _column(body, _COLUMN[kind]), "application/json"
+        if kind in COLUMNS:
+            body, content_type = column_of(body, COLUMNS[kind]), "application/json"
         return ReadOutcome(content_type, int(answer.headers.get("brokerha-lsn", "0")), body)
 
     def _step(self, asked: dict[str, Any], deadline_s: float) -> dict[str, Any]:
@@ -189,25 +190,19 @@ class HttpWire:
             return done
         raise problem
 
-    def _outcome_of_own(self, txid: TxId, path: str, deadline_s: float) -> Any:
+    def _outcome(self, txid: TxId, node: str, path: str, deadline_s: float) -> Any:
         """Ask the node that has it, then the others, one of which may speak for its master now; None when nobody knows it."""
-        problem: BrokerhaError | None = None
-        for url in dict.fromkeys((self._owners[txid], *self._nodes.urls)):
-            left_s = deadline_s - time.monotonic()
-            share_s = time.monotonic() + max(0.001, left_s) / len(self._nodes.urls)
-            try:
-                answer = self._exchange("GET", path, {"Accept": "application/json"}, b"", share_s, _is_lost, only=url)
-            except NotFound:
-                problem = None
-                continue
-            except BrokerhaError as error:
-                problem = error
-                continue
-            self._owners[txid] = url
-            return json.loads(answer.content)
-        if problem is not None:
-            raise problem
-        return None
+
+        def ask(url: str, until_s: float) -> HttpAnswer:
+            return self._exchange("GET", path, {"Accept": "application/json"}, b"", until_s, _is_lost, only=url)
+
+        first = self._owners.get(txid) or self._urls_of.get(node) or self._nodes.current
+        found = ask_until_known(list(dict.fromkeys((first, *self._nodes.urls))), ask, deadline_s, self._closing.wait)
+        if found is None:
+            return None
+        if txid in self._owners:
+            self._owners[txid] = found[0]
+        return json.loads(found[1].content)
 
     def _transactions(self, deadline_s: float) -> list[dict[str, Any]]:
         """Those of all nodes of the list that answer. Raises what the last one said when none does."""
@@ -286,108 +281,14 @@ class HttpWire:
         return error_of_answer(url, response.status_code, answer.headers, answer.content) or answer
 
 
-# ---- which path serves which read; each gives (method, path, headers, body)
-
-_Form = tuple[str, str, dict[str, str], bytes]
-
-
-def _segment(value: str | bytes) -> str:
-    """One segment of a path; dots too are encoded, because a segment of dots alone means another folder."""
-    return quote(value, safe="").replace(".", "%2E")
-
-
-def _query(name: str, arguments: dict[str, Any]) -> _Form:
-    graphs = [(key, iri) for key in ("default-graph-uri", "named-graph-uri") for iri in arguments.get(key, ())]
-    headers = {"Content-Type": "application/sparql-query", "Accept": str(arguments.get("accept") or "*/*")}
-    path = f"/repositories/{_segment(name)}/sparql" + (f"?{urlencode(graphs)}" if graphs else "")
-    return "POST", path, headers, str(arguments["query"]).encode()
-
-
-def _statements(name: str, arguments: dict[str, Any]) -> _Form:
-    pattern: list[tuple[str, str]] = [(key, arguments[key]) for key in ("subj", "pred", "obj") if key in arguments]
-    pattern += [("context", context) for context in arguments.get("context", ())]
-    path = f"/repositories/{_segment(name)}/statements?{urlencode(pattern)}"
-    return "GET", path, {"Accept": str(arguments.get("accept") or "*/*")}, b""
-
-
-def _size(name: str, arguments: dict[str, Any]) -> _Form:
-    contexts = urlencode([("context", context) for context in arguments.get("context", ())])
-    return "GET", f"/repositories/{_segment(name)}/size?{contexts}", {}, b""
-
-
-def _contexts(name: str, _arguments: dict[str, Any]) -> _Form:
-    return "GET", f"/repositories/{_segment(name)}/contexts", {"Accept": _TABLE}, b""
-
-
-def _repositories(_name: str, _arguments: dict[str, Any]) -> _Form:
-    return "GET", "/repositories", {"Accept": _TABLE}, b""
-
-
-def _get(name: str, arguments: dict[str, Any]) -> _Form:
-    return "GET", f"/kv/{_segment(name)}/{_segment(arguments['key'])}", {}, b""
-
-
-def _range(name: str, arguments: dict[str, Any]) -> _Form:
-    arguments = {key: value for key, value in arguments.items() if value is not False}
-    values = [
-        f"{key}={quote(value if isinstance(value, bytes) else str(value), safe='')}" for key, value in arguments.items()
-    ]
-    return "GET", f"/kv/{_segment(name)}?{'&'.join(values)}", {"Accept": "application/x-msgpack"}, b""
-
-
-def _queue(name: str, arguments: dict[str, Any]) -> _Form:
-    return "GET", f"/queues/{_segment(name)}?{urlencode(arguments)}", {"Accept": MSGPACK}, b""
-
-
-def _queues(_name: str, _arguments: dict[str, Any]) -> _Form:
-    return "GET", "/queues", {}, b""
-
-
-def _together(_name: str, arguments: dict[str, Any]) -> _Form:
-    wanted: bytes = msgpack.packb([msgpack.unpackb(each) for each in arguments["reads"]])
-    return "POST", "/together", {"Content-Type": MSGPACK}, wanted
-
-
-def _fingerprint(_name: str, _arguments: dict[str, Any]) -> _Form:
-    return "GET", "/cluster/fingerprints", {}, b""
-
-
-def _control(_name: str, _arguments: dict[str, Any]) -> _Form:
-    return "GET", "/cluster/control", {}, b""
-
-
-_READS: dict[str, Callable[[str, dict[str, Any]], _Form]] = {
-    "query": _query,
-    "statements": _statements,
-    "size": _size,
-    "contexts": _contexts,
-    "repositories": _repositories,
-    "get": _get,
-    "range": _range,
-    "queue": _queue,
-    "queues": _queues,
-    "together": _together,
-    "fingerprint": _fingerprint,
-    "control": _control,
-}
-_COLUMN = {"contexts": "contextID", "repositories": "id"}
-"""Reads that a node answers with a table over HTTP, and with a list of names inside; the column that holds them."""
-
-
-def _column(table: bytes, name: str) -> bytes:
-    cells = [row[name] for row in json.loads(table)["results"]["bindings"]]
-    forms = {"uri": "<{}>", "bnode": "_:{}", "literal": "{}"}
-    return json.dumps([forms[cell["type"]].format(cell["value"]) for cell in cells]).encode()
-
-
+_PACKED = "application/x-msgpack"
+_LOG = "/cluster/log?{}from={first_lsn}&to={last_lsn}"
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "status": lambda _: ("/cluster/status", "application/json"),
-    "log": lambda asked: (f"/cluster/log?from={asked['first_lsn']}&to={asked['last_lsn']}", "application/x-msgpack"),
-    "logged": lambda asked: (
-        f"/cluster/log?effects=1&from={asked['first_lsn']}&to={asked['last_lsn']}",
-        "application/x-msgpack",
-    ),
-    "outcome": lambda asked: (f"/tx/{_segment(str(asked['txid']))}", "application/json"),
+    "log": lambda asked: (_LOG.format("", **asked), _PACKED),
+    "logged": lambda asked: (_LOG.format("effects=1&", **asked), _PACKED),
+    "entries": lambda asked: (_LOG.format("entries=1&", **asked), _PACKED),
+    "outcome": lambda asked: (f"/tx/{segment(str(asked['txid']))}", "application/json"),
     "wait": lambda asked: (f"/cluster/wait?lsn={asked['lsn']}&workers={asked['workers']}", "application/json"),
 }
 """Path and format of each question."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import msgpack
 
@@ -12,6 +14,7 @@ from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call
 from brokerha.http.passing import read
 from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut
+from brokerha.model.ids import Lsn
 
 LINES = "application/x-ndjson"
 LOG_LIMIT = 10_000
@@ -30,10 +33,13 @@ async def status(call: Call) -> Answer:
 async def log(call: Call) -> Answer:
     """Lines of the synchronised queue, ``from`` to ``to`` (both included), at most 10,000 at a time.
 
-    With ``effects`` they are what a store can apply (ports.Front.logged), as msgpack only.
+    With ``effects`` they are what a store can apply (ports.Front.logged), with ``entries`` also what masters know beside it and
+    what can be read now (ports.Front.entries), as msgpack only.
     """
+    if call.parameters().flag("entries"):
+        return await _packed(call, call.front.entries, 0)
     if call.parameters().flag("effects"):
-        return await _logged(call)
+        return await _packed(call, call.front.logged, 1)
     media_type = preferred(call.accept(), (LINES, MSGPACK, JSON))
     if media_type is None:
         raise NotAcceptable(f"the log can be had as {LINES}, {MSGPACK} or {JSON}")
@@ -51,21 +57,21 @@ async def log(call: Call) -> Answer:
     return Answer(200, await call.door.in_thread(lines), media_type, {"Vary": "Accept"})
 
 
-async def _logged(call: Call) -> Answer:
+async def _packed(call: Call, found: Callable[[Lsn, Lsn], Any], least: Lsn) -> Answer:
     if preferred(call.accept(), (MSGPACK,)) is None:
         raise NotAcceptable(f"the log with effects can be had as {MSGPACK}")
-    first, last = _range(call)
+    first, last = _range(call, least)
 
     def lines() -> bytes:
-        packed: bytes = msgpack.packb(call.front.logged(first, min(last, first + LOG_LIMIT - 1)))
+        packed: bytes = msgpack.packb(found(first, min(last, first + LOG_LIMIT - 1)))
         return packed
 
     return Answer(200, await call.door.in_thread(lines), MSGPACK, {"Vary": "Accept"})
 
 
-def _range(call: Call) -> tuple[int, int]:
+def _range(call: Call, least: Lsn = 1) -> tuple[Lsn, Lsn]:
     parameters = call.parameters()
-    first = max(1, parameters.number("from", 1))
+    first = max(least, parameters.number("from", 1))
     last = parameters.number("to", first + LOG_LIMIT - 1)
     if last < first:
         raise InvalidRequest(f"from ({first}) is above to ({last})")

@@ -15,7 +15,7 @@ from brokerha.http.call import Call
 from brokerha.http.key_forms import json_of
 from brokerha.model.errors import InvalidRequest, UnsupportedType
 
-_WORDS: Final[Mapping[type, str]] = {bool: "true or false", str: "text", list: "a list of names"}
+_WORDS: Final[Mapping[type, str]] = {bool: "true or false", str: "text", list: "a list of names", int: "a whole number"}
 
 
 async def fields_of(call: Call, known: Mapping[str, type], needed: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -4,6 +4,7 @@ lmdb_journal.py     LmdbJournal: all of it, and how it forgets
   writing.py        LmdbWriter: append a turn; the writing half
   turn.py           one turn on its way into the file: records, index rows, memory moved on
   history.py        LmdbHistory: what a core asks about its own past; the reading half
+  reading.py        StoppedJournal: for reading only, by several processes at once
   recovery.py       what is known when a journal is opened, read back from its file
   trimming.py       which rows go when everything below an LSN is forgotten
   compaction.py     a smaller copy of the file takes its place

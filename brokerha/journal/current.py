@@ -32,6 +32,8 @@ from brokerha.model.records import (
     MasterState,
     Outcomes,
     PeerJournal,
+    Pin,
+    PinsChanged,
     Rebased,
     Record,
     Started,
@@ -63,6 +65,7 @@ class Current:
     base: bytes = EMPTY
     """Fingerprint of the content at ``results_from - 1``."""
     workers: tuple[tuple[NodeId, bool, bool], ...] | None = None
+    pins: tuple[Pin, ...] = ()
     starts: tuple[tuple[int, Lsn], ...] = ()
     views: tuple[tuple[int, int], ...] = ()
     lacking_to: int = 0
@@ -81,6 +84,8 @@ class Current:
                 self._rebased(record)
             case WorkersChanged(workers):
                 self.workers = workers
+            case PinsChanged(pins):
+                self.pins = pins
             case Started(incarnation):
                 invariant(
                     incarnation > self.incarnation, "an incarnation grows", new=incarnation, last=self.incarnation
@@ -158,6 +163,7 @@ class Current:
             fingerprint=self.fingerprint,
             items=self.items,
             workers=self.workers,
+            pins=self.pins,
             starts=self.starts,
             views=self.views,
         )
@@ -167,8 +173,11 @@ class Current:
         return unpack(self.pack(), self.pack_history())
 
     def pack(self) -> bytes:
-        """Return its bytes but for starts and views, by field name, so that later versions may add fields."""
-        data: bytes = msgpack.packb({name: getattr(self, name) for name in _NAMES})
+        """Return its bytes but for starts and views, by field name, so that later versions may add fields.
+
+        Pins stand in it only where there are any: earlier versions do not know them.
+        """
+        data: bytes = msgpack.packb({name: getattr(self, name) for name in _NAMES if name != "pins" or self.pins})
         return data
 
     def pack_history(self) -> bytes:

@@ -52,9 +52,10 @@ class Tables(NamedTuple):
 class Database:
     """An open environment. Raises JournalDamaged when LMDB does not take the file for its own, JournalError."""
 
-    def __init__(self, path: Path, map_size_bytes: int) -> None:
+    def __init__(self, path: Path, map_size_bytes: int, *, is_read_only: bool = False) -> None:
         self.path = path
         self.map_size_bytes = map_size_bytes
+        self._is_read_only = is_read_only
         self.seed = 0
         """Checksum of the journal's name; every record's checksum starts from it."""
         self._open()
@@ -67,11 +68,20 @@ class Database:
                 max_dbs=len(Tables._fields),
                 mode=0o600,
                 max_readers=64,
+                readonly=self._is_read_only,
+                # Who reads only has the directory locked against writers, and may not be allowed to write a table of readers.
+                lock=not self._is_read_only,
             )
             try:
                 self.page_bytes = int(self.env.stat()["psize"])
-                self.tables = Tables(*[self.env.open_db(name.encode()) for name in Tables._fields])
+                create = not self._is_read_only
+                self.tables = Tables(*[self.env.open_db(name.encode(), create=create) for name in Tables._fields])
                 self._snapshot = self.env.begin()
+            except lmdb.NotFoundError:
+                self.env.close()
+                raise JournalError(
+                    f"the journal {self.path} was left by an earlier version, or before its first turn: start its master once"
+                ) from None
             except BaseException:
                 self.env.close()
                 raise

@@ -1,6 +1,6 @@
 """The directory of a journal: who may open it, and whether its file has the length that it must have.
 
-    <directory>/owner        locked by the one process that has the journal open; holds its process id
+    <directory>/owner        locked by the one process that has the journal open, or by all that only read it; holds a process id
     <directory>/data.mdb     everything (LMDB)
     <directory>/lock.mdb     LMDB's own table of readers; made anew at each opening
     <directory>/compacted.mdb  a smaller copy that is being made (compaction.py)
@@ -18,6 +18,8 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from brokerha.journal.limits import AHEAD_BYTES
@@ -74,11 +76,7 @@ class Directory:
         except OSError as error:
             if not isinstance(error, BlockingIOError):
                 raise JournalError(f"{self.path / OWNER} cannot be locked: {error.strerror}") from error
-            holder = os.pread(self._owner, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            raise JournalInUse(
-                f"process {holder} has the journal in {self.path} open: stop it first, or give this node its own "
-                "node id and directory"
-            ) from None
+            raise in_use(self.path, self._owner) from None
         os.ftruncate(self._owner, 0)
         os.pwrite(self._owner, f"{os.getpid()}\n".encode(), 0)
 
@@ -100,6 +98,47 @@ class Directory:
     def measure_anew(self) -> None:
         """Forget how long the file is: another one took its place."""
         self._length_bytes = 0
+
+
+@contextmanager
+def held_for_reading(path: Path) -> Iterator[None]:
+    """Keep writers out of the directory of a journal; others may read it at the same time.
+
+    Writes nothing where it may not. Raises JournalInUse, JournalError when there is no journal.
+    """
+    if not (path / DATA).exists():
+        raise JournalError(f"there is no journal in {path}")
+    owner = _opened_owner(path)
+    try:
+        try:
+            fcntl.flock(owner, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise in_use(path, owner) from None
+        with suppress(OSError):
+            os.pwrite(owner, f"{os.getpid()} (which reads it)\n".encode(), 0)
+        yield
+    finally:
+        os.close(owner)
+
+
+def _opened_owner(path: Path) -> int:
+    """The file that is locked; a directory that may not be written has it, or nobody can write there at all."""
+    try:
+        return os.open(path / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        try:
+            there = path / OWNER if (path / OWNER).exists() else path / DATA
+            return os.open(there, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise JournalError(f"the directory {path} of the journal cannot be used: {error.strerror}") from error
+
+
+def in_use(path: Path, owner: int) -> JournalInUse:
+    """The error that names who has the journal."""
+    holder = os.pread(owner, 40, 0).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
+    return JournalInUse(
+        f"process {holder} has the journal in {path} open: stop it first, or give this node its own node id and directory"
+    )
 
 
 def ahead_bytes(used_bytes: int, map_size_bytes: int) -> int:

@@ -121,6 +121,10 @@ class LmdbHistory:
         """Lowest LSN whose body is still held; one more than the last when the log is empty."""
         return self._current.first_lsn
 
+    def epoch(self) -> int:
+        """Of the entries that were added last."""
+        return self._current.epoch
+
     def results_from(self) -> Lsn:
         """Lowest LSN whose result is held; one more than the last executed one when none is."""
         return self._current.results_from

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brokerha.master.admission import Waiters
-from brokerha.master.pins import pins_of
+from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
 from brokerha.master.transacting import Transacting
 from brokerha.model import states
@@ -86,6 +86,7 @@ class MasterCore:
         self.feed = Feed(config.feed, history, self.site, state.lsn, state.executed_lsn)
         self.tasks = Tasks(self.site)
         self.retention = Retention(config.retention)
+        self.pins = DurablePins(state.pins)
         self.dropped_pins: tuple[str, ...] = ()
         """Who needs more of the log than is kept, and has to begin anew from a snapshot."""
         self.sites = SiteComparison()

@@ -1,18 +1,38 @@
-"""Pins: who still needs which part of the log of a master, asked for in the moment in which it matters (retention.py)."""
+"""Pins: who still needs which part of the log of a master, asked for in the moment in which it matters (retention.py).
+
+A live worker and a peer need what they have not got yet. Who is no part of the cluster, such as an archive, sets a pin by a
+command: a name, the lowest LSN that it still needs, and a time after which it is taken for gone. These pins are durable at the master
+that was asked (the record `PinsChanged`), and with its backups; other masters know nothing of them.
+
+    pin archive 4711 ---> [4711 ... newest LSN] is held ---> pin archive 5200 ---> ... ---> unpin, or its time is over
+
+Must never: count a pin whose time is over; it is taken out with the next change, and nothing has to be written before that.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, Final
 
+from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant, Lsn
+from brokerha.model.records import Pin, PinsChanged
 
 if TYPE_CHECKING:
     from brokerha.master.core import MasterCore
 
+PINS_LIMIT: Final = 32
+"""Pins of one master: all of them stand in the state that each turn writes."""
+LONGEST_S: Final = 366 * 86_400
+NAMED: Final = "pin "
+"""Stands before the name of a pin where it is told beside workers."""
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_SECOND_US: Final = 1_000_000
+
 
 def pins_of(core: MasterCore, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]:
-    """Lowest LSN that each live worker still needs, and each peer."""
-    pins = {}
+    """Lowest LSN that each live worker and each durable pin still needs, and each peer."""
+    pins = {f"{NAMED}{name}": lsn for name, lsn, _ in core.pins.live(now.wall_us)}
     for worker in core.site.workers.values():
         progress = worker.progress
         if progress is None or not worker.is_switched_on or not core.site.is_alive(worker, now.mono_ms):
@@ -25,3 +45,93 @@ def pins_of(core: MasterCore, now: Instant) -> tuple[dict[str, Lsn], dict[str, L
             pins[worker.node] = worker.applied + 1
     peers = {node: (peer.row.lsn if peer.row else 0) + 1 for node, peer in core.sync.peers.peers.items()}
     return pins, peers
+
+
+class DurablePins:
+    """The pins that commands have set, in memory; whoever changes them writes the record that it gets."""
+
+    def __init__(self, pins: tuple[Pin, ...]) -> None:
+        self._pins = {pin[0]: pin for pin in pins}
+
+    def live(self, wall_us: int) -> list[Pin]:
+        """Those whose time is not over."""
+        return [pin for pin in self._pins.values() if pin[2] > wall_us]
+
+    def set(self, name: str, lsn: Lsn, until_us: int, wall_us: int) -> PinsChanged:
+        """Set one, or move it. Raises NotReady when there are too many."""
+        others = {pin[0]: pin for pin in self.live(wall_us) if pin[0] != name}
+        if len(others) >= PINS_LIMIT:
+            raise NotReady(
+                f"{len(others)} pins are set already ({', '.join(sorted(others))}): take one back with unpin"
+            )
+        self._pins = {**others, name: (name, lsn, until_us)}
+        return self._record()
+
+    def remove(self, name: str, wall_us: int) -> PinsChanged | None:
+        """Take one back; None when there is none, or its time is over."""
+        live = self.live(wall_us)
+        self._pins = {pin[0]: pin for pin in live if pin[0] != name}
+        return None if len(self._pins) == len(live) else self._record()
+
+    def _record(self) -> PinsChanged:
+        return PinsChanged(tuple(sorted(self._pins.values())))
+
+
+class PinCommands:
+    """The commands ``pin``, ``unpin`` and ``pins``; see site_commands.py for what is common to all."""
+
+    def __init__(self, core: MasterCore) -> None:
+        self._core = core
+
+    def pin(self, arguments: dict[str, Any], now: Instant) -> dict[str, Any]:
+        """Hold the log from an LSN on, for so many seconds from now. Raises InvalidRequest, NotReady."""
+        name, lsn, for_s = _name(arguments), arguments.get("lsn"), arguments.get("for_s")
+        if type(lsn) is not int or lsn < 1:
+            raise InvalidRequest(f"lsn is the lowest LSN that is still needed, from 1 on, not {lsn!r}")
+        if type(for_s) is not int or not 1 <= for_s <= LONGEST_S:
+            raise InvalidRequest(f"for_s is a number of seconds from 1 to {LONGEST_S}, not {for_s!r}")
+        core = self._core
+        first = core.history.first_lsn()
+        if lsn < first:
+            raise InvalidRequest(
+                f"LSN {lsn} is not held any more: the log of {core.sync.node} begins at {first}; pin that, or begin anew"
+            )
+        core.to_write.append(core.pins.set(name, lsn, now.wall_us + for_s * _SECOND_US, now.wall_us))
+        return next(row for row in self.pins({}, now)["pins"] if row["name"] == name)
+
+    def unpin(self, arguments: dict[str, Any], now: Instant) -> dict[str, Any]:
+        """Let the log go. Raises InvalidRequest."""
+        name = _name(arguments)
+        record = self._core.pins.remove(name, now.wall_us)
+        if record is not None:
+            self._core.to_write.append(record)
+        return {"name": name, "changed": record is not None}
+
+    def pins(self, _arguments: dict[str, Any], now: Instant) -> dict[str, Any]:
+        """All pins, with what each holds."""
+        core = self._core
+        rows = [
+            {
+                "name": name,
+                "lsn": lsn,
+                "until": until_us,
+                "left_s": (until_us - now.wall_us) // _SECOND_US,
+                "entries": max(0, core.sync.lsn - lsn + 1),
+                "dropped": f"{NAMED}{name}" in core.dropped_pins,
+            }
+            for name, lsn, until_us in sorted(core.pins.live(now.wall_us))
+        ]
+        return {
+            "master": core.sync.node,
+            "first_lsn": core.history.first_lsn(),
+            "last_lsn": core.sync.lsn,
+            "hard_limit": core.config.retention.most,
+            "pins": rows,
+        }
+
+
+def _name(arguments: dict[str, Any]) -> str:
+    name = arguments.get("name")
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise InvalidRequest(f"the name of a pin has 1 to 64 letters, digits, '.', '_' and '-', not {name!r}")
+    return name

@@ -2,7 +2,7 @@
 
 The newest ``max_size`` transactions are kept, but none that is older than ``max_depth_us``, whichever bound is reached
 first. Nothing goes that somebody still needs, who says so by a **pin**: the lowest LSN that a live worker, a load under
-way, an archive or a peer has not got yet. A pin may make the log grow up to ``hard_limit`` transactions; then it is dropped
+way, an archive (pins.py) or a peer has not got yet. A pin may make the log grow up to ``hard_limit`` transactions; then it is dropped
 and named, for an alarm, and whoever set it has to begin anew from a snapshot. Peers' pins are never dropped, as a master
 cannot be brought back by a snapshot; and what is not executed yet is never forgotten.
 

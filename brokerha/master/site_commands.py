@@ -1,4 +1,4 @@
-"""Operators' commands about the workers of a master: add, remove, on, off, readable, trust, copy, repair, tasks.
+"""Operators' commands about the workers of a master: add, remove, on, off, readable, trust, copy, repair, tasks; pins.py has more.
 
 Each returns plain data, or raises InvalidRequest or NotReady with what is wrong and what to do. What has to be remembered
 becomes a record that the next batch writes; until it is durable nothing of it is answered (the caller waits for a turn).
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from brokerha.master.core import MasterCore
+from brokerha.master.pins import PinCommands
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
 from brokerha.model.records import WorkersChanged
@@ -27,6 +28,7 @@ class SiteCommands:
         self._core = core
         self._site = core.site
         self._protects = protect_single_worker
+        pins = PinCommands(core)
         self._commands: dict[str, Callable[[Arguments, Instant], Answer]] = {
             "worker-add": self._add,
             "worker-remove": self._remove,
@@ -40,6 +42,9 @@ class SiteCommands:
             "scrub": self._scrub,
             "task": self._task,
             "tasks": self._tasks,
+            "pin": pins.pin,
+            "unpin": pins.unpin,
+            "pins": pins.pins,
         }
 
     @property

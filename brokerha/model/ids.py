@@ -33,6 +33,18 @@ TX_ID = re.compile(r"[!-~]{1,128}\Z")
 
 BEGUN_MARK = ".t"
 """Ends the ids that a master makes for transactions that are begun with it, and no other: nobody hands those in elsewhere."""
+MADE_PARTS = 3
+"""Of an id that a master makes, behind its name: name of its journal, incarnation, number."""
+
+
+def maker_of(txid: TxId) -> NodeId:
+    """The master that made the id of a transaction that was begun with it; empty for every other id.
+
+    >>> maker_of("m1.0a1b2c3d.2.1f.t"), maker_of("m1.0a1b2c3d.2.1f"), maker_of("order.t")
+    ('m1', '', '')
+    """
+    node, *rest = txid.removesuffix(BEGUN_MARK).split(".")
+    return node if txid.endswith(BEGUN_MARK) and len(rest) == MADE_PARTS and is_node_id(node) else ""
 
 
 class Xid(NamedTuple):

@@ -143,14 +143,25 @@ class TxForgotten:
     txid: TxId
 
 
+Pin = tuple[str, Lsn, Timestamp]
+"""Name, lowest LSN that is still needed, and until when (microseconds of the wall clock)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinsChanged:
+    """The durable pins of this master from now on: who, beside workers and peers, still needs which part of the log."""
+
+    pins: tuple[Pin, ...]
+
+
 Record = (
     Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes | WorkersChanged | Rebased
-    | ViewStarted | TxPrepared | TxDecided | TxForgotten
+    | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged
 )  # fmt: skip
 
 RECORDS: tuple[type, ...] = (
     Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes, WorkersChanged, Rebased,
-    ViewStarted, TxPrepared, TxDecided, TxForgotten,
+    ViewStarted, TxPrepared, TxDecided, TxForgotten, PinsChanged,
 )  # fmt: skip
 """All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
 
@@ -194,6 +205,8 @@ class MasterState:
     items: int = 0
     workers: tuple[tuple[NodeId, bool, bool], ...] | None = None
     """Of the last `WorkersChanged`; None as long as the cluster file counts."""
+    pins: tuple[Pin, ...] = ()
+    """Of the last `PinsChanged`, those whose time is over included."""
     last_number: int = 0
     """Number of the last record."""
     views: tuple[tuple[int, int], ...] = ()
@@ -242,6 +255,9 @@ class History(Protocol):
 
     def first_lsn(self) -> Lsn:
         """Lowest LSN whose body is still held; one more than the last when the log is empty."""
+
+    def epoch(self) -> int:
+        """Of the entries that were added last."""
 
     def results_from(self) -> Lsn:
         """Lowest LSN whose result is held; one more than the last executed one when none is."""

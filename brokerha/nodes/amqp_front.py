@@ -220,6 +220,7 @@ class AmqpFront:
             "status": lambda: self._front.status(timeout_ms),
             "log": lambda: self._front.log(int(arguments["first_lsn"]), int(arguments["last_lsn"])),
             "logged": lambda: self._front.logged(int(arguments["first_lsn"]), int(arguments["last_lsn"])),
+            "entries": lambda: self._front.entries(int(arguments["first_lsn"]), int(arguments["last_lsn"])),
             "outcome": lambda: self._front.outcome(str(arguments["txid"])),
             "command": lambda: self._front.command(str(arguments["name"]), arguments["arguments"], timeout_ms).result(
                 timeout_ms / 1000 + 5

@@ -1,7 +1,7 @@
 """Makes messages for followers from a master's journal: batches of its log, and the changes in them with their keys.
 
     journal: results + ordered ──> [[lsn, txid, origin, timestamp, outcome, reason, effect,
-                                │                       fingerprint], …]                          one message of the stream
+                                │                       fingerprint, epoch], …]                     one message of the stream
                                 └─> table.prices.put, graph.main.changed, …                       one message per change
 
 Invariants: a batch has consecutive LSNs, and begins where it was asked to; nothing is in it that is not durable with its
@@ -68,15 +68,16 @@ class ChangeLog:
         """Lowest LSN that is held with its result."""
         return max(self._journal.first_lsn(), self._journal.results_from())
 
-    def batch(self, first_lsn: Lsn) -> LogBatch | None:
-        """What follows from ``first_lsn`` on; None when there is nothing yet, or no more. Raises JournalError."""
+    def batch(self, first_lsn: Lsn, last_lsn: Lsn) -> LogBatch | None:
+        """What follows from ``first_lsn`` on, up to ``last_lsn`` at most; None when there is nothing yet. Raises JournalError."""
         rows: list[bytes] = []
         changes: list[PublishedChange] = []
         size_bytes = 0
         page = _FIRST_PAGE
         is_full = False
-        while not is_full:
-            found = self._page(first_lsn + len(rows), min(page, BATCH_LSNS - len(rows)))
+        while not is_full and (left := last_lsn - first_lsn - len(rows) + 1) > 0:
+            page = min(page, left, BATCH_LSNS - len(rows))
+            found = self._page(first_lsn + len(rows), page)
             for row in found:
                 packed: bytes = msgpack.packb(row)
                 rows.append(packed)
@@ -98,8 +99,9 @@ class ChangeLog:
         results = self._journal.results(first_lsn, limit)
         ordered = self._journal.ordered(first_lsn, len(results)) if results else []
         # The two differ in length when the journal is trimmed in between; then the publisher asks from elsewhere.
+        epoch = self._journal.epoch()
         return [
-            (lsn, txid, origin, timestamp, *result)
+            (lsn, txid, origin, timestamp, *result, epoch)
             for lsn, ((timestamp, txid, origin), result) in enumerate(zip(ordered, results, strict=False), first_lsn)
         ]
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.ids import Lsn
-from brokerha.model.operations import LoggedRow
+from brokerha.model.ids import Lsn, Ordered
+from brokerha.model.operations import LoggedRow, Result
 from brokerha.model.records import History
 
 LINES_LIMIT: Final = 1_000
+ENTRIES_LIMIT: Final = 5_000
 LIMIT_BYTES: Final = 8 * 1024 * 1024
 """Of one answer; it closes with the page that reaches either, and pages begin small and double."""
 _FIRST_PAGE: Final = 16
+_LARGEST_PAGE: Final = 1_024
 
 
 def held_from(journal: History) -> Lsn:
@@ -22,20 +24,38 @@ def held_from(journal: History) -> Lsn:
 
 def logged_lines(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
     """Lines of a range, as far as there are results and the limits allow. Raises InvalidRequest: not held any more."""
+    found = _found(journal, first_lsn, last_lsn, LINES_LIMIT)
+    return [(txid, stamp, *result) for (stamp, txid, _), result in found]
+
+
+def entry_rows(journal: History, first_lsn: Lsn, last_lsn: Lsn) -> list[tuple[Any, ...]]:
+    """The same range with what masters know beside it: [lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint].
+
+    At most `ENTRIES_LIMIT` or about 8 MiB. Raises InvalidRequest: not held any more.
+    """
+    epoch = journal.epoch()
+    found = _found(journal, first_lsn, last_lsn, ENTRIES_LIMIT)
+    return [
+        (lsn, txid, origin, stamp, epoch, *result)
+        for lsn, ((stamp, txid, origin), result) in enumerate(found, first_lsn)
+    ]
+
+
+def _found(journal: History, first_lsn: Lsn, last_lsn: Lsn, limit: int) -> list[tuple[Ordered, Result]]:
     if first_lsn < (held := held_from(journal)):
         raise InvalidRequest(f"LSN {first_lsn} is not held any more: the first one is {held}")
-    rows: list[LoggedRow] = []
+    rows: list[tuple[Ordered, Result]] = []
     size_bytes, page = 0, _FIRST_PAGE
-    while len(rows) < min(LINES_LIMIT, last_lsn - first_lsn + 1) and size_bytes < LIMIT_BYTES:
+    while len(rows) < min(limit, last_lsn - first_lsn + 1) and size_bytes < LIMIT_BYTES:
         following = first_lsn + len(rows)
-        count = min(page, last_lsn - following + 1, LINES_LIMIT - len(rows))
+        count = min(page, last_lsn - following + 1, limit - len(rows))
         results = journal.results(following, count)
         ordered = journal.ordered(following, len(results)) if results else []
         # The two differ in length when the journal is trimmed in between; then the caller asks again, and is told.
-        found = [(txid, stamp, *result) for (stamp, txid, _), result in zip(ordered, results, strict=False)]
+        found = list(zip(ordered, results, strict=False))
         rows += found
         size_bytes += sum(len(result.effect) for result in results)
         if len(found) < count:
             break
-        page *= 2
+        page = min(2 * page, _LARGEST_PAGE)
     return rows

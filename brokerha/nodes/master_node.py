@@ -133,7 +133,7 @@ class MasterNode:
         self.runner.turn(submits, wait)
         self.amqp.after_turn()
         if self.followers is not None:
-            self.followers.note(self.runner.core.feed.executed)
+            self.followers.note(min(self.runner.core.feed.executed, self.runner.safe_lsn))
         self.commands.settle(self.runner)
         # Writes that any master may take are left to the others while none are taken here.
         self.transport.serve_shared(not self.runner.failure and not self.runner.core.refusal(self.clock.now()))
@@ -294,6 +294,10 @@ class MasterNode:
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
         """Lines of the log that a store can apply."""
         return self.view.logged(first_lsn, last_lsn)
+
+    def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
+        """The same with origins and epochs, and what of the log can be read."""
+        return self.view.entries(first_lsn, last_lsn)
 
     def writable(self) -> tuple[bool, str]:
         """Whether writes are taken in now."""

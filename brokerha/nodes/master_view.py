@@ -9,7 +9,7 @@ from brokerha.model import states
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.operations import LoggedRow, unpack_operations
-from brokerha.nodes.journal_lines import logged_lines
+from brokerha.nodes.journal_lines import entry_rows, held_from, logged_lines
 from brokerha.nodes.runner import MasterRunner
 from brokerha.nodes.status import FIELDS
 from brokerha.ports.transport import Transport
@@ -41,7 +41,6 @@ class MasterView:
         """Status rows of this master and of its workers."""
         core = self._runner.core
         applied = core.feed.applied_by(1)
-        executed = core.site.executed
         primary = self._runner.primary
         lag = core.sync.lsn - applied if core.feed.workers else 0
         own = {
@@ -53,7 +52,7 @@ class MasterView:
             "applied_lsn": applied,
             "lag_entries": lag,
             "lag_s": self._lag_s(applied, lag, now),
-            "fingerprint": text_of(self._runner.journal.fingerprint_at(executed)),
+            "fingerprint": text_of(self._runner.journal.fingerprint_at(applied)),
             "items": max((worker.items for worker in core.site.workers.values()), default=0),
             "incoming": core.sync.backlog(),
             "in_doubt": core.transacting.counts(now)["in_doubt"],
@@ -178,8 +177,18 @@ class MasterView:
         return lines
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
-        """The same range as lines that a store can apply, as far as there are results; bounded (see ports.Front)."""
-        return logged_lines(self._runner.journal, first_lsn, last_lsn)
+        """The same range as lines that a store can apply, as far as there are results that may be shown; bounded (see ports.Front)."""
+        return logged_lines(self._runner.journal, first_lsn, min(last_lsn, self._runner.safe_lsn))
+
+    def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
+        """What of the log can be read, and entries of a range (see ports.Front): nothing that backups may not hold yet."""
+        journal = self._runner.journal
+        core = self._runner.core
+        last = min(core.site.executed, self._runner.safe_lsn)
+        rows: list[Any] = []
+        if 1 <= first_lsn <= last:
+            rows = entry_rows(journal, first_lsn, min(last_lsn, last))
+        return {"cluster": self.cluster, "first_lsn": held_from(journal), "last_lsn": last, "entries": rows}
 
     def ready(
         self, is_running: bool, max_lag_entries: int | None, max_lag_s: float | None, now: Instant
@@ -225,12 +234,15 @@ class MasterView:
 
     def _site_metrics(self, now: Instant) -> dict[str, float]:
         core, journal = self._runner.core, self._runner.journal
+        pins = core.pins.live(now.wall_us)
         numbers: dict[str, float] = {
             "workers_in_sync": len(core.site.in_sync(now.mono_ms)),
             "workers_needed": core.site.needed,
             "read_only": bool(core.site.read_only_reason(now.mono_ms)),
             "sites_differing": len(core.sites.differing),
             "pins_dropped": len(core.dropped_pins),
+            "pins": len(pins),
+            "pinned_entries": max((core.sync.lsn - lsn + 1 for _, lsn, _ in pins), default=0),
             "tasks_running": sum(row["state"] == "running" for row in core.tasks.rows(now.mono_ms)),
             "journal_first_lsn": journal.first_lsn(),
             "journal_results_first_lsn": journal.results_from(),

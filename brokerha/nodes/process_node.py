@@ -238,6 +238,10 @@ class ProcessNode:
         """Lines of the log that a store can apply; raises NotReady unless this is the primary."""
         return self._front().logged(first_lsn, last_lsn)
 
+    def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
+        """The same with origins and epochs; raises NotReady unless this is the primary."""
+        return self._front().entries(first_lsn, last_lsn)
+
     def writable(self) -> tuple[bool, str]:
         """Whether writes are taken in now."""
         try:

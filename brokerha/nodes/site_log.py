@@ -16,6 +16,7 @@ from collections import Counter
 import structlog
 
 from brokerha.master.core import MasterCore
+from brokerha.master.pins import NAMED
 from brokerha.model.ids import NodeId
 from brokerha.replication.site_config import Standing, WorkerFeed
 
@@ -126,17 +127,23 @@ class SiteLog:
     def _on_dropped(self, core: MasterCore) -> None:
         """Who is behind by more of the log than may be held for anybody cannot catch up by it any more."""
         before, self._dropped = self._dropped, core.dropped_pins
-        for worker in sorted(set(self._dropped) - set(before)):
+        for name in sorted(set(self._dropped) - set(before)):
             self.counts["pins_dropped_total"] += 1
+            more = "who set it has to begin anew" if name.startswith(NAMED) else "takes a snapshot"
             log.warning(
                 "log not kept",
                 node=self._master,
-                worker=worker,
-                lsn=core.site.workers[worker].applied if worker in core.site.workers else None,
-                reason="it needs more of the log than tx-log-hard-limit allows, and takes a snapshot",
+                **_whom(name),
+                lsn=core.site.workers[name].applied if name in core.site.workers else None,
+                reason=f"it needs more of the log than tx-log-hard-limit allows, and {more}",
             )
-        for worker in sorted(set(before) - set(self._dropped)):
-            log.info("log kept again", node=self._master, worker=worker)
+        for name in sorted(set(before) - set(self._dropped)):
+            log.info("log kept again", node=self._master, **_whom(name))
 
     def _count(self, name: str, worker: NodeId) -> None:
         self.counts[f'{name}{{worker="{worker}"}}'] += 1
+
+
+def _whom(name: str) -> dict[str, str]:
+    """For whom the log is held: a worker, or whoever set a pin."""
+    return {"pin": name.removeprefix(NAMED)} if name.startswith(NAMED) else {"worker": name}

@@ -286,9 +286,12 @@ class WorkerNode:
         """The master has the log for as long as anybody may need it."""
         raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
 
+    def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
+        """As `logged`."""
+        raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
+
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """Commands are carried out by masters."""
-        del arguments, timeout_ms
         refused: Future[dict[str, Any]] = Future()
         refused.set_exception(
             NotReady(f"{self.config.node} is a worker: give the command {name} to master {self.config.master}")

@@ -93,6 +93,13 @@ class Front(Protocol):
         Empty beyond the last one. Raises InvalidRequest, naming the first one that is held, for a range that begins before it.
         """
 
+    def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
+        """The same range with what only masters know, and what of the log can be read now: ``{"cluster", "first_lsn", "last_lsn", "entries"}``.
+
+        An entry is [lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint]; at most 5,000 or about 8 MiB, none
+        from LSN 0 on or beyond the last one. Raises InvalidRequest, naming the first one that is held, for a range that begins before it.
+        """
+
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """An operator's command, carried out through a master; long work only begins.
 

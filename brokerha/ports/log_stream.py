@@ -49,8 +49,8 @@ class CommittedLog(Protocol):
     def first_lsn(self) -> Lsn:
         """Lowest LSN that is held; one more than the last when the log is empty."""
 
-    def batch(self, first_lsn: Lsn) -> LogBatch | None:
-        """What follows from ``first_lsn`` on, as much as one message takes; None when there is nothing yet."""
+    def batch(self, first_lsn: Lsn, last_lsn: Lsn) -> LogBatch | None:
+        """What follows from ``first_lsn`` on, as much as one message takes and nothing behind ``last_lsn``; None when there is nothing yet."""
 
 
 class LogPublisher(Protocol):
@@ -59,8 +59,8 @@ class LogPublisher(Protocol):
     def start(self) -> None:
         """Begin; waits for no broker."""
 
-    def note(self, executed_lsn: Lsn) -> None:
-        """There are results up to here. Costs next to nothing; called after each turn."""
+    def note(self, shown_lsn: Lsn) -> None:
+        """Results up to here may be published: they are known, and enough backups hold them. Costs next to nothing; called after each turn."""
 
     def published_lsn(self) -> Lsn:
         """Up to where the broker has confirmed everything; 0 when that is not known."""

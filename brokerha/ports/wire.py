@@ -31,7 +31,9 @@ class Wire(Protocol):
         """Ask for a read (see Front.read). The argument ``node`` names the master that has the transaction of ``tx``."""
 
     def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
-        """Cluster questions: ``status``, ``log``, ``logged``, ``outcome``, ``wait``; the answer as plain data. Raises Unreachable.
+        """Cluster questions: ``status``, ``log``, ``logged``, ``entries``, ``outcome``, ``wait``; the answer as plain data. Raises Unreachable.
+
+        ``outcome`` with a ``node`` asks the master that has the transaction; without one any master, which may not know it.
 
         ``command`` with {"name", "arguments"} is one of an operator (see Front.command). ``transact`` with {"node", "action", "txid",
         "arguments"} is a step of a transaction at that master (any, when it is empty; see Front.transact), and ``transactions`` lists

@@ -105,6 +105,9 @@ class WorkerFeed:
     sent: Lsn = 0
     agreed_lsn: Lsn = 0
     """Highest LSN at which it had the content that the log says."""
+    executed_lsn: Lsn = 0
+    executed_fingerprint: str = ""
+    """Of its content at `executed_lsn`, as it said with results: newer than its last heartbeat."""
     moved_ms: int = NEVER
     """When it last confirmed something, or had nothing to confirm."""
     heard_ms: int = NEVER
@@ -152,8 +155,10 @@ class WorkerFeed:
 
     @property
     def fingerprint(self) -> str:
-        """Of its content at `applied`, in its own words."""
-        return self.progress.fingerprint if self.progress is not None else ""
+        """Of its content at `applied`, in its own words; empty as long as it has said that of an earlier LSN only."""
+        if self.progress is not None and self.progress.applied_lsn == self.applied:
+            return self.progress.fingerprint
+        return self.executed_fingerprint if self.executed_lsn == self.applied else ""
 
     @property
     def items(self) -> int:

@@ -13,6 +13,7 @@ backup_writing.py  a backup made from a snapshot, or extended from the log; BACK
 backup_directory.py  the folder of backups: who may write, how one takes its place whole; verifying
 backup_manifest.py what a backup holds; backup_lines.py: files with lines of the log
 restoring.py       a worker's directory made from a backup; restore_target.py: which state, what is in the way
+building.py        a copy made in bulk from all content at one LSN; building_places.py: as a backup, or as a worker's directory
 placing.py         a directory made beside its place and put there whole
 replaying.py       lines of the log applied to a store and compared; log_pages.py: lines in pages
 

@@ -80,7 +80,8 @@ class BackupDirectory:
         for segment in manifest.segments:
             if segment.first_lsn > last_lsn or segment.last_lsn < first_lsn:
                 continue
-            for lsn, row in read_lines(self.path / segment.path, segment.first_lsn, segment.last_lsn):
+            path = self.path / segment.path
+            for lsn, row in read_lines(path, segment.first_lsn, segment.last_lsn, from_lsn=first_lsn):
                 if lsn > last_lsn:
                     return
                 if lsn >= first_lsn:

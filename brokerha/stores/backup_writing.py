@@ -33,7 +33,7 @@ from brokerha.stores.backup_directory import (
     sync_file,
     write_manifest,
 )
-from brokerha.stores.backup_lines import write_lines
+from brokerha.stores.backup_lines import Lines, write_lines
 from brokerha.stores.backup_manifest import COPY, LOG, CopyFile, Manifest, Segment
 from brokerha.stores.durable_files import delete_tree, fsync_path, fsync_tree
 from brokerha.stores.log_pages import LinesMissing, pages, row_of
@@ -99,9 +99,7 @@ def write_backup(folder: BackupFolder, name: str, copy: WorkerCopy, work: Work, 
         try:
             snapshot = copy.make_snapshot(snapshot_name)
             manifest = _write_backup(partial, name, copy, snapshot_name, snapshot, work)
-            work.crash_point("written")
-            _check_again(BackupDirectory(partial), work)
-            folder.place(name, work.crash_point)
+            finish_backup(folder, name, manifest, work)
         except BaseException:
             delete_tree(partial)
             raise
@@ -132,7 +130,7 @@ def _write_backup(
     segments = _write_history(directory, snapshot.lsn, copy, work)
     fsync_tree(directory)
     line = _line_at(copy, snapshot.lsn)
-    manifest = Manifest(
+    return Manifest(
         name=name,
         cluster=work.about.cluster,
         node=work.about.node,
@@ -149,8 +147,19 @@ def _write_backup(
         made_us=work.now_us,
         request=work.request,
     )
-    write_manifest(directory, manifest)
-    return manifest
+
+
+def finish_backup(folder: BackupFolder, name: str, manifest: Manifest, work: Work) -> None:
+    """Give a backup that is durable in its partial directory its manifest, read it again, and give it its name.
+
+    Under `writing`. Raises StoreDamaged when what was read is not what was written.
+    """
+    partial = folder.partial(name)
+    write_manifest(partial, manifest)
+    work.crash_point("written")
+    for problem in BackupDirectory(partial).verify(work.note):
+        raise StoreDamaged(f"the new backup is not what was written ({problem}): check this disk")
+    folder.place(name, work.crash_point)
 
 
 def _write_files(
@@ -183,7 +192,7 @@ def _write_history(directory: Path, lsn: Lsn, copy: WorkerCopy, work: Work) -> t
     if not lsn or copy.logged_from() > 1:
         return ()
     try:
-        segment = _write_segment(directory, 1, lsn, copy, work)
+        segment = write_segment(directory, 1, lsn, pages(copy.logged, 1, lsn), work)
     except LinesMissing:
         # Trimmed meanwhile: then they are as old as those that other backups do without.
         return ()
@@ -207,11 +216,6 @@ def _chunk(copy: WorkerCopy, snapshot_name: str, number: int, digest: bytes) -> 
     return chunk
 
 
-def _check_again(backup: BackupDirectory, work: Work) -> None:
-    for problem in backup.verify(work.note):
-        raise StoreDamaged(f"the new backup is not what was written ({problem}): check this disk")
-
-
 def extend_backup(folder: BackupFolder, name: str, copy: Store, work: Work) -> Manifest:
     """Add all lines of the log that came after a backup; returns its manifest, the same when there are none.
 
@@ -227,7 +231,8 @@ def extend_backup(folder: BackupFolder, name: str, copy: Store, work: Work) -> M
         _check_chain(manifest, copy, last_lsn, work.about)
         if last_lsn == manifest.last_lsn:
             return manifest
-        segment = _write_segment(backup.path, manifest.last_lsn + 1, last_lsn, copy, work)
+        first_lsn = manifest.last_lsn + 1
+        segment = write_segment(backup.path, first_lsn, last_lsn, pages(copy.logged, first_lsn, last_lsn), work)
         work.crash_point("segment placed")
         extended = manifest.with_segment(segment)
         write_manifest(backup.path, extended)
@@ -259,12 +264,12 @@ def _check_chain(manifest: Manifest, copy: Store, applied_lsn: Lsn, about: About
         )
 
 
-def _write_segment(directory: Path, first_lsn: Lsn, last_lsn: Lsn, store: Store, work: Work) -> Segment:
-    """Write lines into the directory of a backup, and read them again. Raises LinesMissing, StoreDamaged."""
+def write_segment(directory: Path, first_lsn: Lsn, last_lsn: Lsn, lines: Lines, work: Work) -> Segment:
+    """Write all lines of a range into the directory of a backup, and read them again. Raises LinesMissing, StoreDamaged."""
     partial = directory / LOG / f"{first_lsn}-{last_lsn}{PARTIAL}"
     try:
         with partial.open("wb") as file:
-            written = write_lines(file, pages(store.logged, first_lsn, last_lsn), work.note)
+            written = write_lines(file, lines, work.note)
             file.flush()
             sync_file(file.fileno())
     except BaseException:

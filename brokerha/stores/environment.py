@@ -113,11 +113,19 @@ def store_errors(doing: str) -> Iterator[None]:
         raise StoreDamaged(f"{doing}: the store is damaged: {error}; take the content from another worker") from error
     except (lmdb.Error, OSError) as error:
         code = getattr(error, "code", 0) or getattr(error, "errno", 0) or 0
-        what = "the disk is full" if code in _NO_SPACE else str(error)
+        what = "the disk is full" if code in _NO_SPACE else _said(error, doing)
         if code == errno.EIO:
             # LMDB says the same of a disk that took only the beginning of what was written.
             what = "the disk is full or faulty"
         raise StoreError(f"{doing}: {what}") from error
+
+
+def _said(error: Exception, doing: str) -> str:
+    """What an error says, with its path unless that was named already."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
+    return error.strerror if doing.endswith(path) else f"{error.strerror} ({path})"
 
 
 def open_environment(directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES) -> Environment:

@@ -10,7 +10,7 @@ has no row of its own counts as changed at that LSN. These rows are history and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from zlib import crc32
 
@@ -66,10 +66,15 @@ class LastChanges:
 
     def write(self, transaction: WriteTransaction) -> None:
         """Write what was noted, within a commit."""
-        for (kind, name), lsn in self._now.items():
-            if kind is not None:
-                _put(transaction, self._table, _key(kind, name), lsn)
+        write_rows(transaction, self._table, self._now)
         self._now = {}
+
+
+def write_rows(transaction: WriteTransaction, table: Any, changes: Mapping[Store, Lsn]) -> None:
+    """Write the LSNs of these stores; the control suite is none."""
+    for (kind, name), lsn in changes.items():
+        if kind is not None:
+            _put(transaction, table, _key(kind, name), lsn)
 
 
 def begin_at(transaction: WriteTransaction, table: Any, lsn: Lsn) -> None:

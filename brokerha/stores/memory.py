@@ -121,8 +121,7 @@ class MemoryStore:
         self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
     ) -> ReadAnswer:
         """Answer a read of any kind but those that need SPARQL."""
-        del may_go_on
-        return read_image(self._image, kind, name, arguments)
+        return read_image(self._image, kind, name, arguments, may_go_on)
 
     def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
         """Fingerprint and count from the data itself; ``paced`` hears how many items were looked at."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgpack
 
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, UnknownRepository
 from brokerha.ports.store import ReadAnswer
+from brokerha.stores.digests import Walk, walk_of
 from brokerha.stores.fingerprint import report
 from brokerha.stores.key_range import KeyRange, in_pieces, wanted_row_key
 from brokerha.stores.memory_image import MemoryImage, MemoryQueue
@@ -17,13 +18,19 @@ from brokerha.stores.memory_rdf import NO_SPARQL, LineChange, lines_of
 from brokerha.stores.pending import Pending
 from brokerha.stores.queue_change import Message
 from brokerha.stores.queue_reading import QueueRange
+from brokerha.stores.read_kinds import WALKS, check_arguments
 from brokerha.stores.together import read_number, together_answer, wanted_reads
 
 _TEXT, _JSON, _MSGPACK = "text/plain", "application/json", "application/x-msgpack"
 
 
-def read_image(image: MemoryImage, kind: str, name: str, arguments: dict[str, object]) -> ReadAnswer:
-    """Answer one read. Raises InvalidRequest and what is below it."""
+def read_image(
+    image: MemoryImage, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]
+) -> ReadAnswer:
+    """Answer one read. Raises InvalidRequest and what is below it; TimedOut for a walk that may not go on."""
+    if kind in WALKS:
+        check_arguments(kind, name, arguments)
+        return ReadAnswer(_MSGPACK, image.lsn, in_pieces(_walked(image, walk_of(kind, arguments, may_go_on))))
     pending = Pending.of(arguments)
     if kind != "together":
         content_type, body = _answer(image, kind, name, arguments, pending)
@@ -33,6 +40,17 @@ def read_image(image: MemoryImage, kind: str, name: str, arguments: dict[str, ob
         with read_number(number):
             answers.append(_answer(image, *wanted, pending))
     return together_answer(image.lsn, answers)
+
+
+def _walked(image: MemoryImage, walk: Walk) -> bytes:
+    walk.keys(sorted(image.keys.items()))
+    for name, queue in image.queues.items():
+        walk.messages((name, place, message) for place, message in queue.messages.values())
+    walk.checks(image.suite.checks.values())
+    for name, lines in image.repositories.items():
+        walk.quads(name, lines)
+    counts = {name: queue.counts for name, queue in image.queues.items()}
+    return walk.body(image.lsn, image.fingerprint, image.items, counts, image.repositories)
 
 
 def _answer(

@@ -61,11 +61,10 @@ class Queues:
         if kind == "publish":
             now = before._replace(published=before.published + 1)
             place = now.published.to_bytes(_PLACE_BYTES, "big")
-            message = Message(*change[2:])
-            digest = message_digest(queue, now.published, message)
-            row = digest.to_bytes(DIGEST_BYTES, "big") + msgpack.packb(message)
-            transaction.put(_message_key(queue, place), row, db=self._messages)
+            (key, row), _ = message_rows(queue, now.published, Message(*change[2:]))
+            transaction.put(key, row, db=self._messages)
             transaction.put(place_key, place, db=self._places)
+            digest = int.from_bytes(row[:DIGEST_BYTES], "big")
         else:
             now = before._replace(accepted=before.accepted + 1)
             row = transaction.pop(_message_key(queue, found), db=self._messages)
@@ -73,9 +72,9 @@ class Queues:
             if row is None:
                 raise _damaged(f"message {message_id!r} of queue {queue!r}")
             digest = int.from_bytes(row[:DIGEST_BYTES], "big")
-        new = counts_digest(queue, now)
-        row = new.to_bytes(DIGEST_BYTES, "big") + b"".join(each.to_bytes(_PLACE_BYTES, "big") for each in now)
-        transaction.put(queue.encode(), row, db=self._counts)
+        key, row = counts_row(queue, now)
+        transaction.put(key, row, db=self._counts)
+        new = int.from_bytes(row[:DIGEST_BYTES], "big")
         old = counts_digest(queue, before) if before != NEVER_USED else 0
         return digest ^ old ^ new, 1 if kind == "publish" else -1
 
@@ -113,6 +112,19 @@ class Queues:
                 yield checked_message(key, row)
                 is_there = cursor.next()
 
+    def rows(self, transaction: Any, queue: str | None) -> Iterator[tuple[str, int, Message]]:
+        """(queue, place, message) of all messages, or those of one queue, as they lie there: without a look at their digests.
+
+        Raises StoreDamaged for one that cannot be read.
+        """
+        beginning = b"" if queue is None else _message_key(queue, b"")
+        with transaction.cursor(self._messages) as cursor:
+            is_there = cursor.set_range(beginning) if beginning else cursor.first()
+            while is_there and (key := cursor.key()).startswith(beginning):
+                name, place = _split(key)
+                yield name, int.from_bytes(place, "big"), _message_of(name, cursor.value())
+                is_there = cursor.next()
+
     def recomputed(self, transaction: Any, before: int, paced: Callable[[int], None]) -> tuple[int, int]:
         """(fingerprint, number of messages) from the messages themselves. Raises StoreDamaged for what contradicts itself.
 
@@ -142,17 +154,38 @@ class Queues:
         return fingerprint, number
 
 
+def message_rows(queue: str, place: int, message: Message) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
+    """The rows of a message in ``queues`` and in ``places``, each as (key, row)."""
+    of_place = place.to_bytes(_PLACE_BYTES, "big")
+    row: bytes = message_digest(queue, place, message).to_bytes(DIGEST_BYTES, "big") + msgpack.packb(message)
+    return (_message_key(queue, of_place), row), (_place_key(queue, message.id), of_place)
+
+
+def counts_row(queue: str, counts: Counts) -> tuple[bytes, bytes]:
+    """The row of a queue's counters, as (key, row)."""
+    numbers = b"".join(each.to_bytes(_PLACE_BYTES, "big") for each in counts)
+    return queue.encode(), counts_digest(queue, counts).to_bytes(DIGEST_BYTES, "big") + numbers
+
+
 def checked_message(key: bytes, row: bytes) -> Message:
     """The message in a row. Raises StoreDamaged when it is not what was written."""
     queue, place = _split(key)
-    try:
-        message = Message(*msgpack.unpackb(row[DIGEST_BYTES:]))
-        digest = message_digest(queue, int.from_bytes(place, "big"), message)
-    except (ValueError, TypeError, AttributeError, msgpack.UnpackException):
-        raise _damaged(f"a message of queue {queue!r}") from None
+    message = _message_of(queue, row)
+    digest = message_digest(queue, int.from_bytes(place, "big"), message)
     if digest.to_bytes(DIGEST_BYTES, "big") != row[:DIGEST_BYTES]:
         raise _damaged(f"message {message.id!r} of queue {queue!r}")
     return message
+
+
+def _message_of(queue: str, row: bytes) -> Message:
+    """The message in a row, whatever its digest says. Raises StoreDamaged when it is none."""
+    try:
+        message_id, content_type, body = msgpack.unpackb(row[DIGEST_BYTES:])
+        if isinstance(message_id, str) and isinstance(content_type, str) and isinstance(body, bytes):
+            return Message(message_id, content_type, body)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        pass
+    raise _damaged(f"a message of queue {queue!r}")
 
 
 def _checked_counts(queue: str, row: bytes) -> Counts:

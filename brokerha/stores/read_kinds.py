@@ -15,6 +15,8 @@ from brokerha.stores.repositories import Repository
 OCTETS, JSON, MSGPACK = "application/octet-stream", "application/json", "application/x-msgpack"
 RDF_KINDS: Final = frozenset({"query", "statements", "size", "contexts"})
 PLAIN_KINDS: Final = frozenset({"fingerprint", "repositories", "control"})
+WALKS: Final = frozenset({"digests", "items"})
+"""Kinds that look at the whole content."""
 ARGUMENTS: Final[dict[str, frozenset[str]]] = {
     "query": frozenset({"query", "accept", "default-graph-uri", "named-graph-uri", *PENDING}),
     "statements": frozenset({"subj", "pred", "obj", "context", "accept", *PENDING}),
@@ -28,6 +30,8 @@ ARGUMENTS: Final[dict[str, frozenset[str]]] = {
     "fingerprint": frozenset(),
     "repositories": frozenset(),
     "control": frozenset(),
+    "digests": frozenset({"bits"}),
+    "items": frozenset({"bits", "buckets", "limit"}),
 }
 
 

@@ -14,9 +14,12 @@
 | fingerprint  |            |                                                       | application/json                    |
 | repositories |            |                                                       | application/json, names             |
 | control      |            |                                                       | application/json, checks            |
+| digests      |            | bits                                                  | application/x-msgpack (digests.py)  |
+| items        |            | bits, buckets, limit                                  | application/x-msgpack (digests.py)  |
 
 Kinds with * also take ``pending``, the packed operations of a transaction that is still open, and ``txid``, its id: the answer shows
 the state at one LSN with these operations on top (pending.py). Nothing of that is kept, and no writer waits for it.
+The last two look at the whole content; like ``together`` they are answered by the store itself, and not within ``together``.
 
 An answer shows one commit, and the LSN with it is at most that of the commit. Runs in any thread; must never write.
 """

@@ -16,6 +16,7 @@ from brokerha.model.errors import BrokerhaError, InvalidRequest, TooLarge
 from brokerha.model.ids import Lsn
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.key_range import in_pieces
+from brokerha.stores.read_kinds import WALKS
 
 READS_LIMIT = 100
 REPOSITORIES_LIMIT = 16
@@ -64,6 +65,8 @@ def _wanted(number: int, packed: Any) -> Wanted:
         raise InvalidRequest(f"read {number} is no packed (kind, name, arguments)") from None
     if not (isinstance(kind, str) and isinstance(name, str) and isinstance(arguments, dict)):
         raise InvalidRequest(f"read {number} is no packed (kind, name, arguments)")
+    if kind in WALKS:
+        raise InvalidRequest(f"read {number}: {kind!r} looks at the whole content, so it is asked for by itself")
     if kind == "together" or "pending" in arguments or "txid" in arguments:
         raise InvalidRequest(f"read {number}: 'together' and 'pending' belong to the read around it")
     return Wanted(kind, name, arguments)

@@ -33,17 +33,17 @@ from brokerha.model.operations import Logged, LoggedRow, Result
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.batch import Batch
 from brokerha.stores.control_table import read_suite
-from brokerha.stores.data_pages import HeldPages
+from brokerha.stores.digests import walk_of
 from brokerha.stores.effects_log import EffectsLog
 from brokerha.stores.environment import MAP_SIZE_BYTES, is_older, open_environment, store_errors, write_format
-from brokerha.stores.fingerprint import quads_digest, repository_digest, text_of
+from brokerha.stores.fingerprint import repository_digest, text_of
 from brokerha.stores.frozen import Frozen, backed_up
-from brokerha.stores.key_value import PACE_ITEMS, recomputed
-from brokerha.stores.last_changes import begin_at, check_rows
+from brokerha.stores.held import Held, answer, held, recompute
+from brokerha.stores.key_range import in_pieces
+from brokerha.stores.last_changes import begin_at
 from brokerha.stores.pending import Pending
-from brokerha.stores.queues import Queues
 from brokerha.stores.rdf import RdfRepository
-from brokerha.stores.read_kinds import View, check_arguments
+from brokerha.stores.read_kinds import MSGPACK, WALKS, View, check_arguments
 from brokerha.stores.reading import Reader, Reading
 from brokerha.stores.reading_together import TogetherRun
 from brokerha.stores.recovery import bring_up
@@ -169,6 +169,11 @@ class WorkerStore:
         self._reading.check()
         if kind == "together":
             return self._read_together(name, arguments, may_go_on)
+        if kind in WALKS:
+            check_arguments(kind, name, arguments)
+            walk = walk_of(kind, arguments, may_go_on)
+            with self._held(f"cannot read the {kind}") as found:
+                return ReadAnswer(MSGPACK, found.view.lsn, in_pieces(answer(found, walk)))
         return self._reader.read(self._view, kind, name, arguments, may_go_on)
 
     def _read_together(self, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]) -> ReadAnswer:
@@ -190,26 +195,17 @@ class WorkerStore:
         ``paced`` is called with the number of items so far, about every thousand; what it raises ends this. Raises
         StoreDamaged when an item cannot be read or is not what was written.
         """
-        with self._reading.one(), store_errors("cannot recompute the fingerprint"):
-            with self._writing:
-                view = self._view
-                transaction = self._environment.lmdb.begin()
-                pages = HeldPages(self._environment.file, transaction.id())
-                quads = [(name, _begun(one.engine.lines())) for name, one in view.repositories.items()]
-            with transaction:
-                # Before LMDB comes by there: it ends the process on a page that was emptied.
-                pages.check(lambda: paced(0))
-                fingerprint, items = recomputed(transaction, self._environment.keys, paced)
-                fingerprint ^= read_suite(transaction, self._environment.control).fingerprint()
-                check_rows(transaction, self._environment.changes)
-                of_queues, messages = Queues(self._environment).recomputed(transaction, items, paced)
-                fingerprint ^= of_queues
-                items += messages
-            for name, lines in quads:
-                counted = _Counted(lines, items, paced)
-                fingerprint ^= repository_digest(name) ^ quads_digest(name, counted)
-                items += counted.count
-        return Applied(view.lsn, text_of(fingerprint), items)
+        with self._held("cannot recompute the fingerprint") as found:
+            return recompute(found, paced)
+
+    @contextmanager
+    def _held(self, doing: str) -> Iterator[Held]:
+        """The whole content at the LSN applied now. Writers wait only while it begins. To be left in the thread that entered it."""
+        with self._reading.one(), store_errors(doing):
+            with self._exclusively(doing):
+                found = held(self._view, self._environment)
+            with found.transaction:
+                yield found
 
     @contextmanager
     def frozen(self, repositories: Path) -> Iterator[Frozen]:
@@ -342,32 +338,3 @@ class WorkerStore:
         self._flushed_lsn = lsn
         self._flushed_at = self._clock()
         self._waiting_bytes = 0
-
-
-class _Counted:
-    """Counts what is taken from an iterator, after so many other items, and says so now and then."""
-
-    def __init__(self, lines: Iterator[str], before: int, paced: Callable[[int], None]) -> None:
-        self.count = 0
-        self._lines = lines
-        self._before = before
-        self._paced = paced
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self._lines:
-            if self.count % PACE_ITEMS == 0:
-                self._paced(self._before + self.count)
-            self.count += 1
-            yield line
-
-
-def _begun(lines: Iterator[str]) -> Iterator[str]:
-    """An iterator that has its snapshot now, not when its first line is taken."""
-    first = next(lines, None)
-    return _from(first, lines)
-
-
-def _from(first: str | None, lines: Iterator[str]) -> Iterator[str]:
-    if first is not None:
-        yield first
-        yield from lines

@@ -1,7 +1,9 @@
-"""Reads the log that a master has published, from the beginning of its stream to where it ended when reading began.
+"""Reads the log that a master has published, up to where its stream ended when reading began.
 
     with LogReader(url, "m1") as reader:
         for lsn, row in reader.lines(1, reader.last_lsn): ...
+
+Where a range begins is found by its headers, halving the stream each time, so that a part of a long stream is read without the rest.
 
 A stream may say things twice, hold the log of an earlier journal before that of the present one, and cut a large transaction into
 parts: what comes out has each LSN of the newest journal once, in order. Lines that the stream no longer has are left out, and
@@ -12,9 +14,11 @@ Reading takes nothing away and declares nothing. Every wait has an end: a stream
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
 from typing import Any, Final, Self
 
 import msgpack
@@ -30,6 +34,11 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.rabbitmq import explain, open_connection
 from brokerha.transports.topology import log_stream
 
+# py-amqp tells of each delivery that meets a channel on its way out; a program that wants to read that configures logging.
+logging.getLogger("amqp").addHandler(logging.NullHandler())
+
+OFFSET: Final = "x-stream-offset"
+"""Header that the broker adds to each message."""
 PREFETCH: Final = 10
 """Messages under way; each has up to 1 MiB, or 8 MiB as part of a large transaction."""
 LAST_WITHIN_S: Final = 5.0
@@ -37,6 +46,7 @@ LAST_WITHIN_S: Final = 5.0
 QUIET_S: Final = 0.5
 """The last chunk may hold more than one message: wait so long for the next one."""
 SILENCE_S: Final = 10.0
+_NOT_SAID: Final = (0, "", "", 0, "", "", b"", b"", 0)
 
 
 class LogReader:
@@ -55,6 +65,8 @@ class LogReader:
         self.last_lsn: Lsn = int(last.get("last_lsn", 0))
         """Where the stream ended when it was opened."""
         self._journal = last.get("journal")
+        self._last_offset = int(last.get(OFFSET, 0))
+        self._first_lsn: Lsn = 0
 
     def __enter__(self) -> Self:
         return self
@@ -66,22 +78,73 @@ class LogReader:
         """Disconnect. Idempotent."""
         self._connection.release()
 
+    @property
+    def first_lsn(self) -> Lsn:
+        """The first line of the newest journal that the stream still has; one more than the last when it has none."""
+        if not self._first_lsn:
+            self._first_lsn = self._read_first_lsn()
+        return self._first_lsn
+
     def lines(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Lsn, LoggedRow]]:
         """Lines of a range in order, without repeats, as far as the stream has them. Raises Unreachable."""
+        for lsn, txid, _origin, timestamp, outcome, reason, effect, fingerprint, _epoch in self.rows(
+            first_lsn, last_lsn
+        ):
+            yield lsn, (txid, timestamp, outcome, reason, effect, fingerprint)
+
+    def rows(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Any, ...]]:
+        """The same with all that the stream says: (lsn, txid, origin, timestamp, outcome, reason, effect, fingerprint, epoch).
+
+        A stream that was written by an earlier version has no epoch (0), or no fingerprint (empty).
+        """
         seen = first_lsn - 1
         last = min(last_lsn, self.last_lsn)
-        bodies = self._bodies()
-        while seen < last:
-            for lsn, txid, _origin, timestamp, outcome, reason, effect, *fingerprint in msgpack.unpackb(next(bodies)):
-                if seen < lsn <= last:
-                    seen = lsn
-                    # A stream that was written before lines had fingerprints has none.
-                    yield lsn, (txid, timestamp, outcome, reason, effect, fingerprint[0] if fingerprint else b"")
+        if seen >= last:
+            return
+        start = self._offset_of(lambda headers: headers.get("last_lsn", 0) >= first_lsn)
+        with closing(self._bodies(start)) as bodies:
+            while seen < last:
+                for row in msgpack.unpackb(next(bodies), use_list=False):
+                    if seen < row[0] <= last:
+                        seen = row[0]
+                        yield (row[:9] + _NOT_SAID[len(row) - 9 :]) if len(row) < 9 else row[:9]
 
-    def _bodies(self) -> Iterator[bytes]:
+    def _read_first_lsn(self) -> Lsn:
+        if not self.last_lsn:
+            return 1
+        start = self._offset_of(lambda _headers: True)
+        with closing(self._messages(start, QUIET_S)) as messages:
+            for headers, _ in messages:
+                # The oldest parts of a large transaction may be gone already.
+                if headers.get("journal") == self._journal and headers.get("part", 1) == 1:
+                    return int(headers["first_lsn"])
+        return self.last_lsn + 1
+
+    def _offset_of(self, is_found: Callable[[Mapping[str, Any]], bool]) -> int | str:
+        """The first message of the newest journal for which this holds; once it does it must hold for all later ones."""
+        low, high = 0, self._last_offset
+        while low < high:
+            middle = (low + high) // 2
+            # What is not there any more is passed over: the answer is the oldest one that is.
+            headers = self._headers_at(middle)
+            offset = int(headers.get(OFFSET, middle))
+            if headers.get("journal") == self._journal and is_found(headers):
+                high = middle
+            else:
+                low = max(middle, offset) + 1
+        return low
+
+    def _headers_at(self, offset: int) -> Mapping[str, Any]:
+        """Headers of the message at an offset, or of the next one that is there."""
+        with closing(self._messages(offset, SILENCE_S, prefetch=1)) as messages:
+            for headers, _ in messages:
+                return headers
+        raise Unreachable(f"the stream {self.stream} has said nothing for {SILENCE_S:g} seconds")
+
+    def _bodies(self, start: int | str) -> Generator[bytes, None, None]:
         """Bodies of the messages of the newest journal, parts joined. Endless; raises Unreachable when nothing comes."""
         parts: list[bytes] = []
-        for headers, body in self._messages("first", SILENCE_S):
+        for headers, body in self._messages(start, SILENCE_S):
             if headers.get("journal") != self._journal:
                 continue
             part, count = headers.get("part", 1), headers.get("parts", 1)
@@ -101,13 +164,17 @@ class LogReader:
                 found = headers
         return found
 
-    def _messages(self, offset: str, quiet_s: float) -> Iterator[tuple[Mapping[str, Any], bytes]]:
+    def _messages(
+        self, offset: int | str, quiet_s: float, prefetch: int = PREFETCH
+    ) -> Generator[tuple[Mapping[str, Any], bytes], None, None]:
         """Messages from an offset on, until there are none for so long."""
         wire: Any = self._connection.connection
         found: deque[Any] = deque()
+        channel: Any = None
+        troubles = (*self._connection.connection_errors, *self._connection.channel_errors)
         try:
-            channel: Any = self._connection.channel()
-            channel.basic_qos(0, PREFETCH, False)
+            channel = self._connection.channel()
+            channel.basic_qos(0, prefetch, False)
             channel.basic_consume(queue=self.stream, callback=found.append, arguments={"x-stream-offset": offset})
             while True:
                 while found:
@@ -118,14 +185,17 @@ class LogReader:
                     wire.drain_events(timeout=quiet_s)
                 except TimeoutError:
                     break
-            # Not basic.cancel: a delivery that crosses it would be rejected, which a stream answers by ending the connection.
-            channel.close()
         except AMQPNotFound as error:
             raise NotFound(
                 f"{self.stream} cannot be read ({error.reply_text}): which master? write its node id"
             ) from error
-        except (*self._connection.connection_errors, *self._connection.channel_errors) as error:
+        except troubles as error:
             raise Unreachable(f"{self.stream}: {error or type(error).__name__}") from error
+        finally:
+            # Not basic.cancel: a delivery that crosses it would be rejected, which a stream answers by ending the connection.
+            with suppress(*troubles):
+                if channel is not None and channel.is_open:
+                    channel.close()
 
 
 def as_bytes(body: bytes | str) -> bytes:

@@ -52,6 +52,8 @@ class News:
 
     def __init__(self) -> None:
         self.published: Lsn = 0
+        self.shown: Lsn = 0
+        """Up to where results may be published."""
         self.is_asleep = False
         """Whether the thread waits to be woken: it has published all that there was."""
 
@@ -134,7 +136,7 @@ class LogSession:
         # Said before looking: what is noted after the look wakes us, what was noted before it is found.
         self._news.is_asleep = True
         try:
-            batch = self._committed.batch(self._next)
+            batch = self._committed.batch(self._next, self._news.shown)
         except JournalError as error:
             # The master itself says what it thinks of its journal; connecting anew would not mend it.
             log.warning("the log cannot be read for its stream", lsn=self._next, reason=str(error))

@@ -60,10 +60,11 @@ class LogStream:
         self._is_started = True
         self._thread.start()
 
-    def note(self, executed_lsn: Lsn) -> None:
-        """Wake the thread if it sleeps and there is something new."""
+    def note(self, shown_lsn: Lsn) -> None:
+        """Wake the thread if it sleeps and there is something new that may be published."""
         news = self._news
-        if news.is_asleep and executed_lsn > news.published:
+        news.shown = shown_lsn
+        if news.is_asleep and shown_lsn > news.published:
             news.is_asleep = False
             self._thread.waker.wake()
 

@@ -103,10 +103,15 @@ class PikaThread:
             try:
                 self._loop.start()
             except Exception as error:  # noqa: BLE001  # A fault in one callback must not leave every caller waiting.
-                # Without the traceback: local variables on the way hold the password.
-                log.error("fault in a client connection", connection=self._name, error=repr(error))  # noqa: TRY400
-                self._drop(f"fault: {error!r}")
+                self._fault(error)
         self._loop.close()
+
+    def _fault(self, error: Exception) -> None:
+        # pika trips over itself when it is closed while it connects; nobody waits for anything any more.
+        if not self._is_closing:
+            # Without the traceback: local variables on the way hold the password.
+            log.error("fault in a client connection", connection=self._name, error=repr(error))
+            self._drop(f"fault: {error!r}")
 
     def _connect(self) -> None:
         self._retry = None

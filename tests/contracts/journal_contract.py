@@ -18,6 +18,7 @@ from brokerha.model.records import (
     ClockReserved,
     MasterState,
     PeerJournal,
+    PinsChanged,
     Rebased,
     Record,
     Started,
@@ -202,6 +203,14 @@ class JournalContract:
             assert journal.state().workers == (("w1", True, False), ("w2", False, True))
         disk.journal.append([WorkersChanged(())])
         assert disk.restart().state().workers == ()
+
+    def test_the_last_pins_that_were_set_count(self, disk: Disk) -> None:
+        assert disk.journal.state().pins == ()
+        disk.journal.append([PinsChanged((("a", 1, 10),)), PinsChanged((("a", 7, 20), ("b", 2, 30)))])
+        for journal in around_restart(disk):
+            assert journal.state().pins == (("a", 7, 20), ("b", 2, 30))
+        disk.journal.append([PinsChanged(())])
+        assert disk.restart().state().pins == ()
 
     def test_records_are_returned_in_order_with_their_numbers(self, disk: Disk) -> None:
         author = Author("m1", "m2")

@@ -16,6 +16,7 @@ from brokerha.stores.memory import MemoryStore
 from brokerha.stores.worker_store import WorkerStore
 from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
 from tests.contracts.store_control_contract import StoreControlContract
+from tests.contracts.store_digests_contract import StoreDigestsContract
 from tests.contracts.store_log_contract import StoreLogContract
 from tests.contracts.store_pending_contract import StorePendingContract
 from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract, counters, queue
@@ -69,7 +70,14 @@ class OfFiles:
         return reopen
 
 
-class Everything(StoreContract, StoreLogContract, StoreControlContract, StoreQueueContract, StoreExpectationContract):
+class Everything(
+    StoreContract,
+    StoreLogContract,
+    StoreControlContract,
+    StoreQueueContract,
+    StoreExpectationContract,
+    StoreDigestsContract,
+):
     """What begins with an empty store."""
 
 

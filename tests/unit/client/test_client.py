@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import msgpack
 import pytest
 
 from brokerha.client import Client, Session
@@ -103,6 +104,16 @@ def test_repositories_are_created_listed_and_removed(db: Session) -> None:
     db.remove_repository("new")
     with pytest.raises(errors.Rejected, match="does not exist"):
         db.remove_repository("new")
+
+
+def test_digests_and_items_are_asked_for_by_their_buckets(served: Served, db: Session) -> None:
+    db.put("t", "k", "v")
+
+    assert db.digests(4) == {"lsn": 1, "kind": "digests", "bits": 4}
+    found = db.bucket_items([("table", "t", 3), ("control", "", 0)], 4, limit=7)
+
+    assert (found["lsn"], found["bits"], found["limit"]) == (1, 4, 7)
+    assert [msgpack.unpackb(bucket) for bucket in found["buckets"]] == [["table", "t", 3], ["control", "", 0]]
 
 
 def test_checks_are_added_listed_and_removed(db: Session) -> None:

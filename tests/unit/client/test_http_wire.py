@@ -359,6 +359,10 @@ def test_a_node_that_does_not_answer_hides_no_transaction_of_the_others(monkeypa
         ("worker-on", {"worker": "w2"}, ("POST", "/cluster/workers/w2/on", b"")),
         ("worker-repair", {"from": ["w2"]}, ("POST", "/cluster/repair", b'{"from": ["w2"]}')),
         ("task", {"request": "scrub-1"}, ("GET", "/cluster/tasks/scrub-1", b"")),
+        ("pin", {"name": "a.b", "lsn": 7, "for_s": 9}, ("PUT", "/cluster/pins/a%2Eb", b'{"lsn": 7, "for_s": 9}')),
+        ("unpin", {"name": "a"}, ("DELETE", "/cluster/pins/a", b"")),
+        ("pins", {}, ("GET", "/cluster/pins", b"")),
+        ("backup", {"name": "monday"}, ("POST", "/cluster/backup", b'{"name": "monday"}')),
     ],
 )
 def test_each_command_has_its_request(name: str, arguments: dict[str, Any], request_: tuple[str, str, bytes]) -> None:

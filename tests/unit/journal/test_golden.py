@@ -27,6 +27,7 @@ from brokerha.model.records import (
     ClockReserved,
     Outcomes,
     PeerJournal,
+    PinsChanged,
     Rebased,
     Record,
     Started,
@@ -55,6 +56,7 @@ EXAMPLES: tuple[tuple[int, Record], ...] = (
     (0, TxPrepared("key-5", "1:6f72646572:00", b"\xc0body", ("m1-b", "m1-c"), 1_790_000_000_000_002)),
     (0, TxDecided("key-5", is_commit=False, reason="asked for", is_heuristic=True)),
     (0, TxForgotten("key-5")),
+    (0, PinsChanged((("archive", 300, 1_790_000_000_000_003),))),
 )
 OLD = 10
 """So many of them were there in format 2."""
@@ -80,6 +82,7 @@ CURRENT = Current(
     views=((10, 1), (21, 11)),
     lacking_to=8,
 )
+PINNED = dataclasses.replace(CURRENT, pins=(("archive", 300, 1_790_000_000_000_003),))
 OLD_CURRENT = dataclasses.replace(CURRENT, starts=(), views=(), lacking_to=0)
 
 DROPPED = (("m2", "key-1", (9 << 20) + 4),)
@@ -106,6 +109,7 @@ def written() -> dict[str, bytes]:
     found["decided row"] = rows.keyed_row(rows.number_key(13), encode_record(EXAMPLES[12][1]))
     found["meta history"] = rows.checked(CURRENT.pack_history())
     found["meta state"] = State(9, 8, 250, CURRENT).pack()
+    found["meta state with pins"] = State(9, 8, 250, PINNED).pack()
     return found
 
 
@@ -126,6 +130,7 @@ def test_rows_of_format_2_are_the_same_but_for_the_current_state() -> None:
         "prepared row",
         "decided row",
         "meta history",
+        "meta state with pins",
     }
 
 

@@ -24,6 +24,7 @@ from brokerha.model.records import (
     ClockReserved,
     MasterState,
     PeerJournal,
+    PinsChanged,
     Record,
     Started,
     TxDecided,
@@ -125,6 +126,10 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(switched_on=st.booleans(), ends=ENDS)
     def change_workers(self, switched_on: bool, ends: bool) -> None:
         self._take(ends, WorkersChanged((("w1", True, switched_on),)))
+
+    @rule(lsns=st.lists(COUNTS, max_size=2), ends=ENDS)
+    def change_pins(self, lsns: list[int], ends: bool) -> None:
+        self._take(ends, PinsChanged(tuple((f"p{place}", lsn, 10) for place, lsn in enumerate(lsns))))
 
     @rule(peer=st.sampled_from(NODES), high_water=COUNTS, ends=ENDS)
     def small_records(self, peer: str, high_water: int, ends: bool) -> None:

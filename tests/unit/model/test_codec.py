@@ -63,6 +63,7 @@ from brokerha.model.records import (
     ClockReserved,
     Outcomes,
     PeerJournal,
+    PinsChanged,
     Rebased,
     Record,
     Started,
@@ -141,6 +142,7 @@ RECORD_EXAMPLES: tuple[Record, ...] = (
     TxPrepared("t-1", "1:6f72646572:", b"body", ("m1b",), 10**15),
     TxDecided("t-1", False, "rolled back by its client"),
     TxForgotten("t-1"),
+    PinsChanged((("archive", 7, 10**15),)),
 )
 
 

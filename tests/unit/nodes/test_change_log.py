@@ -13,6 +13,7 @@ from brokerha.model.operations import Result, pack_effect
 from brokerha.nodes import change_log
 from brokerha.nodes.change_log import BATCH_BYTES, BATCH_LSNS, ChangeLog, changes_of, routing_key, split
 
+ALL = 1 << 40
 AFTER = packed(4711)
 
 
@@ -30,6 +31,9 @@ class HeldLog:
 
     def first_lsn(self) -> int:
         return self.first
+
+    def epoch(self) -> int:
+        return 7
 
     def results_from(self) -> int:
         return self.with_results_from
@@ -63,19 +67,28 @@ def rows_in(parts: tuple[bytes, ...]) -> list[list[Any]]:
 
 def test_a_batch_holds_what_the_journal_holds_from_an_lsn_on_and_nothing_without_a_result():
     rejected = Result("rejected", "no such repository", b"", AFTER)
-    batch = log_of(HeldLog([put(b"1"), rejected, put(b"3")], extra_ordered=2)).batch(2)
+    batch = log_of(HeldLog([put(b"1"), rejected, put(b"3")], extra_ordered=2)).batch(2, ALL)
     assert batch is not None
     assert (batch.first_lsn, batch.last_lsn, batch.is_full, batch.changes) == (2, 3, False, ())
     assert rows_in(batch.parts) == [
-        [2, "t1", "m1", 1001, "rejected", "no such repository", b"", AFTER],
-        [3, "t2", "m1", 1002, "applied", "", put(b"3").effect, AFTER],
+        [2, "t1", "m1", 1001, "rejected", "no such repository", b"", AFTER, 7],
+        [3, "t2", "m1", 1002, "applied", "", put(b"3").effect, AFTER, 7],
     ]
+
+
+def test_nothing_is_in_a_batch_that_backups_may_not_hold_yet():
+    log = log_of(HeldLog([put(b"v")] * 40))
+    batch = log.batch(3, 21)
+    assert batch is not None
+    assert (batch.first_lsn, batch.last_lsn, batch.is_full) == (3, 21, False)
+    assert log.batch(22, 21) is None
+    assert log.batch(1, 0) is None
 
 
 def test_there_is_no_batch_beyond_the_last_result_nor_before_the_first():
     log = log_of(HeldLog([put(b"1")], first_lsn=5))
-    assert log.batch(6) is None
-    assert log.batch(4) is None
+    assert log.batch(6, ALL) is None
+    assert log.batch(4, ALL) is None
     assert log.first_lsn() == 5
     assert log.journal == "name-of-journal"
 
@@ -88,8 +101,8 @@ def test_a_journal_without_its_first_results_is_told_from_where_they_begin():
 
 def test_small_results_are_batched_up_to_the_number_of_lsns():
     log = log_of(HeldLog([put(b"v")] * (BATCH_LSNS + 500)))
-    first = log.batch(1)
-    second = log.batch(BATCH_LSNS + 1)
+    first = log.batch(1, ALL)
+    second = log.batch(BATCH_LSNS + 1, ALL)
     assert first is not None
     assert second is not None
     assert (first.last_lsn, first.is_full, len(first.parts)) == (BATCH_LSNS, True, 1)
@@ -98,21 +111,21 @@ def test_small_results_are_batched_up_to_the_number_of_lsns():
 
 
 def test_a_batch_closes_with_the_row_that_reaches_the_size():
-    batch = log_of(HeldLog([put(b"v" * (BATCH_BYTES // 4))] * 10)).batch(1)
+    batch = log_of(HeldLog([put(b"v" * (BATCH_BYTES // 4))] * 10)).batch(1, ALL)
     assert batch is not None
     assert (batch.last_lsn, batch.is_full) == (4, True)
 
 
 def test_large_effects_are_not_read_all_at_once():
     held = HeldLog([put(b"v" * BATCH_BYTES)] * 1000)
-    assert log_of(held).batch(1) is not None
+    assert log_of(held).batch(1, ALL) is not None
     assert held.pages == [16]
 
 
 def test_a_transaction_that_no_message_takes_comes_in_parts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(change_log, "PART_BYTES", 1000)
     result = put(b"v" * 2500)
-    batch = log_of(HeldLog([result])).batch(1)
+    batch = log_of(HeldLog([result])).batch(1, ALL)
     assert batch is not None
     assert [len(part) <= 1000 for part in batch.parts] == [True, True, True]
     assert rows_in(batch.parts)[0][6] == result.effect
@@ -126,7 +139,7 @@ def test_a_small_body_is_one_part():
 def test_a_journal_that_is_trimmed_while_it_is_read_gives_no_row_without_its_place():
     held = HeldLog([put(b"1"), put(b"2")])
     held.order = held.order[:1]
-    batch = log_of(held).batch(1)
+    batch = log_of(held).batch(1, ALL)
     assert batch is not None
     assert batch.last_lsn == 1
 
@@ -159,7 +172,7 @@ def test_only_applied_transactions_have_changes_and_each_change_is_one_message()
         applied(),
         applied(("quads", "main", ["old"], ["new"])),
     ]
-    batch = log_of(HeldLog(results), with_changes=True).batch(1)
+    batch = log_of(HeldLog(results), with_changes=True).batch(1, ALL)
     assert batch is not None
     assert [(c.lsn, c.txid, c.key, msgpack.unpackb(c.body)) for c in batch.changes] == [
         (1, "t0", "table.t.put", ["put", "t", b"k", b"v"]),

@@ -142,3 +142,12 @@ def test_a_worker_for_which_the_log_is_not_kept_any_more_is_told_once_and_when_t
         ("log kept again", "w2"),
     ]
     assert bench.log.counts["pins_dropped_total"] == 2
+
+
+def test_a_pin_that_holds_too_much_is_told_by_its_name(bench: Bench) -> None:
+    bench.dropped_pins = ("pin archive",)
+    (line,) = bench.told()
+    assert (line["event"], line["pin"], line["lsn"]) == ("log not kept", "archive", None)
+    assert line["reason"].endswith("who set it has to begin anew")
+    bench.dropped_pins = ()
+    assert [(line["event"], line["pin"]) for line in bench.told()] == [("log kept again", "archive")]

@@ -73,6 +73,19 @@ def test_exactly_the_range_that_is_asked_for_is_sent() -> None:
     assert bench.sent() == {}
 
 
+def test_a_fingerprint_is_shown_with_its_own_lsn_or_not_at_all() -> None:
+    bench = SiteBench(lsn=9, executed=5)
+    bench.heard("w1", applied=5)
+    worker = bench.feed.workers["w1"]
+    assert (worker.applied, worker.fingerprint) == (5, text(5))
+    bench.feed.on_executed("w1", Executed(6, results(6, 7), 7, text(7), 77, "copy-of-w1"), bench.ms)
+    assert (worker.applied, worker.fingerprint) == (7, text(7))
+    bench.feed.on_executed("w1", Executed(6, results(6, 6), 6, text(6), 66, "copy-of-w1"), bench.ms)
+    assert (worker.applied, worker.fingerprint) == (7, "")
+    bench.heard("w1", applied=8)
+    assert (worker.applied, worker.fingerprint) == (8, text(8))
+
+
 def test_the_probe_gets_transactions_for_what_is_not_executed_yet() -> None:
     bench = SiteBench(lsn=9, executed=5)
     bench.heard("w1")

@@ -17,6 +17,7 @@ import pytest
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.operations import Operation
 from brokerha.stores.environment import store_errors
+from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.rdf_errors import engine_errors, is_of_files, store_error
 from brokerha.stores.worker_store import StoreOptions, WorkerStore
 from tests.contracts.store_contract import read, run
@@ -26,14 +27,23 @@ QUADS = "".join(f'<urn:s{n}> <urn:p> "{n} and a text of some length" <urn:g{n % 
 COPY: Operation = ("update", "main", "INSERT { ?s <urn:q> ?o } WHERE { GRAPH ?g { ?s <urn:p> ?o } }")
 
 
-def opened(directory: Path) -> WorkerStore:
+class _AtRest(RdfRepository):
+    """An engine that has put its tables together: one that is about to may have read them before they change."""
+
+    def __init__(self, directory: Path | None, *, union_default_graph: bool = False) -> None:
+        super().__init__(directory, union_default_graph=union_default_graph)
+        self._engine().optimize()
+
+
+def opened(directory: Path, engine: type[RdfRepository] = RdfRepository) -> WorkerStore:
     # Flushed after each batch, so that what was written is in tables of the engine and not in its log.
-    return WorkerStore(directory, cluster="orders", node="w1", options=StoreOptions(flush_after_lsns=1))
+    options = StoreOptions(flush_after_lsns=1)
+    return WorkerStore(directory, cluster="orders", node="w1", options=options, open_engine=engine)
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[WorkerStore]:
-    store = opened(directory)
+def running(directory: Path, engine: type[RdfRepository] = RdfRepository) -> Iterator[WorkerStore]:
+    store = opened(directory, engine)
     try:
         yield store
     finally:
@@ -133,10 +143,9 @@ def test_tables_of_the_engine_that_were_changed_are_damage(
 
 
 def test_a_table_of_the_engine_that_changes_while_it_runs_is_damage_in_each_read(filled: Path) -> None:
-    with running(filled) as store:
+    with running(filled, _AtRest) as store:
         for file in files(filled, "*.sst"):
-            # The engine may be putting tables together just now.
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):  # Its content is in another already.
                 changed(file)
         for use in (statements, as_turtle, query, size, size_of_a_graph, recompute, update):
             with pytest.raises(StoreDamaged, match="Corruption"):
@@ -199,6 +208,13 @@ def test_what_the_tables_say_of_their_pages_is_damage_and_a_disk_that_takes_no_m
         raise error
     assert isinstance(found.value, StoreDamaged) == is_damage
     assert str(found.value).startswith("cannot read: ")
+
+
+@pytest.mark.parametrize(("path", "said"), [("b", "Permission denied"), ("b/.lock", "Permission denied (b/.lock)")])
+def test_what_the_system_says_names_each_path_once(path: str, said: str) -> None:
+    with pytest.raises(StoreError) as found, store_errors("cannot write into b"):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+    assert str(found.value) == f"cannot write into b: {said}"
 
 
 @pytest.mark.parametrize(

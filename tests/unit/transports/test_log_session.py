@@ -82,13 +82,14 @@ class Committed:
     def first_lsn(self) -> int:
         return self.held_from
 
-    def batch(self, first_lsn: int) -> LogBatch | None:
+    def batch(self, first_lsn: int, last_lsn: int) -> LogBatch | None:
         if self.is_broken:
             raise JournalError("cannot be read")
-        if not self.held_from <= first_lsn <= self.last_lsn:
+        end = min(self.last_lsn, last_lsn)
+        if not self.held_from <= first_lsn <= end:
             return None
         changes = tuple(PublishedChange(first_lsn, "t", "table.t.put", b"c") for _ in range(self.changes))
-        return LogBatch(first_lsn, min(first_lsn + 1, self.last_lsn), (b"body",), changes)
+        return LogBatch(first_lsn, min(first_lsn + 1, end), (b"body",), changes)
 
 
 class Publishing:
@@ -98,6 +99,7 @@ class Publishing:
         self.wire = wire or Wire()
         self.committed = committed
         self.news = News()
+        self.news.shown = 1 << 40
         self.state = LinkState(["log"])
         self.counters = Counters()
         connection: Any = self.wire
@@ -174,6 +176,18 @@ def test_the_next_batch_is_not_published_before_its_time():
     assert publishing.ids() == ["1-2"]
     publishing.turn(GAP_S)
     assert publishing.ids() == ["1-2", "3-4"]
+
+
+def test_what_backups_may_not_hold_yet_is_not_published():
+    publishing = Publishing(Committed(3))
+    publishing.news.shown = 1
+    publishing.turn()
+    publishing.channel.tell("basic_ack", 1, False)
+    publishing.turn(GAP_S)
+    assert (publishing.ids(), publishing.news.is_asleep) == (["1-1"], True)
+    publishing.news.shown = 3
+    publishing.turn(GAP_S)
+    assert publishing.ids() == ["1-1", "2-3"]
 
 
 def test_it_sleeps_when_all_is_published_and_says_so():

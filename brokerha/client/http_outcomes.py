@@ -1,0 +1,62 @@
+"""What became of a transaction, asked of several nodes one after the other: the first that knows it answers.
+
+| a node says | means |
+|---|---|
+| what became of it | the answer |
+| NotFound | unknown there; another master, the one that began it, may know that it was rolled back |
+| NotReady, NotPrimary | it speaks for no master now |
+| nothing (Unreachable, TimedOut) | it may be the one that knows: ask again while there is time |
+
+Must never: call a transaction unknown while a node that may know it was not heard.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from brokerha.client.http_nodes import may_pass
+from brokerha.model.errors import BrokerhaError, NotFound, NotReady, TimedOut, Unreachable
+
+PAUSE_S: Final = 0.2
+"""Before all of them are asked again."""
+
+T = TypeVar("T")
+
+
+def ask_until_known(
+    urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float, pause: Callable[[float], bool]
+) -> tuple[str, T] | None:
+    """Who knows it, and the answer; None when all that could be asked do not know it. Raises what a node said that was not heard.
+
+    ``ask`` gets a node and the moment until which it may take; ``pause`` waits some seconds and says whether to give up.
+    """
+    while True:
+        try:
+            return _one_round(urls, ask, deadline_s)
+        except BrokerhaError as error:
+            is_passing = isinstance(error, (Unreachable, TimedOut)) or may_pass(error)
+            if not is_passing or time.monotonic() + PAUSE_S >= deadline_s or pause(PAUSE_S):
+                raise
+
+
+def _one_round(urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float) -> tuple[str, T] | None:
+    is_unknown = False
+    problem: BrokerhaError | None = None
+    refused: BrokerhaError = Unreachable("no node was asked")
+    for url in urls:
+        now_s = time.monotonic()
+        try:
+            return url, ask(url, now_s + max(0.001, deadline_s - now_s) / len(urls))
+        except NotFound:
+            is_unknown = True
+        except TimedOut as error:
+            problem = error
+        except NotReady as error:
+            refused = error
+        except BrokerhaError as error:
+            problem = error
+    if problem is None and is_unknown:
+        return None
+    raise problem or refused

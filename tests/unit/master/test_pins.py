@@ -1,0 +1,171 @@
+"""Pins that commands set: they hold the log, survive a restart, end by themselves, and refuse what cannot be held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from brokerha.master.core import MasterCore
+from brokerha.master.pins import LONGEST_S, PINS_LIMIT, pins_of
+from brokerha.master.retention import Facts, Retention, RetentionConfig
+from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.ids import Instant
+from brokerha.model.messages import Executed
+from brokerha.model.records import PinsChanged
+from brokerha.model.requests import Submit
+from tests.unit.master.one_master import OneMaster
+from tests.unit.replication.benches import results, text
+
+HOUR_S = 3600
+
+
+def held(bench: OneMaster, core: MasterCore | None = None) -> dict[str, int]:
+    """What is held for whom, workers left out."""
+    found, _ = pins_of(core or bench.core, bench.now())
+    return {name: lsn for name, lsn in found.items() if name.startswith("pin ")}
+
+
+def records(bench: OneMaster) -> list[PinsChanged]:
+    return [record for _, record in bench.journal.records() if isinstance(record, PinsChanged)]
+
+
+def test_a_pin_is_held_from_its_command_on_and_after_a_restart() -> None:
+    bench = OneMaster()
+    until_us = bench.now().wall_us + HOUR_S * 1_000_000
+    answer = bench.do("pin", name="archive", lsn=3, for_s=HOUR_S)
+    assert answer == {"name": "archive", "lsn": 3, "until": until_us, "left_s": HOUR_S, "entries": 3, "dropped": False}
+    assert held(bench) == {"pin archive": 3}
+    core = bench.restart()
+    assert records(bench) == [PinsChanged((("archive", 3, until_us),))]
+    assert held(bench, core) == {"pin archive": 3}
+
+
+def test_setting_a_pin_again_moves_it_and_others_stay() -> None:
+    bench = OneMaster()
+    bench.do("pin", name="b", lsn=2, for_s=HOUR_S)
+    bench.do("pin", name="a", lsn=3, for_s=HOUR_S)
+    bench.do("pin", name="a", lsn=6, for_s=2 * HOUR_S)
+    assert held(bench, bench.restart()) == {"pin a": 6, "pin b": 2}
+    rows = bench.do("pins")["pins"]
+    assert [(row["name"], row["lsn"], row["entries"], row["left_s"]) for row in rows] == [
+        ("a", 6, 0, 2 * HOUR_S),
+        ("b", 2, 4, HOUR_S),
+    ]
+
+
+def test_a_pin_ends_with_its_time_and_goes_with_the_next_change() -> None:
+    bench = OneMaster()
+    bench.do("pin", name="short", lsn=1, for_s=10)
+    bench.do("pin", name="long", lsn=2, for_s=HOUR_S)
+    bench.ms += 9_999
+    assert held(bench) == {"pin short": 1, "pin long": 2}
+    bench.ms += 1
+    assert held(bench) == {"pin long": 2}
+    assert [row["name"] for row in bench.do("pins")["pins"]] == ["long"]
+    assert bench.do("unpin", name="short") == {"name": "short", "changed": False}
+    bench.do("pin", name="other", lsn=5, for_s=HOUR_S)
+    bench.run()
+    assert [pin[0] for pin in records(bench)[-1].pins] == ["long", "other"]
+
+
+def test_a_pin_that_is_taken_back_is_gone_after_a_restart() -> None:
+    bench = OneMaster()
+    bench.do("pin", name="archive", lsn=3, for_s=HOUR_S)
+    assert bench.do("unpin", name="archive") == {"name": "archive", "changed": True}
+    assert bench.do("unpin", name="archive") == {"name": "archive", "changed": False}
+    assert held(bench) == held(bench, bench.restart()) == {}
+    assert records(bench)[-1] == PinsChanged(())
+
+
+def test_the_list_says_whose_log_it_is_and_what_it_holds() -> None:
+    bench = OneMaster()
+    assert bench.do("pins") == {"master": "m1", "first_lsn": 1, "last_lsn": 5, "hard_limit": 400_000, "pins": []}
+    bench.do("pin", name="archive", lsn=3, for_s=HOUR_S)
+    bench.core.dropped_pins = ("pin archive",)
+    assert [row["dropped"] for row in bench.do("pins")["pins"]] == [True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"lsn": 1, "for_s": 1}, "the name of a pin has"),
+        ({"name": "", "lsn": 1, "for_s": 1}, "the name of a pin has"),
+        ({"name": "a b", "lsn": 1, "for_s": 1}, "the name of a pin has"),
+        ({"name": "x" * 65, "lsn": 1, "for_s": 1}, "the name of a pin has"),
+        ({"name": "a\n", "lsn": 1, "for_s": 1}, "the name of a pin has"),
+        ({"name": "a", "for_s": 1}, "lsn is the lowest LSN"),
+        ({"name": "a", "lsn": 0, "for_s": 1}, "lsn is the lowest LSN"),
+        ({"name": "a", "lsn": True, "for_s": 1}, "lsn is the lowest LSN"),
+        ({"name": "a", "lsn": 1}, "for_s is a number of seconds"),
+        ({"name": "a", "lsn": 1, "for_s": 0}, "for_s is a number of seconds"),
+        ({"name": "a", "lsn": 1, "for_s": LONGEST_S + 1}, "for_s is a number of seconds"),
+        ({"name": "a", "lsn": 1, "for_s": 1.5}, "for_s is a number of seconds"),
+    ],
+)
+def test_what_cannot_be_a_pin_is_refused(arguments: dict[str, Any], reason: str) -> None:
+    bench = OneMaster()
+    with pytest.raises(InvalidRequest, match=reason):
+        bench.do("pin", **arguments)
+    assert held(bench) == {}
+
+
+def test_what_is_not_held_any_more_is_refused_with_where_the_log_begins() -> None:
+    bench = OneMaster()
+    bench.journal.trim(6)
+    first = bench.journal.first_lsn()
+    assert first > 1
+    with pytest.raises(InvalidRequest, match=f"LSN 1 is not held any more: the log of m1 begins at {first}"):
+        bench.do("pin", name="archive", lsn=1, for_s=1)
+    assert bench.do("pin", name="archive", lsn=first, for_s=1)["lsn"] == first
+
+
+def test_more_pins_than_the_limit_are_refused_but_one_can_be_moved() -> None:
+    bench = OneMaster()
+    for number in range(PINS_LIMIT):
+        bench.do("pin", name=f"p{number}", lsn=1, for_s=HOUR_S if number else 10)
+    with pytest.raises(NotReady, match=f"{PINS_LIMIT} pins are set already .*p31"):
+        bench.do("pin", name="more", lsn=1, for_s=HOUR_S)
+    assert bench.do("pin", name="p1", lsn=2, for_s=HOUR_S)["lsn"] == 2
+    bench.ms += 10_000
+    assert bench.do("pin", name="more", lsn=1, for_s=HOUR_S)["name"] == "more"
+
+
+def test_the_log_is_held_for_a_pin_up_to_the_hard_limit() -> None:
+    bench = OneMaster()
+    bench.do("pin", name="archive", lsn=3, for_s=HOUR_S)
+    bench.run()
+    bench.core.retention = Retention(RetentionConfig(max_size=2, slack=1, hard_limit=10))
+
+    def below(lsn: int) -> tuple[int, tuple[str, ...]]:
+        first = bench.core.sync.lsn + 1
+        for number in range(first, lsn + 1):
+            bench.core.step(Submit(0, f"t{number}", b"body"), bench.now())
+        bench.run()
+        assert bench.core.sync.lsn == lsn
+        bench.step("w1", Executed(first, results(first, lsn), lsn, text(lsn), lsn, "copy-of-w1"))
+        bench.hear("w1", lsn)
+        bench.hear("w2", lsn)
+        bench.ms += 2000
+        bench.run()
+        step = bench.core.forgetting(bench.now())
+        assert step is not None
+        bench.core.retention.done(more=False)
+        return step.below, step.dropped
+
+    assert below(10) == (3, ())
+    # Ten are held with it, eleven would be too many.
+    assert below(12) == (3, ())
+    assert below(13) == (12, ("pin archive",))
+    assert bench.core.dropped_pins == ("pin archive",)
+
+
+def test_retention_takes_a_pin_for_what_it_says() -> None:
+    bench = OneMaster()
+    bench.do("pin", name="archive", lsn=2, for_s=HOUR_S)
+    pins, peers = pins_of(bench.core, bench.now())
+    assert pins == {"pin archive": 2, "w1": 6, "w2": 6}
+    retention = Retention(RetentionConfig(max_size=1, slack=1, hard_limit=100))
+    step = retention.step(bench.journal, Instant(bench.ms, 0), Facts(5, 5, pins, peers))
+    assert step is not None
+    assert step.below == 2
