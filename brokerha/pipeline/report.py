@@ -1,0 +1,332 @@
+"""What a report tells, as plain data: computed by brokerha/spark/report.py, shown by report_page.py, and written as JSON as it is.
+
+    archive ──Spark──> counts for each bin of time ──┐
+    observations ──────────────────────────────────> ReportFacts ──report_page──> one HTML file
+
+Time is cut into bins of one width, at most `BINS_MOST`; a series has one value for each bin. What an archive cannot tell is left empty, and
+a note says why. Must never import Spark or pyarrow: the command shows its help and its dry run without them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+from brokerha.model.errors import InvalidRequest
+from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.pipeline import observations
+from brokerha.pipeline.archive import Archive, ArchiveState
+
+Tell = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+STEPS = 5
+"""Parts of the work, for who watches it."""
+BINS_MOST = 120
+OTHERS = "others"
+SERIES_MOST = 7
+"""Of one chart; the others are added up."""
+ROWS_MOST = 15
+"""Of a table with the busiest or the latest."""
+_SECOND = 1_000_000
+_WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """What to report, and where to."""
+
+    archive: Path
+    out: Path
+    since_us: int | None = None
+    """Microseconds since 1970, of timestamps; None: from the first entry."""
+    until_us: int | None = None
+    is_dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """A span of time in equal parts."""
+
+    start_us: int
+    width_us: int
+    count: int
+
+    @classmethod
+    def of(cls, first_us: int, last_us: int, most: int = BINS_MOST) -> Self:
+        """Bins that hold both moments. The width is a round one, and bins begin at multiples of it.
+
+        >>> Bins.of(61_000_000, 100_000_000).count
+        40
+        >>> Bins.of(0, 7_200_000_000)
+        Bins(start_us=0, width_us=120000000, count=61)
+        """
+        if last_us < first_us:
+            raise InvalidRequest("the report would end before it begins")
+        for width_s in (*_WIDTHS_S, *(86400 * days for days in (2, 5, 10, 30, 100, 365))):
+            width = width_s * _SECOND
+            start = first_us // width * width
+            count = (last_us - start) // width + 1
+            if count <= most:
+                return cls(start, width, count)
+        width = (last_us - first_us) // most + 1
+        return cls(first_us, width, most)
+
+    @property
+    def end_us(self) -> int:
+        """Where the last one ends."""
+        return self.start_us + self.width_us * self.count
+
+    @property
+    def minutes(self) -> float:
+        """How long one is."""
+        return self.width_us / 60e6
+
+    def place_of(self, time_us: int) -> int | None:
+        """Which bin a moment is in; None for one outside."""
+        place = (time_us - self.start_us) // self.width_us
+        return place if 0 <= place < self.count else None
+
+    def begin_us(self, place: int) -> int:
+        """Where a bin begins."""
+        return self.start_us + self.width_us * place
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One value for each bin; None where it is not known."""
+
+    name: str
+    values: tuple[float | None, ...]
+
+    @property
+    def total(self) -> float:
+        """Of all that are known."""
+        return sum(value for value in self.values if value is not None)
+
+    @property
+    def highest(self) -> float:
+        """Of all that are known; 0 when none is."""
+        return max((value for value in self.values if value is not None), default=0)
+
+    @property
+    def last(self) -> float | None:
+        """The last that is known."""
+        return next((value for value in reversed(self.values) if value is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A key or a predicate, and how often it was changed."""
+
+    name: str
+    """Table of a key; empty for a predicate."""
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """One repository, table or queue, or all checks."""
+
+    store: str
+    name: str
+    changes: int
+    items: int | None
+    """That live at the end; None where the archive cannot tell."""
+    last_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """One transaction that was rejected."""
+
+    lsn: Lsn
+    time_us: int
+    txid: TxId
+    origin: NodeId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The entries that were agreed on in one epoch."""
+
+    epoch: int
+    """0 where the source of the archive did not say."""
+    first_lsn: Lsn
+    last_lsn: Lsn
+    first_us: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node said of itself last, and its highest lag."""
+
+    node: NodeId
+    role: str
+    state: str
+    applied_lsn: Lsn | None
+    lag_s: float | None
+    highest_lag_s: float | None
+    epoch: int | None
+    view: int | None
+    seen_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something about a node that was different from one observation to the next."""
+
+    time_us: int
+    node: NodeId
+    what: str
+    """``state``, ``epoch`` or ``view``."""
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFacts:
+    """All that one report tells."""
+
+    cluster: str
+    first_lsn: Lsn
+    last_lsn: Lsn
+    chain: str
+    files: int
+    size_bytes: int
+    made_us: int
+    bins: Bins
+    transactions: int
+    """Within the bins, rejected ones included; so with all counts but those of items."""
+    rejected: int
+    changes: int
+    by_origin: tuple[Series, ...]
+    """Transactions in each bin."""
+    by_store: tuple[Series, ...]
+    """Changes in each bin."""
+    items: tuple[Series, ...]
+    """Living items at the end of each bin, by kind; empty where the archive cannot tell."""
+    rejected_by_reason: tuple[Series, ...]
+    lag_s: tuple[Series, ...]
+    """Highest that was observed in each bin, by node."""
+    keys: tuple[Busy, ...]
+    predicates: tuple[Busy, ...]
+    stores: tuple[StoreFacts, ...]
+    rejections: tuple[Rejection, ...]
+    """The latest."""
+    epochs: tuple[Epoch, ...]
+    nodes: tuple[NodeFacts, ...]
+    events: tuple[Event, ...]
+    notes: tuple[str, ...] = ()
+    """What cannot be told, one sentence each."""
+
+
+def span(archive: Archive, state: ArchiveState, options: ReportOptions) -> tuple[Bins, Lsn, Lsn]:
+    """The bins of a report, which end with the last entry or observation, and the first and last LSN within them. Raises InvalidRequest when there is no entry."""
+    if not state.files:
+        raise InvalidRequest(f"the archive in {options.archive} is empty: brokerha pipeline archive fills it")
+    first_us, last_us = state.files[0].first_timestamp, state.files[-1].last_timestamp
+    first_lsn, last_lsn = state.first_lsn, state.last_lsn
+    if options.since_us is not None and options.since_us > first_us:
+        first_lsn, first_us = archive.lsn_at(options.since_us - 1) + 1, options.since_us
+    if options.until_us is not None and options.until_us < last_us:
+        last_lsn, last_us = archive.lsn_at(options.until_us), options.until_us
+    elif options.until_us is None:
+        # Who observes looks after the last write: what was seen then belongs to the report.
+        last_us = max([last_us, *(each.time_us for each in observations.read(archive.directory))])
+    if last_lsn < first_lsn:
+        raise InvalidRequest(f"the archive in {options.archive} has no entry within this time")
+    return Bins.of(first_us, last_us), first_lsn, last_lsn
+
+
+def series_of(counts: Mapping[tuple[str, int], float], bins: Bins, most: int = SERIES_MOST) -> tuple[Series, ...]:
+    """Counts by (name, bin) as series, the largest first; those beyond ``most`` become one of the name `OTHERS`.
+
+    >>> [(each.name, each.values) for each in series_of({("b", 0): 1, ("a", 1): 5, ("c", 0): 2}, Bins(0, 1, 2), most=2)]
+    [('a', (0, 5)), ('others', (3, 0))]
+    """
+    totals: Counter[str] = Counter()
+    for (name, _), count in counts.items():
+        totals[name] += count  # type: ignore[assignment]
+    ordered = sorted(totals, key=lambda name: (-totals[name], name))
+    kept = ordered if len(ordered) <= most else ordered[: most - 1]
+    values: dict[str, list[float | None]] = {name: [0] * bins.count for name in kept}
+    if len(kept) < len(ordered):
+        values[OTHERS] = [0] * bins.count
+    for (name, place), count in counts.items():
+        row = values[name if name in values else OTHERS]
+        row[place] = (row[place] or 0) + count
+    return tuple(Series(name, tuple(row)) for name, row in values.items())
+
+
+def running(gains: Mapping[int, float], before: float, bins: Bins) -> tuple[float, ...]:
+    """The sum up to the end of each bin, from what is added in each bin and what there was before.
+
+    >>> running({0: 2, 2: -1}, 10, Bins(0, 1, 3))
+    (12, 12, 11)
+    """
+    found = []
+    for place in range(bins.count):
+        before += gains.get(place, 0)
+        found.append(before)
+    return tuple(found)
+
+
+def time_of(text: str) -> int:
+    """Microseconds since 1970 of a time as ISO 8601 writes it; UTC unless it says otherwise. Raises InvalidRequest.
+
+    >>> time_of("1970-01-01T00:00:01Z"), time_of("1970-01-02")
+    (1000000, 86400000000)
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(f"{text!r} is no time: write 2026-05-01 or 2026-05-01T12:30:00Z") from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return (found - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """A text that fits into a cell; the middle is left out of a long one.
+
+    >>> shortened("abcdefghij", 7)
+    'abc…hij'
+    """
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 2
+    return f"{text[: most - 1 - end]}…{text[-end:]}"
+
+
+def reason_kind(reason: str) -> str:
+    """The part of a reason that many transactions share: what stands before the first colon.
+
+    >>> reason_kind("check stock does not hold: 3 rows")
+    'check stock does not hold'
+    """
+    return shortened(reason.split(":", 1)[0].strip() or "no reason given", 60)
+
+
+def key_text(key: bytes) -> str:
+    """A key as people read it: its text, or hexadecimal digits where it is none.
+
+    >>> key_text(b"sku-1"), key_text(bytes([0, 255]))
+    ('sku-1', '0x00ff')
+    """
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return f"0x{key.hex()}"
+    return text if text.isprintable() and text else f"0x{key.hex()}"
+
+
+def total(series: Sequence[Series]) -> float:
+    """Of all series together."""
+    return sum(each.total for each in series)

@@ -1,0 +1,81 @@
+"""What observations say of nodes over time, for a report: lag, what they said last, and what changed between.
+
+Observations are kept with each run of the archive job, so they are samples: between two of them nobody looked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from brokerha.pipeline.observations import Observation
+from brokerha.pipeline.report import OTHERS, ROWS_MOST, SERIES_MOST, Bins, Event, NodeFacts, Series
+
+_WATCHED = ("state", "epoch", "view")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All of it."""
+
+    lag_s: tuple[Series, ...]
+    """Of the nodes with the highest lag; the highest of the others together."""
+    nodes: tuple[NodeFacts, ...]
+    events: tuple[Event, ...]
+    """The latest, the newest first."""
+
+
+def observed(seen: Iterable[Observation], bins: Bins) -> Observed:
+    """What was seen within the bins. Reads the observations once; keeps one value for each node and bin."""
+    lags: dict[str, list[float | None]] = {}
+    last: dict[str, Observation] = {}
+    events: deque[Event] = deque(maxlen=ROWS_MOST)
+    for each in seen:
+        place = bins.place_of(each.time_us)
+        if place is None:
+            continue
+        before = last.get(each.node)
+        if before is not None:
+            events.extend(_changes(before, each))
+        last[each.node] = each
+        if each.lag_s is not None:
+            row = lags.setdefault(each.node, [None] * bins.count)
+            row[place] = max(each.lag_s, row[place] or 0.0)
+    lag_s = {node: Series(node, tuple(row)) for node, row in lags.items()}
+    nodes = tuple(
+        NodeFacts(
+            node=node,
+            role=each.role,
+            state=each.state,
+            applied_lsn=each.applied_lsn,
+            lag_s=each.lag_s,
+            highest_lag_s=lag_s[node].highest if node in lag_s else None,
+            epoch=each.epoch,
+            view=each.view,
+            seen_us=each.time_us,
+        )
+        for node, each in sorted(last.items())
+    )
+    return Observed(_largest(lag_s.values(), bins), nodes, tuple(reversed(events)))
+
+
+def _changes(before: Observation, after: Observation) -> Iterable[Event]:
+    for what in _WATCHED:
+        old, new = getattr(before, what), getattr(after, what)
+        if old != new and old is not None and new is not None:
+            yield Event(after.time_us, after.node, what, str(old), str(new))
+
+
+def _largest(series: Iterable[Series], bins: Bins) -> tuple[Series, ...]:
+    ordered = sorted(series, key=lambda each: (-each.highest, each.name))
+    # Masters have nothing to apply: they are at 0 at all times.
+    ordered = [each for each in ordered if each.highest > 0] or ordered
+    if len(ordered) <= SERIES_MOST:
+        return tuple(sorted(ordered, key=lambda each: each.name))
+    kept, others = ordered[: SERIES_MOST - 1], ordered[SERIES_MOST - 1 :]
+    highest = tuple(
+        max((value for each in others if (value := each.values[place]) is not None), default=None)
+        for place in range(bins.count)
+    )
+    return (*sorted(kept, key=lambda each: each.name), Series(OTHERS, highest))

@@ -1,0 +1,395 @@
+"""Rows: one for each change of each entry; the columns of the source ``brokerha`` and of the archive.
+
+    entry ──> effect ──> changes 1, 2, … ──> rows       an entry without a change has one row with operation 0
+
+| column | Arrow type | what |
+|---|---|---|
+| `lsn` | int64 | position in the log |
+| `operation` | int32 | number of the change within the entry, from 1; 0: the entry changed nothing |
+| `part` | int32 | place within a change of several quads, from 0: first those removed, then those added |
+| `txid` | string | transaction id |
+| `origin` | string | master that stamped it; null where the source does not know |
+| `timestamp` | timestamp(us, UTC) | when it was stamped |
+| `epoch` | int32 | null where the source does not know |
+| `outcome`, `reason` | string | `applied` or `rejected`, and why |
+| `store` | string | `graph`, `table`, `queue`, `control`; null for operation 0 |
+| `name` | string | repository, table, queue, check |
+| `kind` | string | `add`, `remove` (a quad), `put`, `delete`, `publish`, `accept`, `create`, `drop` (a repository), `check`, `uncheck` |
+| `key` | binary | key of a table, or message id; null else |
+| `subject` `predicate` `object` `graph` | string | terms of a quad as N-Quads spells them; `graph` null for the default graph |
+| `value` | binary | value put, body published, or fields of a check (msgpack list); null else |
+| `content_type` | string | of a published message |
+| `tombstone` | bool | whether the change takes something away: `remove`, `delete`, `accept`, `drop`, `uncheck` |
+| `item_high`, `item_low` | int64 | 128 bits that name the item that is changed (below), as two signed numbers |
+| `digest_high`, `digest_low` | int64 | the item's part of the fingerprint where the row alone tells it (quads, keys put, checks, repositories); else 0 |
+| `fingerprint` | binary | of the whole content after the entry |
+| `entry_hash` | binary | `entries.entry_hash` |
+
+**Items.** Who wants the state at an LSN takes the last row of each item up to it, by (lsn, operation, part), and leaves out those whose last row is
+a tombstone. A quad is named by its digest (stores/fingerprint.py), a key, message or check by blake2b of what it is called
+(`key_item`, `message_item`, ...), a repository by its digest. An entry that drops a repository has rows that remove its quads before that, so nothing goes by itself.
+**Buckets.** The bucket of an item are the upper bits of `item_high`, the sign bit being the uppermost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b, sha256
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+
+from brokerha.model.control import Check
+from brokerha.model.errors import ProtocolError
+from brokerha.model.fingerprints import DIGEST_BYTES
+from brokerha.model.operations import Change
+from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
+from brokerha.stores.fingerprint import control_digest, repository_digest
+from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE, check_item
+
+SCHEMA: Final[pa.Schema] = pa.schema([
+    ("lsn", pa.int64()),
+    ("operation", pa.int32()),
+    ("part", pa.int32()),
+    ("txid", pa.string()),
+    ("origin", pa.string()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("epoch", pa.int32()),
+    ("outcome", pa.string()),
+    ("reason", pa.string()),
+    ("store", pa.string()),
+    ("name", pa.string()),
+    ("kind", pa.string()),
+    ("key", pa.binary()),
+    ("subject", pa.string()),
+    ("predicate", pa.string()),
+    ("object", pa.string()),
+    ("graph", pa.string()),
+    ("value", pa.binary()),
+    ("content_type", pa.string()),
+    ("tombstone", pa.bool_()),
+    ("item_high", pa.int64()),
+    ("item_low", pa.int64()),
+    ("digest_high", pa.int64()),
+    ("digest_low", pa.int64()),
+    ("fingerprint", pa.binary()),
+    ("entry_hash", pa.binary()),
+])  # fmt: skip
+BATCH_ROWS: Final = 10_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
+"""Of the effects of one batch; it closes with the entry that reaches it, so large values are never many in memory."""
+
+ADD, REMOVE, PUT, DELETE, PUBLISH, ACCEPT = "add", "remove", "put", "delete", "publish", "accept"
+CREATE, DROP, CHECK, UNCHECK = "create", "drop", "check", "uncheck"
+
+_NO_ITEM: Final = bytes(DIGEST_BYTES)
+_OF_CHANGE: Final = (
+    "operation", "part", "store", "name", "kind", "key", "subject", "predicate", "object", "graph", "value", "content_type",
+    "tombstone", "item", "digest",
+)  # fmt: skip
+"""What differs between the rows of one entry, in the order of `_Row`; item and digest become two columns each."""
+_Row = tuple[Any, ...]
+_NOTHING: Final[_Row] = (0, 0, None, None, None, None, None, None, None, None, None, None, False, _NO_ITEM, _NO_ITEM)
+
+
+def table_of(
+    entries: Iterable[LogEntry], columns: Sequence[str] = SCHEMA.names, stores: frozenset[str] | None = None
+) -> pa.Table:
+    """All rows of some entries, in their order; with ``stores`` only those of changes to these.
+
+    Raises ProtocolError for an effect that no brokerha node would make.
+    """
+    kept = list(entries)
+    with collector_at_rest():
+        return _assembled(kept, *_rows_of(kept, "entry_hash" in columns, stores), columns)
+
+
+def _rows_of(
+    kept: list[LogEntry], is_hashed: bool, stores: frozenset[str] | None
+) -> tuple[list[int], list[bytes], list[_Row]]:
+    """How many rows each entry has, the hash of each entry, and the rows."""
+    rows: list[_Row] = []
+    counts: list[int] = []
+    hashes: list[bytes] = []
+    pack = msgpack.Packer().pack if is_hashed else None
+    makers = _makers(stores)
+    beginnings: dict[str, Any] = {}
+    for lsn, txid, _, timestamp, _, outcome, reason, effect, fingerprint in kept:
+        if pack is not None:
+            hashes.append(sha256(pack((lsn, txid, timestamp, outcome, reason, effect, fingerprint))).digest())
+        before = len(rows)
+        try:
+            if not effect:
+                makers[""](rows, 0, (), beginnings)
+            else:
+                for operation, change in enumerate(msgpack.unpackb(effect, use_list=False), 1):
+                    makers[change[0]](rows, operation, change, beginnings)
+        except (ValueError, KeyError, IndexError, TypeError, msgpack.UnpackException) as error:
+            raise ProtocolError(
+                f"the effect of LSN {lsn} is not one that this version knows ({type(error).__name__}: {error})"
+            ) from None
+        if len(rows) == before and stores is None:
+            raise ProtocolError(f"the effect of LSN {lsn} holds no change")
+        counts.append(len(rows) - before)
+    return counts, hashes, rows
+
+
+@contextlib.contextmanager
+def collector_at_rest() -> Iterator[None]:
+    """No search for cycles meanwhile: a quarter of the time went into looking through rows, which have none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def batches_of(
+    entries: Iterable[LogEntry],
+    rows: int = BATCH_ROWS,
+    columns: Sequence[str] = SCHEMA.names,
+    stores: frozenset[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows in batches of about so many; an entry is never split, however many rows it has."""
+    for kept in _grouped(entries, rows):
+        yield from table_of(kept, columns, stores).combine_chunks().to_batches()
+
+
+def _grouped(entries: Iterable[LogEntry], rows: int) -> Iterator[list[LogEntry]]:
+    kept: list[LogEntry] = []
+    size_bytes = 0
+    for entry in entries:
+        kept.append(entry)
+        size_bytes += len(entry.effect)
+        # Entries have one row or more: how many, only the effect tells, and its size is a bound for them.
+        if len(kept) >= rows or size_bytes >= BATCH_BYTES:
+            yield kept
+            kept, size_bytes = [], 0
+    if kept:
+        yield kept
+
+
+def _assembled(
+    entries: list[LogEntry], counts: list[int], hashes: list[bytes], rows: list[_Row], columns: Sequence[str]
+) -> pa.Table:
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    if not rows:
+        return schema.empty_table()
+    of_entry: dict[str, Sequence[Any]] = dict(zip(LogEntry._fields, zip(*entries, strict=True), strict=True))
+    of_entry |= {
+        "origin": [name or None for name in of_entry["origin"]],
+        "epoch": [n or None for n in of_entry["epoch"]],
+    }
+    of_entry["entry_hash"] = hashes
+    of_row = dict(zip(_OF_CHANGE, zip(*rows, strict=True), strict=True))
+    # Most entries have one row, and then nothing is to be repeated.
+    places = None if counts.count(1) == len(counts) else pa.array(np.repeat(np.arange(len(counts)), counts))
+    halves: dict[str, Any] = {}
+    found = []
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if name in of_entry:
+            column = (
+                pa.array(of_entry[name], pa.int64()).cast(kind)
+                if name == "timestamp"
+                else pa.array(of_entry[name], kind)
+            )
+            found.append(column if places is None else column.take(places))
+        elif name in of_row:
+            found.append(pa.array(of_row[name], kind))
+        else:
+            of_what, _, half = name.partition("_")
+            if of_what not in halves:
+                halves[of_what] = np.frombuffer(b"".join(of_row[of_what]), ">i8").astype("i8").reshape(-1, 2)
+            found.append(pa.array(halves[of_what][:, int(half == "low")]))
+    return pa.Table.from_arrays(found, schema=schema)
+
+
+# ---- one function for each kind of change: appends its rows
+
+
+def _quads(rows: list[_Row], operation: int, change: Change, beginnings: dict[str, Any]) -> None:
+    _, repository, removed, added = change
+    beginning = beginnings.get(repository)
+    if beginning is None:
+        # As in stores/fingerprint.py: the common beginning is hashed once.
+        beginning = beginnings[repository] = blake2b(b"q" + repository.encode() + b"\0", digest_size=DIGEST_BYTES)
+    part = 0
+    for lines, kind, is_gone in ((removed, REMOVE, True), (added, ADD, False)):
+        for line in lines:
+            subject, predicate, rest = line.split(" ", 2)
+            graph = None
+            cut = rest.rfind(" ")
+            # No IRI and no label of a blank node holds a quote; each literal ends with one, or with its type behind one.
+            if cut > 0 and rest[cut + 1] in "<_" and '"' not in (last := rest[cut + 1 :]):
+                rest, graph = rest[:cut], last
+            state = beginning.copy()
+            state.update(line.encode())
+            digest = state.digest()
+            rows.append((
+                operation, part, GRAPH, repository, kind, None, subject, predicate, rest, graph, None, None, is_gone, digest,
+                digest,
+            ))  # fmt: skip
+            part += 1
+
+
+def _put(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    _, table, key, value = change
+    row_key = table.encode() + b"\0" + key
+    item = blake2b(b"K" + row_key, digest_size=DIGEST_BYTES).digest()
+    digest = blake2b(b"k" + len(row_key).to_bytes(2, "big") + row_key + value, digest_size=DIGEST_BYTES).digest()
+    rows.append((operation, 0, TABLE, table, PUT, key, None, None, None, None, value, None, False, item, digest))
+
+
+def _delete(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    _, table, key = change
+    item = blake2b(b"K" + table.encode() + b"\0" + key, digest_size=DIGEST_BYTES).digest()
+    rows.append((operation, 0, TABLE, table, DELETE, key, None, None, None, None, None, None, True, item, _NO_ITEM))
+
+
+def _publish(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    _, queue, message_id, content_type, body = change
+    key = message_id.encode()
+    item = blake2b(b"M" + queue.encode() + b"\0" + key, digest_size=DIGEST_BYTES).digest()
+    rows.append((
+        operation, 0, QUEUE, queue, PUBLISH, key, None, None, None, None, body, content_type, False, item, _NO_ITEM,
+    ))  # fmt: skip
+
+
+def _accept(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    _, queue, message_id = change
+    key = message_id.encode()
+    item = blake2b(b"M" + queue.encode() + b"\0" + key, digest_size=DIGEST_BYTES).digest()
+    rows.append((operation, 0, QUEUE, queue, ACCEPT, key, None, None, None, None, None, None, True, item, _NO_ITEM))
+
+
+def _create(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    _repository(rows, operation, change, CREATE)
+
+
+def _drop(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    _repository(rows, operation, change, DROP)
+
+
+def _repository(rows: list[_Row], operation: int, change: Change, kind: str) -> None:
+    _, repository = change
+    digest = repository_digest(repository).to_bytes(DIGEST_BYTES, "big")
+    rows.append((
+        operation, 0, GRAPH, repository, kind, None, None, None, None, None, None, None, kind == DROP, digest, digest,
+    ))  # fmt: skip
+
+
+def _check(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    check = Check(*change[1:])
+    value = msgpack.packb(tuple(check[1:]))
+    digest = control_digest(check).to_bytes(DIGEST_BYTES, "big")
+    rows.append((
+        operation, 0, CONTROL, check.name, CHECK, None, None, None, None, None, value, None, False, check_item(check.name),
+        digest,
+    ))  # fmt: skip
+
+
+def _uncheck(rows: list[_Row], operation: int, change: Change, _: dict[str, Any]) -> None:
+    _, name = change
+    item = check_item(name)
+    rows.append((operation, 0, CONTROL, name, UNCHECK, None, None, None, None, None, None, None, True, item, _NO_ITEM))
+
+
+def _nothing(rows: list[_Row], _operation: int, _change: Change, _beginnings: dict[str, Any]) -> None:
+    rows.append(_NOTHING)
+
+
+def _skip(_rows: list[_Row], _operation: int, _change: Change, _beginnings: dict[str, Any]) -> None:
+    """Nobody asked for this store."""
+
+
+_Maker = Callable[[list[_Row], int, Change, dict[str, Any]], None]
+_MAKERS: Final[dict[str, tuple[str, _Maker]]] = {
+    "quads": (GRAPH, _quads),
+    "put": (TABLE, _put),
+    "delete": (TABLE, _delete),
+    "publish": (QUEUE, _publish),
+    "accept": (QUEUE, _accept),
+    "create-repository": (GRAPH, _create),
+    "remove-repository": (GRAPH, _drop),
+    "control-add": (CONTROL, _check),
+    "control-remove": (CONTROL, _uncheck),
+    "": ("", _nothing),
+}
+"""Kind of a change -> its store, and what makes its rows; the empty one of an entry without a change."""
+
+
+def _makers(stores: frozenset[str] | None) -> dict[str, _Maker]:
+    return {kind: make if stores is None or store in stores else _skip for kind, (store, make) in _MAKERS.items()}
+
+
+# ---- and back
+
+
+def entries_of(table: pa.Table) -> list[LogEntry]:
+    """The entries whose rows these are: the exact inverse of `table_of`, from the columns that say what was changed.
+
+    So ``entry_hash(entry)`` differs from the column `entry_hash` where a row is not what was written. Raises ProtocolError for rows
+    that no entry has.
+    """
+    names = ("lsn", "txid", "origin", "timestamp", "epoch", "outcome", "reason", "fingerprint", *_OF_CHANGE[:-2])
+    columns = [(table[name].cast(pa.int64()) if name == "timestamp" else table[name]).to_pylist() for name in names]
+    found: list[LogEntry] = []
+    changes: list[list[Any]] = []
+    head: tuple[Any, ...] = ()
+    for lsn, txid, origin, timestamp, epoch, outcome, reason, fingerprint, operation, *row in zip(
+        *columns, strict=True
+    ):
+        if not head or lsn != head[0]:
+            if head:
+                found.append(_entry(head, changes))
+            head, changes = (lsn, txid, origin, timestamp, epoch, outcome, reason, fingerprint), []
+        if operation:
+            _take_back(changes, lsn, operation, row)
+    if head:
+        found.append(_entry(head, changes))
+    return found
+
+
+def _entry(head: tuple[Any, ...], changes: list[list[Any]]) -> LogEntry:
+    lsn, txid, origin, timestamp, epoch, outcome, reason, fingerprint = head
+    effect: bytes = msgpack.packb(changes) if changes else b""
+    return LogEntry(
+        lsn, txid, origin or UNKNOWN_ORIGIN, timestamp, epoch or UNKNOWN_EPOCH, outcome, reason, effect, fingerprint
+    )
+
+
+def _take_back(changes: list[list[Any]], lsn: int, operation: int, row: list[Any]) -> None:
+    """Add a row to the changes of its entry, to the last of them if both are of one operation."""
+    _part, _store, name, kind, key, subject, predicate, object_, graph, value, content_type, _tombstone = row
+    try:
+        if kind in {ADD, REMOVE}:
+            if operation == len(changes) + 1:
+                changes.append(["quads", name, [], []])
+            line = f"{subject} {predicate} {object_}" + (f" {graph}" if graph is not None else "")
+            changes[operation - 1][3 if kind == ADD else 2].append(line)
+            return
+        if kind in _CHANGES and operation == len(changes) + 1:
+            changes.append(_CHANGES[kind](name, key, value, content_type))
+            return
+        problem = f"{kind!r} as operation {operation} after {len(changes)}"
+    except (ValueError, IndexError, TypeError, AttributeError, msgpack.UnpackException) as error:
+        problem = f"{type(error).__name__}: {error}"
+    raise ProtocolError(f"the rows of LSN {lsn} are not those of an entry ({problem})")
+
+
+_CHANGES: Final[dict[str, Callable[[str, Any, Any, Any], list[Any]]]] = {
+    PUT: lambda name, key, value, _: ["put", name, key, value],
+    DELETE: lambda name, key, _, __: ["delete", name, key],
+    PUBLISH: lambda name, key, value, content_type: ["publish", name, key.decode(), content_type, value],
+    ACCEPT: lambda name, key, _, __: ["accept", name, key.decode()],
+    CREATE: lambda name, *_: ["create-repository", name],
+    DROP: lambda name, *_: ["remove-repository", name],
+    CHECK: lambda name, _, value, __: ["control-add", name, *msgpack.unpackb(value)],
+    UNCHECK: lambda name, *_: ["control-remove", name],
+}

@@ -1,0 +1,286 @@
+"""Where entries of the log come from: a node of the cluster, the log stream of a master, the journal of a stopped one, a backup.
+
+    spec = SourceSpec(url="http://127.0.0.1:7201")             # picklable: what travels to the tasks of Spark
+    with open_source(spec) as source:
+        for entry in source.read(source.first_lsn(), source.last_lsn()): ...
+
+| spec | read | by several tasks at once |
+|---|---|---|
+| `url` | pages of ``GET /cluster/log?entries=1``; several addresses, separated by commas, stand in for each other | yes |
+| `stream` and `master` | the stream in RabbitMQ, from the message on that begins before the range | yes, a connection each |
+| `journal` | the directory of a master that is stopped | yes, read-only |
+| `backup` | the segments of a cluster backup, by its directory | yes |
+
+Invariant: `read` gives each LSN of its range once, in order, or raises: LinesMissing for what is not there (any more), Unreachable when
+nobody answers in `timeout_s`. What a master has not executed yet, or its backups do not hold yet, is not read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from brokerha.model.errors import ConfigurationError, InvalidRequest
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.operations import LoggedRow
+from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
+from brokerha.stores.backup_directory import BackupDirectory
+from brokerha.stores.log_pages import LinesMissing
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+    from brokerha.journal.reading import StoppedJournal
+    from brokerha.transports.log_reader import LogReader
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+PAGE_ENTRIES: Final = 5_000
+BEHIND_S: Final = 0.2
+"""Between two questions for entries that another node of the list had already."""
+_NAMES: Final = {"url": "url", "stream": "stream", "master": "master", "journal": "journal", "backup": "backup"}
+_TIMEOUT: Final = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """Which log is meant: exactly one of `url`, `stream`, `journal` and `backup`. Raises ConfigurationError."""
+
+    url: str = ""
+    """``http://host:port`` of a master, or several with commas; what `brokerha.connect` takes."""
+    stream: str = ""
+    """``amqp://`` address of the broker of `master`."""
+    master: NodeId = ""
+    """Whose stream."""
+    journal: str = ""
+    """Directory."""
+    backup: str = ""
+    """Directory."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """How long one question may take."""
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.url, self.stream, self.journal, self.backup))) != 1:
+            raise ConfigurationError(
+                "which log? write one of url (http://host:port of a node), stream (amqp://… with master), journal (a directory) "
+                "and backup (a directory)"
+            )
+        if bool(self.stream) != bool(self.master):
+            raise ConfigurationError("a stream is that of one master: write stream (amqp://…) and master (its node id)")
+        if not self.timeout_s > 0:
+            raise ConfigurationError(f"timeout is a number of seconds above 0, not {self.timeout_s:g}")
+
+    @property
+    def kind(self) -> str:
+        """``http``, ``stream``, ``journal`` or ``backup``."""
+        return "http" if self.url else "stream" if self.stream else "journal" if self.journal else "backup"
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if self.stream:
+            return f"the log stream of {self.master}"
+        if self.url:
+            return f"the log at {self.url}"
+        return f"the journal in {self.journal}" if self.journal else f"the backup in {self.backup}"
+
+    def options(self) -> dict[str, str]:
+        """As options of the data source; `from_options` makes the same of them."""
+        told = {name: str(getattr(self, field)) for name, field in _NAMES.items() if getattr(self, field)}
+        return told if self.timeout_s == DEFAULT_TIMEOUT_S else {**told, _TIMEOUT: repr(self.timeout_s)}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """From options whose names may be in any case; other options are left to others. Raises ConfigurationError."""
+        lower = {name.lower(): value for name, value in options.items()}
+        try:
+            timeout_s = float(lower.get(_TIMEOUT, DEFAULT_TIMEOUT_S))
+        except ValueError:
+            raise ConfigurationError(f"timeout is a number of seconds, not {lower[_TIMEOUT]!r}") from None
+        return cls(**{field: lower.get(name, "") for name, field in _NAMES.items()}, timeout_s=timeout_s)
+
+
+class OpenSource:
+    """An `EntrySource` that is closed at the end of a block; from `open_source`."""
+
+    cluster = ""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        self.spec = spec
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of connections and files. Idempotent."""
+        self._closing.close()
+
+    def first_lsn(self) -> Lsn:
+        """Lowest LSN that can be read now; one more than the last when there is nothing."""
+        return self.range()[0]
+
+    def last_lsn(self) -> Lsn:
+        """Highest LSN with a result that can be read now; one less than the first when there is nothing."""
+        return self.range()[1]
+
+    def range(self) -> tuple[Lsn, Lsn]:
+        """The first and the last LSN together, by one question."""
+        raise NotImplementedError
+
+    def read(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
+        """Entries of a range, both ends included, in order and without a gap. Raises LinesMissing, Unreachable."""
+        following = first_lsn
+        for entry in self._entries(first_lsn, last_lsn):
+            if entry.lsn != following:
+                raise self._missing(following)
+            following += 1
+            yield entry
+        if following <= last_lsn:
+            raise self._missing(following)
+
+    def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
+        """What there is of a range, in order."""
+        raise NotImplementedError
+
+    def _missing(self, lsn: Lsn) -> LinesMissing:
+        first_lsn, last_lsn = self.range()
+        if lsn < first_lsn:
+            return LinesMissing(f"{self.spec.name} does not have LSN {lsn} (any more): the first one is {first_lsn}")
+        if lsn > last_lsn:
+            return LinesMissing(f"{self.spec.name} ends with LSN {last_lsn}, before {lsn}")
+        return LinesMissing(f"{self.spec.name} has a gap at LSN {lsn}")
+
+
+def open_source(spec: SourceSpec) -> OpenSource:
+    """The log that is meant, open. Raises Unreachable, NotFound, JournalError and its kinds, StoreError and its kinds."""
+    if spec.url:
+        return NodeSource(spec)
+    if spec.stream:
+        return StreamSource(spec)
+    return JournalSource(spec) if spec.journal else BackupSource(spec)
+
+
+class NodeSource(OpenSource):
+    """A master that runs, or any of several."""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        super().__init__(spec)
+        from brokerha import connect
+
+        self._client: Client = self._closing.enter_context(connect(spec.url, timeout=spec.timeout_s))
+        try:
+            self.cluster = str(self._asked(0, 0)["cluster"])
+        except BaseException:
+            self.close()
+            raise
+
+    def range(self) -> tuple[Lsn, Lsn]:
+        """See the base."""
+        answer = self._asked(0, 0)
+        return int(answer["first_lsn"]), int(answer["last_lsn"])
+
+    def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
+        following = first_lsn
+        while following <= last_lsn:
+            answer = self._page(following, min(following + PAGE_ENTRIES - 1, last_lsn))
+            if not answer:
+                return
+            for row in answer:
+                yield LogEntry._make(row)
+            following += len(answer)
+
+    def _page(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Any]:
+        """Some entries; none when nobody has them in time. Of several masters one may be behind what another one said."""
+        deadline_s = time.monotonic() + self.spec.timeout_s
+        behind = threading.Event()
+        while True:
+            try:
+                answer = self._asked(first_lsn, last_lsn)
+            except InvalidRequest as error:
+                raise LinesMissing(f"{self.spec.name}: {error}") from None
+            if answer["entries"] or time.monotonic() > deadline_s or "," not in self.spec.url:
+                return list(answer["entries"])
+            behind.wait(BEHIND_S)
+
+    def _asked(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
+        return self._client.entries(first_lsn, last_lsn)
+
+
+class JournalSource(OpenSource):
+    """The journal of a master that is stopped."""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        super().__init__(spec)
+        from brokerha.journal.reading import open_journal
+
+        self._journal: StoppedJournal = self._closing.enter_context(open_journal(Path(spec.journal)))
+        self.cluster = self._journal.cluster
+
+    def range(self) -> tuple[Lsn, Lsn]:
+        """See the base."""
+        from brokerha.nodes.journal_lines import held_from
+
+        return held_from(self._journal), self._journal.executed_lsn
+
+    def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
+        from brokerha.nodes.journal_lines import entry_rows
+
+        following = max(first_lsn, self.first_lsn())
+        while following <= last_lsn:
+            rows = entry_rows(self._journal, following, last_lsn)
+            if not rows:
+                return
+            for row in rows:
+                yield LogEntry._make(row)
+            following += len(rows)
+
+
+class StreamSource(OpenSource):
+    """The log stream of a master, as far as it reached when it was opened."""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        super().__init__(spec)
+        from brokerha.transports.log_reader import LogReader
+
+        self._reader: LogReader = self._closing.enter_context(LogReader(spec.stream, spec.master))
+        self.cluster = self._reader.cluster
+
+    def range(self) -> tuple[Lsn, Lsn]:
+        """See the base."""
+        return self._reader.first_lsn, self._reader.last_lsn
+
+    def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
+        for lsn, txid, origin, timestamp, outcome, reason, effect, fingerprint, epoch in self._reader.rows(
+            first_lsn, last_lsn
+        ):
+            yield LogEntry(lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint)
+
+
+class BackupSource(OpenSource):
+    """Lines of the log in a cluster backup: those before its copy, if it has them, and those after it."""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        super().__init__(spec)
+        self._backup = BackupDirectory(Path(spec.backup))
+        self._manifest = self._backup.manifest()
+        self.cluster = self._manifest.cluster
+
+    def range(self) -> tuple[Lsn, Lsn]:
+        """See the base."""
+        return self._manifest.log_first_lsn, self._manifest.last_lsn
+
+    def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
+        return map(entry_of_line, self._backup.lines(self._manifest, first_lsn, last_lsn))
+
+
+def entry_of_line(line: tuple[Lsn, LoggedRow]) -> LogEntry:
+    """An entry of a source that does not know origins and epochs."""
+    lsn, (txid, timestamp, outcome, reason, effect, fingerprint) = line
+    return LogEntry(lsn, txid, UNKNOWN_ORIGIN, timestamp, UNKNOWN_EPOCH, outcome, reason, effect, fingerprint)

@@ -1,0 +1,249 @@
+"""The state at an LSN, folded from the entries up to it in plain Python: what the jobs on Spark must come to as well.
+
+    entries 1, 2, … L ──> changes ──> last change of each item ──> items that live, counters ──> fingerprint of L
+
+    item        16 bytes that name a quad, key, message, check or repository (stores/items.py)
+    place       number of a message among all that were ever published to its queue: the count of `publish` before it, from 1
+    counters    published and accepted of each queue, content too
+    `main`      exists from the start: no entry made it
+
+Each entry says what fingerprint it led to, so a fold proves itself entry by entry: `take` raises where it does not fit. An entry that
+drops a repository takes its quads out one by one before that, as changes of the same entry; nothing goes by itself.
+
+One dictionary for all items, so memory is that of the state. No Spark and no pyarrow in here.
+
+>>> state = State()
+>>> state.fingerprint == fingerprints.EMPTY, [held.name for held in state.items.values()]
+(True, ['main'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import msgpack
+
+from brokerha.model import fingerprints
+from brokerha.model.control import Check
+from brokerha.model.errors import StoreDiffers
+from brokerha.model.fingerprints import DIGEST_BYTES
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import Change, unpack_effect
+from brokerha.pipeline.entries import LogEntry
+from brokerha.stores.fingerprint import control_digest, counts_digest, key_digest, message_digest, repository_digest
+from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE, bucket_of, check_item, key_item, message_item
+from brokerha.stores.key_range import row_key_of
+from brokerha.stores.last_changes import STORE_OF
+from brokerha.stores.log_pages import LinesMissing
+from brokerha.stores.queue_change import NEVER_USED, Counts, Message
+
+MAIN: Final = "main"
+"""The repository that exists from the start."""
+
+
+class Held(NamedTuple):
+    """One item as it is at an LSN."""
+
+    store: str
+    name: str
+    """Of the repository, table, queue or check."""
+    key: bytes
+    """Key, message id, or the line of a quad; empty for a check and for a repository itself."""
+    value: bytes
+    """Value put, body published, fields of a check (msgpack list of kind, target, text, expected); else empty."""
+    content_type: str
+    place: int
+    """Of a message, from 1; else 0."""
+    digest: int
+    """Its part of the fingerprint, 128 bits."""
+    lsn: Lsn
+    """Of its last change; 0 for what exists from the start."""
+
+
+class State:
+    """The content after some entries; `take` the next one."""
+
+    __slots__ = ("_total", "changed", "counts", "items", "lsn")
+
+    def __init__(self) -> None:
+        digest = repository_digest(MAIN)
+        self._total = digest
+        self.lsn: Lsn = 0
+        self.items: dict[bytes, Held] = {
+            digest.to_bytes(DIGEST_BYTES, "big"): Held(GRAPH, MAIN, b"", b"", "", 0, digest, 0)
+        }
+        """What lives, by item; repositories and checks included."""
+        self.counts: dict[str, Counts] = {}
+        """Counters of each queue that was ever used."""
+        self.changed: dict[tuple[str, str], Lsn] = {}
+        """LSN of the last change of each store, by kind and name (stores/last_changes.py)."""
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Of the content, as lines of the log give it."""
+        return fingerprints.packed(self._total)
+
+    def take(self, entry: LogEntry) -> None:
+        """Go on by one entry.
+
+        Raises LinesMissing when it is not the next one, StoreDiffers when it leads to another content than it says. After
+        an error the state is of no LSN.
+        """
+        lsn = entry.lsn
+        if lsn != self.lsn + 1:
+            raise LinesMissing(f"the state is at LSN {self.lsn}, so entry {self.lsn + 1} comes next, not {lsn}")
+        self.lsn = lsn
+        if entry.effect:
+            for change in unpack_effect(entry.effect):
+                self._change(change, lsn)
+        if fingerprints.differs(self.fingerprint, entry.fingerprint):
+            raise StoreDiffers(
+                f"LSN {lsn} leads to {fingerprints.text_of(self.fingerprint)}, and the entry says "
+                f"{fingerprints.text_of(entry.fingerprint)}",
+                lsn,
+                self.fingerprint,
+            )
+
+    def recomputed(self) -> bytes:
+        """The fingerprint from all items and counters, not from what was added up on the way."""
+        total = 0
+        for held in self.items.values():
+            total ^= held.digest
+        for queue, counts in self.counts.items():
+            total ^= counts_digest(queue, counts)
+        return fingerprints.packed(total)
+
+    def repositories(self) -> list[str]:
+        """Names of the repositories that exist, sorted."""
+        return sorted(held.name for held in self.items.values() if held.store == GRAPH and not held.key)
+
+    def _change(self, change: Change, lsn: Lsn) -> None:
+        kind, name = change[0], change[1]
+        store = STORE_OF.get(kind)
+        if store is not None:
+            self.changed[store, name] = lsn
+        if kind == "put":
+            row_key = row_key_of(name, change[2])
+            digest = int.from_bytes(key_digest(row_key, change[3]), "big")
+            self._hold(key_item(row_key), Held(TABLE, name, change[2], change[3], "", 0, digest, lsn))
+        elif kind == "delete":
+            self._drop(key_item(row_key_of(name, change[2])))
+        elif kind == "quads":
+            self._quads(name, change[2], change[3], lsn)
+        elif kind == "publish":
+            self._publish(change, lsn)
+        elif kind == "accept":
+            if self._drop(message_item(name, change[2])):
+                published, accepted = self.counts[name]
+                self._count(name, Counts(published, accepted + 1))
+        elif kind == "control-add":
+            digest = control_digest(Check(*change[1:]))
+            held = Held(CONTROL, name, b"", msgpack.packb(change[2:]), "", 0, digest, lsn)
+            self._hold(check_item(name), held)
+        elif kind == "control-remove":
+            self._drop(check_item(name))
+        else:
+            digest = repository_digest(name)
+            item = digest.to_bytes(DIGEST_BYTES, "big")
+            if kind == "create-repository":
+                self._hold(item, Held(GRAPH, name, b"", b"", "", 0, digest, lsn))
+            else:
+                self._drop(item)
+
+    def _hold(self, item: bytes, held: Held) -> None:
+        before = self.items.get(item)
+        if before is not None:
+            self._total ^= before.digest
+        self.items[item] = held
+        self._total ^= held.digest
+
+    def _drop(self, item: bytes) -> bool:
+        before = self.items.pop(item, None)
+        if before is None:
+            return False
+        self._total ^= before.digest
+        return True
+
+    def _quads(self, repository: str, removed: Iterable[str], added: Iterable[str], lsn: Lsn) -> None:
+        # The digest of a quad is its item, so one hash does for both, and the beginning is the same for all.
+        beginning = blake2b(b"q" + repository.encode() + b"\0", digest_size=DIGEST_BYTES)
+        for line in removed:
+            state = beginning.copy()
+            state.update(line.encode())
+            self._drop(state.digest())
+        for line in added:
+            state = beginning.copy()
+            text = line.encode()
+            state.update(text)
+            item = state.digest()
+            self._hold(item, Held(GRAPH, repository, text, b"", "", 0, int.from_bytes(item, "big"), lsn))
+
+    def _publish(self, change: Change, lsn: Lsn) -> None:
+        _, queue, message_id, content_type, body = change
+        item = message_item(queue, message_id)
+        if item in self.items:
+            return
+        published, accepted = self.counts.get(queue, NEVER_USED)
+        place = published + 1
+        digest = message_digest(queue, place, Message(message_id, content_type, body))
+        self._hold(item, Held(QUEUE, queue, message_id.encode(), body, content_type, place, digest, lsn))
+        self._count(queue, Counts(place, accepted))
+
+    def _count(self, queue: str, now: Counts) -> None:
+        before = self.counts.get(queue)
+        if before is not None:
+            self._total ^= counts_digest(queue, before)
+        self.counts[queue] = now
+        self._total ^= counts_digest(queue, now)
+
+
+def state_at(entries: Iterable[LogEntry], lsn: Lsn) -> State:
+    """The state after the entries up to an LSN; 0 is the state of a new copy. What follows is left alone.
+
+    Raises LinesMissing when the entries do not begin with LSN 1, have a gap or end before it, StoreDiffers.
+    """
+    state = State()
+    for entry in entries if lsn else ():
+        state.take(entry)
+        if state.lsn >= lsn:
+            break
+    if state.lsn < lsn:
+        raise LinesMissing(f"the entries end with LSN {state.lsn}, before {lsn}")
+    return state
+
+
+class Bucket(NamedTuple):
+    """Items of one bucket of one store."""
+
+    number: int
+    digest: int
+    """XOR of their digests."""
+
+
+Place = tuple[str, str, int]
+"""Store, name and number of a bucket."""
+
+
+def buckets_of(items: Iterable[tuple[bytes, Held]], bits: int) -> dict[Place, Bucket]:
+    """Number and XOR of the items of each bucket that has any.
+
+    As a worker tells them (stores/digests.py): checks have no name, and names of repositories and counters are in no bucket.
+    """
+    counted: dict[Place, list[int]] = {}
+    for item, held in items:
+        if held.store == GRAPH and not held.key:
+            continue
+        name = "" if held.store == CONTROL else held.name
+        found = counted.setdefault((held.store, name, bucket_of(item, bits)), [0, 0])
+        found[0] += 1
+        found[1] ^= held.digest
+    return {place: Bucket(number, digest) for place, (number, digest) in counted.items()}
+
+
+def differing(one: dict[Place, Bucket], other: dict[Place, Bucket]) -> Iterator[Place]:
+    """Places whose buckets are not the same in both, in order."""
+    for place in sorted(one.keys() | other.keys()):
+        if one.get(place) != other.get(place):
+            yield place

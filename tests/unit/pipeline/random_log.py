@@ -1,0 +1,81 @@
+"""Entries of random transactions, executed on a store in memory: all kinds of changes, rejected ones among them.
+
+Repositories are dropped and made again, `main` too; messages are accepted in any order; checks come, change and go.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from brokerha.model.operations import Operation, pack_operations
+from brokerha.pipeline.entries import LogEntry
+from brokerha.stores.memory import MemoryStore
+
+KINDS = {
+    "put": 10.0,
+    "delete": 3.0,
+    "add": 8.0,
+    "remove": 4.0,
+    "publish": 4.0,
+    "accept": 3.0,
+    "create-repository": 1.5,
+    "remove-repository": 1.0,
+    "control-add": 0.7,
+    "control-remove": 0.4,
+}
+BEGIN_US = 1_700_000_000_000_000
+
+
+def random_store(seed: int, transactions: int, keys: int = 20) -> tuple[MemoryStore, list[LogEntry]]:
+    """The store after some transactions, and the entries that it left."""
+    chance = random.Random(seed)
+    store = MemoryStore()
+    entries = []
+    for lsn in range(1, transactions + 1):
+        txid, origin = f"t{lsn}", chance.choice(["m1", "m2"])
+        timestamp = BEGIN_US + lsn * 1_000
+        body = pack_operations(list(operations(chance, store, lsn, keys)))
+        (result,) = store.execute(lsn, [(txid, timestamp, body)])
+        entries.append(LogEntry(lsn, txid, origin, timestamp, 1, *result))
+    return store, entries
+
+
+def random_entries(seed: int, transactions: int, keys: int = 20) -> list[LogEntry]:
+    """Entries alone."""
+    return random_store(seed, transactions, keys)[1]
+
+
+def operations(chance: random.Random, store: MemoryStore, lsn: int, keys: int) -> Iterator[Operation]:
+    for _ in range(chance.choice([1, 1, 1, 2, 4])):
+        yield operation(chance, lsn, keys)
+
+
+def operation(chance: random.Random, lsn: int, keys: int) -> Operation:
+    kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
+    if kind in {"add", "remove"}:
+        graphs = ["", "", " <urn:g>"]
+        lines = (
+            f'<urn:s{chance.randrange(keys)}> <urn:p> "o {chance.randrange(3)}"{chance.choice(graphs)} .\n'
+            for _ in range(3)
+        )
+        return kind, chance.choice(["main", "main", "r", "s"]), "".join(sorted(set(lines)))
+    if kind == "publish":
+        return (
+            kind,
+            chance.choice("pq"),
+            chance.choice(["text/plain", ""]),
+            chance.randbytes(chance.choice([0, 10, 300])),
+        )
+    if kind == "accept":
+        return kind, chance.choice("pq"), f"t{max(1, lsn - chance.randrange(1, 12))}.{chance.choice([1, 1, 1, 2])}"
+    if kind == "put":
+        return kind, chance.choice("tu"), b"%d" % chance.randrange(keys), chance.randbytes(chance.choice([0, 10, 300]))
+    if kind == "delete":
+        return kind, chance.choice("tu"), b"%d" % chance.randrange(keys)
+    if kind == "control-add":
+        # A condition that holds whatever happens, so that the other transactions go through.
+        return kind, chance.choice("ab"), "key", "never", "k", chance.choice(["absent", "!= 1", "!= 2"])
+    if kind == "control-remove":
+        return kind, chance.choice("ab")
+    return kind, chance.choice(["main", "r", "s"])

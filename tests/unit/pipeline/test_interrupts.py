@@ -1,0 +1,59 @@
+"""Ctrl-C around Spark: handlers, processes and words; without Spark."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from brokerha.spark.interrupts import children, cut_off_questions_untold, start_is_clean
+
+WAITING = (sys.executable, "-c", "input()")
+
+
+def test_the_handler_that_there_was_stays() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with start_is_clean():
+        signal.signal(signal.SIGINT, lambda *_: None)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_an_interrupted_start_has_started_ends_and_nothing_else_does() -> None:
+    older = subprocess.Popen(WAITING, stdin=subprocess.PIPE)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin() -> None:
+        with start_is_clean():
+            started.append(subprocess.Popen(WAITING, stdin=subprocess.PIPE))
+            assert {older.pid, started[0].pid} <= children()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert started[0].wait(10) == -signal.SIGKILL
+    assert older.poll() is None
+    older.communicate(b"\n", timeout=10)
+    assert older.returncode == 0
+    started[0].communicate()
+
+
+def test_a_start_that_succeeds_keeps_its_processes() -> None:
+    with start_is_clean():
+        process = subprocess.Popen(WAITING, stdin=subprocess.PIPE)
+    process.communicate(b"\n", timeout=10)
+    assert process.returncode == 0
+
+
+def test_only_words_of_py4j_through_the_root_logger_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    def tell(module: str) -> None:
+        record = logging.LogRecord("root", logging.ERROR, f"/x/{module}.py", 1, module, (), None)
+        logging.root.handle(record)
+
+    with cut_off_questions_untold():
+        tell("java_gateway")
+        tell("another")
+    tell("clientserver")
+    assert [each.message for each in caplog.records] == ["another", "clientserver"]
