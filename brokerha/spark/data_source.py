@@ -1,0 +1,308 @@
+"""The data source ``brokerha``: the log as a table and as a stream of batches, for any program on Spark.
+
+    spark.read.format("brokerha").option("url", "http://127.0.0.1:7201").load()
+    spark.readStream.format("brokerha").option("url", …).option("maxEntriesPerTrigger", 50_000).load()
+
+Columns are those of `pipeline/rows.py`; options those of `pipeline/sources.SourceSpec` (which log) and `pipeline/ranges.ReadOptions`
+(what of it). Here is only what Spark calls: all of it runs in Spark's Python workers, in other processes than the program, and
+what goes between them is a `SourceSpec` and two LSNs.
+
+**Offset** of a stream: ``{"cluster": name, "lsn": n}``: everything up to n is read. It says which cluster it is of, so that a checkpoint
+is not continued with another one's log.
+
+**Filters** on `lsn` and `store` are taken over, those on `timestamp` bound what is read and are applied by Spark again. Spark hands
+them over only with ``spark.sql.python.filterPushdown.enabled``, which the sessions of `brokerha pipeline` set; without it the same
+rows come, later.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest
+from brokerha.model.ids import Lsn
+from brokerha.pipeline.archive_cluster import cluster_of
+from brokerha.pipeline.entries import EntrySource
+from brokerha.pipeline.ranges import ReadOptions, Wanted, batches, lost, pieces, planned, reach
+from brokerha.pipeline.rows import SCHEMA
+from brokerha.pipeline.sources import SourceSpec, open_source
+from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
+from brokerha.stores.log_pages import LinesMissing
+
+NAME: Final = "brokerha"
+STORES: Final = (GRAPH, TABLE, QUEUE, CONTROL)
+_NEVER_NULL: Final = frozenset({("lsn",), ("timestamp",)})
+PIN_EVERY_S: Final = 5.0
+"""Least time between two moves of a pin: each is a record in the journal of a master."""
+_TYPES: Final = {
+    "int64": "BIGINT",
+    "int32": "INT",
+    "string": "STRING",
+    "timestamp[us, tz=UTC]": "TIMESTAMP",
+    "binary": "BINARY",
+    "bool": "BOOLEAN",
+}
+_SIGNS: Final[dict[type[Filter], str]] = {
+    EqualTo: "=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    In: "in",
+}
+
+
+class BrokerhaSource(DataSource):
+    """What Spark makes of ``format("brokerha")`` and the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As `format` is told."""
+        return NAME
+
+    def schema(self) -> str:
+        """The columns that the option `columns` names, or all. Options that mean no log are refused here, before anything runs."""
+        SourceSpec.from_options(self.options)
+        names = ReadOptions.from_options(self.options).columns
+        return ", ".join(f"{name} {_TYPES[str(SCHEMA.field(name).type)]}" for name in names)
+
+    def reader(self, schema: StructType) -> LogReader:
+        """For a batch."""
+        return LogReader(SourceSpec.from_options(self.options), ReadOptions.from_options(self.options), schema.names)
+
+    def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: N802  (Spark's name)
+        """For a stream of batches."""
+        return LogStreamReader(
+            SourceSpec.from_options(self.options), ReadOptions.from_options(self.options), schema.names
+        )
+
+
+@dataclass
+class Piece(InputPartition):
+    """What one task reads: a range of LSNs, both ends included; nothing when the first is above the last."""
+
+    first_lsn: Lsn
+    last_lsn: Lsn
+
+
+class _Reading:
+    """What both readers do in a task."""
+
+    def __init__(self, spec: SourceSpec, options: ReadOptions, columns: Sequence[str]) -> None:
+        unknown = [name for name in columns if name not in SCHEMA.names]
+        if unknown:
+            raise ConfigurationError(f"there is no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
+        self.spec = spec
+        self.options = options
+        self.columns = list(columns)
+        self.wanted = Wanted()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Rows of a piece: Arrow batches, or tuples where the option `arrow` is false."""
+        # Where there is no piece at all, Spark makes an empty one.
+        if not isinstance(partition, Piece) or partition.first_lsn > partition.last_lsn:
+            return
+        with open_source(self.spec) as source:
+            first_lsn, last_lsn = partition.first_lsn, partition.last_lsn
+            for batch in batches(source, first_lsn, last_lsn, self.options, self.columns, self.wanted.stores):
+                yield from [batch] if self.options.arrow else _tuples(batch)
+
+    def _pieces(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Piece]:
+        return [Piece(*ends) for ends in pieces(first_lsn, last_lsn, self.options.partitions)]
+
+
+def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+class _TakesFilters:
+    """A bound method in all but this: Spark takes it for the one that is not overridden when it hands over no filters.
+
+    Spark refuses a reader that could take filters while they are not enabled. Ours gives the same rows with and without them, so
+    there is nothing that a user would have to be told.
+    """
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> Iterator[Filter]:
+        return self._reader.take(filters)
+
+
+class LogReader(_Reading, DataSourceReader):
+    """One batch: a range of the log, as far as it reaches when the query begins."""
+
+    @property
+    def pushFilters(self) -> _TakesFilters:  # noqa: N802  (Spark's name)
+        """See `take`."""
+        return _TakesFilters(self)
+
+    def take(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Take over what bounds the range or names stores; give back what Spark must apply itself."""
+        for each in filters:
+            if not self._is_taken(each):
+                yield each
+
+    def _is_taken(self, each: Filter) -> bool:
+        """Whether Spark need not look at it again."""
+        sign, path = _SIGNS.get(type(each), ""), tuple(getattr(each, "attribute", ()))
+        value = _comparable(getattr(each, "value", None))
+        if isinstance(each, IsNotNull) and path in _NEVER_NULL:
+            # Spark asks for it beside each comparison.
+            return True
+        if isinstance(each, IsNotNull) and path == ("store",):
+            sign, value = "in", STORES
+        if not sign or value is None or len(path) != 1:
+            return False
+        column = str(path[0])
+        narrowed = self.wanted.narrowed(column, sign, value)
+        if narrowed is None:
+            return False
+        self.wanted = narrowed
+        return column == "store" or (column == "lsn" and sign != "in")
+
+    def partitions(self) -> list[Piece]:
+        """The range, cut into pieces of one task each."""
+        with open_source(self.spec) as source:
+            return self._pieces(*planned(source, self.wanted, self.options))
+
+
+def _comparable(value: Any) -> Any:
+    """A value of a filter: times as microseconds since 1970; None for one that says nothing certain."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return None
+        return calendar.timegm(value.utctimetuple()) * 1_000_000 + value.microsecond
+    if isinstance(value, tuple):
+        found = tuple(_comparable(each) for each in value)
+        return None if any(each is None for each in found) else found
+    return value
+
+
+class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of batches, each a range that begins where the one before ended."""
+
+    def __init__(self, spec: SourceSpec, options: ReadOptions, columns: Sequence[str]) -> None:
+        super().__init__(spec, options, columns)
+        if options.ending_lsn is not None:
+            raise ConfigurationError("endingLsn is for a batch: a stream goes on; use a trigger, or a filter")
+        if options.pin and not spec.url:
+            raise ConfigurationError("pin is for a log that is read from nodes: write url, or leave pin out")
+        self._target: Lsn | None = None
+        """Where a run with the trigger AvailableNow ends."""
+        self._pinned_s: float | None = None
+        """When the pin was set last, by the monotone clock."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
+        """Before `startingLsn`, or before the first entry that there is."""
+        with open_source(self.spec) as source:
+            first_lsn, last_lsn = planned(source, Wanted(), replace(self.options, fail_on_data_loss=False))
+            asked = self.options.starting_lsn
+            if asked is not None and asked > last_lsn + 1:
+                raise InvalidRequest(f"startingLsn {asked} is behind the next entry of the log, {last_lsn + 1}")
+            if asked is not None and asked < first_lsn and self.options.fail_on_data_loss:
+                raise LinesMissing(lost(asked, first_lsn))
+            self._pin(first_lsn)
+            return {"cluster": source.cluster, "lsn": first_lsn - 1}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  (Spark's name)
+        """Of one batch; with both limits that of bytes, and the other one is kept beside it."""
+        if self.options.max_bytes is not None:
+            return ReadMaxBytes(self.options.max_bytes)
+        return ReadAllAvailable() if self.options.max_entries is None else ReadMaxRows(self.options.max_entries)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
+        """Remember how far the log reaches now."""
+        with open_source(self.spec) as source:
+            self._target = source.last_lsn()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  (Spark's name)
+        """The end of the next batch; the start when there is nothing new."""
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        with open_source(self.spec) as source:
+            start_lsn = self._lsn_of(start, source)
+            if self._pinned_s is None:
+                self._pin(start_lsn + 1)
+            first_held, last_lsn = source.first_lsn(), source.last_lsn()
+            if self._target is not None:
+                last_lsn = min(last_lsn, self._target)
+            if not self.options.fail_on_data_loss:
+                start_lsn = max(start_lsn, min(first_held - 1, last_lsn))
+            elif start_lsn + 1 < first_held:
+                raise LinesMissing(lost(start_lsn + 1, first_held))
+            max_entries = self.options.max_entries if is_limited else None
+            max_bytes = self.options.max_bytes if is_limited else None
+            end = reach(source, start_lsn, last_lsn, max_entries, max_bytes)
+            return {"cluster": source.cluster, "lsn": end}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  (Spark's name)
+        """How far the log reaches, for the progress of the query."""
+        with open_source(self.spec) as source:
+            return {"cluster": source.cluster, "lsn": source.last_lsn()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
+        """The same pieces for the same offsets, whatever has been written meanwhile."""
+        first_lsn = int(start["lsn"]) + 1
+        with open_source(self.spec) as source:
+            self._lsn_of(start, source)
+            first_held = source.first_lsn()
+        if first_lsn < first_held and self.options.fail_on_data_loss:
+            raise LinesMissing(lost(first_lsn, first_held))
+        return self._pieces(first_lsn, int(end["lsn"]))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Everything up to here is done: masters may let it go. Of the last batch of a run Spark says so in the next one."""
+        if self._pinned_s is None or time.monotonic() - self._pinned_s >= PIN_EVERY_S:
+            # The pin of before holds more than is needed, so a node that does not answer now changes nothing.
+            with suppress(BrokerhaError):
+                self._pin(int(end["lsn"]) + 1)
+
+    def stop(self) -> None:
+        """Nothing is open between two calls."""
+
+    def _pin(self, lsn: Lsn) -> None:
+        """Have masters keep their log from an LSN on. Raises NotReady, Unreachable, InvalidRequest when none of them does."""
+        if self.options.pin:
+            with cluster_of(self.spec) as cluster:
+                if cluster is not None:
+                    cluster.pin(self.options.pin, lsn, self.options.pin_for_s)
+            self._pinned_s = time.monotonic()
+
+    def _lsn_of(self, offset: dict[str, Any], source: EntrySource) -> Lsn:
+        """Raises InvalidRequest for an offset of another cluster."""
+        if offset["cluster"] and source.cluster and offset["cluster"] != source.cluster:
+            raise InvalidRequest(
+                f"the checkpoint is of cluster {offset['cluster']}, and this is the log of {source.cluster}: use another folder"
+            )
+        return int(offset["lsn"])

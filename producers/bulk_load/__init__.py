@@ -1,0 +1,1 @@
+"""Loading large files from Spark's executors."""
