@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerha.cli.access import cluster_file
+from brokerha.cli.options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
     from brokerha.stores.backup_directory import BackupDirectory, BackupFolder
@@ -26,6 +27,11 @@ def backup_folder(backups: Path | None, config: Path | None) -> BackupFolder:
     """The folder of backups. Raises ConfigurationError, typer.BadParameter."""
     from brokerha.stores.backup_directory import BackupFolder
 
+    if backups is None and config is None and not DEFAULT_CONFIG.exists():
+        message = (
+            f"which folder of backups? write --backups DIR, or -c FILE; there is no {DEFAULT_CONFIG} in this folder"
+        )
+        raise typer.BadParameter(message)
     return BackupFolder(backups if backups is not None else cluster_file(config).backups_directory)
 
 

@@ -6,6 +6,7 @@ replay    a worker that was off replays what was written meanwhile
 sync      writes that backups must hold before anybody hears of them
 tx        transactions of three operations, beside what a queue for each costs alone
 fail-over the primary is killed under load, again and again
+pipeline  archive, audit and rebuild on Spark, beside one simple loop; needs no broker
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -82,6 +84,22 @@ FAIL_OVER_COLUMNS = {
 }
 
 
+PIPELINE_COLUMNS = {
+    "step": "STEP",
+    "where": "WHERE",
+    "seconds": "SECONDS",
+    "start_s": "START",
+    "entries_per_s": "ENTRIES/S",
+    "rows_per_s": "ROWS/S",
+    "cpu_s": "CPU S",
+    "peak_mb": "MB MOST",
+    "jvm_mb": "OF JVM",
+    "times_plain": "TIMES PLAIN",
+    "times_plain_with_start": "WITH START",
+    "load_average": "LOAD",
+}
+
+
 WINDOWS = {"writes": "1,20,100,1000", "copy": "20", "replay": "100", "sync": "1,20,100,1000"}
 
 
@@ -94,6 +112,7 @@ class Measured(enum.StrEnum):
     SYNC = "sync"
     TX = "tx"
     FAIL_OVER = "fail-over"
+    PIPELINE = "pipeline"
 
 
 OF_BACKUPS = (Measured.SYNC, Measured.TX, Measured.FAIL_OVER)
@@ -149,12 +168,25 @@ def bench(
         int, typer.Option("--rounds", min=1, max=100, help="For copy and replay: the median counts.")
     ] = 3,
     runs: Annotated[int, typer.Option("--runs", min=1, max=1000, help="For fail-over: primaries to kill.")] = 10,
+    entries: Annotated[
+        int, typer.Option("--entries", min=1000, help="For pipeline: entries of the log that is made for it.")
+    ] = 1_000_000,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="For pipeline: where log and archive stay, to be used again."),
+    ] = None,
+    steps: Annotated[
+        str, typer.Option("--steps", metavar="STEP,…", help="For pipeline: only some steps.", show_default=False)
+    ] = "",
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Measure writes per second and latency, how fast a worker is healed, or what backups and transactions cost.
+    """Measure writes per second and latency, how fast a worker is healed, what backups and transactions cost, or the pipeline.
 
-    Beside them stands what the same broker does alone. All but `writes` need a RabbitMQ, with a virtual host of their own.
+    Beside them stands what the same broker does alone, or one simple loop. All but `writes` and `pipeline` need a RabbitMQ, with a
+    virtual host of their own.
     """
+    if measured is Measured.PIPELINE:
+        return run_pipeline(entries, folder, steps, chosen)
     if measured in OF_BACKUPS:
         return run_backups(measured, broker, parse_windows(windows or WINDOWS["sync"]), seconds, runs, chosen)
     if measured is not Measured.WRITES:
@@ -172,6 +204,23 @@ def run_bench(options: BenchOptions, report: Callable[[str], None]) -> int:
     logs.to_stderr(logs.COMMAND)
     answer = bench_run.run(options.broker, options.windows, options.seconds, options.masters, report)
     write(answer, answer["writes"], options.format, COLUMNS)
+    return exits.DONE
+
+
+def run_pipeline(entries: int, folder: Path | None, steps: str, chosen: Format) -> int:
+    """Measure the pipeline, and print; returns the exit code."""
+    from brokerha.cli import bench_pipeline
+    from brokerha.cli.bench_pipeline_steps import STEPS
+
+    wanted = tuple(steps.split(",")) if steps else STEPS
+    unknown = sorted(set(wanted) - set(STEPS))
+    if unknown:
+        message = f"there is no step {unknown[0]!r}; there are {', '.join(STEPS)}"
+        raise typer.BadParameter(message)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    answer = bench_pipeline.pipeline(entries, wanted, bench_pipeline.WHERE, folder, exits.say)
+    write(answer, answer["steps"], chosen, PIPELINE_COLUMNS)
     return exits.DONE
 
 

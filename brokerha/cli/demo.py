@@ -32,7 +32,7 @@ def demo(
 ) -> int:
     """Show a whole cluster at work in this process.
 
-    Loads data through all masters, stops and heals nodes, and compares all copies.
+    Loads data through all masters, stops and heals nodes, and compares all copies; with the extra spark, archives the log and audits it.
 
     Ends with exit code 0 only if all copies are equal.
     """

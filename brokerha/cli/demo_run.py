@@ -6,7 +6,8 @@
     then wait until every copy is at the same LSN, and compare LSN, content count and fingerprint
 
 A master that is away holds up agreement, because nobody may overtake what it has promised; the writes wait and go on when it
-is back. Nothing that was acknowledged may be missing at the end: each copy is counted against what was sent.
+is back. Nothing that was acknowledged may be missing at the end: each copy is counted against what was sent, and where the
+extra ``spark`` is installed the log is archived, and the archive audits all copies (demo_archive).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from brokerha.cli import demo_data, exits
+from brokerha.cli import demo_archive, demo_data, exits
 from brokerha.embedded import EmbeddedCluster, FrontWire
 from brokerha.model.errors import BrokerhaError, TimedOut
 from brokerha.model.operations import pack_operations
@@ -48,7 +49,8 @@ class Tally:
     """What was sent and acknowledged."""
 
     total: int
-    acknowledged: int = 0
+    acknowledged: list[str] = field(default_factory=list)
+    """Transaction ids."""
     failures: list[str] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
@@ -56,7 +58,7 @@ class Tally:
         """Count one answer."""
         with self.changed:
             if reply.status == "applied":
-                self.acknowledged += 1
+                self.acknowledged.append(reply.txid)
             else:
                 self.failures.append(f"{reply.txid}: {reply.status} {reply.reason}")
             self.changed.notify_all()
@@ -64,8 +66,8 @@ class Tally:
     def wait_for(self, count: int, timeout_s: float) -> None:
         """Wait until so many answers came. Raises TimedOut."""
         with self.changed:
-            if not self.changed.wait_for(lambda: self.acknowledged + len(self.failures) >= count, timeout_s):
-                message = f"{self.acknowledged} of {count} transactions were acknowledged within {timeout_s:.0f} s"
+            if not self.changed.wait_for(lambda: len(self.acknowledged) + len(self.failures) >= count, timeout_s):
+                message = f"{len(self.acknowledged)} of {count} transactions were acknowledged within {timeout_s:.0f} s"
                 raise TimedOut(message)
 
 
@@ -75,9 +77,10 @@ def _shown(broker: str) -> str:
 
 
 def demo_config(broker: str, folder: Path) -> ClusterConfig:
-    """Three masters with two workers each."""
+    """Three masters with two workers each, one of which is enough for writes: the other one is stopped for a while."""
     return ClusterConfig(
         name="demo",
+        min_in_sync=1,
         broker=broker,
         data=folder,
         masters=tuple(MasterEntry(id=master) for master in MASTERS),
@@ -103,7 +106,15 @@ def run(input_file: Path | None, broker: str, report: Report) -> int:
             rate, tally = _load(cluster, texts, report)
             copies = _settled(cluster, report)
             expected = len(set(lines)) + 2 * len(MASTERS)
-            return _verdict(copies, tally, expected, rate, is_file=input_file is not None, report=report)
+            problems = _problems(copies, tally, expected, rate, is_file=input_file is not None, report=report)
+            if demo_archive.is_possible():
+                fingerprint = copies[0].fingerprint
+                problems += demo_archive.archive_and_audit(
+                    cluster, Path(folder), tally.acknowledged, fingerprint, report
+                )
+            else:
+                report(demo_archive.MISSING)
+            return _verdict(problems, report)
 
 
 def _load(cluster: EmbeddedCluster, texts: list[str], report: Report) -> tuple[float, Tally]:
@@ -196,7 +207,10 @@ def _settled(cluster: EmbeddedCluster, report: Report) -> list[Copy]:
         time.sleep(0.05)
 
 
-def _verdict(copies: list[Copy], tally: Tally, expected: int, rate: float, *, is_file: bool, report: Report) -> int:
+def _problems(
+    copies: list[Copy], tally: Tally, expected: int, rate: float, *, is_file: bool, report: Report
+) -> list[str]:
+    """Shows the copies; returns what is wrong with them."""
     from rich.console import Console
     from rich.table import Table
 
@@ -207,7 +221,7 @@ def _verdict(copies: list[Copy], tally: Tally, expected: int, rate: float, *, is
         table.add_row(copy.node, f"{copy.lsn:,}", f"{copy.statements:,}", copy.fingerprint)
     Console().print(table)
     report(
-        f"{tally.acknowledged:,} of {tally.total:,} transactions acknowledged as applied, "
+        f"{len(tally.acknowledged):,} of {tally.total:,} transactions acknowledged as applied, "
         f"{rate:,.0f} transactions ({rate * demo_data.LINES:,.0f} statements) per second"
     )
     problems = tally.failures[:5]
@@ -219,6 +233,10 @@ def _verdict(copies: list[Copy], tally: Tally, expected: int, rate: float, *, is
     # Blank nodes and literals of a file may become equal when they are stored; the built-in data are counted exactly.
     if not is_file and counts != {expected}:
         problems.append(f"expected {expected} statements, found {sorted(counts)}")
+    return problems
+
+
+def _verdict(problems: list[str], report: Report) -> int:
     for problem in problems:
         report(f"DIFFERENT: {problem}")
     report("all copies agree" if not problems else "the copies do NOT agree")

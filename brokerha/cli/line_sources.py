@@ -7,7 +7,7 @@ an error that names the first line that there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -76,19 +76,21 @@ def _of_master(client: Client, timeout_s: float) -> Source:
 
 
 def _of_journal(stack: ExitStack, directory: Path) -> Source:
-    from brokerha.journal.identity import owner_of_journal
-    from brokerha.journal.lmdb_journal import LmdbJournal
+    from brokerha.journal.reading import open_journal
     from brokerha.nodes.journal_lines import logged_lines
     from brokerha.stores.log_pages import pages
 
-    cluster, node = owner_of_journal(directory)
-    journal = stack.enter_context(closing(LmdbJournal(directory, cluster, node)))
+    journal = stack.enter_context(open_journal(directory))
 
     def logged(first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
         return logged_lines(journal, first_lsn, last_lsn)
 
-    last_lsn = journal.state().executed_lsn
-    return Source(f"the journal of {node}", cluster, last_lsn, lambda first, last: pages(logged, first, last))
+    return Source(
+        f"the journal of {journal.node}",
+        journal.cluster,
+        journal.executed_lsn,
+        lambda first, last: pages(logged, first, last),
+    )
 
 
 def _of_stream(stack: ExitStack, url: str, master: NodeId) -> Source:

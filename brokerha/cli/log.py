@@ -3,6 +3,7 @@
 show     lines of a range of LSNs
 tail     lines as they come, until Ctrl-C
 verify   a journal on this machine, record by record (its node is stopped), or the logs of all masters, line by line
+pins     what is held for somebody who is no part of the cluster; pin, unpin (log_pins.py)
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerha.cli import exits, output
+from brokerha.cli import exits, log_pins, output
 from brokerha.cli.access import addresses, cluster_file, connected
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format
@@ -47,10 +48,13 @@ RESULTS = ("outcome", "effect_digest")
 """Fields that each site finds out by itself, and that must be equal once they are known."""
 
 app = typer.Typer(
-    help="The synchronised queue: show, tail, verify.",
+    help="The synchronised queue: show, tail, verify, pins, pin, unpin.",
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("pins")(log_pins.pins)
+app.command("pin")(log_pins.pin)
+app.command("unpin")(log_pins.unpin)
 
 
 @app.command()

@@ -25,6 +25,12 @@ from brokerha.cli import (
     load,
     log,
     node,
+    pipeline,
+    pipeline_archive,
+    pipeline_audit,
+    pipeline_load,
+    pipeline_rebuild,
+    pipeline_report,
     promote,
     queues,
     replay,
@@ -78,6 +84,13 @@ app.add_typer(backup.app, name="backup")
 app.add_typer(worker.app, name="worker")
 app.add_typer(control.app, name="control")
 app.add_typer(tx.app, name="tx")
+app.add_typer(pipeline.app, name="pipeline")
+pipeline.app.command("archive")(pipeline_archive.archive)
+pipeline.app.command("archive-info")(pipeline_archive.archive_info)
+pipeline.app.command("audit")(pipeline_audit.audit)
+pipeline.app.command("load")(pipeline_load.load)
+pipeline.app.command("rebuild")(pipeline_rebuild.rebuild)
+pipeline.app.command("report")(pipeline_report.report)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -55,7 +55,7 @@ class Masters:
             self._clients[master] = self._stack.enter_context(_client_of(master, self._urls[master]))
         return self._clients[master]
 
-    def command(self, master: str, name: str, **arguments: Any) -> dict[str, Any]:
+    def command(self, master: str, name: str, /, **arguments: Any) -> dict[str, Any]:
         """Have one master carry out a command."""
         return self.client(master).command(name, arguments, timeout=self.timeout_s)
 

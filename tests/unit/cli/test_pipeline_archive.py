@@ -1,0 +1,161 @@
+"""`brokerha pipeline archive` and `archive-info`: which log is meant, what is said, and the exit codes. No Spark is started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokerha.cli import pipeline_archive
+from brokerha.model.errors import NotReady, Unreachable
+from brokerha.pipeline import archive_job
+from brokerha.pipeline.archive_job import ArchiveOptions, ArchiveReport
+from tests.unit.pipeline.archive_place import Log
+from tests.unit.pipeline.random_log import random_entries
+
+ENTRIES = random_entries(2, 60)
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "backups" / "monday", ENTRIES)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ArchiveOptions]:
+    """Puts a job in place that only notes what it is asked for."""
+    seen: list[ArchiveOptions] = []
+
+    def program(options: ArchiveOptions, spark: object, tell: Callable[[int, int], None]) -> ArchiveReport:
+        seen.append(options)
+        tell(5, 10)
+        return ArchiveReport(str(options.into), notes=("no pin",) if options.from_lsn == 7 else ())
+
+    monkeypatch.setattr(pipeline_archive, "job", lambda name: {"archive": program}[name])
+    return seen
+
+
+def test_a_backup_is_archived_without_spark_when_it_is_small(run: Run, log: Log) -> None:
+    ran = run("pipeline", "archive", "--into", "a", "--backup", f"{log.path}/")
+    assert ran.code == 0
+    assert ran.out == ""
+    assert "a: 60 transactions were archived in" in ran.err
+    assert "it holds LSN 1 to 60" in ran.err
+
+
+def test_json_tells_all_fields_of_the_report(run: Run, log: Log) -> None:
+    ran = run(
+        "pipeline", "archive", "--into", "a", "--backup", "monday", "--backups", str(log.path.parent), "-o", "json"
+    )
+    told = json.loads(ran.out)
+    assert (told["cluster"], told["first_lsn"], told["last_lsn"], told["added_entries"]) == ("orders", 1, 60, 60)
+    assert (told["notes"], told["is_dry_run"]) == ([], False)
+    again = json.loads(run("pipeline", "archive", "--into", "a", "--backup", f"{log.path}/", "-o", "json").out)
+    assert (again["added_entries"], again["chain"]) == (0, told["chain"])
+
+
+def test_a_dry_run_writes_nothing(run: Run, log: Log) -> None:
+    ran = run("pipeline", "archive", "--into", "a", "--backup", f"{log.path}/", "--dry-run")
+    assert ran.code == 0
+    assert "60 transactions would be archived" in ran.err
+    assert not Path("a").exists()
+
+
+def test_the_log_that_is_meant_is_named_in_one_way(run: Run, asked: list[ArchiveOptions]) -> None:
+    for words, kind in (
+        (("--url", "http://127.0.0.1:7201"), "http"),
+        (("--journal", "var/m1"), "journal"),
+        (("--stream", "amqp://h", "--master", "m1"), "stream"),
+        (("--backup", "b/monday"), "backup"),
+    ):
+        assert run("pipeline", "archive", "--into", "a", *words).code == 0
+        assert asked.pop().source.kind == kind
+    assert run("pipeline", "archive", "--into", "a", "--journal", "j", "--backup", "b/").code == 64
+    assert run("pipeline", "archive", "--into", "a", "--stream", "amqp://h").code == 64
+    assert "which cluster?" in run("pipeline", "archive", "--into", "a").err
+    assert run("pipeline", "archive").code == 64
+
+
+def test_a_range_that_ends_before_it_begins_is_a_mistake_of_the_command_line(
+    run: Run, asked: list[ArchiveOptions]
+) -> None:
+    ran = run(
+        "pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:7201", "--from-lsn", "5", "--to-lsn", "3"
+    )
+    assert (ran.code, asked) == (64, [])
+    assert "there is nothing from LSN 5 to LSN 3" in ran.err
+
+
+def test_a_name_of_a_backup_needs_its_folder_and_both_ways_to_say_it_are_named(run: Run) -> None:
+    ran = run("pipeline", "archive", "--into", "a", "--backup", "monday")
+    assert ran.code == 64
+    said = " ".join(ran.err.replace("│", " ").split())
+    assert "which folder of backups? write --backups DIR, or -c FILE; there is no cluster.toml" in said
+
+
+def test_info_about_an_archive_that_holds_nothing_says_so(run: Run, tmp_path: Path) -> None:
+    empty = Log(tmp_path / "backups" / "empty")
+    assert run("pipeline", "archive", "--into", "a", "--backup", f"{empty.path}/").code == 0
+    assert "orders: nothing yet, LSN 1 comes first, 0 rows" in run("pipeline", "archive-info", "a").out
+
+
+def test_paths_are_those_of_the_folder_in_which_the_command_was_given(run: Run, asked: list[ArchiveOptions]) -> None:
+    run("pipeline", "archive", "--into", "a", "--journal", "var/m1")
+    assert asked[0].source.journal == str(Path("var/m1").absolute())
+
+
+def test_following_looks_every_few_seconds_unless_told_otherwise(run: Run, asked: list[ArchiveOptions]) -> None:
+    url = ("--url", "http://127.0.0.1:7201")
+    for words in ((), ("--follow",), ("--every", "60"), ("--follow", "--every", "0.5")):
+        run("pipeline", "archive", "--into", "a", *url, *words)
+    assert [each.every_s for each in asked] == [None, 5.0, 60.0, 0.5]
+
+
+def test_defaults_of_the_command_are_those_of_the_job(run: Run, asked: list[ArchiveOptions]) -> None:
+    run("pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:7201")
+    assert asked[0] == ArchiveOptions(Path("a"), asked[0].source)
+    assert archive_job.HERE_ENTRIES == pipeline_archive.HERE_ENTRIES
+
+
+def test_an_archive_whose_log_is_not_kept_is_a_degraded_end(run: Run, asked: list[ArchiveOptions]) -> None:
+    ran = run("pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:7201", "--from-lsn", "7")
+    assert ran.code == 1
+    assert "brokerha: no pin\n" in ran.err
+
+
+@pytest.mark.parametrize(("error", "code"), [(Unreachable("m1"), 3), (NotReady("m1 starts"), 2)])
+def test_nodes_that_are_away_are_an_exit_code_of_their_own(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    def program(*_: object) -> ArchiveReport:
+        raise error
+
+    monkeypatch.setattr(pipeline_archive, "job", lambda name: program)
+    assert run("pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:1").code == code
+
+
+def test_info_shows_files_and_verifies_them(run: Run, log: Log) -> None:
+    run("pipeline", "archive", "--into", "a", "--backup", f"{log.path}/", "--file-entries", "20")
+    ran = run("pipeline", "archive-info", "a", "--verify")
+    assert ran.code == 0
+    assert "log/21-40.parquet" in ran.out
+    assert "orders: LSN 1 to 60" in ran.out
+    told = json.loads(run("pipeline", "archive-info", "a", "-o", "json").out)
+    assert [(file["first_lsn"], file["entries"]) for file in told["files"]] == [(1, 20), (21, 20), (41, 20)]
+    assert told["problems"] is None
+    Path("a/log/21-40.parquet").unlink()
+    ran = run("pipeline", "archive-info", "a", "--verify", "-o", "json")
+    assert ran.code == 2
+    assert json.loads(ran.out)["problems"] == ["log/21-40.parquet is missing: it held LSN 21 to 40"]
+    assert "is missing" in ran.err
+
+
+def test_info_about_a_folder_that_is_no_archive_says_how_to_make_one(run: Run) -> None:
+    ran = run("pipeline", "archive-info", "nowhere")
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert "brokerha pipeline archive --into nowhere" in ran.err
