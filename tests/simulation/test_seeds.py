@@ -17,7 +17,7 @@ from brokerha.simulator.options import FAULTS, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "4000"))
-FEW = 30
+FEW = 12
 
 
 def _told(summary: Summary) -> str:

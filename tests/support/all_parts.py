@@ -4,9 +4,11 @@ Each part is one command with a deadline; a part that fails does not keep the ot
 is 1. The rules come first because they take seconds, the broker last because it takes minutes:
 
     rules     ruff, mypy --strict, import contracts
-    cores     tests without a broker that are not slow, in parallel, with branch coverage of the cores
+    cores     tests without a broker that are not slow, in parallel, with branch coverage of the cores; then those that
+              run thousands of clusters, without
     slow      slow tests without a broker: simulated clusters, long histories
-    broker    tests over RabbitMQ, one after the other, on one broker that is lent to all of them
+    spark     tests on Spark without a broker, in one session
+    broker    tests over RabbitMQ, two at a time, on one broker that is lent to all of them
 
     python -m tests.support.all_parts                  everything
     python -m tests.support.all_parts rules cores      only these parts
@@ -67,6 +69,10 @@ def _coverage_options() -> list[str]:
     return ["--cov", f"--cov-report=json:{_RESULTS / 'coverage.json'}"]
 
 
+_QUICK = "not broker and not slow and not campaign and not spark"
+_NOT_COUNTED = ("tests/simulation/test_mistakes.py", "tests/unit/transactions/test_crash_points.py")
+"""They run thousands of clusters, in half the time when nobody counts branches; what they reach is reached by others too."""
+
 PARTS: dict[str, list[Part]] = {
     "rules": [
         Part("ruff", "style, and what is banned", [str(_BIN / "ruff"), "check", "."], 120),
@@ -77,16 +83,42 @@ PARTS: dict[str, list[Part]] = {
         Part(
             "cores",
             "without a broker",
-            _pytest("cores", "-m", "not broker and not slow and not campaign", "-n", "2", *_coverage_options()),
+            _pytest(
+                "cores", "-m", _QUICK, "-n", "2", *(f"--ignore={each}" for each in _NOT_COUNTED), *_coverage_options()
+            ),
             900,
         ),
+        Part(
+            "crashes",
+            "planted mistakes, every crash point",
+            _pytest("crashes", "-m", _QUICK, "-n", "2", *_NOT_COUNTED),
+            600,
+        ),
     ],
-    "slow": [Part("slow", "simulated clusters, long histories", _pytest("slow", "-m", "slow and not broker and not campaign"), 1200)],
+    "slow": [
+        Part(
+            "slow",
+            "simulated clusters, long histories",
+            _pytest("slow", "-m", "slow and not broker and not campaign and not spark"),
+            1200,
+        )
+    ],
+    "spark": [
+        Part("spark", "on Spark, in one session", _pytest("spark", "-m", "spark and not broker and not campaign"), 900),
+    ],
     "broker": [
         Part(
             "broker",
             "over RabbitMQ",
-            [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest("broker", "-m", "broker and not campaign")],
+            [
+                _PYTHON,
+                "-m",
+                "tests.support.broker_source",
+                "run",
+                "--",
+                # Two at a time, because most of them wait for a node or a clock; by files, which share a running site.
+                *_pytest("broker", "-m", "broker and not campaign", "-n", "2", "--dist", "loadfile"),
+            ],
             1800,
         ),
     ],
@@ -95,7 +127,7 @@ CAMPAIGNS: dict[str, list[Part]] = {
     "campaigns": [
         Part(
             "campaigns",
-            "long forms, over RabbitMQ",
+            "long forms, over RabbitMQ and on Spark",
             [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest("campaigns", "-m", "campaign")],
             3600,
         ),

@@ -93,7 +93,7 @@ def test_a_person_operates_workers_over_the_broker(cluster: EmbeddedCluster, com
     assert main(["put", "prices", "sku-2", "1", "--ack", "applied"]) == 0
     assert main(["wait", "2"]) == 0
     code, verdict = command("verify", "--deep")
-    assert (code, verdict["equal"]) == (0, True)
+    assert (code, verdict["equal"]) == (0, True), verdict
     assert [(look["id"], look["result"], look["items"]) for look in verdict["deep"]] == [
         ("w1", "equal", 2),
         ("w2", "equal", 2),

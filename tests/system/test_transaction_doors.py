@@ -106,7 +106,22 @@ def test_a_rollback_puts_everything_back_in_its_place(connect: Connect) -> None:
 
     assert (bodies(db, "a"), db.get("t", "k", min_lsn="latest")) == ([b"x", b"y"], None)
     outcome = db.outcome(tx.txid)
-    assert outcome is None or outcome["state"] == "aborted"
+    assert outcome is not None
+    assert outcome["state"] == "aborted"
+
+
+def test_a_connection_that_began_nothing_is_told_what_was_rolled_back_at_any_master(connect: Connect) -> None:
+    ids = []
+    for master in ("m1", "m2"):
+        tx = connect(master).transaction().begin()
+        tx.put("t", "k", "v")
+        tx.rollback()
+        ids.append(tx.txid)
+
+    for masters in (("m1", "m2"), ("m2", "m1")):
+        other = connect(*masters)
+        outcomes = [other.outcome(txid) for txid in ids]
+        assert [outcome and outcome["state"] for outcome in outcomes] == ["aborted", "aborted"]
 
 
 def test_somebody_who_waits_gets_a_message_that_comes_later(connect: Connect) -> None:

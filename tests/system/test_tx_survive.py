@@ -54,7 +54,7 @@ def test_what_was_open_when_its_primary_was_killed_is_aborted_and_its_client_is_
         db.put("t", f"after-{door}", "v")
         site.await_everywhere(db)
         assert [site.bodies(worker, f"open-{door}") for worker in site.workers] == [["first"]] * 2
-        site.await_clean()
+        site.await_clean(in_use=True)
         message = db.accept(f"open-{door}")
         assert message is not None
         assert message.body == b"first"
@@ -92,7 +92,7 @@ def test_a_primary_that_dies_while_a_prepare_hangs_leaves_an_unknown_outcome_tha
         assert outcome["state"] == "aborted"
         site.start(primary)
         assert "hanging" not in db.queues()
-        site.await_clean()
+        site.await_clean(in_use=True)
 
 
 def test_a_prepared_transaction_keeps_its_locks_over_a_fail_over_and_a_rollback_puts_the_messages_back(site: TxSite):
@@ -112,7 +112,7 @@ def test_a_prepared_transaction_keeps_its_locks_over_a_fail_over_and_a_rollback_
         taken.rollback()
         other.tpc_rollback(xid)
         assert [message.body for message in other.accept("locked", 3)] == [b"x", b"y", b"z"]
-        site.await_clean()
+        site.await_clean(in_use=True)
 
 
 class Mover:

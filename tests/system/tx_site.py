@@ -153,7 +153,7 @@ class TxSite:
         """Ask until the answer is true, and return it."""
         deadline = time.monotonic() + within_s
         while not (answer := found()):
-            assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}\n{self.log_tail()}"
+            assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}\n{self.tx_queue_rows()}\n{self.log_tail()}"
             time.sleep(0.05)
         return answer
 
@@ -210,6 +210,13 @@ class TxSite:
             q["name"] for q in queues if not (in_use and q.get("consumers") == 0 and "x-expires" in q["arguments"])
         ]
         return sorted(name for name in names if name.startswith("brokerha.tx."))
+
+    def tx_queue_rows(self) -> str:
+        """All queues of transactions with what tells why they are there, a line each."""
+        with self.source.management() as management:
+            queues = management.queues(unquote(urlsplit(self.broker).path[1:]))
+        found = [q for q in queues if q["name"].startswith("brokerha.tx.")]
+        return "\n".join(f"{q['name']} consumers={q.get('consumers')} {q['arguments']}" for q in found)
 
     def purge(self) -> None:
         """Empty every queue on the broker."""

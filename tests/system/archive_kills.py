@@ -1,0 +1,194 @@
+"""`brokerha pipeline archive` as a process that is killed at random moments, while a cluster of processes writes on and loses nodes.
+
+Somebody writes all the time and keeps the ids of what was acknowledged. Each job follows the log in small rounds, on Spark or without
+it, until it is killed. In the end a job runs undisturbed into a second archive, and both are read row by row.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import brokerha
+from brokerha import errors
+from brokerha.pipeline.archive import Archive
+from brokerha.pipeline.entries import LogEntry
+from brokerha.pipeline.rows import entries_of
+from tests.system.processes import ProcessCluster
+
+AGAIN = (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable)
+WITHOUT_SPARK = ("--here", "1000000")
+ON_SPARK = ("--here", "0", "--spark-memory", "1g")
+ROUND = ("--file-entries", "40")
+ENDS_WITHIN_S = 240.0
+
+
+class Writing:
+    """One thread that writes keys, each until it is acknowledged."""
+
+    def __init__(self, urls: str) -> None:
+        self.acknowledged: list[str] = []
+        self._urls = urls
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writing", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "a write still waits for an answer"
+
+    def _run(self) -> None:
+        with brokerha.connect(self._urls) as db:
+            number = 0
+            while not self._stop.is_set():
+                key = f"kill.{number}"
+                try:
+                    db.put("keys", b"%d" % (number % 500), b"%d" % number, key=key, timeout=10)
+                except AGAIN:
+                    self._stop.wait(0.1)
+                    continue
+                self.acknowledged.append(key)
+                number += 1
+
+
+def fill(urls: str, count: int) -> None:
+    """Some thousand transactions at once, so that the first rounds have enough to do."""
+    with brokerha.connect(urls) as db, db.pipeline(window=500) as pipeline:
+        for number in range(count):
+            if number % 3:
+                pipeline.put("keys", b"%d" % (number % 700), os.urandom(30))
+            else:
+                pipeline.update("main", f"INSERT DATA {{ <urn:s{number}> <urn:p> {number} , {number + 1} }}")
+
+
+@contextmanager
+def job(cluster: ProcessCluster, into: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A job in a session of its own; nothing of it is left after the block."""
+    command = [
+        sys.executable,
+        "-m",
+        "brokerha",
+        "pipeline",
+        "archive",
+        "--into",
+        str(into),
+        "-c",
+        str(cluster.path),
+        *options,
+    ]
+    with (into.parent / "jobs.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+def work_of(into: Path) -> tuple[int, set[str]]:
+    """What changes when a job works: the manifest, and folders in staging."""
+    manifest, staging = into / "manifest.json", into / "staging"
+    return manifest.stat().st_mtime_ns if manifest.exists() else 0, {path.name for path in staging.glob("*")}
+
+
+def until_it_works(into: Path, before: tuple[int, set[str]], process: subprocess.Popen[bytes], rounds: int) -> None:
+    """Wait until a job has begun to read, and has written some manifests more."""
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    manifests = {before[0]}
+    has_begun = False
+    while process.poll() is None and not (has_begun and len(manifests) > rounds):
+        written, staging = work_of(into)
+        has_begun = has_begun or bool(staging - before[1])
+        manifests.add(written)
+        assert time.monotonic() < deadline, "the job does nothing"
+        time.sleep(0.01)
+
+
+def finish(cluster: ProcessCluster, into: Path, *options: str) -> None:
+    """One job from here to the end of the log; tried again while nodes are on their way back."""
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while True:
+        with job(cluster, into, *options) as process:
+            code = process.wait(ENDS_WITHIN_S)
+        if code == 0:
+            return
+        assert time.monotonic() < deadline, (into.parent / "jobs.log").read_text("utf-8", "replace")[-3000:]
+
+
+def everything(into: Path) -> list[LogEntry]:
+    """All entries, after the bytes of each file were compared with its SHA-256."""
+    archive = Archive(into)
+    assert list(archive.verify()) == []
+    return [entry for file in archive.state().files for entry in entries_of(archive.table(file))]
+
+
+def kill_again_and_again(
+    cluster: ProcessCluster, folder: Path, kills: int, on_spark: int, node_kills: int, seed: int
+) -> str:
+    """The whole scenario; a sentence about what was covered."""
+    chance = random.Random(seed)
+    urls = ",".join(cluster.url(master) for master in cluster.masters)
+    into, undisturbed = folder / "archive", folder / "undisturbed"
+    fill(urls, 3000)
+    plan = [ON_SPARK] * on_spark + [WITHOUT_SPARK] * (kills - on_spark)
+    chance.shuffle(plan)
+    losing = set(chance.sample(range(kills), node_kills))
+    reached: list[int] = []
+    compaction = ("--compact", "--vacuum", "--keep-replaced-s", "0")
+    with Writing(urls) as writing, ExitStack() as jobs:
+        for number, form in enumerate(plan):
+            more = compaction if chance.random() < 0.5 else ()
+            before = work_of(into)
+            # What Spark leaves of a killed job may write on while the next one begins: that is part of what is tried.
+            process = jobs.enter_context(job(cluster, into, "--every", "0.1", "--retry-s", "60", *form, *ROUND, *more))
+            # Now and then it is killed while it starts; else some rounds later, however slow the machine is.
+            if chance.random() < 0.8:
+                until_it_works(into, before, process, chance.randrange(4))
+            lived_s = chance.uniform(0.0, 3.0 if form is ON_SPARK else 1.0)
+            if number in losing:
+                time.sleep(lived_s / 2)
+                cluster.kill(chance.choice(cluster.masters))
+            try:
+                process.wait(lived_s)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+            else:
+                raise AssertionError((into.parent / "jobs.log").read_text("utf-8", "replace")[-3000:])
+            process.wait(30)
+            if Archive(into).exists():
+                held = everything(into)
+                assert [entry.lsn for entry in held] == list(range(1, len(held) + 1))
+                reached.append(len(held))
+    cluster.await_ready(cluster.masters)
+    finish(cluster, into, *WITHOUT_SPARK, "--compact", "--vacuum", "--keep-replaced-s", "0")
+    finish(cluster, undisturbed, *WITHOUT_SPARK)
+    found, expected = everything(into), everything(undisturbed)
+    assert [entry.lsn for entry in found] == list(range(1, len(found) + 1))
+    assert found == expected[: len(found)]
+    assert len(found) == len(expected)
+    ids = Counter(entry.txid for entry in found)
+    assert max(ids.values()) == 1
+    assert not set(writing.acknowledged) - ids.keys()
+    on_disk = {str(path.relative_to(into)) for path in into.rglob("*.parquet")}
+    assert on_disk == {file.path for file in Archive(into).state().files}
+    assert reached == sorted(reached)
+    assert len(set(reached)) > 1, "every job was killed before it had kept anything"
+    return (
+        f"archive: {kills} kills of the job ({on_spark} on Spark) and {node_kills} of masters, {len(set(reached))} of them after something "
+        f"new was kept; {len(found)} entries, {len(writing.acknowledged)} acknowledged meanwhile, each once, equal to an archive made at once"
+    )

@@ -1,0 +1,234 @@
+"""A bulk load over RabbitMQ that is killed in its middle, again and again, and started again by the same command: equal, and nothing twice.
+
+Given a cluster of real processes and files with blank nodes and one bad line; when `brokerha pipeline load` is killed with SIGKILL (its
+Spark with it, or left to find out by itself) at several points, and a node too; then the last run ends well, every statement of the files is there once,
+each transaction of the load is in the log once, and the bad line is in the reject file with its number.
+
+The long form loads 1,000,000 statements; another campaign tells what as many take beside `brokerha load` and the bulk load of the bare store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pyoxigraph
+import pytest
+
+import brokerha
+from brokerha.pipeline.loading import STATEMENTS_LIMIT, prefix_of
+from tests.system.processes import ProcessCluster
+
+DEADLINE_S = 600.0
+BAD_LINE = "this is no statement"
+LINKS = 17
+BROKERHA = (sys.executable, "-m", "brokerha")
+PREDICATES = [
+    "http://example.org/name",
+    "http://example.org/size",
+    *(f"http://example.org/link/{number}" for number in range(LINKS)),
+]
+
+
+def lines(count: int) -> Iterator[str]:
+    """Statements as the store spells them: texts, numbers, links, and blank nodes that several statements share."""
+    for n in range(count):
+        subject = f"_:b{n // 50}" if n % 100 < 2 else f"<http://example.org/thing/{n // 5}>"
+        match n % 5:
+            case 0:
+                yield f'{subject} <http://example.org/name> "Thing number {n}, with a name of some length"@en .'
+            case 1:
+                yield f'{subject} <http://example.org/size> "{n}"^^<http://www.w3.org/2001/XMLSchema#integer> .'
+            case _:
+                yield f"{subject} <http://example.org/link/{n % LINKS}> <http://example.org/thing/{n * 7919 % count}> ."
+
+
+class Content(NamedTuple):
+    """How many lines, and the sum of their digests: equal for equal sets."""
+
+    lines: int
+    digest: int
+
+
+def content_of(found: Iterable[str]) -> Content:
+    """Of lines without an end."""
+    count = total = 0
+    for line in found:
+        count += 1
+        total += int.from_bytes(blake2b(line.encode(), digest_size=12).digest())
+    return Content(count, total)
+
+
+def loaded(cluster: ProcessCluster, node: str, repository: str = "main") -> Content:
+    """What a repository holds. By predicate, because an answer of a node has a limit."""
+    count = total = 0
+    for predicate in PREDICATES:
+        with httpx2.stream(
+            "GET",
+            f"{cluster.url(node)}/repositories/{repository}/statements",
+            params={"pred": f"<{predicate}>"},
+            headers={"Accept": "application/n-quads"},
+            timeout=DEADLINE_S,
+        ) as response:
+            assert response.status_code == 200, response.read()
+            found = content_of(line for line in response.iter_lines() if line)
+        count, total = count + found.lines, total + found.digest
+    return Content(count, total)
+
+
+def write(path: Path, count: int, bad_at: int | None) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for number, line in enumerate(lines(count), 1):
+            if number == bad_at:
+                file.write(f"{BAD_LINE}\n")
+            file.write(f"{line}\n")
+
+
+class Load:
+    """The command, which a test may kill."""
+
+    def __init__(self, cluster: ProcessCluster, path: Path, *more: str) -> None:
+        self.folder = cluster.folder
+        self.state = cluster.folder / "load"
+        self._command = [
+            *BROKERHA, "pipeline", "load", str(path), "-c", str(cluster.path), "--state", str(self.state),
+            "-o", "json", "--spark-memory", "1g", *more,
+        ]  # fmt: skip
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self) -> dict[str, Any]:
+        """Run to the end. Its report."""
+        process = self.start()
+        out, err = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0, err
+        answer: dict[str, Any] = json.loads(out)
+        return answer
+
+    def kill_when(self, is_time: Callable[[], bool], *, with_spark: bool) -> None:
+        """Kill it at a moment: the whole group of its processes, or only the program."""
+        process = self.start()
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_time():
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline, "the load does not get there"
+            time.sleep(0.02)
+        if with_spark:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+        process.communicate(timeout=DEADLINE_S)
+
+    @property
+    def key(self) -> str:
+        return str(json.loads((self.state / "load.json").read_text())["key"])
+
+
+def transactions_of(db: Any, key: str) -> Counter[str]:
+    """How often each transaction of the load is in the log."""
+    found: Counter[str] = Counter()
+    first = 1
+    while rows := db.log(first, first + 9_999):
+        found.update(row["txid"] for row in rows if row["txid"].startswith(f"{key}."))
+        first = rows[-1]["lsn"] + 1
+    return found
+
+
+def applied(db: Any) -> int:
+    """Highest LSN that any node has applied."""
+    return max(row["applied_lsn"] or 0 for row in db.status(timeout=60)["nodes"])
+
+
+def load_and_kill(cluster: ProcessCluster, path: Path, count: int, bad_at: int, kills: int) -> dict[str, Any]:
+    """Kill the load at equal distances, a node with every second, then let it end; check everything. The last report."""
+    load = Load(cluster, path, "--max-rejects", "1", "--split-mib", "1" if count < 500_000 else "8")
+    with brokerha.connect(cluster.url("m1")) as db:
+        begin = applied(db)
+        for number in range(1, kills + 1):
+            moment = begin + count // STATEMENTS_LIMIT * number // (kills + 1)
+            load.kill_when(lambda moment=moment: applied(db) >= moment, with_spark=number % 2 == 1)  # type: ignore[misc]
+            if number % 2 == 0:
+                cluster.kill("m2")
+        report = load.finish()
+        found = transactions_of(db, load.key)
+    assert set(found.values()) == {1}, found.most_common(3)
+    assert len(found) == report["transactions"]
+    assert (report["complete"], report["statements"], report["rejects"]) == (True, count, 1)
+    [reject] = [json.loads(line) for line in Path(report["rejects_file"]).read_text().splitlines()]
+    assert (reject["line"], reject["text"]) == (bad_at, BAD_LINE)
+    prefix = prefix_of(load.key, 1)
+    wanted_content = content_of(line.replace("_:b", f"_:{prefix}b").removesuffix(" .") + " ." for line in lines(count))
+    assert loaded(cluster, "m1") == wanted_content
+    assert wanted_content.lines == count
+    again = load.finish()
+    assert (again["splits_before"], again["statements"]) == (again["splits"], count)
+    return report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [60_000, pytest.param(1_000_000, marks=pytest.mark.campaign)])
+def test_a_load_that_is_killed_and_started_again_is_equal_and_nothing_is_twice(
+    vhost_url: str, tmp_path: Path, covered: Callable[[str], None], count: int
+) -> None:
+    bad_at = count * 2 // 3 + 1
+    path = tmp_path / "things.nt"
+    write(path, count, bad_at)
+    with ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster:
+        report = load_and_kill(cluster, path, count, bad_at, kills=2)
+    covered(
+        f"pipeline load: {count:,} statements, the program killed twice and a master once: "
+        f"{report['transactions']:,} transactions, none twice, equal to the file"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+def test_a_million_statements_beside_the_plain_load_and_the_bare_store(
+    vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
+) -> None:
+    count = 1_000_000
+    path = tmp_path / "things.nt"
+    write(path, count, None)
+    took: dict[str, float] = {}
+    with (
+        ProcessCluster(tmp_path, vhost_url, masters=1, workers_each=1) as cluster,
+        brokerha.connect(cluster.url("m1")) as db,
+    ):
+        for repository in ("plain", "spark"):
+            db.create_repository(repository)
+        began = time.monotonic()
+        Load(cluster, path, "--repository", "spark", "--split-mib", "8").finish()
+        took["brokerha pipeline load, with the start of Spark"] = time.monotonic() - began
+        began = time.monotonic()
+        command = [*BROKERHA, "load", str(path), "--repository", "plain", "-c", str(cluster.path)]
+        subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S * 2)
+        took["brokerha load"] = time.monotonic() - began
+        assert db.size("plain", timeout=60) == db.size("spark", timeout=60) == count
+        began = time.monotonic()
+        store = pyoxigraph.Store(str(tmp_path / "bare"))
+        store.bulk_load(path=str(path), format=pyoxigraph.RdfFormat.N_TRIPLES)
+        store.flush()
+        took["bulk load of the bare store"] = time.monotonic() - began
+        assert len(store) == count
+        covered(
+            f"load of {count:,} statements: "
+            + "; ".join(f"{what} {seconds:.1f} s, {count / seconds:,.0f}/s" for what, seconds in took.items())
+        )
