@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.fingerprints import EMPTY
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result, ResultRow
@@ -154,14 +155,32 @@ class PinsChanged:
     pins: tuple[Pin, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class EpochPromised:
+    """This master takes no part in an epoch below this one any more: frozen until one is installed (R9)."""
+
+    epoch: EpochId
+
+
+@dataclass(frozen=True, slots=True)
+class EpochInstalled:
+    """The epoch of this master from now on (R11). Everything up to its base is in the synchronised queue already.
+
+    Each stream goes on at its start. What was in a stream below it and is not synchronised yet is in the recovered list; own
+    entries that are in neither are parked again, before all others, in their order.
+    """
+
+    epoch: Epoch
+
+
 Record = (
     Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes | WorkersChanged | Rebased
-    | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged
+    | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged | EpochPromised | EpochInstalled
 )  # fmt: skip
 
 RECORDS: tuple[type, ...] = (
     Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes, WorkersChanged, Rebased,
-    ViewStarted, TxPrepared, TxDecided, TxForgotten, PinsChanged,
+    ViewStarted, TxPrepared, TxDecided, TxForgotten, PinsChanged, EpochPromised, EpochInstalled,
 )  # fmt: skip
 """All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
 
@@ -190,6 +209,11 @@ class MasterState:
     """Of the last start."""
     high_water: Timestamp = 0
     epoch: int = 1
+    """Number of the epoch of the last `Added`."""
+    installed: Epoch | None = None
+    """Of the last `EpochInstalled`; None in the first epoch, whose members the cluster file names."""
+    promised_epoch: EpochId = FIRST
+    """Highest one promised or installed."""
     peer_journals: dict[NodeId, str] = field(default_factory=dict)
     parked: list[TxId] = field(default_factory=list)
     """Own accepted transactions without a timestamp, oldest first."""
