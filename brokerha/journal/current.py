@@ -6,6 +6,10 @@ of the core that made it: `invariant()` stops the node before the fault is writt
 Invariants, with ``used[o] <= counts[o]`` for each origin o:
 
     first_lsn - 1 <= lsn        results_from - 1 <= executed_lsn <= lsn        trimmed[o] <= used[o] <= counts[o]
+    begins[o] <= used[o]        installed <= promised_epoch
+
+An epoch makes streams go on at its starts: numbers below have no entries any more, and those that were never appended never
+get one. The epoch itself may be long, so that only the number of its record is here; the record is pinned (trimming leaves it).
 
 Results below `first_lsn` are not held, so `results_from` follows it as far as there are results. The fingerprint one below
 `results_from` stays known (`base`): any copy at that LSN or later can be compared with the log.
@@ -20,6 +24,7 @@ from typing import Any
 
 import msgpack
 
+from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.fingerprints import EMPTY
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp
 from brokerha.model.invariants import invariant
@@ -29,6 +34,8 @@ from brokerha.model.records import (
     Added,
     Appended,
     ClockReserved,
+    EpochInstalled,
+    EpochPromised,
     MasterState,
     Outcomes,
     PeerJournal,
@@ -70,6 +77,13 @@ class Current:
     views: tuple[tuple[int, int], ...] = ()
     lacking_to: int = 0
     """Number of the last record that is not held any more and that a follower could not do without."""
+    promised_epoch: EpochId = FIRST
+    installed: EpochId = FIRST
+    """Id of the epoch that was installed last."""
+    installed_by: int = 0
+    """Number of the `EpochInstalled` that says all of it; 0 in the first epoch."""
+    begins: dict[NodeId, int] = field(default_factory=dict)
+    """Number of the first entry of each stream in the epoch that named it last; what is below is not read any more."""
 
     def advance(self, record: Record, number: int) -> None:
         """Take over what record ``number`` says; InvariantBroken when it does not follow on the ones before."""
@@ -86,6 +100,12 @@ class Current:
                 self.workers = workers
             case PinsChanged(pins):
                 self.pins = pins
+            case EpochPromised(epoch):
+                last_epoch = self.promised_epoch
+                invariant(epoch > last_epoch, "the promise of an epoch grows", new=epoch, last=last_epoch)
+                self.promised_epoch = epoch
+            case EpochInstalled(installed):
+                self._installed(installed, number)
             case Started(incarnation):
                 invariant(
                     incarnation > self.incarnation, "an incarnation grows", new=incarnation, last=self.incarnation
@@ -144,17 +164,35 @@ class Current:
         self.executed_lsn, self.fingerprint, self.items = lsn, record.fingerprint, record.items
         self.results_from, self.base = lsn + 1, record.fingerprint
 
+    def _installed(self, epoch: Epoch, number: int) -> None:
+        last, lsn = self.installed, self.lsn
+        invariant(epoch.id > last, "a later epoch is installed", new=epoch.id, last=last)
+        invariant(epoch.base_lsn == lsn, "an epoch begins where the queue ends", base=epoch.base_lsn, lsn=lsn)
+        for origin, start in epoch.starts.items():
+            count = self.counts.get(origin, 0)
+            invariant(start >= count, "an epoch leaves out no number", origin=origin, start=start, count=count)
+        self.counts.update(epoch.starts)
+        self.used = dict(self.counts)
+        self.begins.update(epoch.starts)
+        self.installed, self.installed_by = epoch.id, number
+        self.promised_epoch = max(epoch.id, self.promised_epoch)
+
+    def stream_begin(self, origin: NodeId) -> int:
+        """Number of the first entry of a stream that can be read."""
+        return max(self.trimmed.get(origin, 0), self.begins.get(origin, 0))
+
     def results_after_trim(self, first_lsn: Lsn) -> Lsn:
         """What `results_from` becomes when everything below ``first_lsn`` is trimmed."""
         return max(self.results_from, min(first_lsn, self.executed_lsn + 1))
 
     def master_state(self, journal: str) -> MasterState:
-        """Return it as a `MasterState` without the tail: no parked transactions, no streams; nothing of decisions.py."""
+        """Return it as a `MasterState` without the tail: no parked transactions, no streams, no epoch; nothing of decisions.py."""
         return MasterState(
             journal=journal,
             incarnation=self.incarnation,
             high_water=self.high_water,
             epoch=self.epoch,
+            promised_epoch=self.promised_epoch,
             peer_journals=dict(self.peer_journals),
             used=dict(self.used),
             lsn=self.lsn,
@@ -175,9 +213,10 @@ class Current:
     def pack(self) -> bytes:
         """Return its bytes but for starts and views, by field name, so that later versions may add fields.
 
-        Pins stand in it only where there are any: earlier versions do not know them.
+        Pins and epochs stand in it only where there are any: earlier versions do not know them.
         """
-        data: bytes = msgpack.packb({name: getattr(self, name) for name in _NAMES if name != "pins" or self.pins})
+        values = {name: getattr(self, name) for name in _NAMES}
+        data: bytes = msgpack.packb({n: v for n, v in values.items() if n not in _LATER or v != _LATER[n]})
         return data
 
     def pack_history(self) -> bytes:
@@ -188,6 +227,8 @@ class Current:
 
 _HISTORY = ("starts", "views")
 _NAMES = tuple(f.name for f in fields(Current) if f.name not in _HISTORY)
+_LATER: dict[str, Any] = {"pins": (), "promised_epoch": FIRST, "installed": FIRST, "installed_by": 0, "begins": {}}
+"""Fields that came later, with what they are where nothing of the kind was ever written."""
 
 
 def unpack(data: bytes, history: bytes = b"\x80") -> Current:

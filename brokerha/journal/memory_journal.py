@@ -35,6 +35,7 @@ from brokerha.model.records import (
     Added,
     Appended,
     BodiesHeld,
+    EpochInstalled,
     MasterState,
     Outcomes,
     Rebased,
@@ -96,6 +97,8 @@ class MemoryJournal:
         content = self._content
         if isinstance(record, Added):
             self._added(number, record)
+        elif isinstance(record, EpochInstalled):
+            self._installed(number, record)
         else:
             content.current.advance(record, number)
             if isinstance(record, Accepted):
@@ -137,13 +140,28 @@ class MemoryJournal:
         content, current = self._content, self._content.current
         before = {origin: current.used.get(origin, 0) for origin in record.used}
         current.advance(record, number)
+        # What comes before the streams' own entries (a tail, a recovered list) may be parked, or stand in a stream.
         for lsn, (_, txid, origin) in enumerate(record.entries, record.first_lsn):
             content.lsns[txid] = lsn
             content.settled[origin, txid] = lsn
+            if origin == self._node:
+                content.parked.pop(txid, None)
         content.ordered.extend(record.entries)
         for origin, used in record.used.items():
             for _, txid in self.stream(origin, before[origin], used - before[origin]):
                 content.settled.setdefault((origin, txid), current.lsn)
+
+    def _installed(self, number: int, record: EpochInstalled) -> None:
+        content, node = self._content, self._node
+        unused = {origin: entries for origin, (_, entries) in self._unused().items() if origin != node}
+        content.current.advance(record, number)
+        recovered = {(origin, txid) for _, txid, origin in record.epoch.recovered}
+        for body in [(origin, txid) for origin, entries in unused.items() for _, txid in entries]:
+            if body in content.bodies and body not in recovered:
+                content.settled.setdefault(body, content.current.lsn)
+        waiting = [body for body in content.bodies if body not in content.settled and body not in recovered]
+        content.parked = {txid: None for origin, txid in waiting if origin == node}
+        content.streams.update({origin: [] for origin in record.epoch.starts})
 
     def _executed(self, record: Outcomes) -> None:
         content = self._content
@@ -176,16 +194,24 @@ class MemoryJournal:
         content = self._content
         state = content.current.master_state(self._name)
         state.parked = list(content.parked)
-        for origin, count in content.current.counts.items():
-            used = state.used.get(origin, 0)
-            state.streams[origin] = StreamState(used, self.stream(origin, used, count - used))
+        state.streams = self._unused()
         state.last_number, state.promised_view = self.last_number, content.promised_view
         for txid, number in content.decisions.prepared.items():
             record = content.records[number]
             if isinstance(record, TxPrepared):
                 state.prepared[txid] = record
         state.decided = content.decisions.remembered()
+        installed = content.records.get(content.current.installed_by)
+        if isinstance(installed, EpochInstalled):
+            state.installed = installed.epoch
         return state
+
+    def _unused(self) -> dict[NodeId, StreamState]:
+        current, found = self._content.current, dict[NodeId, StreamState]()
+        for origin, count in current.counts.items():
+            used = current.used.get(origin, 0)
+            found[origin] = StreamState(used, self.stream(origin, used, count - used))
+        return found
 
     @property
     def last_number(self) -> int:
@@ -221,7 +247,7 @@ class MemoryJournal:
 
     def stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
         """Up to ``limit`` entries of a stream from number ``start`` on."""
-        first = start - self._content.current.trimmed.get(origin, 0)
+        first = start - self._content.current.stream_begin(origin)
         return self._content.streams.get(origin, [])[first : first + limit] if first >= 0 else []
 
     def ordered(self, first_lsn: Lsn, limit: int) -> list[Ordered]:
@@ -276,20 +302,30 @@ class MemoryJournal:
         """Forget bodies, entries and results below an LSN, by whole records; returns the number of LSNs dropped."""
         content, current = self._content, self._content.current
         first = old_first = current.first_lsn
-        added = [(n, r) for n, r in content.records.items() if isinstance(r, Added)][:TRIM_RECORDS]
-        old_trimmed, old_last = dict(current.trimmed), content.last_trimmed
-        for number, record in added:
-            end = record.first_lsn + len(record.entries)
+        old_begins = {origin: current.stream_begin(origin) for origin in current.counts}
+        old_last = content.last_trimmed
+        for number, first_of_record, count, used in self._in_order()[:TRIM_RECORDS]:
+            end = first_of_record + count
             if end > min(below, current.lsn + 1) or (first > old_first and end - old_first > TRIM_LSNS):
                 break
             first, content.last_trimmed = end, number
-            current.trimmed.update(record.used)
+            current.trimmed.update(used)
         if first == old_first and content.last_trimmed == old_last:
             return 0
-        self._forget(first, old_trimmed)
+        self._forget(first, old_begins)
         return first - old_first
 
-    def _forget(self, first: Lsn, old_trimmed: dict[NodeId, int]) -> None:
+    def _in_order(self) -> list[tuple[int, Lsn, int, dict[NodeId, int]]]:
+        """What trimming goes by: (number, first LSN, LSNs, what is used) of each record that uses up streams."""
+        found: list[tuple[int, Lsn, int, dict[NodeId, int]]] = []
+        for number, record in self._content.records.items():
+            if isinstance(record, Added):
+                found.append((number, record.first_lsn, len(record.entries), record.used))
+            elif isinstance(record, EpochInstalled) and number > self._content.last_trimmed:
+                found.append((number, record.epoch.base_lsn + 1, 0, record.epoch.starts))
+        return found
+
+    def _forget(self, first: Lsn, old_begins: dict[NodeId, int]) -> None:
         content, current = self._content, self._content.current
         last_mark, stamped = content.marks[-1] if content.marks else (0, 0)
         if first - 1 - last_mark >= MARK_LSNS:
@@ -300,8 +336,8 @@ class MemoryJournal:
         current.base = self.fingerprint_at(results_from - 1)
         current.results_from = results_from
         self._forget_results()
-        for origin, count in current.trimmed.items():
-            del content.streams.get(origin, [])[: count - old_trimmed.get(origin, 0)]
+        for origin, begin in old_begins.items():
+            del content.streams.get(origin, [])[: current.stream_begin(origin) - begin]
         for body in [body for body, lsn in content.settled.items() if lsn < first]:
             del content.settled[body]
             content.bodies.pop(body, None)
@@ -321,6 +357,8 @@ class MemoryJournal:
             case Outcomes(first_lsn, results) if results:
                 return first_lsn + len(results) > content.current.first_lsn
             case TxPrepared(txid) if content.decisions.prepared.get(txid) == number:
+                return True
+            case EpochInstalled() if content.current.installed_by == number:
                 return True
             case _:
                 bodies = []
