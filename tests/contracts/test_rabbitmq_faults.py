@@ -65,7 +65,8 @@ def pair(private_broker: PrivateBroker) -> Iterator[Pair]:
 def test_nodes_go_on_after_the_broker_was_killed_and_started_again(pair: Pair):
     pair.broker.kill()
     pair.must_be("waiting-for-broker")
-    assert "nothing listens" in pair.one.status().reason
+    # The reason is at first that the connection broke, and then what trying again comes to.
+    wait_until(lambda: "nothing listens" in pair.one.status().reason, f"it says why: {pair.one.status()}")
     pair.broker.restart()
     pair.must_be("connected")
     pair.must_hear_each_other()

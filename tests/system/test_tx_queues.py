@@ -64,7 +64,9 @@ def test_messages_move_from_queue_to_queue_at_once_on_every_node_and_nothing_is_
         site.await_everywhere(db)
         assert shown(site, a) == everywhere(site, [])
         assert shown(site, b) == everywhere(site, ["0", "1", "2", "x", "y", "z"])
-        line = db.log(tx.committed.lsn, tx.committed.lsn)[0]
+        lsn = tx.committed.lsn
+        # The workers have it, and tell the master that is asked a moment later.
+        line = site.until(lambda: (line := db.log(lsn, lsn)[0])["outcome"] and line, "the outcome is in the log")
         assert (line["txid"], line["operations"], line["outcome"]) == (tx.txid, 6, "applied")
         site.await_clean()
         assert [m.body for m in other.accept(b, 6)] == [b"0", b"1", b"2", b"x", b"y", b"z"]
