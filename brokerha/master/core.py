@@ -48,7 +48,7 @@ from brokerha.replication.site import Site
 from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.tasks import Tasks
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.core import SyncCore
+from brokerha.sync.core import EPOCH_MESSAGES, SyncCore
 from brokerha.transactions.config import TxConfig
 
 NOTHING = Ready()
@@ -120,6 +120,7 @@ class MasterCore:
             RangeMissing: self._on_lines_missing,
             TaskReport: self._on_task_report,
             TxAnswer: self.transacting.on_answer,
+            **dict.fromkeys(EPOCH_MESSAGES, self._on_epoch_message),
         }
 
     # ---- inputs
@@ -144,6 +145,9 @@ class MasterCore:
         row = envelope.message.row  # type: ignore[union-attr]
         if row.fingerprint and envelope.sender in self.sync.peers.peers:
             self.sites.on_row(envelope.sender, row.fingerprint_lsn, from_text(row.fingerprint))
+
+    def _on_epoch_message(self, envelope: Envelope, now: Instant) -> None:
+        self.sync.on_epoch_message(envelope.sender, envelope.message, now)
 
     def _on_bodies(self, envelope: Envelope, _now: Instant) -> None:
         self.sync.on_bodies(envelope.sender, envelope.message)  # type: ignore[arg-type]

@@ -43,7 +43,9 @@ def pins_of(core: MasterCore, now: Instant) -> tuple[dict[str, Lsn], dict[str, L
             pins[worker.node] = worker.load_from_lsn + 1
         elif worker.is_following and not worker.condemned:
             pins[worker.node] = worker.applied + 1
-    peers = {node: (peer.row.lsn if peer.row else 0) + 1 for node, peer in core.sync.peers.peers.items()}
+    masters = core.sync.peers
+    # Also of one that is excluded: it needs all of it when it comes back.
+    peers = {node: masters.lsn_of(node) + 1 for node in (*masters.peers, *masters.outside)}
     return pins, peers
 
 

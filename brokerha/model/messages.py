@@ -108,8 +108,8 @@ class EpochReport:
     row: Row
     last_txid: TxId
     """Of the transaction at the row's LSN; empty at LSN 0."""
-    recovered: tuple[Ordered, ...]
-    """What it holds of the recovered list of its epoch and has not added, in the order of that list."""
+    recovered: tuple[tuple[int, Timestamp, TxId, NodeId], ...]
+    """What it holds of the recovered list of its epoch and has not added: place in that list, entry."""
     streams: tuple[tuple[NodeId, int, tuple[Entry, ...]], ...]
     """(origin, number of the first entry, entries) of each stream: what it holds and has not added."""
     members: tuple[NodeId, ...]

@@ -285,7 +285,7 @@ class MasterNode:
         """The whole cluster as seen from here."""
         others = self._gathering.gather(self.loop, self.transport, timeout_ms)
         own = self.loop.call(lambda: self.view.rows(self.clock.now())).result(10)
-        return summary(self.cluster, self.runner.core.sync.peers.epoch, [*others, *own])
+        return summary(self.cluster, self.runner.core.sync.epoch.number, [*others, *own])
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Lines of the synchronised queue."""

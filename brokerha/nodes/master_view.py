@@ -166,7 +166,7 @@ class MasterView:
                     "txid": txid,
                     "origin": origin,
                     "timestamp": timestamp,
-                    "epoch": self._runner.core.sync.peers.epoch,
+                    "epoch": self._runner.core.sync.epoch.number,
                     "kind": operations[0][0] if len({o[0] for o in operations}) == 1 else "transaction",
                     "outcome": result[0] if result else None,
                     "reason": result[1] if result else "",

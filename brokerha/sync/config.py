@@ -17,7 +17,7 @@ class SyncConfig:
 
     node: NodeId
     members: tuple[NodeId, ...]
-    """All masters of the epoch, this one included."""
+    """All masters of the cluster, this one included: the configuration. Who of them agrees at a time is the epoch's."""
     acknowledge: str = "all"
     """Who must hold an entry before it is added: ``all`` members, those ``present``, or a ``majority`` (rule R6)."""
     split_recovery: str = "quorum"
@@ -26,7 +26,7 @@ class SyncConfig:
     idle_round_ms: int = 1000
     """Time between posts while there is nothing to agree on."""
     max_peer_lag_ms: int = 10_000
-    """After this long without hearing a member, or without progress, the reason is named in the status."""
+    """After this long without hearing of a member, or without progress, a majority goes on without who is missing (R8)."""
     post_gap_ms: int = 0
     """Least time between two posts to one peer; turns already gather what came in meanwhile."""
     retransmit_ms: int = 250
@@ -62,6 +62,11 @@ class SyncConfig:
     def heard_ms(self) -> int:
         """How long after its last post a member still counts as heard: an idle heartbeat may be that far away."""
         return self.idle_round_ms + self.round_timeout_ms
+
+    @property
+    def is_excluding(self) -> bool:
+        """Whether masters that are missing are left out of the next epoch: a majority may do that, and no other mode is built yet."""
+        return self.split_recovery == "quorum" and len(self.members) >= 3
 
     @property
     def majority(self) -> int:

@@ -20,16 +20,37 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from brokerha.model.epochs import Epoch, first_epoch
 from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.messages import Bodies, Fetch, Outgoing, Post, Row
+from brokerha.model.messages import (
+    Bodies,
+    EpochInstall,
+    EpochPrepare,
+    EpochRefused,
+    EpochReport,
+    Fetch,
+    Join,
+    Message,
+    Outgoing,
+    Post,
+    Row,
+    Tail,
+    TailWanted,
+)
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, Record, StreamState
 from brokerha.sync.bodies import BodyExchange, in_records, split
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.peers import REFUSED, RESTARTED, PeerTable
+from brokerha.sync.epochs import Epochs
+from brokerha.sync.peers import OLD, REFUSED, RESTARTED, PeerTable
 from brokerha.sync.posting import Posting
+from brokerha.sync.recovery import Recovery
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
+from brokerha.sync.suspicion import Head
+
+EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join)
+"""Messages that `SyncCore.on_epoch_message` takes."""
 
 
 @dataclass(slots=True)
@@ -43,7 +64,7 @@ class RoundResult:
 
 
 class SyncCore:
-    """The sync protocol of one master, for a fixed set of masters."""
+    """The sync protocol of one master; the members of its epoch agree, the configuration says who may be one."""
 
     def __init__(self, config: SyncConfig, state: MasterState, history: History) -> None:
         self.config = config
@@ -51,7 +72,9 @@ class SyncCore:
         self.history = history
         self.incarnation = state.incarnation
         self.clock = HybridClock(state.high_water, config.clock_reserve_us)
-        self.peers = PeerTable(config, state.peer_journals, state.epoch)
+        self.epoch = state.installed or first_epoch(config.members)
+        self.epochs = Epochs(config, max(state.promised_epoch, self.epoch.id))
+        self.peers = PeerTable(config, state.peer_journals, self.epoch)
         self.bodies = BodyExchange(config, history)
         self.posting = Posting(config, state.journal, state.incarnation, history)
         self.incoming = IncomingQueue()
@@ -69,6 +92,9 @@ class SyncCore:
         self.counts = {origin: stream.count for origin, stream in self.streams.items()}
         """How many entries of each stream are held, for comparing with what peers hold at one stroke."""
         self.lsn = state.lsn
+        self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has)
+        self._last = state.last
+        self._looked_ms = 0
         self.parked: deque[TxId] = deque(state.parked)
         self.pending: set[TxId] = {*state.parked, *(e[1] for e in self.own.between(self.own.used, 2**62))}
         """Own transactions that are accepted and not yet synchronised."""
@@ -89,19 +115,23 @@ class SyncCore:
 
     def on_post(self, sender: NodeId, post: Post, now: Instant) -> None:
         """COLLECT one post: its row, the rows it relays, and what it lists (R4)."""
-        if sender not in self.peers.peers or post.row.node != sender:
+        peer = self.peers.peer(sender)
+        if peer is None or post.row.node != sender:
             self.peers.ignored["unknown_peer"] += 1
             return
-        verdict = self.peers.learn(post.row)
+        verdict = self._learn(post.row, now)
+        if self.peers.is_known_journal(post.row):
+            peer.heard_ms = now.mono_ms
         if verdict == REFUSED:
+            if post.row.epoch != self.epoch.id and sender not in self.peers.impostors:
+                self.check_own_state(post.row)
+                self.epochs.on_row_of_other_epoch(self, sender, post.row, now)
             return
         if verdict == RESTARTED:
             self.peers.tell_all()
-        self.peers.peers[sender].heard_ms = now.mono_ms
-        self._check_own_state(post.row)
         for row in post.relayed:
-            if row.node != self.node and self.peers.learn(row) != REFUSED:
-                self._check_own_state(row)
+            if row.node != self.node:
+                self._learn(row, now)
         for origin, start, entries in post.streams:
             stream = self.streams.get(origin)
             if stream is None or origin == self.node:
@@ -109,21 +139,49 @@ class SyncCore:
             else:
                 stream.announce(start, entries, 4 * self.config.post_window, now.mono_ms)
 
+    def _learn(self, row: Row, now: Instant) -> str:
+        """Take in a row; of a later one than was known something new was heard."""
+        verdict = self.peers.learn(row)
+        if verdict != REFUSED:
+            self.check_own_state(row)
+            if verdict != OLD:
+                self.peers.peers[row.node].known_ms = now.mono_ms
+        return verdict
+
     def on_bodies(self, sender: NodeId, bodies: Bodies) -> None:
         """Take in bodies that a peer pushed or that were asked for."""
-        if sender not in self.peers.peers:
+        if self.peers.peer(sender) is None:
             self.peers.ignored["unknown_peer"] += 1
             return
         self.peers.ignored["unknown_origin"] += self.bodies.take(bodies.items, self.config.members)
 
     def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
         """Answer a request for bodies."""
-        if sender not in self.peers.peers:
+        if self.peers.peer(sender) is None:
             self.peers.ignored["unknown_peer"] += 1
             return
         self._answers.extend(Outgoing(sender, bodies) for bodies in self.bodies.answer(fetch.wanted))
 
-    def _check_own_state(self, row: Row) -> None:
+    def on_epoch_message(self, sender: NodeId, message: Message, now: Instant) -> None:
+        """Take note of a message about epochs."""
+        epochs = self.epochs
+        match message:
+            case EpochPrepare():
+                epochs.on_prepare(self, sender, message, now)
+            case EpochReport():
+                epochs.on_report(self, sender, message)
+            case EpochRefused():
+                epochs.on_refused(self, sender, message, now)
+            case EpochInstall():
+                epochs.on_install(self, sender, message)
+            case TailWanted():
+                epochs.on_tail_wanted(self, sender, message)
+            case Tail():
+                epochs.on_tail(self, sender, message)
+            case Join():
+                epochs.on_join(self, sender, message, now)
+
+    def check_own_state(self, row: Row) -> None:
         """Notice that the own disk was emptied: somebody remembers more of this node than the journal here (R15)."""
         held = row.have.get(self.node, 0)
         known = row.known.get(self.node, self.posting.journal)
@@ -144,15 +202,19 @@ class SyncCore:
         result.records.extend(self.peers.new_journals)
         self.peers.new_journals = []
         fresh = self._write_accepted(result)
-        self._merge(result)
-        stamped = self._stamp(result, now)
-        self._add(result, now)
+        if not self.epochs.before(self, result, now):
+            return result
+        is_frozen = self.epochs.is_frozen(self.epoch)
+        self._merge(result, is_frozen=is_frozen)
+        stamped = [] if is_frozen else self._stamp(result, now)
+        if not is_frozen:
+            self._add(result, now)
         self._send_bodies(result, stamped, fresh)
-        for stream in self.streams.values():
-            fetch = self.bodies.fetches(stream, self.peers, now.mono_ms)
-            if fetch:
-                result.messages.append(fetch)
+        if not is_frozen:
+            self._fetch(result, now)
         result.messages.extend(self.posting.posts(self, now))
+        self.epochs.after(self, result, now)
+        self._looked_ms = now.mono_ms
         reservation = self.clock.reservation()
         if reservation:
             # First: a backup that has a part of a turn only must not stamp below what the turn stamped.
@@ -167,14 +229,21 @@ class SyncCore:
             self._accepted = []
         return fresh
 
-    def _merge(self, result: RoundResult) -> None:
+    def _merge(self, result: RoundResult, *, is_frozen: bool) -> None:
         """MERGE: foreign entries whose bodies are here take their sorting places."""
-        counts = {stream.origin: self.bodies.acquire(stream) for stream in self.streams.values() if stream.waiting}
+        counts: dict[NodeId, int] = {}
+        recovered = 0
+        if not is_frozen:
+            counts = {stream.origin: self.bodies.acquire(stream) for stream in self.streams.values() if stream.waiting}
+            recovered = self.recovery.hold(self.bodies.has)
+            if recovered:
+                self.peers.tell_all()
         # Bodies without entries wait for them, or for something else to write: the entry is about to come, and one fsync is saved.
-        if any(counts.values()) or result.records or self.bodies.is_full():
+        if any(counts.values()) or recovered or result.records or self.bodies.is_full():
             arrived = self.bodies.arrived()
             if arrived:
-                result.records.extend(BodiesHeld(part) for part in in_records(arrived))
+                # First: what was taken in by its LSN in this turn has its body among them.
+                result.records[:0] = [BodiesHeld(part) for part in in_records(arrived)]
         for origin, count in counts.items():
             if count:
                 stream = self.streams[origin]
@@ -182,6 +251,15 @@ class SyncCore:
                 del stream.waiting[:count]
                 self._hold(stream, entries, result)
                 self.clock.saw(stream.last)
+
+    def _fetch(self, result: RoundResult, now: Instant) -> None:
+        for stream in self.streams.values():
+            fetch = self.bodies.fetches(stream, self.peers, now.mono_ms)
+            if fetch:
+                result.messages.append(fetch)
+        holders = sorted(self.peers.peers, key=lambda node: not self.peers.is_heard(node, now.mono_ms))
+        again_ms = self.config.retransmit_ms
+        result.messages.extend(self.recovery.fetch(self.bodies.has, holders, now.mono_ms, again_ms))
 
     def _hold(self, stream: Stream, entries: Sequence[Entry], result: RoundResult) -> None:
         first = stream.hold(entries)
@@ -207,14 +285,23 @@ class SyncCore:
         stamped anything there, what it promised and stamped elsewhere before would be broken. Nothing is lost by waiting:
         nothing can be added either before everybody was heard.
         """
-        if self.own.count:
-            return True
+        if self.own.count or self.epoch.proposer:
+            return True  # A later epoch names the journals of its members, and a majority has agreed.
         rows = [peer.row for peer in self.peers.peers.values()]
         return all(row is not None and row.known.get(self.node) == self.posting.journal for row in rows)
 
     def _add(self, result: RoundResult, now: Instant) -> None:
-        """ADD: the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
-        if not self.incoming or not self.peers.is_active():
+        """ADD: what was recovered, then the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
+        if not self.peers.is_active():
+            return
+        if not self.recovery.is_over():
+            up_to = self.peers.recovered_by_required(self.recovery.held, now.mono_ms)
+            recovered = self.recovery.next(up_to)
+            if recovered:
+                self.append(recovered, {}, result)
+            if not self.recovery.is_over():
+                return
+        if not self.incoming:
             return
         self.peers.qualify(self.streams)
         least = self.peers.least_promise()
@@ -226,24 +313,53 @@ class SyncCore:
         if not prefix:
             return
         self.incoming.remove_head(len(prefix))
-        added = self._without_known(prefix)
+        added = self._without_known(prefix, result)
         for _, txid, origin, number in prefix:
             self.streams[origin].used = number + 1
             if origin == self.node:
                 self.pending.discard(txid)
-        used = {origin: stream.used for origin, stream in self.streams.items()}
-        result.first_lsn, result.added = self.lsn + 1, tuple(added)
-        result.records.append(Added(self.lsn + 1, result.added, used, self.peers.epoch))
-        self.lsn += len(added)
+        self.append(added, {origin: stream.used for origin, stream in self.streams.items()}, result)
         self.clock.saw(prefix[-1][0])
         for origin, stream in self.streams.items():
             # What a member that is away lacks beyond a few windows is read from the journal when it comes back.
             kept = stream.used - 4 * self.config.post_window
             stream.forget(max(kept, self.peers.confirmed_by_all(origin)))
 
-    def _without_known(self, prefix: list[Incoming]) -> list[Ordered]:
+    def append(self, entries: list[Ordered], used: dict[NodeId, int], result: RoundResult) -> None:
+        """Put entries at the end of the synchronised queue; their bodies are here."""
+        if not result.added:
+            result.first_lsn = self.lsn + 1
+        result.added += tuple(entries)
+        result.records.append(Added(self.lsn + 1, tuple(entries), used, self.epoch.number))
+        self.lsn += len(entries)
+        if entries:
+            self._last = entries[-1]
+        for _, txid, origin in entries:
+            if origin == self.node:
+                self.pending.discard(txid)
+
+    def begin(self, epoch: Epoch) -> None:
+        """Go on in this epoch, with the synchronised queue at its base (R11)."""
+        recovered = {txid for _, txid, origin in epoch.recovered if origin == self.node}
+        unused = [txid for _, txid in self.own.between(self.own.used, 2**62)]
+        again = [txid for txid in unused if txid in self.pending and txid not in recovered]
+        self.parked = deque([*again, *(txid for txid in self.parked if txid not in recovered)])
+        self.epoch = epoch
+        self.incoming = IncomingQueue()
+        for origin, stream in self.streams.items():
+            start = epoch.starts.get(origin, 0)
+            invariant(start >= stream.count, "a stream goes on behind what is held of it", origin=origin, start=start)
+            self.streams[origin] = Stream(origin, start, [], start)
+            self.streams[origin].last = epoch.above
+        self.own = self.streams[self.node]
+        self.counts = {origin: stream.count for origin, stream in self.streams.items()}
+        self.peers.begin(epoch)
+        self.recovery = Recovery(epoch, self.lsn, self.bodies.has)
+        self.clock.saw(epoch.above)
+
+    def _without_known(self, prefix: list[Incoming], result: RoundResult) -> list[Ordered]:
         """Drop what is in the synchronised queue already: the same transaction came in through two masters."""
-        seen: set[TxId] = set()
+        seen = {txid for _, txid, _ in result.added}
         added: list[Ordered] = []
         for timestamp, txid, origin, _ in prefix:
             if txid not in seen and self.history.lsn_of(txid) is None:
@@ -276,11 +392,11 @@ class SyncCore:
             journal=self.posting.journal,
             incarnation=self.incarnation,
             number=number,
-            epoch=self.peers.epoch,
-            promised=self.peers.epoch,
+            epoch=self.epoch.id,
+            promised=self.epochs.promised,
             promise=self.clock.promise(now.wall_us),
             have=dict(self.counts),
-            recovered=0,
+            recovered=self.recovery.held,
             lsn=self.lsn,
             heard=self.peers.heard(now.mono_ms),
             fingerprint_lsn=fingerprint_lsn,
@@ -288,10 +404,33 @@ class SyncCore:
             known={node: name for node, name in self.peers.journals.items() if not self.streams[node].count},
         )
 
+    def own_row(self, now: Instant) -> Row:
+        """A new row of this master, for a message that is no post."""
+        self.posting.number += 1
+        return self.row(self.posting.number, now)
+
+    def last_txid(self) -> TxId:
+        """Of the last transaction in the synchronised queue; empty when there is none."""
+        return self._last[1] if self._last else ""
+
+    def waiting_head(self) -> Head | None:
+        """What has to be added next, to see whether it moves; None when nothing waits, or nothing may be added."""
+        if self.epochs.is_frozen(self.epoch):
+            return None
+        if not self.recovery.is_over():
+            return self.lsn, len(self.recovery.entries) - self.recovery.done, ""
+        head = self.incoming.head()
+        return None if head is None else (self.lsn, 0, head[1])
+
     def is_busy(self) -> bool:
         """Whether there is anything to agree on (R17)."""
         return bool(
-            self.incoming or self.parked or self._accepted or any(stream.waiting for stream in self.streams.values())
+            self.incoming
+            or self.parked
+            or self._accepted
+            or self.epochs.is_frozen(self.epoch)
+            or not self.recovery.is_over()
+            or any(stream.waiting for stream in self.streams.values())
         )
 
     def has_more(self) -> bool:
@@ -304,9 +443,15 @@ class SyncCore:
 
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken, in monotonic milliseconds; None when only a message can change anything."""
-        if self.lost or not self.peers.peers:
+        others = [*self.peers.peers.values(), *self.peers.outside.values()]
+        if self.lost or not others:
             return None
         due = self.posting.due_ms(self)
+        for at in (
+            self.recovery.due_ms(self.config.retransmit_ms),
+            self.epochs.deadline_ms(self, self._looked_ms),
+        ):
+            due = due if at is None else min(due, at)
         for stream in self.streams.values():
             ask_ms = self.bodies.due_ms(stream)
             if ask_ms is not None:
@@ -317,11 +462,15 @@ class SyncCore:
         """Members that hold the head of the queue up: not heard, or without its confirmation or promise (R8)."""
         head = self.incoming.head()
         silent = [node for node in self.peers.peers if not self.peers.is_heard(node, mono_ms)]
-        if head is None:
+        if not self.recovery.is_over():
+            done = self.recovery.done
+            waits = [n for n, peer in self.peers.peers.items() if peer.row is None or peer.row.recovered <= done]
+        elif head is None:
             return silent
-        waits = [
-            node
-            for node, peer in self.peers.peers.items()
-            if peer.promise < head[0] or peer.confirmed(head[2]) <= head[3]
-        ]
+        else:
+            waits = [
+                node
+                for node, peer in self.peers.peers.items()
+                if peer.row is None or peer.promise < head[0] or peer.confirmed(head[2]) <= head[3]
+            ]
         return sorted({*silent, *waits})

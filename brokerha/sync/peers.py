@@ -9,7 +9,8 @@ master), the qualified promise, and when it was heard. From these follow the two
   that was announced but whose body is still on its way. So a large body holds up nothing that comes before it.
 - `held_by_required`: how many entries of an origin are durable wherever they have to be.
 
-A row counts only if it is of the epoch, of a known member and of that member's journal. All else is ignored and counted.
+A row counts only if it is of the epoch, of a member and of that member's journal. Of a row of another epoch only that it came is
+kept, and how long its master's queue is: `elsewhere`. All else is ignored and counted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from brokerha.model.ids import NodeId, Timestamp
+from brokerha.model.epochs import Epoch
+from brokerha.model.ids import Lsn, NodeId, Timestamp
 from brokerha.model.messages import Row
 from brokerha.model.records import PeerJournal
 from brokerha.sync.config import SyncConfig
@@ -38,6 +40,9 @@ class Peer:
     promise: Timestamp = 0
     """Highest qualified promise, or timestamp of the last entry held of its stream."""
     heard_ms: int = NEVER
+    """When a post of it came directly, of whatever epoch."""
+    known_ms: int | None = None
+    """When something new was last heard of it in this epoch, directly or through another master; None before anybody looked."""
     posted_ms: int = NEVER
     """When it was last posted to."""
     is_post_due: bool = True
@@ -66,15 +71,49 @@ class Peer:
 class PeerTable:
     """All other masters."""
 
-    def __init__(self, config: SyncConfig, journals: dict[NodeId, str], epoch: int) -> None:
+    def __init__(self, config: SyncConfig, journals: dict[NodeId, str], epoch: Epoch) -> None:
         self.config = config
         self.epoch = epoch
         self.journals = dict(journals)
-        self.peers = {node: Peer(node) for node in config.members if node != config.node}
+        self.peers: dict[NodeId, Peer] = {}
+        """The other members of the epoch."""
+        self.outside: dict[NodeId, Peer] = {}
+        """Masters of the cluster that are no members of it."""
+        self.elsewhere: dict[NodeId, Row] = {}
+        """Last row of each master that is in another epoch."""
         self.ignored: Counter[str] = Counter()
         self.new_journals: list[PeerJournal] = []
         self.impostors: dict[NodeId, str] = {}
         """Known node ids that came with a foreign journal, with its name."""
+        self.begin(epoch)
+
+    def begin(self, epoch: Epoch) -> None:
+        """Go on in this epoch: nothing that was heard in another one counts in it, but that it was heard."""
+        before = {**self.peers, **self.outside}
+        self.epoch = epoch
+        others = [node for node in self.config.members if node != self.config.node]
+        fresh = {node: Peer(node) for node in others}
+        for node, peer in fresh.items():
+            if node in before:
+                peer.heard_ms, row = before[node].heard_ms, before[node].row
+                if row is not None:
+                    self.elsewhere[node] = row
+        self.peers = {node: fresh[node] for node in others if node in epoch.members}
+        self.outside = {node: fresh[node] for node in others if node not in epoch.members}
+        for node, name in epoch.journals.items():
+            if node != self.config.node and node not in self.journals:
+                self.journals[node] = name
+                self.new_journals.append(PeerJournal(node, name))
+
+    def peer(self, node: NodeId) -> Peer | None:
+        """Another master of the cluster, member or not."""
+        return self.peers.get(node) or self.outside.get(node)
+
+    def lsn_of(self, node: NodeId) -> Lsn:
+        """How long the synchronised queue of another master was when it was heard of last; 0 when it never was."""
+        peer = self.peer(node)
+        row = (peer.row if peer else None) or self.elsewhere.get(node)
+        return row.lsn if row else 0
 
     def learn(self, row: Row) -> str:
         """Take in a row, direct or relayed.
@@ -84,7 +123,7 @@ class PeerTable:
         of an incarnation).
         """
         peer = self.peers.get(row.node)
-        refusal = self._refusal(row, peer)
+        refusal = self._refusal(row)
         if peer is None or refusal:
             self.ignored[refusal] += 1
             return REFUSED
@@ -102,18 +141,25 @@ class PeerTable:
         self.pass_on(row.node)
         return RESTARTED
 
-    def _refusal(self, row: Row, peer: Peer | None) -> str:
+    def _refusal(self, row: Row) -> str:
+        peer = self.peer(row.node)
         if peer is None:
             return "unknown_peer"
-        if row.epoch != self.epoch:
-            return "other_epoch"
-        if not self._is_known_journal(row):
+        if not self.is_known_journal(row):
             return "foreign_journal"
+        if row.epoch != self.epoch.id:
+            known = self.elsewhere.get(row.node)
+            if known is None or (known.incarnation, known.number) < (row.incarnation, row.number):
+                self.elsewhere[row.node] = row
+            return "other_epoch"
+        if row.node not in self.peers:
+            return "no_member"
         if peer.row is not None and row.incarnation < peer.row.incarnation:
             return "old_incarnation"
         return ""
 
-    def _is_known_journal(self, row: Row) -> bool:
+    def is_known_journal(self, row: Row) -> bool:
+        """Whether it comes from the journal that this master is known by; the first one that is heard of counts."""
         known = self.journals.get(row.node)
         if known is None:
             self.journals[row.node] = row.journal
@@ -152,7 +198,8 @@ class PeerTable:
 
     def is_heard(self, node: NodeId, mono_ms: int) -> bool:
         """Whether a direct post of this member came lately."""
-        return mono_ms - self.peers[node].heard_ms <= self.config.heard_ms
+        peer = self.peer(node)
+        return peer is not None and mono_ms - peer.heard_ms <= self.config.heard_ms
 
     def heard(self, mono_ms: int) -> tuple[NodeId, ...]:
         """Members heard directly and lately, in order."""
@@ -161,32 +208,43 @@ class PeerTable:
     def is_active(self) -> bool:
         """Whether rows of this epoch came from enough members to add anything (R5)."""
         known = 1 + sum(peer.row is not None for peer in self.peers.values())
-        needed = self.config.majority if self.config.split_recovery == "quorum" else len(self.config.members)
+        needed = self.config.majority if self.config.split_recovery == "quorum" else len(self.epoch.members)
         return known >= needed
 
     def held_by_required(self, streams: dict[NodeId, Stream], mono_ms: int) -> dict[NodeId, int]:
         """How many entries of each origin are durable at every member where they have to be (R6)."""
-        config = self.config
-        required = [] if config.acknowledge == "majority" else list(self.peers.values())
-        if config.acknowledge == "present":
-            required = [peer for peer in required if self.is_heard(peer.node, mono_ms)]
-        # What all members hold is held by a majority as well.
-        is_majority_asked = config.acknowledge == "majority" or (
-            config.acknowledge == "present" and config.split_recovery == "quorum"
-        )
+        required = self._required(mono_ms)
         counts = {}
         for origin, stream in streams.items():
-            held = stream.count
-            for peer in required:
-                held = min(held, peer.confirmed(origin))
-            if is_majority_asked:
-                held = min(held, self._held_by_majority(origin, stream.count))
-            counts[origin] = held
+            confirmed = {node: peer.confirmed(origin) for node, peer in self.peers.items()}
+            counts[origin] = self._least(stream.count, confirmed, required)
         return counts
 
-    def _held_by_majority(self, origin: NodeId, own: int) -> int:
-        counts = sorted([own, *(peer.confirmed(origin) for peer in self.peers.values())], reverse=True)
-        return counts[self.config.majority - 1]
+    def recovered_by_required(self, own: int, mono_ms: int) -> int:
+        """The same of the epoch's recovered list, of which ``own`` entries are held here."""
+        confirmed = {node: peer.row.recovered if peer.row else 0 for node, peer in self.peers.items()}
+        return self._least(own, confirmed, self._required(mono_ms))
+
+    def _required(self, mono_ms: int) -> list[NodeId]:
+        """Members each of which has to hold an entry."""
+        if self.config.acknowledge == "majority":
+            return []
+        if self.config.acknowledge == "present":
+            return [node for node in self.peers if self.is_heard(node, mono_ms)]
+        return list(self.peers)
+
+    def _least(self, own: int, confirmed: dict[NodeId, int], required: list[NodeId]) -> int:
+        held = min([own, *(confirmed[node] for node in required)])
+        # What all members hold is held by a majority as well.
+        config = self.config
+        if config.acknowledge == "majority" or (config.acknowledge == "present" and config.split_recovery == "quorum"):
+            held = min(held, self._held_by_majority(own, confirmed))
+        return held
+
+    def _held_by_majority(self, own: int, confirmed: dict[NodeId, int]) -> int:
+        """Of all masters of the cluster, whether they are members or not."""
+        counts = sorted([own, *confirmed.values()], reverse=True)
+        return counts[self.config.majority - 1] if len(counts) >= self.config.majority else 0
 
     def confirmed_by_all(self, origin: NodeId) -> int:
         """How many entries of an origin every other member holds."""

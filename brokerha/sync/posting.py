@@ -44,10 +44,9 @@ class Posting:
     def due_ms(self, core: SyncCore) -> int:
         """When the next post is due if nothing happens before."""
         gap, interval = self._config.post_gap_ms, self.interval_ms(core)
-        return min(
-            peer.posted_ms + (gap if peer.is_post_due or peer.has_more else interval)
-            for peer in core.peers.peers.values()
-        )
+        peers = core.peers
+        due = [p.posted_ms + (gap if p.is_post_due or p.has_more else interval) for p in peers.peers.values()]
+        return min([*due, *(p.posted_ms + self._config.idle_round_ms for p in peers.outside.values())])
 
     def posts(self, core: SyncCore, now: Instant) -> list[Outgoing]:
         """The posts of this round; one row for all of them."""
@@ -63,11 +62,17 @@ class Posting:
             if not (peer.is_post_due or streams or since >= interval):
                 continue
             if row is None:
-                self.number += 1
-                row = core.row(self.number, now)
+                row = core.own_row(now)
             peer.posted_ms = now.mono_ms
             peer.is_post_due = False
             outgoing.append(Outgoing(peer.node, Post(row, self._relayed(core, peer), tuple(streams))))
+        for peer in core.peers.outside.values():
+            # Nothing of this epoch concerns it but that there is one.
+            if now.mono_ms - peer.posted_ms >= self._config.idle_round_ms:
+                if row is None:
+                    row = core.own_row(now)
+                peer.posted_ms = now.mono_ms
+                outgoing.append(Outgoing(peer.node, Post(row, (), ())))
         return outgoing
 
     def _relayed(self, core: SyncCore, peer: Peer) -> tuple[Row, ...]:

@@ -1,0 +1,129 @@
+"""Catching up: a part of the synchronised queue whose order is known elsewhere, taken over entry by entry.
+
+    Missing       entries in a given order, of which those at the head whose bodies are here may go on
+    TailReader    brings the own queue up to an LSN: asks one that is ahead for the entries (Tail), fetches their bodies
+
+Both ask one holder at a time and go to the next when nothing comes. What is asked for is bounded; an answer is too.
+
+Must never: let an entry go on before its body, and everything before it, is durable here or is among the same records.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from brokerha.model.ids import Lsn, NodeId, Ordered
+from brokerha.model.messages import Fetch, Outgoing, Tail, TailWanted
+
+FETCH_LIMIT = 500
+"""Bodies asked for in one message."""
+TAIL_LIMIT = 4_000
+"""Entries in one answer."""
+
+Has = Callable[[NodeId, str], bool]
+"""Whether the body of a transaction, by origin and id, is here."""
+
+
+class Missing:
+    """Entries in a given order whose bodies have to be here before they go on."""
+
+    def __init__(self, entries: Iterable[Ordered] = ()) -> None:
+        self._entries: deque[Ordered] = deque(entries)
+        self._asked_ms: int | None = None
+        self._tries = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def extend(self, entries: Iterable[Ordered]) -> None:
+        """More at the end."""
+        self._entries.extend(entries)
+
+    def take(self, has: Has) -> list[Ordered]:
+        """Entries at the head whose bodies are here; they are no longer missing."""
+        taken: list[Ordered] = []
+        while self._entries and has(self._entries[0][2], self._entries[0][1]):
+            taken.append(self._entries.popleft())
+        if taken:
+            self._asked_ms, self._tries = None, 0
+        return taken
+
+    def fetch(self, has: Has, holders: Sequence[NodeId], mono_ms: int, again_ms: int) -> list[Outgoing]:
+        """The request for what is missing, when it is due: of one holder, then of the next."""
+        if not self._entries or not holders or not self.is_due(mono_ms, again_ms):
+            return []
+        wanted: list[tuple[NodeId, str]] = []
+        for _, txid, origin in self._entries:
+            if len(wanted) == FETCH_LIMIT:
+                break
+            if not has(origin, txid):
+                wanted.append((origin, txid))
+        holder = holders[self._tries % len(holders)]
+        self._asked_ms, self._tries = mono_ms, self._tries + 1
+        return [Outgoing(holder, Fetch(tuple(wanted)))]
+
+    def is_due(self, mono_ms: int, again_ms: int) -> bool:
+        """Whether it is time to ask, or to ask again."""
+        return self._asked_ms is None or mono_ms - self._asked_ms >= again_ms
+
+    def due_ms(self, again_ms: int) -> int | None:
+        """When to ask again; None when nothing is missing or nothing was asked for."""
+        return self._asked_ms + again_ms if self._entries and self._asked_ms is not None else None
+
+
+class TailReader:
+    """Brings the own synchronised queue up to `target`."""
+
+    def __init__(self) -> None:
+        self.target: Lsn = 0
+        self.sources: tuple[NodeId, ...] = ()
+        """Masters that have it up to there, by their own word."""
+        self.kept_from: Lsn = 0
+        """Above 0: no source holds what comes next any more, only what begins here."""
+        self._missing = Missing()
+        self._asked_ms: int | None = None
+        self._tries = 0
+
+    def aim(self, target: Lsn, sources: Iterable[NodeId]) -> None:
+        """Go for this LSN from now on."""
+        self.target, self.sources = target, tuple(sources)
+
+    def take(self, lsn: Lsn, has: Has) -> list[Ordered]:
+        """What comes after ``lsn``, the end of the own queue, and is complete here."""
+        if lsn >= self.target:
+            self._missing = Missing()
+            return []
+        return self._missing.take(has)
+
+    def on_tail(self, lsn: Lsn, tail: Tail) -> None:
+        """Take in an answer; what is known, or leaves a gap, is left out."""
+        following = lsn + len(self._missing) + 1
+        skip = following - tail.first_lsn
+        if not tail.entries and tail.kept_from > following:
+            self.kept_from = tail.kept_from
+        elif 0 <= skip < len(tail.entries):
+            room = max(0, self.target - following + 1)
+            self._missing.extend(tail.entries[skip : skip + room])
+            self.kept_from, self._asked_ms, self._tries = 0, None, 0
+
+    def messages(self, lsn: Lsn, has: Has, mono_ms: int, again_ms: int) -> list[Outgoing]:
+        """What to ask for now."""
+        if lsn >= self.target or not self.sources:
+            return []
+        first = lsn + len(self._missing) + 1
+        messages = self._missing.fetch(has, self.sources, mono_ms, again_ms)
+        is_due = self._asked_ms is None or mono_ms - self._asked_ms >= again_ms
+        if first <= self.target and len(self._missing) < TAIL_LIMIT and is_due:
+            source = self.sources[self._tries % len(self.sources)]
+            self._asked_ms, self._tries = mono_ms, self._tries + 1
+            messages.append(Outgoing(source, TailWanted(first, self.target)))
+        return messages
+
+    def due_ms(self, lsn: Lsn, again_ms: int) -> int | None:
+        """When to ask again; None when nothing is wanted."""
+        if lsn >= self.target or not self.sources:
+            return None
+        asked = None if self._asked_ms is None else self._asked_ms + again_ms
+        due = [at for at in (self._missing.due_ms(again_ms), asked) if at is not None]
+        return min(due, default=None)

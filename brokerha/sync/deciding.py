@@ -1,0 +1,75 @@
+"""What the next epoch is: a pure function of the reports that a proposer has got (rule R10).
+
+    reports of epoch 7   recovered lists, streams sorted by (timestamp, id)  --+
+    reports of epoch 6   the same, of what nobody above knows                --+--> without what is synchronised --> recovered
+                                                                                    list of epoch 8, begins at the base
+
+The reports of the **highest epoch** come first: whatever any member of it could still have added is in them, because an added
+entry is held by a majority, one of them has reported, and it is frozen since. Sorting a superset of what that member
+had by the same order keeps it a prefix. What only older epochs know comes after it: it was never added anywhere.
+
+Invariants: each transaction id once (S2); equal reports give equal epochs, in whatever order they came.
+
+Must never: leave out what a reporter holds. That nobody else knows of it is the reason to keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
+from brokerha.model.messages import EpochReport
+
+
+def base_of(reports: Iterable[EpochReport]) -> tuple[Lsn, TxId]:
+    """The highest LSN that somebody reports, with its transaction id."""
+    return max((report.row.lsn, report.last_txid) for report in reports)
+
+
+def decide(number: EpochId, reports: Iterable[EpochReport], is_synchronised: Callable[[TxId], bool]) -> Epoch:
+    """Return the epoch of this id with the reporters as its members.
+
+    ``is_synchronised`` tells of each transaction id whether it is in the synchronised queue up to the base; so whoever decides
+    owns the queue up to there.
+    """
+    reports = sorted(reports, key=lambda report: report.row.node)
+    base_lsn, base_txid = base_of(reports)
+    entries = [entry for _, group in groupby(_newest_first(reports), _epoch_of) for entry in _entries_of(list(group))]
+    recovered: dict[TxId, Ordered] = {}
+    for entry in entries:
+        if entry[1] not in recovered and not is_synchronised(entry[1]):
+            recovered[entry[1]] = entry
+    starts: dict[NodeId, int] = {}
+    for report in reports:
+        for origin, count in report.row.have.items():
+            starts[origin] = max(count, starts.get(origin, 0))
+    promises = [report.row.promise for report in reports]
+    return Epoch(
+        *number,
+        members=tuple(report.row.node for report in reports),
+        base_lsn=base_lsn,
+        base_txid=base_txid,
+        recovered=tuple(recovered.values()),
+        starts=starts,
+        above=max([*promises, *(entry[0] for entry in entries)]),
+        journals={report.row.node: report.row.journal for report in reports},
+    )
+
+
+def _epoch_of(report: EpochReport) -> EpochId:
+    return report.row.epoch
+
+
+def _newest_first(reports: list[EpochReport]) -> list[EpochReport]:
+    return sorted(reports, key=_epoch_of, reverse=True)
+
+
+def _entries_of(reports: list[EpochReport]) -> list[Ordered]:
+    """What the reporters of one epoch hold, in the order in which that epoch adds it."""
+    listed = {place: (timestamp, txid, origin) for r in reports for place, timestamp, txid, origin in r.recovered}
+    streamed = {
+        (timestamp, txid, origin) for r in reports for origin, _, entries in r.streams for timestamp, txid in entries
+    }
+    return [listed[place] for place in sorted(listed)] + sorted(streamed)

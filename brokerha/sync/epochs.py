@@ -1,0 +1,229 @@
+"""Epochs at one master: promises, reports, installing, and coming back (rules R8, R9, R11, R12).
+
+    follows the epoch --(prepare of somebody, or the own)--> frozen --(install)--> catches up to the base --> follows the next
+
+Frozen: nothing is stamped, merged or added, because a report has told somebody what is held here. It ends with the next epoch
+only. What others have synchronised (a tail) is taken in at any time: with a majority behind each step there is one order.
+
+The inputs take note; `before` and `after` are the parts of a round (core.py). Reasons to begin a change are noted in suspicion.py,
+an attempt is led by proposing.py, what it comes to is decided in deciding.py.
+
+Invariants: the promised epoch only grows, and is durable before a report or a prepare says so; only the epoch that was promised is
+installed; it is installed when the own synchronised queue ends at its base.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.ids import Instant, NodeId
+from brokerha.model.messages import (
+    EpochInstall,
+    EpochPrepare,
+    EpochRefused,
+    EpochReport,
+    Join,
+    Outgoing,
+    Row,
+    Tail,
+    TailWanted,
+)
+from brokerha.model.records import EpochInstalled, EpochPromised
+from brokerha.sync.catching_up import TAIL_LIMIT, TailReader
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.proposing import Proposing
+from brokerha.sync.suspicion import Suspicion
+
+if TYPE_CHECKING:
+    from brokerha.sync.core import RoundResult, SyncCore
+
+
+class Epochs:
+    """See the head of the module."""
+
+    def __init__(self, config: SyncConfig, promised: EpochId) -> None:
+        self._config = config
+        self.promised = promised
+        """Highest epoch promised; durable with the records of the turn in which it grew."""
+        self.decided: Epoch | None = None
+        """To be installed as soon as the own queue ends at its base."""
+        self.tail = TailReader()
+        self.suspicion = Suspicion(config)
+        self.proposing = Proposing(config)
+        self.later: dict[NodeId, Row] = {}
+        """Last row of each master that is in a later epoch than this one."""
+        self._is_promise_new = False
+        self._asked: dict[NodeId, EpochId] = {}
+        """Proposers that wait for a report."""
+        self._outgoing: list[Outgoing] = []
+        self._told_ms: dict[NodeId, int] = {}
+        """When a master in another epoch was last told of this one, or asked to take this one back."""
+
+    def is_frozen(self, epoch: Epoch) -> bool:
+        """Whether nothing may be stamped, merged or added."""
+        return self.promised != epoch.id
+
+    # ---- inputs
+
+    def on_prepare(self, core: SyncCore, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
+        """Promise, or say what was promised (R9)."""
+        if not self._config.is_excluding or core.peers.peer(sender) is None or sender in core.peers.impostors:
+            core.peers.ignored["unknown_proposer"] += 1
+            return
+        self.proposing.saw(message.epoch)
+        if message.epoch > self.promised:
+            self.promise(message.epoch, now)
+        if message.epoch == self.promised and message.epoch != core.epoch.id:
+            self._asked[sender] = message.epoch
+        else:
+            self._outgoing.append(Outgoing(sender, EpochRefused(message.epoch, self.promised)))
+
+    def promise(self, epoch: EpochId, now: Instant) -> None:
+        """Take part in nothing older from now on."""
+        self.promised, self._is_promise_new, self.decided = epoch, True, None
+        self._asked = {}
+        self.proposing.on_promise(epoch, now.mono_ms)
+
+    def on_report(self, core: SyncCore, sender: NodeId, report: EpochReport) -> None:
+        """Take in what a master holds that has promised the own proposal."""
+        if report.row.node != sender or core.peers.peer(sender) is None or not core.peers.is_known_journal(report.row):
+            core.peers.ignored["unknown_reporter"] += 1
+            return
+        core.check_own_state(report.row)
+        self.proposing.on_report(report)
+
+    def on_refused(self, core: SyncCore, sender: NodeId, refused: EpochRefused, now: Instant) -> None:
+        """Somebody has promised a higher one."""
+        if core.peers.peer(sender) is not None:
+            self.proposing.on_refused(refused, now.mono_ms)
+
+    def on_install(self, core: SyncCore, sender: NodeId, message: EpochInstall) -> None:
+        """Take in a decision; only what was promised may be installed (R11)."""
+        epoch = message.epoch
+        self.proposing.saw(epoch.id)
+        if core.node not in epoch.members or epoch.id != self.promised or epoch.id == core.epoch.id:
+            return
+        self.decided = epoch
+        self.tail.aim(epoch.base_lsn, [sender])
+
+    def on_row_of_other_epoch(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+        """A post came directly from a master in another epoch: tell it of this one, or ask to be taken back."""
+        self.proposing.saw(max(row.epoch, row.promised))
+        if row.epoch > core.epoch.id:
+            self.later[sender] = row
+            if self.decided is None and self._may_tell(sender, now.mono_ms):
+                self._outgoing.append(Outgoing(sender, Join(row.incarnation, row.number, core.own_row(now))))
+        elif sender in core.peers.peers and self._may_tell(sender, now.mono_ms):
+            self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+
+    def on_join(self, core: SyncCore, sender: NodeId, join: Join, now: Instant) -> None:
+        """A master that is behind hears this one: it may be a member that does not know it, or wants to be one."""
+        peers = core.peers
+        if peers.peer(sender) is None or join.row.node != sender or not peers.is_known_journal(join.row):
+            peers.ignored["unknown_peer"] += 1
+        elif join.incarnation == core.incarnation and join.row.epoch < core.epoch.id:
+            if sender in peers.outside:
+                self.suspicion.on_join(sender, now.mono_ms)
+            elif self._may_tell(sender, now.mono_ms):
+                self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+
+    def _may_tell(self, node: NodeId, mono_ms: int) -> bool:
+        told_ms = self._told_ms.get(node)
+        if told_ms is not None and mono_ms - told_ms < self._config.retransmit_ms:
+            return False
+        self._told_ms[node] = mono_ms
+        return True
+
+    def on_tail_wanted(self, core: SyncCore, sender: NodeId, wanted: TailWanted) -> None:
+        """Answer from what is durable here."""
+        if core.peers.peer(sender) is None:
+            core.peers.ignored["unknown_peer"] += 1
+            return
+        limit = min(TAIL_LIMIT, wanted.last_lsn - wanted.first_lsn + 1)
+        entries = tuple(core.history.ordered(wanted.first_lsn, limit)) if limit > 0 else ()
+        if entries or wanted.first_lsn < core.history.first_lsn():
+            self._outgoing.append(Outgoing(sender, Tail(wanted.first_lsn, entries, core.history.first_lsn())))
+
+    def on_tail(self, core: SyncCore, sender: NodeId, tail: Tail) -> None:
+        """Take in a part of somebody's synchronised queue, if it was asked for."""
+        if sender in self.tail.sources:
+            self.tail.on_tail(core.lsn, tail)
+
+    # ---- the parts of a round
+
+    def before(self, core: SyncCore, result: RoundResult, now: Instant) -> bool:
+        """Decide, take in the tail, install. All of earlier rounds is durable now. False when this master may not go on."""
+        base = self.proposing.base(core, now.mono_ms)
+        if base is not None:
+            base_lsn, sources = base
+            if core.lsn < base_lsn:
+                self.tail.aim(base_lsn, sources)
+            else:
+                self.decided = self.proposing.decide(core)
+                others = [node for node in self.decided.members if node != core.node]
+                self._outgoing += [Outgoing(node, EpochInstall(self.decided)) for node in others]
+                self._told_ms.update(dict.fromkeys(others, now.mono_ms))
+        if not self.is_frozen(core.epoch):
+            return True
+        taken = self.tail.take(core.lsn, core.bodies.has)
+        if taken:
+            core.append(taken, {}, result)
+            self.proposing.on_progress(now.mono_ms)
+        decided = self.decided
+        if decided is not None and core.lsn == decided.base_lsn:
+            if core.last_txid() != decided.base_txid:
+                core.lost = f"LSN {core.lsn} is another transaction here than at the other masters"
+                return False
+            result.records.append(EpochInstalled(decided))
+            self.decided, self.later, self._told_ms = None, {}, {}
+            self.suspicion.begin()
+            self.proposing.begin()
+            core.begin(decided)
+        return True
+
+    def after(self, core: SyncCore, result: RoundResult, now: Instant) -> None:
+        """Look whether a change is due, and say what there is to say."""
+        if not self._config.is_excluding:
+            return
+        self.suspicion.look(core.peers, core.waiting_head(), now.mono_ms)
+        if self.proposing.is_due(core, now.mono_ms):
+            self.promise(self.proposing.begin_attempt(core, now.mono_ms), now)
+            self._asked[core.node] = self.promised
+        if self._is_promise_new:
+            result.records.append(EpochPromised(self.promised))
+            self._is_promise_new = False
+        for proposer, epoch in self._asked.items():
+            report = self._report(core, epoch, now)
+            if proposer == core.node:
+                self.proposing.on_report(report)
+            else:
+                self._outgoing.append(Outgoing(proposer, report))
+        self._asked = {}
+        result.messages.extend(self._outgoing)
+        self._outgoing = []
+        result.messages.extend(self.proposing.messages(core, now.mono_ms))
+        if self.is_frozen(core.epoch):
+            again_ms = self._config.retransmit_ms
+            result.messages.extend(self.tail.messages(core.lsn, core.bodies.has, now.mono_ms, again_ms))
+
+    @staticmethod
+    def _report(core: SyncCore, epoch: EpochId, now: Instant) -> EpochReport:
+        streams = tuple(
+            (origin, stream.used, tuple(stream.between(stream.used, 2**62)))
+            for origin, stream in core.streams.items()
+            if stream.used < stream.count
+        )
+        return EpochReport(
+            epoch, core.own_row(now), core.last_txid(), core.recovery.reported(), streams, core.epoch.members
+        )
+
+    def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:
+        """When a round has something to do about epochs, at the earliest a while after the last one."""
+        if not self._config.is_excluding:
+            return None
+        again_ms = self._config.retransmit_ms
+        due = [self.suspicion.deadline_ms(core.peers), self.proposing.deadline_ms(core, looked_ms)]
+        if self.is_frozen(core.epoch):
+            due.append(self.tail.due_ms(core.lsn, again_ms))
+        return min((at if at > looked_ms else looked_ms + again_ms for at in due if at is not None), default=None)

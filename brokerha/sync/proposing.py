@@ -1,0 +1,194 @@
+"""Leading an epoch change: one attempt after the other, with growing patience (rules R8, R9).
+
+    is_due -> begin_attempt -> prepare to all that are heard -> reports of a majority -> base -> decide
+                                                     `-> refused, or nobody answers: wait, a higher number
+
+Who begins: of the members that hear each other the first in the alphabet at once, each other one a while later, so that seldom two
+begin; when two do, the higher id wins and the other one waits. An attempt waits for everybody whom it hears, but not longer
+than `max_peer_lag` once a majority has reported.
+
+Must never: decide twice under one id. Each attempt has a new number, above the own durable promise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from brokerha.model.epochs import FIRST, Epoch, EpochId
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.messages import EpochPrepare, EpochRefused, EpochReport, Outgoing
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.deciding import base_of, decide
+
+if TYPE_CHECKING:
+    from brokerha.sync.core import SyncCore
+
+MOST_DOUBLINGS = 4
+"""Patience doubles with each failure, so many times."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One proposal on its way."""
+
+    epoch: EpochId
+    began_ms: int
+    moved_ms: int
+    """When something last came of it."""
+    reports: dict[NodeId, EpochReport] = field(default_factory=dict)
+    asked_ms: dict[NodeId, int] = field(default_factory=dict)
+
+
+class Proposing:
+    """The proposer in a master; see the head of the module."""
+
+    def __init__(self, config: SyncConfig) -> None:
+        self._config = config
+        self.attempt: Attempt | None = None
+        self._highest: EpochId = FIRST
+        """Highest id that was heard of."""
+        self._failures = 0
+        self._promised_ms: int | None = None
+        """When the own promise last grew, or the own queue came nearer to the base; None before anybody looked."""
+
+    def saw(self, epoch: EpochId) -> None:
+        """Somebody knows this id."""
+        self._highest = max(self._highest, epoch)
+
+    def begin(self) -> None:
+        """Another epoch has begun."""
+        self.attempt, self._failures = None, 0
+
+    def on_promise(self, epoch: EpochId, mono_ms: int) -> None:
+        """The own promise has grown; an own attempt below it is over."""
+        self.saw(epoch)
+        self._promised_ms = mono_ms
+        if self.attempt is not None and self.attempt.epoch < epoch:
+            self.attempt = None
+
+    def on_report(self, report: EpochReport) -> None:
+        """Somebody has promised."""
+        attempt = self.attempt
+        if attempt is not None and report.epoch == attempt.epoch:
+            attempt.reports[report.row.node] = report
+
+    def on_refused(self, refused: EpochRefused, mono_ms: int) -> None:
+        """Somebody has promised more already: wait, and go above it the next time."""
+        self.saw(refused.promised)
+        attempt = self.attempt
+        if attempt is not None and refused.epoch == attempt.epoch:
+            self._fail(mono_ms)
+
+    def on_progress(self, mono_ms: int) -> None:
+        """The own queue comes nearer to the base."""
+        self._promised_ms = mono_ms
+        if self.attempt is not None:
+            self.attempt.moved_ms = mono_ms
+
+    def _fail(self, mono_ms: int) -> None:
+        self.attempt = None
+        self._failures += 1
+        self._promised_ms = mono_ms
+
+    # ---- when
+
+    def _patience_ms(self) -> int:
+        return 4 * self._config.round_timeout_ms << min(MOST_DOUBLINGS, self._failures)
+
+    def _heard(self, core: SyncCore, mono_ms: int) -> list[NodeId]:
+        """Masters of the cluster that are heard directly."""
+        peers = core.peers
+        others = [*peers.peers, *peers.outside]
+        return [node for node in others if peers.is_heard(node, mono_ms) and node not in peers.impostors]
+
+    def _wait_ms(self, core: SyncCore, missing: list[NodeId], mono_ms: int) -> int:
+        """How long to leave it to others that come first."""
+        heard = set(self._heard(core, mono_ms)).difference(missing)
+        first = [node for node in core.epoch.members if node < core.node and node in heard]
+        return 2 * self._config.round_timeout_ms * len(first)
+
+    def is_due(self, core: SyncCore, mono_ms: int) -> bool:
+        """Whether to begin an attempt now (R8); ends one that has led to nothing."""
+        config, epochs = self._config, core.epochs
+        attempt = self.attempt
+        if self._promised_ms is None:
+            self._promised_ms = mono_ms
+        if attempt is not None:
+            is_majority = len(attempt.reports) >= config.majority
+            patience_ms = max(self._patience_ms(), 2 * config.max_peer_lag_ms if is_majority else 0)
+            if mono_ms - attempt.moved_ms >= patience_ms:
+                self._fail(mono_ms)
+            return False
+        if 1 + len(self._heard(core, mono_ms)) < config.majority:
+            return False
+        if epochs.is_frozen(core.epoch):
+            return self._is_orphaned(core, mono_ms)
+        missing = epochs.suspicion.missing(core.peers, core.culprits(mono_ms), mono_ms)
+        wait_ms = self._wait_ms(core, missing, mono_ms)
+        since_ms = epochs.suspicion.missing_ms
+        if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
+            return True
+        return bool(epochs.suspicion.joining(mono_ms - wait_ms))
+
+    def _is_orphaned(self, core: SyncCore, mono_ms: int) -> bool:
+        """Whether what was promised has led to nothing for too long."""
+        epochs, peers = core.epochs, core.peers
+        if any(peers.is_heard(node, mono_ms) and row.epoch > core.epoch.id for node, row in epochs.later.items()):
+            return False  # The others are in a later epoch already, and will take this one back.
+        patience_ms = self._patience_ms() + self._wait_ms(core, [], mono_ms)
+        proposer = epochs.promised[1]
+        if epochs.decided is not None or (proposer != core.node and peers.is_heard(proposer, mono_ms)):
+            patience_ms += 2 * self._config.max_peer_lag_ms
+        return mono_ms - (self._promised_ms or 0) >= patience_ms
+
+    def begin_attempt(self, core: SyncCore, mono_ms: int) -> EpochId:
+        """Begin one, above everything that was heard of; whoever calls promises it."""
+        epoch = (max(self._highest, core.epochs.promised)[0] + 1, core.node)
+        self.attempt = Attempt(epoch, mono_ms, mono_ms)
+        return epoch
+
+    # ---- how
+
+    def messages(self, core: SyncCore, mono_ms: int) -> list[Outgoing]:
+        """Prepares that are due."""
+        attempt = self.attempt
+        if attempt is None:
+            return []
+        messages = []
+        for node in self._heard(core, mono_ms):
+            asked_ms = attempt.asked_ms.get(node)
+            is_due = asked_ms is None or mono_ms - asked_ms >= self._config.retransmit_ms
+            if node not in attempt.reports and is_due:
+                attempt.asked_ms[node] = mono_ms
+                messages.append(Outgoing(node, EpochPrepare(attempt.epoch)))
+        return messages
+
+    def base(self, core: SyncCore, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
+        """(LSN to own before deciding, who has it) as soon as enough have reported; None before."""
+        attempt = self.attempt
+        if attempt is None or len(attempt.reports) < self._config.majority or core.node not in attempt.reports:
+            return None
+        awaited = [node for node in self._heard(core, mono_ms) if node not in attempt.reports]
+        if awaited and mono_ms - attempt.began_ms < self._config.max_peer_lag_ms:
+            return None
+        lsn, _ = base_of(attempt.reports.values())
+        return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != core.node]
+
+    def decide(self, core: SyncCore) -> Epoch:
+        """The epoch that the reports come to; the attempt is over with it."""
+        attempt = self.attempt
+        assert attempt is not None
+        self.attempt = None
+        return decide(attempt.epoch, attempt.reports.values(), lambda txid: core.history.lsn_of(txid) is not None)
+
+    def deadline_ms(self, core: SyncCore, mono_ms: int) -> int | None:
+        """When `is_due` or `messages` may have something to say."""
+        config, attempt = self._config, self.attempt
+        if attempt is not None:
+            due = [at + config.retransmit_ms for node, at in attempt.asked_ms.items() if node not in attempt.reports]
+            return min([*due, attempt.began_ms + config.max_peer_lag_ms, attempt.moved_ms + self._patience_ms()])
+        if core.epochs.is_frozen(core.epoch):
+            return (self._promised_ms or 0) + self._patience_ms() + self._wait_ms(core, [], mono_ms)
+        since_ms = core.epochs.suspicion.missing_ms
+        return None if since_ms is None else since_ms + self._wait_ms(core, [], mono_ms)

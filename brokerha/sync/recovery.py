@@ -1,0 +1,58 @@
+"""The recovered list of an epoch at one member: what of it is held here, and what of it is synchronised (R6, R10).
+
+    recovered list   0 ....... done ......... held ........ end
+                     synchronised | body durable | body on its way
+
+Its order was decided with the epoch, so nobody waits for promises: an entry is added when it is held wherever it has to be. Where it
+stands follows from the LSN alone, which is how a restart finds it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brokerha.model.epochs import Epoch
+from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.messages import Outgoing
+from brokerha.sync.catching_up import Has, Missing
+
+
+class Recovery:
+    """See the head of the module."""
+
+    def __init__(self, epoch: Epoch, lsn: Lsn, has: Has) -> None:
+        self.entries = epoch.recovered
+        self.done = max(0, min(len(self.entries), lsn - epoch.base_lsn))
+        """How many are in the own synchronised queue."""
+        self.held = self.done
+        """How many, from the head on, are durable here with their bodies."""
+        self._missing = Missing(self.entries[self.done :])
+        self.hold(has)
+
+    def is_over(self) -> bool:
+        """Whether all of it is synchronised here."""
+        return self.done == len(self.entries)
+
+    def hold(self, has: Has) -> int:
+        """Count the entries at the head whose bodies are here now; returns how many are new."""
+        count = len(self._missing.take(has))
+        self.held += count
+        return count
+
+    def next(self, up_to: int) -> list[Ordered]:
+        """What may be added when ``up_to`` entries are held wherever they have to be; it counts as done."""
+        first, self.done = self.done, max(self.done, min(up_to, self.held))
+        return list(self.entries[first : self.done])
+
+    def reported(self) -> tuple[tuple[int, Timestamp, TxId, NodeId], ...]:
+        """What is held and not synchronised, with its place in the list."""
+        places = range(self.done, self.held)
+        return tuple((place, *self.entries[place]) for place in places)
+
+    def fetch(self, has: Has, holders: Sequence[NodeId], mono_ms: int, again_ms: int) -> list[Outgoing]:
+        """The request for bodies that are missing, when it is due."""
+        return self._missing.fetch(has, holders, mono_ms, again_ms)
+
+    def due_ms(self, again_ms: int) -> int | None:
+        """When to ask again; None when nothing is missing."""
+        return self._missing.due_ms(again_ms)

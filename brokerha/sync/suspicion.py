@@ -1,0 +1,88 @@
+"""When a master begins an epoch change (rule R8): who is missing, and who wants to come back.
+
+    silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`
+    stuck      the head of the queue has not moved for that long: its culprits count as silent
+    joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
+    orphaned   the own promise to an epoch has led to nothing: its proposer is gone, or cannot
+
+What was not listened to proves nothing: a process that was stopped, or had no time, hears nothing of anybody. So time counts only
+while turns come as they should; a longer gap moves every mark along.
+"""
+
+from __future__ import annotations
+
+from brokerha.model.ids import NodeId
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.peers import PeerTable
+
+Head = tuple[int, int, str]
+"""What has to be added next: (LSN, entries of the recovered list left, transaction id)."""
+
+
+class Suspicion:
+    """What one master notes of the others. Times are milliseconds of the monotonic clock."""
+
+    def __init__(self, config: SyncConfig) -> None:
+        self._config = config
+        self._looked_ms: int | None = None
+        self._head: Head | None = None
+        self._head_ms = 0
+        self._joining: dict[NodeId, int] = {}
+        """When each of them said so last."""
+        self._joined_ms: int | None = None
+        """When the first of them said so."""
+        self.missing_ms: int | None = None
+        """Since when there is somebody to leave out; None when nobody is."""
+
+    def look(self, peers: PeerTable, head: Head | None, mono_ms: int) -> None:
+        """Take note of a turn, with the head of the queue as it is after it."""
+        gap = mono_ms - self._looked_ms if self._looked_ms is not None else 0
+        self._looked_ms = mono_ms
+        lost = gap if gap > self._config.heard_ms else 0
+        for peer in peers.peers.values():
+            peer.known_ms = mono_ms if peer.known_ms is None else peer.known_ms + lost
+        if head != self._head:
+            self._head, self._head_ms = head, mono_ms
+        else:
+            self._head_ms += lost
+        self._joining = {n: at for n, at in self._joining.items() if mono_ms - at <= self._config.heard_ms}
+        if not self._joining:
+            self._joined_ms = None
+
+    def begin(self) -> None:
+        """Another epoch has begun."""
+        self._head, self._joining, self._joined_ms, self.missing_ms = None, {}, None, None
+
+    def on_join(self, node: NodeId, mono_ms: int) -> None:
+        """A master outside hears this one."""
+        self._joining[node] = mono_ms
+        if self._joined_ms is None:
+            self._joined_ms = mono_ms
+
+    def missing(self, peers: PeerTable, culprits: list[NodeId], mono_ms: int) -> list[NodeId]:
+        """Members to go on without: silent, or what the queue has waited for all the time (``culprits``)."""
+        lag_ms = self._config.max_peer_lag_ms
+        silent = [n for n, peer in peers.peers.items() if peer.known_ms is not None and mono_ms - peer.known_ms >= lag_ms]
+        if self._head is not None and mono_ms - self._head_ms >= lag_ms:
+            silent += [node for node in culprits if node not in silent]
+        if not silent:
+            self.missing_ms = None
+        elif self.missing_ms is None:
+            self.missing_ms = mono_ms
+        return silent
+
+    def joining(self, mono_ms: int) -> list[NodeId]:
+        """Masters to take back now: those that said so, once the first has waited for a round's time-out."""
+        if self._joined_ms is None or mono_ms - self._joined_ms < self._config.round_timeout_ms:
+            return []
+        return sorted(self._joining)
+
+    def deadline_ms(self, peers: PeerTable) -> int | None:
+        """When something may be due."""
+        lag_ms = self._config.max_peer_lag_ms
+        due = [peer.known_ms + lag_ms for peer in peers.peers.values() if peer.known_ms is not None]
+        if self._head is not None:
+            due.append(self._head_ms + lag_ms)
+        if self._joined_ms is not None:
+            due.append(self._joined_ms + self._config.round_timeout_ms)
+        return min(due, default=None)
