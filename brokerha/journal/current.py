@@ -100,12 +100,8 @@ class Current:
                 self.workers = workers
             case PinsChanged(pins):
                 self.pins = pins
-            case EpochPromised(epoch):
-                last_epoch = self.promised_epoch
-                invariant(epoch > last_epoch, "the promise of an epoch grows", new=epoch, last=last_epoch)
-                self.promised_epoch = epoch
-            case EpochInstalled(installed):
-                self._installed(installed, number)
+            case EpochPromised() | EpochInstalled():
+                self._epochs(record, number)
             case Started(incarnation):
                 invariant(
                     incarnation > self.incarnation, "an incarnation grows", new=incarnation, last=self.incarnation
@@ -163,6 +159,14 @@ class Current:
         invariant(0 <= lsn <= self.lsn, "a copy holds only what is synchronised", rebased=lsn, lsn=self.lsn)
         self.executed_lsn, self.fingerprint, self.items = lsn, record.fingerprint, record.items
         self.results_from, self.base = lsn + 1, record.fingerprint
+
+    def _epochs(self, record: EpochPromised | EpochInstalled, number: int) -> None:
+        if isinstance(record, EpochInstalled):
+            self._installed(record.epoch, number)
+        else:
+            new, last = record.epoch, self.promised_epoch
+            invariant(new > last, "the promise of an epoch grows", new=new, last=last)
+            self.promised_epoch = new
 
     def _installed(self, epoch: Epoch, number: int) -> None:
         last, lsn = self.installed, self.lsn

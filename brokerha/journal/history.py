@@ -178,7 +178,7 @@ class LmdbHistory:
         return (0, 0) if found is None else (number_of(found[0]), number_of(read_keyed_row(*found)))
 
     def _read_stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
-        if start < self._current.trimmed.get(origin, 0):
+        if start < self._current.stream_begin(origin):
             return []
         end = self._current.counts.get(origin, 0)
 

@@ -129,7 +129,7 @@ class LmdbJournal(LmdbWriter):
                     self._move_base(cut.first_lsn)
                     self._spill_before(cut.rows[-1][1])
                     self._tail.write(txn, tables.waiting)
-                    pinned = frozenset(self._decisions.prepared.values())
+                    pinned = frozenset([*self._decisions.prepared.values(), self._current.installed_by])
                     self._swept_to = trimming.carry_out(txn, tables, self._current, cut, self._swept_to, pinned)
             except BadRow as error:
                 raise damaged(path, f"an index row is not what was written ({error})") from error

@@ -46,7 +46,7 @@ from brokerha.journal.tail import Tail
 from brokerha.model.codec import decode_record
 from brokerha.model.errors import JournalError, JournalForeign, ProtocolError
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Record, TxDecided
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, EpochInstalled, Record, TxDecided
 
 ENTRIES_AT_ONCE = 1_000
 
@@ -219,20 +219,24 @@ def load_tail(database: Database, node: NodeId, first_needed: int) -> Tail:
             tail.unpark(record)
         elif isinstance(record, Added):
             tail.settle(record)
-    _forget_dropped(tail, database)
+        elif isinstance(record, EpochInstalled):
+            tail.park(record.epoch)
+    _forget_dropped(tail, database, node)
     # Reading back repeats what is already written: nothing of it is to be written again.
     tail.forget_rows()
     return tail
 
 
-def _forget_dropped(tail: Tail, database: Database) -> None:
-    """Take out duplicates that were used up: no entry of an `Added` record names them."""
+def _forget_dropped(tail: Tail, database: Database, node: NodeId) -> None:
+    """Take out duplicates that were used up, or that an epoch left out: no entry of an `Added` record names them."""
     if not database.rows(database.tables.dropped, b"", 1):
         return
     for origin, places in tail.places.items():
         for txid in list(places):
             if database.get(body_key(origin, txid), database.tables.dropped) is not None:
                 tail.forget(origin, txid)
+                if origin == node:
+                    tail.parked.pop(txid, None)
 
 
 def load_streams(tail: Tail, current: Current, read: Callable[[NodeId, int, int], list[Entry]]) -> None:

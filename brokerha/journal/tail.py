@@ -9,6 +9,10 @@ record are in `waiting`, and a restart does not look at the record again.
 
     Accepted, BodiesHeld          Appended own               Added
     ------------------->  places, parked  ------>  places, streams  ------>  (place in the row of `added`)
+                                  ^-------------------'  EpochInstalled, unless it is in the recovered list
+
+An epoch empties all streams. Then every own body is either parked or in the recovered list, so that one look at the places
+says which; no history of stamping is needed for it, neither when the epoch is installed nor at a restart.
 
 Invariants: each body without an LSN has exactly one place; a parked transaction has one under the own origin; the
 first entry of ``streams[o]`` has the number ``used[o]``; exactly what is in ``spilled`` has a row in `waiting`.
@@ -23,6 +27,7 @@ import lmdb
 
 from brokerha.journal.database import Table
 from brokerha.journal.rows import HELD, ITEM_BITS, ITEMS_LIMIT, PARKED, number_key, waiting_row
+from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Entry, NodeId, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Record
@@ -104,7 +109,8 @@ class Tail:
         added = Counter(map(_origin_of, record.entries))
         for origin, used in record.used.items():
             stream, count = self.streams.get(origin, []), used - before[origin]
-            if count != added[origin]:
+            # Entries of a recovered list come first and are in no stream: equal counts say nothing then.
+            if count != added[origin] or (count and _first_of(origin, record) != stream[0]):
                 dropped += self._drop(origin, set(map(_entry_txid, stream[:count])), record)
             del stream[:count]
         return places, dropped
@@ -113,6 +119,12 @@ class Tail:
         """Return the place of each entry's body, or 0, and forget it here."""
         for origin in set(map(_origin_of, record.entries)) - self.places.keys():
             self.places[origin] = {}
+        if self.parked:
+            # In a tail or in a recovered list there are transactions that were parked.
+            unpark, node = self.parked.pop, self._node
+            for _, txid, origin in record.entries:
+                if origin == node:
+                    unpark(txid, None)
         pops = {origin: places.pop for origin, places in self.places.items()}
         found = [pops[origin](txid, 0) for _, txid, origin in record.entries]
         if self.spilled:
@@ -132,6 +144,35 @@ class Tail:
         duplicates = used.difference(txid for _, txid, o in record.entries if o == origin)
         found = [(origin, txid, self.forget(origin, txid)) for txid in sorted(duplicates)]
         return [duplicate for duplicate in found if duplicate[2]]
+
+    def install(self, epoch: Epoch) -> list[tuple[NodeId, TxId, int]]:
+        """Empty all streams; returns (origin, transaction id, place) of each foreign entry that the epoch leaves out.
+
+        Such an entry is a duplicate of one that is synchronised or in the recovered list under another origin.
+        """
+        recovered = _bodies_of(epoch)
+        dropped: list[tuple[NodeId, TxId, int]] = []
+        for origin, entries in self.streams.items():
+            if origin != self._node:
+                left_out = sorted({txid for _, txid in entries if (origin, txid) not in recovered})
+                dropped += [(origin, txid, self.forget(origin, txid)) for txid in left_out]
+            self.streams[origin] = []
+        for origin in epoch.starts:
+            self.streams.setdefault(origin, [])
+        self.park(epoch)
+        return [duplicate for duplicate in dropped if duplicate[2]]
+
+    def park(self, epoch: Epoch) -> None:
+        """Park the own transactions that are not in the recovered list, in the order in which they were accepted."""
+        node, was_parked, recovered = self._node, self.parked, _bodies_of(epoch)
+        self.parked = {}
+        for place, txid in sorted((place, txid) for (origin, txid), place in self.spilled.items() if origin == node):
+            is_parked = (node, txid) not in recovered
+            if is_parked:
+                self.parked[txid] = None
+            if is_parked != (txid in was_parked):
+                self.waiting_puts.append((number_key(place), waiting_row(PARKED if is_parked else HELD, node, txid)))
+        self.parked.update((txid, None) for txid in self.places[node] if (node, txid) not in recovered)
 
     def forget(self, origin: NodeId, txid: TxId) -> int:
         """Take out one body; returns its place, or 0."""
@@ -168,3 +209,11 @@ class Tail:
         """Forget the rows that have collected; they are written already."""
         self.waiting_puts.clear()
         self.waiting_deletes.clear()
+
+
+def _first_of(origin: NodeId, record: Added) -> Entry | None:
+    return next(((timestamp, txid) for timestamp, txid, o in record.entries if o == origin), None)
+
+
+def _bodies_of(epoch: Epoch) -> set[tuple[NodeId, TxId]]:
+    return {(origin, txid) for _, txid, origin in epoch.recovered}

@@ -3,6 +3,7 @@
 The first `Added` records go as whole records; what they alone needed goes with them:
 
     Added             its own row and record
+    EpochInstalled    the same; it adds nothing, and ends the streams before its starts
     bodies            each place in the row counts one for its record; a record goes when all that it brought are counted
                       (the count of a record that still holds others is kept in the table `trimmed`)
     duplicates        their row in `dropped`; their places count as well
@@ -11,7 +12,7 @@ The first `Added` records go as whole records; what they alone needed goes with 
     small records     Started, ClockReserved, PeerJournal, those about decisions and empty ones, once they are older than the
                       last `Added` that goes; what they say is in the current state, `prepared` and `decided`
 
-A record of a transaction that is prepared and not decided is pinned: its body is nowhere else.
+A record of a transaction that is prepared and not decided is pinned, and so is the last epoch: they are nowhere else.
 
 So a record that waits for an LSN, or shares one with what is kept, stays, wherever it lies in the log. Ids stay in
 `ids` until `forget_ids`. Pages that become free are used again by later turns (compaction.py gives them back).
@@ -47,7 +48,7 @@ Transaction = lmdb.Transaction
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What one call drops: `Added` records from the first on."""
+    """What one call drops: `Added` records from the first on, and the epochs between them."""
 
     first_lsn: Lsn
     """The first LSN that stays."""
@@ -91,7 +92,8 @@ def carry_out(
             places[place >> ITEM_BITS] += 1
             txn.delete(body_key(origin, txid), db=tables.dropped)
         txn.delete(key, db=tables.added)
-        txn.delete(number_key(number), db=tables.log)
+        if number not in pinned:
+            txn.delete(number_key(number), db=tables.log)
         current.trimmed.update(row.used)
     del places[0]
     current.first_lsn = cut.first_lsn

@@ -35,7 +35,7 @@ from brokerha.model.codec import encode_record
 from brokerha.model.ids import Lsn
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import REJECTED
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, EpochInstalled, Outcomes, Rebased, Record
 
 Row = tuple[bytes, bytes]
 
@@ -49,7 +49,7 @@ class Turn:
         self.number = number
         """Number of the next record."""
         self.unpinned_from = number
-        """No record before is any longer pinned in vain: lowest number of a prepared transaction that is decided now."""
+        """No record before is any longer pinned in vain: lowest one of a decided transaction, or of the last epoch."""
         self.held: list[tuple[int, Record, int]] = []
         """(number, record, size in bytes) of each record."""
         self.size_bytes = 0
@@ -81,6 +81,8 @@ class Turn:
         number, live = self.number, 0
         if isinstance(record, Added):
             live = self._add(number, record)
+        elif isinstance(record, EpochInstalled):
+            self._install(number, record)
         else:
             self._current.advance(record, number)
             if isinstance(record, (Accepted, BodiesHeld)):
@@ -107,12 +109,23 @@ class Turn:
         before = {origin: self._current.used.get(origin, 0) for origin in record.used}
         self._current.advance(record, number)
         places, dropped = self._tail.add(record, before)
-        row = AddedRow(tuple(places), record.used, tuple(dropped))
-        self._added.append((added_key(record.first_lsn, number), row.pack()))
-        self._dropped += [(body_key(origin, txid), number_key(place)) for origin, txid, place in dropped]
+        self._index(number, record.first_lsn, AddedRow(tuple(places), record.used, tuple(dropped)))
         self._ids.add(record.first_lsn, record.entries)
         self.lsns += len(places)
         return len(places)
+
+    def _install(self, number: int, record: EpochInstalled) -> None:
+        epoch, last = record.epoch, self._current.installed_by
+        self._current.advance(record, number)
+        if last:
+            self.unpinned_from = min(self.unpinned_from, last)
+        dropped = self._tail.install(epoch)
+        self._index(number, epoch.base_lsn + 1, AddedRow((), epoch.starts, tuple(dropped)))
+
+    def _index(self, number: int, first_lsn: Lsn, row: AddedRow) -> None:
+        """Note what a record made of the ends of streams; what it dropped goes when it is trimmed."""
+        self._added.append((added_key(first_lsn, number), row.pack()))
+        self._dropped += [(body_key(origin, txid), number_key(place)) for origin, txid, place in row.dropped]
 
     def _execute(self, number: int, record: Outcomes) -> None:
         if not record.results:

@@ -44,6 +44,7 @@ from brokerha.journal.rows import (
     stream_key,
 )
 from brokerha.model.codec import encode_record
+from brokerha.model.epochs import FIRST
 from brokerha.model.errors import JournalError
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import REJECTED
@@ -53,6 +54,7 @@ from brokerha.model.records import (
     Added,
     Appended,
     BodiesHeld,
+    EpochInstalled,
     Outcomes,
     Rebased,
     Record,
@@ -128,6 +130,8 @@ class _LogCheck:
         self._counts: dict[NodeId, int] = {}
         self._prepared: dict[TxId, int] = {}
         self._views: list[tuple[int, int]] = []
+        self._installed = (FIRST, 0)
+        """Id of the last epoch, and number of its record."""
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of all records, then of the current state."""
@@ -151,6 +155,11 @@ class _LogCheck:
                 yield f"the stream of {origin} ends with {count} entries, the current state says otherwise"
         if self._views != list(current.views)[len(current.views) - len(self._views) :]:
             yield f"the log ends with the views {self._views}, the current state says {current.views}"
+        if self._installed != (current.installed, current.installed_by):
+            yield (
+                f"the log ends with the epoch {self._installed[0]} of record {self._installed[1]}, the current state says "
+                f"{current.installed} of record {current.installed_by}"
+            )
         yield from self._check_prepared()
 
     def _check_prepared(self) -> Iterator[str]:
@@ -175,6 +184,8 @@ class _LogCheck:
             yield from self._points_here(self._database.tables.stream, key, number, len(record.entries))
         elif isinstance(record, Rebased):
             yield from self._check_rebased(number)
+        elif isinstance(record, EpochInstalled):
+            yield from self._check_installed(number, record)
         elif isinstance(record, ViewStarted):
             self._views = [*self._views, (record.view, number)][-VIEWS_KEPT:]
         elif isinstance(record, TxPrepared):
@@ -189,6 +200,22 @@ class _LogCheck:
             key = number_key(record.first_lsn)
             yield from self._points_here(self._database.tables.outcomes, key, number, len(record.results))
             yield from self._check_rejections(record)
+
+    def _check_installed(self, number: int, record: EpochInstalled) -> Iterator[str]:
+        epoch = record.epoch
+        self._installed = (epoch.id, number)
+        data = self._database.get(added_key(epoch.base_lsn + 1, number), self._database.tables.added)
+        if data is None:
+            # The last epoch stays when what was added before it is trimmed.
+            if epoch.base_lsn >= self._state.current.first_lsn:
+                yield f"record {number} has no index row"
+            return
+        if epoch.base_lsn + 1 != self._next_lsn:
+            yield f"record {number} begins an epoch behind LSN {epoch.base_lsn}, not {self._next_lsn - 1}"
+        row = read_added_row(data)
+        if row.places or row.used != epoch.starts:
+            yield f"the index row of record {number} is not what the record says"
+        self._counts.update(epoch.starts)
 
     def _check_rejections(self, record: Outcomes) -> Iterator[str]:
         for lsn, (outcome, reason, _, _) in enumerate(record.results, record.first_lsn):

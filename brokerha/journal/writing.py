@@ -37,9 +37,10 @@ from brokerha.journal.recovery import HISTORY, STATE, State
 from brokerha.journal.rows import BadRow, checked
 from brokerha.journal.turn import Turn
 from brokerha.journal.verification import verify
+from brokerha.model.epochs import Epoch
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.ids import NodeId
-from brokerha.model.records import MasterState, Record, StreamState, TxPrepared
+from brokerha.model.records import EpochInstalled, MasterState, Record, StreamState, TxPrepared
 
 
 class LmdbWriter(LmdbHistory):
@@ -253,7 +254,15 @@ class LmdbWriter(LmdbHistory):
             state.last_number, state.promised_view = self.last_number, self._promised
             state.prepared = {txid: self._prepared(number) for txid, number in self._decisions.prepared.items()}
             state.decided = self._decisions.remembered()
+            if self._current.installed_by:
+                state.installed = self._installed(self._current.installed_by)
             return state
+
+    def _installed(self, number: int) -> Epoch:
+        record = self._record(number)
+        if not isinstance(record, EpochInstalled) or record.epoch.id != self._current.installed:
+            raise damaged(self._database.path, f"record {number} does not hold the epoch {self._current.installed}")
+        return record.epoch
 
     def _prepared(self, number: int) -> TxPrepared:
         record = self._record(number)

@@ -18,6 +18,7 @@ from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.errors import JournalFull
 from tests.contracts.beginning_contract import BeginningContract
+from tests.contracts.epoch_contract import EpochContract
 from tests.contracts.follow_contract import DecisionsContract, FollowContract
 from tests.contracts.journal_contract import JournalContract, flag_set
 from tests.contracts.rebase_contract import RebaseContract
@@ -94,7 +95,13 @@ class LmdbDisk:
 
 
 class TestMemoryJournal(
-    JournalContract, DecisionsContract, FollowContract, RebaseContract, TrimContract, BeginningContract
+    JournalContract,
+    DecisionsContract,
+    EpochContract,
+    FollowContract,
+    RebaseContract,
+    TrimContract,
+    BeginningContract,
 ):
     @pytest.fixture
     def disk(self) -> MemoryDisk:
@@ -106,7 +113,13 @@ class TestMemoryJournal(
 
 
 class TestLmdbJournal(
-    JournalContract, DecisionsContract, FollowContract, RebaseContract, TrimContract, BeginningContract
+    JournalContract,
+    DecisionsContract,
+    EpochContract,
+    FollowContract,
+    RebaseContract,
+    TrimContract,
+    BeginningContract,
 ):
     bounds: ClassVar[dict[str, Any]] = {}
 

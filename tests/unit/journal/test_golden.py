@@ -17,6 +17,7 @@ from brokerha.journal import rows
 from brokerha.journal.current import Current, unpack
 from brokerha.journal.recovery import State, read_decided
 from brokerha.model.codec import decode_record, encode_record
+from brokerha.model.epochs import Epoch
 from brokerha.model.fingerprints import packed
 from brokerha.model.records import (
     RECORDS,
@@ -25,6 +26,8 @@ from brokerha.model.records import (
     Appended,
     BodiesHeld,
     ClockReserved,
+    EpochInstalled,
+    EpochPromised,
     Outcomes,
     PeerJournal,
     PinsChanged,
@@ -40,6 +43,18 @@ from brokerha.model.records import (
 
 FOLDER = Path(__file__).parent / "golden"
 SEED = crc32(b"golden-journal")
+
+EPOCH = Epoch(
+    number=4,
+    proposer="m2",
+    members=("m1", "m2"),
+    base_lsn=301,
+    base_txid="key-3",
+    recovered=((1_790_000_000_000_001, "key-4", "m2"),),
+    starts={"m1": 17, "m2": 43},
+    above=1_790_000_000_000_004,
+    journals={"m1": "0123456789abcdef", "m2": "x"},
+)
 
 EXAMPLES: tuple[tuple[int, Record], ...] = (
     (0, Started(7)),
@@ -57,6 +72,8 @@ EXAMPLES: tuple[tuple[int, Record], ...] = (
     (0, TxDecided("key-5", is_commit=False, reason="asked for", is_heuristic=True)),
     (0, TxForgotten("key-5")),
     (0, PinsChanged((("archive", 300, 1_790_000_000_000_003),))),
+    (0, EpochPromised((4, "m2"))),
+    (0, EpochInstalled(EPOCH)),
 )
 OLD = 10
 """So many of them were there in format 2."""
@@ -83,6 +100,9 @@ CURRENT = Current(
     lacking_to=8,
 )
 PINNED = dataclasses.replace(CURRENT, pins=(("archive", 300, 1_790_000_000_000_003),))
+IN_AN_EPOCH = dataclasses.replace(
+    CURRENT, promised_epoch=(5, "m1"), installed=(4, "m2"), installed_by=17, begins={"m1": 17, "m2": 43}
+)
 OLD_CURRENT = dataclasses.replace(CURRENT, starts=(), views=(), lacking_to=0)
 
 DROPPED = (("m2", "key-1", (9 << 20) + 4),)
@@ -110,6 +130,8 @@ def written() -> dict[str, bytes]:
     found["meta history"] = rows.checked(CURRENT.pack_history())
     found["meta state"] = State(9, 8, 250, CURRENT).pack()
     found["meta state with pins"] = State(9, 8, 250, PINNED).pack()
+    found["meta state in an epoch"] = State(9, 8, 250, IN_AN_EPOCH).pack()
+    found["added row of an epoch"] = rows.AddedRow((), EPOCH.starts, DROPPED).pack()
     return found
 
 
@@ -131,6 +153,8 @@ def test_rows_of_format_2_are_the_same_but_for_the_current_state() -> None:
         "decided row",
         "meta history",
         "meta state with pins",
+        "meta state in an epoch",
+        "added row of an epoch",
     }
 
 
@@ -138,6 +162,12 @@ def test_the_current_state_of_format_2_is_read() -> None:
     next_number, first_needed, first_waiting, current = msgpack.unpackb(rows.read_checked(golden(2)["meta state"]))
     assert (next_number, first_needed, first_waiting) == (9, 8, 250)
     assert unpack(current) == OLD_CURRENT
+
+
+def test_the_current_state_in_an_epoch_is_read() -> None:
+    *_, current = msgpack.unpackb(rows.read_checked(golden()["meta state in an epoch"]))
+    assert unpack(current, CURRENT.pack_history()) == IN_AN_EPOCH
+    assert rows.read_added_row(golden()["added row of an epoch"]) == ((), EPOCH.starts, DROPPED)
 
 
 def test_there_is_an_example_of_each_kind_of_record() -> None:

@@ -8,15 +8,18 @@ author.append("m2", "c")      Appended m2
 author.add(3)                 Added           the next three of all streams by timestamp; duplicates are left out
 author.execute(3)             Outcomes
 author.rebase(2)              Rebased         back or forward to LSN 2
+author.bring(entries)         Added           of a tail or a recovered list: no stream is used
+author.install(2, [...], {})  EpochInstalled  all streams end; they go on behind a gap of so many numbers
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Entry, Ordered
 from brokerha.model.operations import Result
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Rebased, Record
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, EpochInstalled, Outcomes, Rebased, Record
 from brokerha.ports.journal import Journal
 
 REJECTED_EACH = 5
@@ -70,14 +73,17 @@ class Author:
         self.streams[origin] += entries
         return Appended(origin, start, tuple(entries))
 
-    def add(self, count: int, epoch: int = 1) -> Added:
-        """Use up to ``count`` entries; a transaction that has an LSN already is used up only."""
+    def add(self, count: int, epoch: int = 1, before: Sequence[Ordered] = ()) -> Added:
+        """Use up to ``count`` entries; a transaction that has an LSN already is used up only.
+
+        Entries of a recovered list may come ``before``.
+        """
         waiting: list[Ordered] = [
             (timestamp, txid, origin)
             for origin, entries in self.streams.items()
             for timestamp, txid in entries[self.used[origin] :]
         ]
-        first, entries = self.lsn + 1, []
+        first, entries = self.lsn + 1, list(self.bring(before).entries)
         for entry in sorted(waiting)[:count]:
             self.used[entry[2]] += 1
             if entry[1] not in self.known:
@@ -85,6 +91,28 @@ class Author:
                 self.known[entry[1]] = self.lsn
                 entries.append(entry)
         return Added(first, tuple(entries), {node: used for node, used in self.used.items() if used}, epoch)
+
+    def bring(self, entries: Sequence[Ordered], epoch: int = 1) -> Added:
+        """Add entries that are used up in no stream."""
+        first = self.lsn + 1
+        for _, txid, _ in entries:
+            self.lsn += 1
+            self.known[txid] = self.lsn
+        return Added(first, tuple(entries), {}, epoch)
+
+    def begin(self, origin: str, gap: int) -> int:
+        """End a stream and leave a gap behind it; returns the number of the next entry."""
+        self.streams[origin] = [*self.streams.get(origin, []), *[(0, "")] * gap]
+        self.used[origin] = len(self.streams[origin])
+        return self.used[origin]
+
+    def install(
+        self, number: int, recovered: Sequence[Ordered], gaps: dict[str, int], proposer: str = "m2"
+    ) -> EpochInstalled:
+        starts = {origin: self.begin(origin, gaps.get(origin, 0)) for origin in {**self.streams, **gaps}}
+        base = next((txid for txid, lsn in self.known.items() if lsn == self.lsn), "")
+        members = tuple(sorted(starts))
+        return EpochInstalled(Epoch(number, proposer, members, self.lsn, base, tuple(recovered), starts, self.clock))
 
     def execute(self, count: int) -> Outcomes:
         first, count = self.executed + 1, min(count, self.lsn - self.executed)
