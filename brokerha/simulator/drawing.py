@@ -1,7 +1,8 @@
 """What a seed draws: even ones a world of masters without backups, odd ones a world of backups and transactions.
 
-    draw(6)      options.draw_plain: sync, workers, copies
-    draw(7)      draw_with_backups: primaries, backups, fail-over, transactions with and without a coordinator
+    draw(6)             options.draw_plain: sync, workers, copies
+    draw(7)             draw_with_backups: primaries, backups, fail-over, transactions with and without a coordinator
+    draw(10_000_000)    draw_split: masters that are left out of an epoch, and come back
 
 The second kind has fewer masters and workers and does less beside, so that its runs stay short.
 """
@@ -16,6 +17,7 @@ from brokerha.master.retention import RetentionConfig
 from brokerha.replication.journal_log import AnswerLimits
 from brokerha.replication.loading import LoadConfig
 from brokerha.simulator.options import (
+    FAULTS,
     SECOND_US,
     Load,
     Options,
@@ -28,6 +30,11 @@ from brokerha.simulator.options import (
     wire_of,
     worker_settings,
 )
+
+SPLITS_FROM = 10_000_000
+"""Seeds from here on draw worlds in which masters are left out and come back."""
+SPLITTING = ("isolate", "partition", "bridge", "cut link", "cut one way", "crash master", "crash all", "aimed crash")
+"""Faults that make masters miss each other."""
 
 FAULTS_OF_BACKUPS = {
     "kill process": 2 * SECOND_US,
@@ -65,7 +72,28 @@ def _sync(rng: Random) -> dict[str, Any]:
 
 def draw(seed: int) -> Options:
     """Options of a seed."""
+    if seed >= SPLITS_FROM:
+        return draw_split(seed)
     return draw_with_backups(seed) if seed % 2 else draw_plain(seed)
+
+
+def draw_split(seed: int) -> Options:
+    """Options of a world in which masters are missed soon, and left out."""
+    plain = draw_plain(seed)
+    rng = Random(-seed)
+    masters = rng.choices((2, 3, 4, 5), (1, 14, 1, 4))[0]
+    most = 2 if masters <= 3 else 1
+    least_ms = 2 * plain.sync["idle_round_ms"] + plain.sync["round_timeout_ms"]
+    splitting = {kind: int(FAULTS[kind] * rng.choice((0.3, 1.0))) for kind in SPLITTING if rng.random() < 0.5}
+    return replace(
+        plain,
+        workers=tuple(rng.randint(0, most) for _ in range(masters)),
+        sync={**plain.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000))},
+        faults={**plain.faults, **splitting},
+        broken_link=masters >= 3 and rng.random() < 0.05,
+        safety_us=rng.randint(4, 12) * SECOND_US,
+        safety_steps=1_500,
+    )
 
 
 def draw_with_backups(seed: int) -> Options:

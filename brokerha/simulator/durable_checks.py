@@ -6,6 +6,7 @@ Each record is held against the canon and against the mirror of its master, and 
 from __future__ import annotations
 
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.epochs import Epoch
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import NodeId
 from brokerha.model.records import (
@@ -14,6 +15,8 @@ from brokerha.model.records import (
     Appended,
     BodiesHeld,
     ClockReserved,
+    EpochInstalled,
+    EpochPromised,
     Outcomes,
     Rebased,
     Record,
@@ -47,6 +50,11 @@ class DurableChecks:
             case ClockReserved():
                 check(record.high_water >= mirror.high_water, "S11", "the high-water mark grows", node=node)
                 mirror.high_water = record.high_water
+            case EpochPromised(epoch):
+                check(epoch > mirror.promised_epoch, "S12", "the promised epoch grows", node=node, epoch=epoch)
+                mirror.promised_epoch = epoch
+            case EpochInstalled():
+                self._installed(node, mirror, record.epoch)
             case Started():
                 check(record.incarnation > mirror.incarnation, "S11", "incarnations grow", node=node)
                 mirror.incarnation = record.incarnation
@@ -113,15 +121,25 @@ class DurableChecks:
         truth = self._truth
         timestamp, txid, origin = entry
         check(txid not in truth.lsn_of, "S2", "each transaction id once", node=node, txid=txid)
-        if truth.canon:
+        mirror = truth.mirrors[node]
+        epoch = mirror.epoch
+        recovered = epoch.recovered if epoch else ()
+        place = truth.lsn - (epoch.base_lsn if epoch else 0)
+        if place < len(recovered):
+            check(entry == recovered[place], "S1", "what was recovered comes in its order", node=node, entry=entry)
+        elif place > len(recovered):
             last = truth.canon[-1][:2]
             check((timestamp, txid) > last, "S5", "sorted by timestamp and id", node=node, entry=entry, last=last)
         number = truth.numbers.get((origin, timestamp))
         known = number is not None and truth.streams[origin][number] == (timestamp, txid)
         check(known, "S2", "only what an origin stamped is added", node=node, entry=entry)
-        held = truth.holders(origin, number or 0)
-        needed = len(truth.members) if truth.acknowledge == "all" else len(truth.members) // 2 + 1
-        check(held >= needed, "S6", "durable where it has to be", node=node, entry=entry, held=held, needed=needed)
+        held = truth.holders(entry, number or 0, mirror.epoch_id)
+        needed = len(truth.members) // 2 + 1
+        check(len(held) >= needed, "S6", "durable at a majority", node=node, entry=entry, held=held, needed=needed)
+        if truth.acknowledge == "all":
+            lacking = set(epoch.members if epoch else truth.members) - held
+            check(not lacking, "S6", "durable at all members", node=node, entry=entry, lacking=lacking)
+        truth.epoch_at.append(mirror.epoch_id)
         truth.canon.append(entry)
         truth.lsn_of[txid] = truth.lsn
         truth.waiting.pop(txid, None)
@@ -129,6 +147,20 @@ class DurableChecks:
         truth.model.fold(txid, body)
         is_live = truth.world.clients.is_live(txid, body) or truth.world.tx_clients.is_known(txid)
         check(is_live, "replies", "what was refused does not come to be", node=node, txid=txid)
+
+    def _installed(self, node: NodeId, mirror: Mirror, epoch: Epoch) -> None:
+        truth = self._truth
+        truth.decided(epoch)
+        check(epoch.id == mirror.promised_epoch, "S12", "what was promised is installed", node=node, epoch=epoch.id)
+        check(epoch.id > mirror.epoch_id, "S12", "epochs grow", node=node, epoch=epoch.id)
+        check(node in epoch.members, "S12", "members install it", node=node, epoch=epoch.id)
+        check(epoch.base_lsn == mirror.lsn, "S1", "the base is owned", node=node, base=epoch.base_lsn, lsn=mirror.lsn)
+        is_majority = len(epoch.members) > len(truth.members) // 2
+        check(is_majority, "S1", "an epoch has a majority", node=node, members=epoch.members)
+        for origin, count in mirror.counts.items():
+            check(epoch.starts.get(origin, 0) >= count, "S1", "a stream goes on behind what is held", node=node)
+        mirror.epoch = epoch
+        mirror.counts = {**mirror.counts, **epoch.starts}
 
     def _outcomes(self, node: NodeId, mirror: Mirror, record: Outcomes) -> None:
         truth = self._truth
@@ -161,6 +193,9 @@ class DurableChecks:
         mirror, state = self._truth.mirrors[node], journal.state()
         check(state.lsn == mirror.lsn, "S3", "the durable queue is kept", node=node, found=state.lsn, was=mirror.lsn)
         check(state.high_water == mirror.high_water, "S11", "the high-water mark is kept", node=node)
+        check(state.installed == mirror.epoch, "S12", "the epoch is kept", node=node)
+        promised = max(mirror.promised_epoch, mirror.epoch_id)
+        check(state.promised_epoch == promised, "S12", "the promised epoch is kept", node=node, promised=promised)
         for origin, stream in state.streams.items():
             found = stream.start + len(stream.entries)
             check(found == mirror.counts.get(origin, 0), "S3", "streams are kept", node=node, origin=origin)

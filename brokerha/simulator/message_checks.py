@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Apply, Bodies, Execute, Fetch, Post, Row
+from brokerha.model.messages import (
+    Apply,
+    Bodies,
+    EpochInstall,
+    EpochPrepare,
+    EpochReport,
+    Execute,
+    Fetch,
+    Join,
+    Post,
+    Row,
+    Tail,
+)
 from brokerha.simulator.truth import Truth, check
 from brokerha.sync.bodies import FETCH_LIMIT
+from brokerha.sync.catching_up import TAIL_LIMIT
 
 
 class MessageChecks:
@@ -56,6 +69,40 @@ class MessageChecks:
         mirror.promises[row.incarnation] = row.promise
         mirror.promised = max(mirror.promised, row.promise)
         truth.rows[sender, row.journal, row.incarnation, row.number] = row
+
+    def on_prepare(self, sender: NodeId, _to: NodeId, prepare: EpochPrepare) -> None:
+        """A proposer has promised its own proposal."""
+        promised = self._truth.mirrors[sender].promised_epoch
+        check(promised >= prepare.epoch, "S12", "a proposal is promised first", sender=sender, epoch=prepare.epoch)
+
+    def on_report(self, sender: NodeId, _to: NodeId, report: EpochReport) -> None:
+        """A report is of one that has promised, and tells what is durable."""
+        mirror = self._truth.mirrors[sender]
+        durable = mirror.promised_epoch >= report.epoch and mirror.epoch_id == report.row.epoch
+        check(durable, "S12", "reports what it promised, of its epoch", sender=sender, epoch=report.epoch)
+        self._row(sender, report.row)
+        mirror.posted[report.row.incarnation] = report.row.number
+        entries = [(origin, txid) for _, _, txid, origin in report.recovered]
+        entries += [(origin, txid) for origin, _, listed in report.streams for _, txid in listed]
+        for origin, txid in entries:
+            check((origin, txid) in mirror.bodies, "S8", "reports what it has bodies of", sender=sender, txid=txid)
+
+    def on_install(self, _sender: NodeId, _to: NodeId, install: EpochInstall) -> None:
+        """An epoch is decided once."""
+        self._truth.decided(install.epoch)
+
+    def on_tail(self, sender: NodeId, _to: NodeId, tail: Tail) -> None:
+        """A tail is the queue."""
+        truth = self._truth
+        first = tail.first_lsn
+        is_right = list(tail.entries) == truth.canon[first - 1 : first - 1 + len(tail.entries)]
+        check(is_right, "S1", "a tail is a part of the queue", sender=sender, first=first)
+        check(len(tail.entries) <= TAIL_LIMIT, "S9", "a tail is bounded", sender=sender, entries=len(tail.entries))
+
+    def on_join(self, sender: NodeId, _to: NodeId, join: Join) -> None:
+        """What it says of itself is true."""
+        self._row(sender, join.row)
+        self._truth.mirrors[sender].posted[join.row.incarnation] = join.row.number
 
     def on_bodies(self, sender: NodeId, _to: NodeId, bodies: Bodies) -> None:
         """Bodies are durable at their sender, and one message is not larger than its limit by more than one body."""

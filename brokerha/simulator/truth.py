@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.messages import Row
 from brokerha.model.operations import ResultRow
@@ -38,6 +39,9 @@ class Mirror:
     counts: dict[NodeId, int] = field(default_factory=dict)
     bodies: set[tuple[NodeId, TxId]] = field(default_factory=set)
     accepted: set[TxId] = field(default_factory=set)
+    epoch: Epoch | None = None
+    """The last one installed; None in the first."""
+    promised_epoch: EpochId = FIRST
     lsn: Lsn = 0
     executed: Lsn = 0
     promised: Timestamp = 0
@@ -46,6 +50,11 @@ class Mirror:
     """The last one of each incarnation."""
     posted: dict[int, int] = field(default_factory=dict)
     """Number of the last post of each incarnation."""
+
+    @property
+    def epoch_id(self) -> EpochId:
+        """Of the epoch that it is in."""
+        return self.epoch.id if self.epoch else FIRST
 
 
 class Truth:
@@ -59,6 +68,10 @@ class Truth:
         self.before_wipe: dict[NodeId, Mirror] = {}
         """Mirrors of what was on the disks that were lost."""
         self.canon: list[Ordered] = []
+        self.epochs: dict[EpochId, Epoch] = {}
+        """Every epoch that was decided, by what a message or a record says of it."""
+        self.epoch_at: list[EpochId] = []
+        """Epoch in which each place of the canon was added first."""
         self.lsn_of: dict[TxId, Lsn] = {}
         self.results: list[ResultRow] = []
         self.model = Model()
@@ -84,13 +97,26 @@ class Truth:
         """Length of the canon."""
         return len(self.canon)
 
-    def holders(self, origin: NodeId, number: int) -> int:
-        """How many members hold an entry durably (or held it, when their disk was lost afterwards)."""
-        count = 0
+    def holders(self, entry: Ordered, number: int, epoch: EpochId) -> set[NodeId]:
+        """Members of an epoch that hold an entry durably (or held it, when their disk was lost afterwards).
+
+        What was recovered is held with its body; an entry of a stream has to stand in it as well.
+        """
+        found = set()
+        recovered = self.epochs[epoch].recovered if epoch in self.epochs else ()
         for node in self.members:
             mirror = self.before_wipe.get(node) or self.mirrors[node]
-            count += mirror.counts.get(origin, 0) > number
-        return count
+            if mirror.epoch_id < epoch or (entry[2], entry[1]) not in mirror.bodies:
+                continue
+            # Who has gone on to a later epoch has told what it holds, or had it in its queue.
+            if mirror.epoch_id > epoch or entry in recovered or mirror.counts.get(entry[2], 0) > number:
+                found.add(node)
+        return found
+
+    def decided(self, epoch: Epoch) -> None:
+        """S12: what is said of an epoch is always the same."""
+        known = self.epochs.setdefault(epoch.id, epoch)
+        check(known == epoch, "S12", "one decision for each epoch", epoch=epoch.id)
 
     def durable_lsn(self, node: NodeId) -> Lsn:
         """Length of the queue that a master holds durably (or held, when its disk was lost afterwards)."""

@@ -318,9 +318,13 @@ class World:
             for node, mirror in truth.mirrors.items():
                 if mirror.counts.get(origin, 0) < len(stream):
                     return f"{node} holds {mirror.counts.get(origin, 0)} of {len(stream)} entries of {origin}"
+        everybody = tuple(sorted(master.node for master in self.masters))
         for master in self.masters:
-            if master.runner.core.sync.is_busy():
+            sync = master.runner.core.sync
+            if sync.is_busy():
                 return f"{master.node} has something to agree on"
+            if sync.epoch.members != everybody or sync.epoch != self.masters[0].runner.core.sync.epoch:
+                return f"{master.node} is in epoch {sync.epoch.id} of {', '.join(sync.epoch.members)}"
         return ""
 
     def run(self) -> None:

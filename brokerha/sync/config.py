@@ -69,6 +69,11 @@ class SyncConfig:
         return self.split_recovery == "quorum" and len(self.members) >= 3
 
     @property
+    def lag_ms(self) -> int:
+        """When a master is missed: news of it may have come through another one, a heartbeat later."""
+        return max(self.max_peer_lag_ms, 2 * self.idle_round_ms + self.round_timeout_ms)
+
+    @property
     def majority(self) -> int:
         """Smallest number of members of which any two sets have one in common."""
         return len(self.members) // 2 + 1

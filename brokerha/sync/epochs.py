@@ -56,6 +56,8 @@ class Epochs:
         self._is_promise_new = False
         self._asked: dict[NodeId, EpochId] = {}
         """Proposers that wait for a report."""
+        self._joins: dict[NodeId, Row] = {}
+        """Masters in a later epoch that are to be asked, with the row that was heard."""
         self._outgoing: list[Outgoing] = []
         self._told_ms: dict[NodeId, int] = {}
         """When a master in another epoch was last told of this one, or asked to take this one back."""
@@ -113,7 +115,7 @@ class Epochs:
         if row.epoch > core.epoch.id:
             self.later[sender] = row
             if self.decided is None and self._may_tell(sender, now.mono_ms):
-                self._outgoing.append(Outgoing(sender, Join(row.incarnation, row.number, core.own_row(now))))
+                self._joins[sender] = row
         elif sender in core.peers.peers and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
@@ -199,7 +201,9 @@ class Epochs:
                 self.proposing.on_report(report)
             else:
                 self._outgoing.append(Outgoing(proposer, report))
-        self._asked = {}
+        for node, row in self._joins.items():
+            self._outgoing.append(Outgoing(node, Join(row.incarnation, row.number, core.own_row(now))))
+        self._asked, self._joins = {}, {}
         result.messages.extend(self._outgoing)
         self._outgoing = []
         result.messages.extend(self.proposing.messages(core, now.mono_ms))

@@ -5,7 +5,7 @@
 
 Who begins: of the members that hear each other the first in the alphabet at once, each other one a while later, so that seldom two
 begin; when two do, the higher id wins and the other one waits. An attempt waits for everybody whom it hears, but not longer
-than `max_peer_lag` once a majority has reported.
+than `lag` once a majority has reported.
 
 Must never: decide twice under one id. Each attempt has a new number, above the own durable promise.
 """
@@ -103,10 +103,11 @@ class Proposing:
         return [node for node in others if peers.is_heard(node, mono_ms) and node not in peers.impostors]
 
     def _wait_ms(self, core: SyncCore, missing: list[NodeId], mono_ms: int) -> int:
-        """How long to leave it to others that come first."""
-        heard = set(self._heard(core, mono_ms)).difference(missing)
-        first = [node for node in core.epoch.members if node < core.node and node in heard]
-        return 2 * self._config.round_timeout_ms * len(first)
+        """How long to leave it to others that come first, and to those that hear more."""
+        heard = set(self._heard(core, mono_ms))
+        first = [n for n in core.epoch.members if n < core.node and n in heard and n not in missing]
+        unheard = [n for n in core.peers.peers if n not in heard and n not in missing]
+        return 2 * self._config.round_timeout_ms * (len(first) + len(self._config.members) * len(unheard))
 
     def is_due(self, core: SyncCore, mono_ms: int) -> bool:
         """Whether to begin an attempt now (R8); ends one that has led to nothing."""
@@ -116,7 +117,7 @@ class Proposing:
             self._promised_ms = mono_ms
         if attempt is not None:
             is_majority = len(attempt.reports) >= config.majority
-            patience_ms = max(self._patience_ms(), 2 * config.max_peer_lag_ms if is_majority else 0)
+            patience_ms = max(self._patience_ms(), 2 * config.lag_ms if is_majority else 0)
             if mono_ms - attempt.moved_ms >= patience_ms:
                 self._fail(mono_ms)
             return False
@@ -139,7 +140,7 @@ class Proposing:
         patience_ms = self._patience_ms() + self._wait_ms(core, [], mono_ms)
         proposer = epochs.promised[1]
         if epochs.decided is not None or (proposer != core.node and peers.is_heard(proposer, mono_ms)):
-            patience_ms += 2 * self._config.max_peer_lag_ms
+            patience_ms += 2 * self._config.lag_ms
         return mono_ms - (self._promised_ms or 0) >= patience_ms
 
     def begin_attempt(self, core: SyncCore, mono_ms: int) -> EpochId:
@@ -170,7 +171,7 @@ class Proposing:
         if attempt is None or len(attempt.reports) < self._config.majority or core.node not in attempt.reports:
             return None
         awaited = [node for node in self._heard(core, mono_ms) if node not in attempt.reports]
-        if awaited and mono_ms - attempt.began_ms < self._config.max_peer_lag_ms:
+        if awaited and mono_ms - attempt.began_ms < self._config.lag_ms:
             return None
         lsn, _ = base_of(attempt.reports.values())
         return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != core.node]
@@ -187,7 +188,7 @@ class Proposing:
         config, attempt = self._config, self.attempt
         if attempt is not None:
             due = [at + config.retransmit_ms for node, at in attempt.asked_ms.items() if node not in attempt.reports]
-            return min([*due, attempt.began_ms + config.max_peer_lag_ms, attempt.moved_ms + self._patience_ms()])
+            return min([*due, attempt.began_ms + config.lag_ms, attempt.moved_ms + self._patience_ms()])
         if core.epochs.is_frozen(core.epoch):
             return (self._promised_ms or 0) + self._patience_ms() + self._wait_ms(core, [], mono_ms)
         since_ms = core.epochs.suspicion.missing_ms

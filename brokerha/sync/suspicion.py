@@ -61,7 +61,7 @@ class Suspicion:
 
     def missing(self, peers: PeerTable, culprits: list[NodeId], mono_ms: int) -> list[NodeId]:
         """Members to go on without: silent, or what the queue has waited for all the time (``culprits``)."""
-        lag_ms = self._config.max_peer_lag_ms
+        lag_ms = self._config.lag_ms
         silent = [n for n, peer in peers.peers.items() if peer.known_ms is not None and mono_ms - peer.known_ms >= lag_ms]
         if self._head is not None and mono_ms - self._head_ms >= lag_ms:
             silent += [node for node in culprits if node not in silent]
@@ -79,7 +79,7 @@ class Suspicion:
 
     def deadline_ms(self, peers: PeerTable) -> int | None:
         """When something may be due."""
-        lag_ms = self._config.max_peer_lag_ms
+        lag_ms = self._config.lag_ms
         due = [peer.known_ms + lag_ms for peer in peers.peers.values() if peer.known_ms is not None]
         if self._head is not None:
             due.append(self._head_ms + lag_ms)
