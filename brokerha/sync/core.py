@@ -97,6 +97,7 @@ class SyncCore:
         self._looked_ms = 0
         self.parked: deque[TxId] = deque(state.parked)
         self.pending: set[TxId] = {*state.parked, *(e[1] for e in self.own.between(self.own.used, 2**62))}
+        self.pending.update(txid for _, txid, origin in self.recovery.left() if origin == self.node)
         """Own transactions that are accepted and not yet synchronised."""
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
         """What the own posts say of this site's content: an LSN, and the fingerprint there."""
@@ -446,17 +447,11 @@ class SyncCore:
         others = [*self.peers.peers.values(), *self.peers.outside.values()]
         if self.lost or not others:
             return None
-        due = self.posting.due_ms(self)
-        for at in (
-            self.recovery.due_ms(self.config.retransmit_ms),
-            self.epochs.deadline_ms(self, self._looked_ms),
-        ):
-            due = due if at is None else min(due, at)
-        for stream in self.streams.values():
-            ask_ms = self.bodies.due_ms(stream)
-            if ask_ms is not None:
-                due = min(due, ask_ms)
-        return due
+        due = [self.posting.due_ms(self), self.epochs.deadline_ms(self, self._looked_ms)]
+        if not self.epochs.is_frozen(self.epoch):
+            due.append(self.recovery.due_ms(self.config.retransmit_ms))
+            due += [self.bodies.due_ms(stream) for stream in self.streams.values()]
+        return min(at for at in due if at is not None)
 
     def culprits(self, mono_ms: int) -> list[NodeId]:
         """Members that hold the head of the queue up: not heard, or without its confirmation or promise (R8)."""

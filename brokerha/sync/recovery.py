@@ -33,6 +33,10 @@ class Recovery:
         """Whether all of it is synchronised here."""
         return self.done == len(self.entries)
 
+    def left(self) -> Sequence[Ordered]:
+        """What is not synchronised here yet."""
+        return self.entries[self.done :]
+
     def hold(self, has: Has) -> int:
         """Count the entries at the head whose bodies are here now; returns how many are new."""
         count = len(self._missing.take(has))
