@@ -48,7 +48,8 @@ from brokerha.replication.site import Site
 from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.tasks import Tasks
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.core import EPOCH_MESSAGES, SyncCore
+from brokerha.sync.core import SyncCore
+from brokerha.sync.epochs import EPOCH_MESSAGES
 from brokerha.transactions.config import TxConfig
 
 NOTHING = Ready()
@@ -147,7 +148,7 @@ class MasterCore:
             self.sites.on_row(envelope.sender, row.fingerprint_lsn, from_text(row.fingerprint))
 
     def _on_epoch_message(self, envelope: Envelope, now: Instant) -> None:
-        self.sync.on_epoch_message(envelope.sender, envelope.message, now)
+        self.sync.epochs.on_message(self.sync, envelope.sender, envelope.message, now)
 
     def _on_bodies(self, envelope: Envelope, _now: Instant) -> None:
         self.sync.on_bodies(envelope.sender, envelope.message)  # type: ignore[arg-type]

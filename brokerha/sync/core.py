@@ -18,27 +18,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from brokerha.model.epochs import Epoch, first_epoch
 from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.messages import (
-    Bodies,
-    EpochInstall,
-    EpochPrepare,
-    EpochRefused,
-    EpochReport,
-    Fetch,
-    Join,
-    Message,
-    Outgoing,
-    Post,
-    Row,
-    Tail,
-    TailWanted,
-)
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, Record, StreamState
+from brokerha.model.messages import Bodies, Fetch, Outgoing, Post, Row
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, StreamState
 from brokerha.sync.bodies import BodyExchange, in_records, split
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
@@ -46,21 +31,8 @@ from brokerha.sync.epochs import Epochs
 from brokerha.sync.peers import OLD, REFUSED, RESTARTED, PeerTable
 from brokerha.sync.posting import Posting
 from brokerha.sync.recovery import Recovery
+from brokerha.sync.round import RoundResult
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
-from brokerha.sync.suspicion import Head
-
-EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join)
-"""Messages that `SyncCore.on_epoch_message` takes."""
-
-
-@dataclass(slots=True)
-class RoundResult:
-    """What one round brought: records first, then messages."""
-
-    records: list[Record] = field(default_factory=list)
-    messages: list[Outgoing] = field(default_factory=list)
-    first_lsn: Lsn = 0
-    added: tuple[Ordered, ...] = ()
 
 
 class SyncCore:
@@ -162,25 +134,6 @@ class SyncCore:
             self.peers.ignored["unknown_peer"] += 1
             return
         self._answers.extend(Outgoing(sender, bodies) for bodies in self.bodies.answer(fetch.wanted))
-
-    def on_epoch_message(self, sender: NodeId, message: Message, now: Instant) -> None:
-        """Take note of a message about epochs."""
-        epochs = self.epochs
-        match message:
-            case EpochPrepare():
-                epochs.on_prepare(self, sender, message, now)
-            case EpochReport():
-                epochs.on_report(self, sender, message)
-            case EpochRefused():
-                epochs.on_refused(self, sender, message, now)
-            case EpochInstall():
-                epochs.on_install(self, sender, message)
-            case TailWanted():
-                epochs.on_tail_wanted(self, sender, message)
-            case Tail():
-                epochs.on_tail(self, sender, message)
-            case Join():
-                epochs.on_join(self, sender, message, now)
 
     def check_own_state(self, row: Row) -> None:
         """Notice that the own disk was emptied: somebody remembers more of this node than the journal here (R15)."""
@@ -414,15 +367,6 @@ class SyncCore:
         """Of the last transaction in the synchronised queue; empty when there is none."""
         return self._last[1] if self._last else ""
 
-    def waiting_head(self) -> Head | None:
-        """What has to be added next, to see whether it moves; None when nothing waits, or nothing may be added."""
-        if self.epochs.is_frozen(self.epoch):
-            return None
-        if not self.recovery.is_over():
-            return self.lsn, len(self.recovery.entries) - self.recovery.done, ""
-        head = self.incoming.head()
-        return None if head is None else (self.lsn, 0, head[1])
-
     def is_busy(self) -> bool:
         """Whether there is anything to agree on (R17)."""
         return bool(
@@ -452,20 +396,3 @@ class SyncCore:
             due.append(self.recovery.due_ms(self.config.retransmit_ms))
             due += [self.bodies.due_ms(stream) for stream in self.streams.values()]
         return min(at for at in due if at is not None)
-
-    def culprits(self, mono_ms: int) -> list[NodeId]:
-        """Members that hold the head of the queue up: not heard, or without its confirmation or promise (R8)."""
-        head = self.incoming.head()
-        silent = [node for node in self.peers.peers if not self.peers.is_heard(node, mono_ms)]
-        if not self.recovery.is_over():
-            done = self.recovery.done
-            waits = [n for n, peer in self.peers.peers.items() if peer.row is None or peer.row.recovered <= done]
-        elif head is None:
-            return silent
-        else:
-            waits = [
-                node
-                for node, peer in self.peers.peers.items()
-                if peer.row is None or peer.promise < head[0] or peer.confirmed(head[2]) <= head[3]
-            ]
-        return sorted({*silent, *waits})

@@ -24,6 +24,7 @@ from brokerha.model.messages import (
     EpochRefused,
     EpochReport,
     Join,
+    Message,
     Outgoing,
     Row,
     Tail,
@@ -34,9 +35,14 @@ from brokerha.sync.catching_up import TAIL_LIMIT, TailReader
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.proposing import Proposing
 from brokerha.sync.suspicion import Suspicion
+from brokerha.sync.waiting import head_of
 
 if TYPE_CHECKING:
-    from brokerha.sync.core import RoundResult, SyncCore
+    from brokerha.sync.core import SyncCore
+    from brokerha.sync.round import RoundResult
+
+EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join)
+"""What `Epochs.on_message` takes."""
 
 
 class Epochs:
@@ -67,6 +73,24 @@ class Epochs:
         return self.promised != epoch.id
 
     # ---- inputs
+
+    def on_message(self, core: SyncCore, sender: NodeId, message: Message, now: Instant) -> None:
+        """Take note of a message about epochs."""
+        match message:
+            case EpochPrepare():
+                self.on_prepare(core, sender, message, now)
+            case EpochReport():
+                self.on_report(core, sender, message)
+            case EpochRefused():
+                self.on_refused(core, sender, message, now)
+            case EpochInstall():
+                self.on_install(core, sender, message)
+            case TailWanted():
+                self.on_tail_wanted(core, sender, message)
+            case Tail():
+                self.on_tail(core, sender, message)
+            case Join():
+                self.on_join(core, sender, message, now)
 
     def on_prepare(self, core: SyncCore, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
         """Promise, or say what was promised (R9)."""
@@ -188,7 +212,7 @@ class Epochs:
         """Look whether a change is due, and say what there is to say."""
         if not self._config.is_excluding:
             return
-        self.suspicion.look(core.peers, core.waiting_head(), now.mono_ms)
+        self.suspicion.look(core.peers, head_of(core), now.mono_ms)
         if self.proposing.is_due(core, now.mono_ms):
             self.promise(self.proposing.begin_attempt(core, now.mono_ms), now)
             self._asked[core.node] = self.promised

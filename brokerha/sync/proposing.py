@@ -20,6 +20,7 @@ from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.messages import EpochPrepare, EpochRefused, EpochReport, Outgoing
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.deciding import base_of, decide
+from brokerha.sync.waiting import culprits
 
 if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore
@@ -125,7 +126,7 @@ class Proposing:
             return False
         if epochs.is_frozen(core.epoch):
             return self._is_orphaned(core, mono_ms)
-        missing = epochs.suspicion.missing(core.peers, core.culprits(mono_ms), mono_ms)
+        missing = epochs.suspicion.missing(core.peers, culprits(core, mono_ms), mono_ms)
         wait_ms = self._wait_ms(core, missing, mono_ms)
         since_ms = epochs.suspicion.missing_ms
         if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
