@@ -342,7 +342,8 @@ class MemoryJournal:
             del content.settled[body]
             content.bodies.pop(body, None)
         old, content.records = content.records, {n: r for n, r in content.records.items() if self._is_needed(n, r)}
-        current.lacking_to = max({current.lacking_to, *old} - content.records.keys())
+        # A follower does not get what was cut, even where the record of the last epoch stays.
+        current.lacking_to = max(current.lacking_to, content.last_trimmed, *(old.keys() - content.records.keys()))
 
     def _is_needed(self, number: int, record: Record) -> bool:
         """Whether a record still brings something at or above the first LSN, or something without an LSN."""

@@ -22,6 +22,7 @@ from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.codec import decode_record
 from brokerha.model.records import (
     ClockReserved,
+    EpochPromised,
     MasterState,
     PeerJournal,
     PinsChanged,
@@ -33,6 +34,7 @@ from brokerha.model.records import (
     ViewStarted,
     WorkersChanged,
 )
+from tests.unit.journal.epochs import EpochModel
 from tests.unit.journal.turns import Author, agreed, everything
 
 NODES = ("m1", "m2", "m3")
@@ -56,6 +58,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.follower = self._opened(self.follower_home)
         self.in_memory = MemoryJournal("m1", self.on_disk.state().journal)
         self.author = Author(*NODES)
+        self.epochs = EpochModel(self.author)
         self.turn: list[Record] = []
         self.unstamped: dict[str, list[str]] = {node: [] for node in NODES}
         self.txids: list[str] = []
@@ -81,6 +84,8 @@ class JournalMachine(RuleBasedStateMachine):
         if again and self.txids:
             twice = self.txids[again % len(self.txids)]
             held_here = {txid for _, txid in self.author.streams[node]} | set(self.unstamped[node])
+            if node == "m1":
+                held_here |= self.epochs.accepted
             # A transaction that has an LSN already is attached to it by the core, unless it came with a peer's stream.
             if twice not in held_here and (node != "m1" or twice not in self.author.known):
                 ids.append(twice)
@@ -90,7 +95,9 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(count=COUNTS, again=st.integers(min_value=0, max_value=20), ends=ENDS)
     def accept(self, count: int, again: int, ends: bool) -> None:
-        self._take(ends, self.author.accept(*self._ids(count, again, "m1")))
+        ids = self._ids(count, again, "m1")
+        self.epochs.accept(ids)
+        self._take(ends, self.author.accept(*ids))
 
     @rule(count=COUNTS, again=st.integers(min_value=0, max_value=20), ends=ENDS)
     def hold(self, count: int, again: int, ends: bool) -> None:
@@ -113,7 +120,33 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(min_value=1, max_value=12), ends=ENDS)
     def add(self, count: int, ends: bool) -> None:
-        self._take(ends, self.author.add(count))
+        """What streams bring comes behind all that was recovered, in one record with the rest of it."""
+        self._take(ends, self.epochs.add(count))
+
+    @rule(count=COUNTS, ends=ENDS)
+    def add_recovered(self, count: int, ends: bool) -> None:
+        self._take(ends, self.epochs.add_recovered(count))
+
+    @rule(count=COUNTS, seed=PLACES, ends=ENDS)
+    def add_tail(self, count: int, seed: int, ends: bool) -> None:
+        """What others have synchronised already, whether it stands in a stream here or is parked."""
+        self._take(ends, self.epochs.add_tail(count, seed, self.unstamped["m1"]))
+
+    @rule(rises=st.integers(min_value=1, max_value=3), ends=ENDS)
+    def promise_epoch(self, rises: int, ends: bool) -> None:
+        self.epochs.promised += rises
+        self._take(ends, EpochPromised((self.epochs.promised, "m2")))
+
+    @rule(
+        count=st.integers(min_value=0, max_value=12),
+        seed=PLACES,
+        gaps=st.lists(st.integers(min_value=0, max_value=3), min_size=3, max_size=3),
+        ends=ENDS,
+    )
+    def install_epoch(self, count: int, seed: int, gaps: list[int], ends: bool) -> None:
+        record = self.epochs.install(count, seed, dict(zip(NODES, gaps, strict=True)), self.unstamped["m1"])
+        self.unstamped["m1"] = self.epochs.parked()
+        self._take(ends, record)
 
     @rule(count=st.integers(min_value=0, max_value=12), ends=ENDS)
     def execute(self, count: int, ends: bool) -> None:
@@ -246,6 +279,8 @@ class JournalMachine(RuleBasedStateMachine):
             state: MasterState = self.on_disk.state()
             assert state.lsn == self.author.lsn
             assert state.parked == self.unstamped["m1"]
+            assert state.installed == self.epochs.installed
+            assert state.promised_epoch[0] == self.epochs.promised
             for node, entries in self.author.streams.items():
                 if entries:
                     used = self.author.used[node]
