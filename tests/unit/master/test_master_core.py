@@ -11,6 +11,7 @@ from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.retention import RetentionConfig
 from brokerha.model import states
+from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Envelope, Execute, Executed, Post, Progress, Read, Row
 from brokerha.model.operations import Result, ResultRow
@@ -234,7 +235,7 @@ def test_state_words_say_what_is_missing() -> None:
     bench = Bench(members=("m1", "m2"), workers=("w1",))
     bench.run()
     assert bench.core.state(bench.now()) == (states.WAITING_FOR_PEERS, "not heard: m2")
-    row = Row("m2", "journal-of-m2", 1, 1, 1, 1, 0, {"m1": 0, "m2": 0}, 0, 0, ())
+    row = Row("m2", "journal-of-m2", 1, 1, FIRST, FIRST, 0, {"m1": 0, "m2": 0}, 0, 0, ())
     bench.hear("m2", Post(row, (), ()))
     bench.run()
     assert bench.core.state(bench.now())[0] == states.NO_WORKER
@@ -245,7 +246,7 @@ def test_state_words_say_what_is_missing() -> None:
 
 def test_a_peer_that_came_back_with_another_journal_is_named() -> None:
     bench = Bench(members=("m1", "m2"))
-    row = Row("m2", "journal-of-m2", 1, 1, 1, 1, 0, {"m1": 0, "m2": 0}, 0, 0, ())
+    row = Row("m2", "journal-of-m2", 1, 1, FIRST, FIRST, 0, {"m1": 0, "m2": 0}, 0, 0, ())
     bench.hear("m2", Post(row, (), ()))
     bench.run()
     bench.ms += 60_000
@@ -259,7 +260,7 @@ def test_a_peer_that_came_back_with_another_journal_is_named() -> None:
 
 def test_an_emptied_disk_is_noticed_and_takes_no_writes() -> None:
     bench = Bench(members=("m1", "m2"))
-    row = Row("m2", "journal-of-m2", 1, 1, 1, 1, 0, {"m1": 5, "m2": 0}, 0, 0, ("m1",))
+    row = Row("m2", "journal-of-m2", 1, 1, FIRST, FIRST, 0, {"m1": 5, "m2": 0}, 0, 0, ("m1",))
     bench.hear("m2", Post(row, (), ()))
     bench.run()
     assert bench.core.state(bench.now())[0] == states.LOST_STATE
@@ -311,7 +312,7 @@ def test_a_master_that_lost_its_disk_gives_its_workers_no_orders():
     # Given a master of three whose journal was emptied, and a worker that has more than that journal
     bench = Bench(("m1", "m2", "m3"))
     members = {"m1": 7, "m2": 0, "m3": 0}
-    bench.hear("m2", Post(Row("m2", "journal-of-m2", 1, 1, 1, 1, 0, members, 0, 0, ("m1",)), (), ()))
+    bench.hear("m2", Post(Row("m2", "journal-of-m2", 1, 1, FIRST, FIRST, 0, members, 0, 0, ("m1",)), (), ()))
     assert bench.core.sync.lost
     bench.worker_up(applied=7)
     bench.ms += 60_000

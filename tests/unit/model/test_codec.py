@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from brokerha.model import codec
 from brokerha.model.codec import decode_envelope, decode_record, encode_envelope, encode_record
+from brokerha.model.epochs import Epoch
 from brokerha.model.errors import ProtocolError
 from brokerha.model.messages import (
     MESSAGES,
@@ -20,10 +21,15 @@ from brokerha.model.messages import (
     ChunksWanted,
     Coin,
     Envelope,
+    EpochInstall,
+    EpochPrepare,
+    EpochRefused,
+    EpochReport,
     Execute,
     Executed,
     Fetch,
     Idle,
+    Join,
     LoadFrom,
     Message,
     Post,
@@ -38,6 +44,8 @@ from brokerha.model.messages import (
     SnapshotWanted,
     StatusReport,
     StatusRequest,
+    Tail,
+    TailWanted,
     Task,
     TaskReport,
 )
@@ -61,6 +69,8 @@ from brokerha.model.records import (
     Appended,
     BodiesHeld,
     ClockReserved,
+    EpochInstalled,
+    EpochPromised,
     Outcomes,
     PeerJournal,
     PinsChanged,
@@ -75,7 +85,8 @@ from brokerha.model.records import (
 )
 
 FINGERPRINT = bytes((1,)) + bytes(16)
-ROW = Row("m1", "journal", 3, 9, 1, 1, 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), False, 4, "1:ab")
+ROW = Row("m1", "journal", 3, 9, (1, ""), (2, "m2"), 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), 4, "1:ab", {"m3": "j"})
+EPOCH = Epoch(2, "m2", ("m1", "m2"), 7, "t-1", ((10, "t-2", "m3"),), {"m1": 4}, 10**15, {"m1": "journal"})
 EXAMPLES: tuple[Message, ...] = (
     Post(ROW, (ROW,), (("m1", 2, ((10, "t-1"), (11, "t-2"))),)),
     Bodies((("m1", "t-1", b"\x00\xff"),)),
@@ -126,6 +137,13 @@ EXAMPLES: tuple[Message, ...] = (
     TxEvents("t-1", 11, 0, (("begin", b""), ("operation", b"packed"))),
     TxAnswer("t-1", 11, "prepared", 3),
     Promote(True),
+    EpochPrepare((2, "m2")),
+    EpochReport((2, "m2"), ROW, "t-1", ((0, 10, "t-2", "m3"),), (("m1", 2, ((10, "t-3"), (11, "t-4"))),), ("m1", "m2")),
+    EpochRefused((2, "m2"), (3, "m1")),
+    EpochInstall(EPOCH),
+    TailWanted(5, 7),
+    Tail(5, ((10, "t-2", "m3"),), 3),
+    Join(3, 9, ROW),
 )
 RECORD_EXAMPLES: tuple[Record, ...] = (
     Started(3),
@@ -143,6 +161,8 @@ RECORD_EXAMPLES: tuple[Record, ...] = (
     TxDecided("t-1", False, "rolled back by its client"),
     TxForgotten("t-1"),
     PinsChanged((("archive", 7, 10**15),)),
+    EpochPromised((2, "m2")),
+    EpochInstalled(EPOCH),
 )
 
 
@@ -199,22 +219,28 @@ def test_every_field_refuses_every_other_type(message: Message) -> None:
         (msgpack.packb("text"), "not a list"),
         (msgpack.packb([]), "version"),
         (msgpack.packb([99, "c", "m1", 1, 0]), "version"),
-        (msgpack.packb([1, "c", "m1", 1, "", 0]), "version"),
-        (msgpack.packb([2, "c", "m1", "one", "", 0]), "envelope"),
-        (msgpack.packb([2, "c", "not a node", 1, "", 0]), "node id"),
-        (msgpack.packb([2, "c", "m1", 1, "not a node", 0]), "node id"),
-        (msgpack.packb([2, "c", "m1", 1, None, 0]), "node id"),
-        (msgpack.packb([2, "c", "m1", 1, "", 99]), "unknown kind"),
-        (msgpack.packb([2, "c", "m1", 1, "", "Post"]), "unknown kind"),
-        (msgpack.packb([2, "c", "m1", 1, "", 0]), "fields"),
+        (msgpack.packb([2, "c", "m1", 1, "", 0]), "version"),
+        (msgpack.packb([3, "c", "m1", "one", "", 0]), "envelope"),
+        (msgpack.packb([3, "c", "not a node", 1, "", 0]), "node id"),
+        (msgpack.packb([3, "c", "m1", 1, "not a node", 0]), "node id"),
+        (msgpack.packb([3, "c", "m1", 1, None, 0]), "node id"),
+        (msgpack.packb([3, "c", "m1", 1, "", 99]), "unknown kind"),
+        (msgpack.packb([3, "c", "m1", 1, "", "Post"]), "unknown kind"),
+        (msgpack.packb([3, "c", "m1", 1, "", 0]), "fields"),
         (b"\xdd\xff\xff\xff\xff", "not msgpack"),
         (b"\x91" * 5000, "not msgpack"),
-        (msgpack.packb([2, "c", "m1", 1, "", 2, msgpack.ExtType(1, b"x")]), "not msgpack"),
+        (msgpack.packb([3, "c", "m1", 1, "", 2, msgpack.ExtType(1, b"x")]), "not msgpack"),
     ],
 )
 def test_what_no_node_would_send_is_named(data: bytes, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
         decode_envelope(data)
+
+
+@pytest.mark.parametrize("epoch", [1, (1,), ("1", "m1"), (1, 2), (1, "m1", 0), None])
+def test_an_epoch_id_is_a_number_and_a_master(epoch: object) -> None:
+    with pytest.raises(ProtocolError):
+        decode_envelope(msgpack.packb([*parts(EpochPrepare((1, "m1")))[:6], epoch]))
 
 
 def test_a_message_over_the_limit_is_not_even_decoded() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from brokerha.model.ids import is_tx_id
 from brokerha.model.messages import Bodies, Fetch, Outgoing, Post
+from brokerha.sync.waiting import culprits
 from tests.unit.paper.masters import START_US, Table, with_row
 
 
@@ -188,7 +189,7 @@ def test_empty_rounds_follow_when_everything_is_past_the_missing_counters() -> N
     table.write("m1", "after")
     table.settle(50, step_ms=100)
     assert table.queue("m1") == table.queue("m2") == []
-    assert table.cores["m1"].culprits(table.now.mono_ms) == ["m3"]
+    assert culprits(table.cores["m1"], table.now.mono_ms) == ["m3"]
     table.start("m3")
     table.settle(50, step_ms=100)
     assert table.queue("m1") == table.queue("m2") == table.queue("m3") == ["after"]

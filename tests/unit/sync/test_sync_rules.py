@@ -9,13 +9,14 @@ from brokerha.model.errors import ConfigurationError
 from brokerha.model.messages import Bodies, Fetch, Post
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
+from brokerha.sync.waiting import culprits
 from tests.unit.paper.masters import Table, with_row
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"epoch": 7}, "other_epoch"),
+        ({"epoch": (7, "m2")}, "other_epoch"),
         ({"journal": "somebody else's"}, "foreign_journal"),
         ({"incarnation": 0}, "old_incarnation"),
     ],
@@ -177,11 +178,11 @@ def test_present_members_are_enough_when_asked_for() -> None:
 def test_culprits_are_named() -> None:
     table = Table(3)
     table.settle(6)
-    assert table.cores["m1"].culprits(table.now.mono_ms) == []
+    assert culprits(table.cores["m1"], table.now.mono_ms) == []
     table.crash("m3")
     table.write("m1", "x")
     table.settle(30, step_ms=100)
-    assert table.cores["m1"].culprits(table.now.mono_ms) == ["m3"]
+    assert culprits(table.cores["m1"], table.now.mono_ms) == ["m3"]
 
 
 def test_a_master_alone_needs_nobody_and_no_waking() -> None:
