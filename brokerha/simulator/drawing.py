@@ -33,6 +33,8 @@ from brokerha.simulator.options import (
 
 SPLITS_FROM = 10_000_000
 """Seeds from here on draw worlds in which masters are left out and come back."""
+WITH_BACKUPS = 0.2
+"""Part of them in which masters have backups as well."""
 SPLITTING = ("isolate", "partition", "bridge", "cut link", "cut one way", "crash master", "crash all", "aimed crash")
 """Faults that make masters miss each other."""
 
@@ -78,22 +80,27 @@ def draw(seed: int) -> Options:
 
 
 def draw_split(seed: int) -> Options:
-    """Options of a world in which masters are missed soon, and left out."""
-    plain = draw_plain(seed)
+    """Options of a world in which masters are missed soon, and left out; some of them have backups."""
     rng = Random(-seed)
-    masters = rng.choices((2, 3, 4, 5), (1, 14, 1, 4))[0]
-    most = 2 if masters <= 3 else 1
-    least_ms = 2 * plain.sync["idle_round_ms"] + plain.sync["round_timeout_ms"]
+    has_backups = Random(seed * 7 + 1).random() < WITH_BACKUPS
+    masters = 3 if has_backups else rng.choices((2, 3, 4, 5), (1, 14, 1, 4))[0]
+    most = 2 if masters <= 3 and not has_backups else 1
+    drawn = draw_with_backups(seed) if has_backups else draw_plain(seed)
+    least_ms = 2 * drawn.sync["idle_round_ms"] + drawn.sync["round_timeout_ms"]
     splitting = {kind: int(FAULTS[kind] * rng.choice((0.3, 1.0))) for kind in SPLITTING if rng.random() < 0.5}
-    return replace(
-        plain,
+    split = replace(
+        drawn,
         workers=tuple(rng.randint(0, most) for _ in range(masters)),
-        sync={**plain.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000))},
-        faults={**plain.faults, **splitting},
-        broken_link=masters >= 3 and rng.random() < 0.05,
+        sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000))},
+        faults={**drawn.faults, **splitting},
+        broken_link=masters >= 3 and not has_backups and rng.random() < 0.05,
         safety_us=rng.randint(4, 12) * SECOND_US,
-        safety_steps=1_500,
+        safety_steps=900 if has_backups else 1_500,
     )
+    if not has_backups:
+        return split
+    backups = (rng.choice((1, 2)), rng.choice((0, 1)), rng.choice((0, 0, 1)))
+    return replace(split, backups=backups, sync_n=tuple(rng.choice((0, count)) for count in backups))
 
 
 def draw_with_backups(seed: int) -> Options:

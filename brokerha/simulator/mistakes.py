@@ -234,9 +234,9 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "emptied disk accepted": lambda: [
         (PeerTable, "_is_known_journal", _take_journal),
         (SyncCore, "_check_own_state", _nothing),
-        (SyncCore, "_is_known", _always),
+        (SyncCore, "is_known", _always),
     ],
-    "emptied disk stamps at once": lambda: [(SyncCore, "_is_known", _always)],
+    "emptied disk stamps at once": lambda: [(SyncCore, "is_known", _always)],
     "entries not sent again": lambda: [(Peer, "stuck_ms", _never_stuck)],
     "nothing relayed": lambda: [(Posting, "_is_relayed", _own_only), (Posting, "_relayed", _no_rows)],
     "parked forgotten at a restart": lambda: [(MemoryJournal, "state", _forget_parked)],

@@ -77,6 +77,10 @@ class BodyExchange:
         """Whether the body of a transaction is here; what came lately is journalled with whatever makes use of it."""
         return (origin, txid) in self._loose or self._history.body(origin, txid) is not None
 
+    def is_durable(self, origin: NodeId, txid: TxId) -> bool:
+        """Whether the body of a transaction is in the journal."""
+        return self._history.body(origin, txid) is not None
+
     def acquire(self, stream: Stream) -> int:
         """Return how many of the entries that wait at the head of a stream now have their bodies here."""
         count = 0

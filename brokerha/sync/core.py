@@ -23,7 +23,7 @@ from brokerha.model.epochs import Epoch, first_epoch
 from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Bodies, Fetch, Outgoing, Post, Row
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, StreamState
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, PeerJournal, StreamState
 from brokerha.sync.bodies import BodyExchange, in_records, split
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
@@ -224,7 +224,7 @@ class SyncCore:
 
     def _stamp(self, result: RoundResult, now: Instant) -> list[TxId]:
         """Give parked transactions timestamps, at most the window ahead of what is added (R2)."""
-        if not self._is_known():
+        if not self.is_known():
             return []
         room = self.config.queue_window - (self.own.count - self.own.used)
         stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
@@ -232,17 +232,22 @@ class SyncCore:
             self._hold(self.own, [(self.clock.tick(now.wall_us), txid) for txid in stamped], result)
         return stamped
 
-    def _is_known(self) -> bool:
-        """Whether everybody knows this journal as the one of this node; what was stamped once needs no proof.
+    def is_known(self) -> bool:
+        """Whether everybody has known this journal as the one of this node once; what was stamped needs no other proof.
 
-        A node that came back with an empty disk looks like a new one to a master that never heard of it before. If it
-        stamped anything there, what it promised and stamped elsewhere before would be broken. Nothing is lost by waiting:
-        nothing can be added either before everybody was heard.
+        A node that came back with an empty disk looks like a new one to a master that never heard of it. If it stamped anything
+        there, what it promised elsewhere before would be broken. Nothing can be added before everybody was heard anyway.
         """
-        if self.own.count or self.epoch.proposer:
+        journal, peers = self.posting.journal, self.peers
+        if self.own.count or self.epoch.proposer or peers.journals.get(self.node) == journal:
             return True  # A later epoch names the journals of its members, and a majority has agreed.
-        rows = [peer.row for peer in self.peers.peers.values()]
-        return all(row is not None and row.known.get(self.node) == self.posting.journal for row in rows)
+        rows = [peer.row for peer in peers.peers.values()]
+        if not all(row is not None and row.known.get(self.node) == journal for row in rows):
+            return False
+        # Remembered, as others may be away when it matters again.
+        peers.journals[self.node] = journal
+        peers.new_journals.append(PeerJournal(self.node, journal))
+        return True
 
     def _add(self, result: RoundResult, now: Instant) -> None:
         """ADD: what was recovered, then the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
@@ -295,7 +300,8 @@ class SyncCore:
     def begin(self, epoch: Epoch) -> None:
         """Go on in this epoch, with the synchronised queue at its base (R11)."""
         recovered = {txid for _, txid, origin in epoch.recovered if origin == self.node}
-        unused = [txid for _, txid in self.own.between(self.own.used, 2**62)]
+        unused = [txid for _, txid, origin in self.recovery.left() if origin == self.node]
+        unused += [txid for _, txid in self.own.between(self.own.used, 2**62)]
         again = [txid for txid in unused if txid in self.pending and txid not in recovered]
         self.parked = deque([*again, *(txid for txid in self.parked if txid not in recovered)])
         self.epoch = epoch

@@ -97,6 +97,10 @@ class Epochs:
         if not self._config.is_excluding or core.peers.peer(sender) is None or sender in core.peers.impostors:
             core.peers.ignored["unknown_proposer"] += 1
             return
+        if not core.is_known():
+            # One without a past may be one that lost it: it must not make up a majority (R15).
+            core.peers.ignored["not_known_yet"] += 1
+            return
         self.proposing.saw(message.epoch)
         if message.epoch > self.promised:
             self.promise(message.epoch, now)
@@ -243,7 +247,7 @@ class Epochs:
             if stream.used < stream.count
         )
         return EpochReport(
-            epoch, core.own_row(now), core.last_txid(), core.recovery.reported(), streams, core.epoch.members
+            epoch, core.own_row(now), core.last_txid(), core.recovery.reported(core.bodies.is_durable), streams, core.epoch.members
         )
 
     def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:

@@ -122,7 +122,7 @@ class Proposing:
             if mono_ms - attempt.moved_ms >= patience_ms:
                 self._fail(mono_ms)
             return False
-        if 1 + len(self._heard(core, mono_ms)) < config.majority:
+        if not core.is_known() or 1 + len(self._heard(core, mono_ms)) < config.majority:
             return False
         if epochs.is_frozen(core.epoch):
             return self._is_orphaned(core, mono_ms)

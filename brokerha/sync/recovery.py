@@ -48,10 +48,14 @@ class Recovery:
         first, self.done = self.done, max(self.done, min(up_to, self.held))
         return list(self.entries[first : self.done])
 
-    def reported(self) -> tuple[tuple[int, Timestamp, TxId, NodeId], ...]:
-        """What is held and not synchronised, with its place in the list."""
-        places = range(self.done, self.held)
-        return tuple((place, *self.entries[place]) for place in places)
+    def reported(self, has: Has) -> tuple[tuple[int, Timestamp, TxId, NodeId], ...]:
+        """What is here with its body and not synchronised, with its place in the list: also behind what is missing."""
+        places = range(self.done, len(self.entries))
+        return tuple((place, *self.entries[place]) for place in places if place < self.held or self._is_here(place, has))
+
+    def _is_here(self, place: int, has: Has) -> bool:
+        _, txid, origin = self.entries[place]
+        return has(origin, txid)
 
     def fetch(self, has: Has, holders: Sequence[NodeId], mono_ms: int, again_ms: int) -> list[Outgoing]:
         """The request for bodies that are missing, when it is due."""
