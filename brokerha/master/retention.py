@@ -112,7 +112,9 @@ class Retention:
         below, dropped = self._below(facts)
         if is_due and below - first_lsn >= self._config.least:
             self._target = below
-        return Step(max(first_lsn, min(below, self._target)), self._old_below, dropped)
+        # A peer that is behind may hold transactions that were synchronised without it: their ids have to be found.
+        ids_below = min([self._old_below, *facts.peers.values()])
+        return Step(max(first_lsn, min(below, self._target)), ids_below, dropped)
 
     @property
     def old_below(self) -> Lsn:

@@ -8,10 +8,8 @@ the synchronised queue, and a post goes to every peer that has to know (PROTOCOL
     collect(now)                              one round: records to log, then messages to send; returns what was added
 
 Invariants kept here: S2 (each transaction id once), S5 (order by timestamp and id), S6 (added only when held where it
-has to be), S8 (listed only with its body), S11 (promises never go back). Everything that a message reveals is among the
-records of the same batch or an earlier one, so it is durable when it is sent.
-
-The core never reads a clock, never draws a number and never blocks.
+has to be), S8 (listed only with its body), S11 (promises never go back). What a message reveals is among the records of the
+same batch or an earlier one, so it is durable when it is sent. No clock is read here, no number drawn, nothing blocks.
 """
 
 from __future__ import annotations
@@ -241,8 +239,7 @@ class SyncCore:
         journal, peers = self.posting.journal, self.peers
         if self.own.count or self.epoch.proposer or peers.journals.get(self.node) == journal:
             return True  # A later epoch names the journals of its members, and a majority has agreed.
-        rows = [peer.row for peer in peers.peers.values()]
-        if not all(row is not None and row.known.get(self.node) == journal for row in rows):
+        if not all(peer.row and peer.row.known.get(self.node) == journal for peer in peers.peers.values()):
             return False
         # Remembered, as others may be away when it matters again.
         peers.journals[self.node] = journal
@@ -394,8 +391,7 @@ class SyncCore:
 
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken, in monotonic milliseconds; None when only a message can change anything."""
-        others = [*self.peers.peers.values(), *self.peers.outside.values()]
-        if self.lost or not others:
+        if self.lost or len(self.config.members) == 1:
             return None
         due = [self.posting.due_ms(self), self.epochs.deadline_ms(self, self._looked_ms)]
         if not self.epochs.is_frozen(self.epoch):
