@@ -230,7 +230,12 @@ def test_delayed_bytes_take_their_time_in_both_directions(link: Link, client: so
 def test_a_delay_costs_no_bandwidth(link: Link, client: socket.socket) -> None:
     data = b"x" * 1024 * 1024
     link.delay(50)
-    sender = threading.Thread(target=lambda: [client.sendall(data[at : at + 4096]) for at in range(0, len(data), 4096)])
+
+    def send() -> None:
+        for at in range(0, len(data), 4096):
+            client.sendall(data[at : at + 4096])
+
+    sender = threading.Thread(target=send)
     began = time.monotonic()
 
     sender.start()
@@ -246,10 +251,11 @@ def test_held_bytes_stop_their_sender_in_the_end(link: Link, client: socket.sock
     client.settimeout(SILENCE_S)
     sent = 0
 
-    with pytest.raises(TimeoutError):
+    with contextlib.suppress(TimeoutError):
         while sent < 100_000_000:
             sent += client.send(bytes(65536))
 
+    assert sent < 100_000_000
     client.settimeout(DEADLINE_S)
     link.heal()
     assert read(client, sent) == bytes(sent)
@@ -258,7 +264,8 @@ def test_held_bytes_stop_their_sender_in_the_end(link: Link, client: socket.sock
 def test_a_target_that_is_not_there_resets_whoever_connects(echo: Echo, link: Link) -> None:
     echo.close()
 
-    with connect(link) as fresh, pytest.raises(ConnectionResetError):
+    # It may come so early that connecting itself fails.
+    with pytest.raises(ConnectionResetError), connect(link) as fresh:
         fresh.recv(1)
 
 
