@@ -6,8 +6,8 @@
     m3    master  unreachable
     m3: did not answer: start the node, or look at its log
 
-Where a master has backups two more columns say which process acts for it, and in which view.
-The JSON is the contract of the front door, unchanged.
+Where masters are excluded from the epoch the first line says so: ``epoch 2 of m1, m2 without m3``. Where a master has backups
+two more columns say which process acts for it, and in which view. The JSON is the contract of the front door, unchanged.
 """
 
 from __future__ import annotations
@@ -104,10 +104,13 @@ def show(answer: Mapping[str, Any], chosen: Format) -> int:
 
 
 def headline(answer: Mapping[str, Any]) -> str:
-    """The cluster in one line."""
+    """The cluster in one line; where masters are excluded, who agrees without whom."""
     nodes = answer["nodes"]
     well = sum(node["state"] in states.HEALTHY for node in nodes)
-    return f"cluster {answer['cluster']}  epoch {answer['epoch']}  {answer['state']}  ({well} of {len(nodes)} nodes ok)"
+    epoch = f"epoch {answer['epoch']}"
+    if answer.get("excluded"):
+        epoch += f" of {', '.join(answer['members'])} without {', '.join(answer['excluded'])}"
+    return f"cluster {answer['cluster']}  {epoch}  {answer['state']}  ({well} of {len(nodes)} nodes ok)"
 
 
 def actions(nodes: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -21,8 +21,8 @@ from typing import Any
 from brokerha.master.admission import Waiters
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
+from brokerha.master.state_words import state_of
 from brokerha.master.transacting import Transacting
-from brokerha.model import states
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.messages import (
@@ -369,26 +369,4 @@ class MasterCore:
 
     def state(self, now: Instant) -> tuple[str, str]:
         """State word and reason, without what the runner knows of broker and disk."""
-        if self.sync.lost:
-            return states.LOST_STATE, self.sync.lost
-        silent = [n for n in self.sync.peers.peers if not self.sync.peers.is_heard(n, now.mono_ms)]
-        if silent:
-            impostors = self.sync.peers.impostors
-            named = [
-                f"{node} (its data directory is not the one it had)" if node in impostors else node for node in silent
-            ]
-            return states.WAITING_FOR_PEERS, f"not heard: {', '.join(named)}"
-        if self.site.workers and not self.feed.alive(now.mono_ms):
-            return states.NO_WORKER, f"none of {', '.join(self.site.workers)} is heard"
-        attention = self.site.attention(now.mono_ms)
-        if attention:
-            return states.NEEDS_ATTENTION, attention
-        if self.sites.differing:
-            return states.DIFFERS, self.sites.reason()
-        read_only = self.site.read_only_reason(now.mono_ms)
-        if read_only:
-            return states.READ_ONLY, read_only
-        behind = self.sync.lsn - self.feed.applied_by(1)
-        if self.site.workers and behind > self.config.feed.window:
-            return states.CATCHING_UP, f"{behind} transactions to apply"
-        return states.OK, ""
+        return state_of(self, now)

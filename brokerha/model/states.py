@@ -32,6 +32,9 @@ STARTING = "starting"
 CATCHING_UP = "catching-up"
 WAITING_FOR_BROKER = "waiting-for-broker"
 WAITING_FOR_PEERS = "waiting-for-peers"
+NO_MAJORITY = "no-majority"
+EXCLUDED = "excluded"
+LEFT_BEHIND = "left-behind"
 NO_WORKER = "no-worker"
 BLOCKED = "blocked"
 DISK_FULL = "disk-full"
@@ -63,6 +66,9 @@ ACTIONS = {
     CATCHING_UP: "wait; the lag shrinks by itself",
     WAITING_FOR_BROKER: "start the broker, or correct the broker address; the node goes on by itself",
     WAITING_FOR_PEERS: "start the masters that the reason names; the others go on by themselves",
+    NO_MAJORITY: "start the masters that the reason names until a majority is heard; writes wait until then, reads go on",
+    EXCLUDED: "wait; it is taken back by itself, and what it has accepted is synchronised then",
+    LEFT_BEHIND: "leave it stopped and keep its data directory as it is; operating.md says how it comes back, the others go on",
     NO_WORKER: "start a worker of this master: writes are ordered but not applied until then",
     BLOCKED: "free memory or disk space on the broker; the node goes on by itself",
     DISK_FULL: "free disk space in the data directory; the node goes on by itself",
@@ -76,8 +82,8 @@ SERVING = frozenset({ON, WAITING_WRITE, WRITING, WRITING_COPY, REPLICATION_SERVE
 """Words of a worker that is in sync."""
 HEALTHY = frozenset({OK, READY, *SERVING})
 DEGRADED = frozenset({
-    STARTING, CATCHING_UP, WAITING_FOR_BROKER, WAITING_FOR_PEERS, BLOCKED, NO_WORKER, READ_ONLY, OFF, UNINITIALISED,
-    OUT_OF_SYNC, REPLICATION_CLIENT, JOINING, WAITING_FOR_PRIMARY, WAITING_FOR_BACKUPS,
+    STARTING, CATCHING_UP, WAITING_FOR_BROKER, WAITING_FOR_PEERS, NO_MAJORITY, EXCLUDED, BLOCKED, NO_WORKER, READ_ONLY, OFF,
+    UNINITIALISED, OUT_OF_SYNC, REPLICATION_CLIENT, JOINING, WAITING_FOR_PRIMARY, WAITING_FOR_BACKUPS,
 })  # fmt: skip
 """States that pass by themselves once their cause is gone; all others need a person."""
 

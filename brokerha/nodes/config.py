@@ -75,7 +75,12 @@ class ClusterConfig(SiteKeys):
         ),
     ] = Path("var")
     split_recovery: Annotated[
-        str, Key("What the masters do when they lose sight of each other.", choices=SPLIT_RECOVERY)
+        str,
+        Key(
+            "What the masters do when they lose sight of each other. quorum: a majority goes on. The other modes are not built yet: all "
+            "masters wait for each other.",
+            choices=SPLIT_RECOVERY,
+        ),
     ] = _SYNC["split_recovery"]
     acknowledge: Annotated[
         str,
@@ -87,7 +92,9 @@ class ClusterConfig(SiteKeys):
     max_peer_lag_s: Annotated[
         float,
         Key(
-            "A master that is silent, or makes no progress, for this long is named in the status.",
+            "With split-recovery = quorum and three masters or more: a majority goes on without a master of which nothing was heard, or "
+            "which held up the order, for this long, and takes it back when it is heard again. At least two idle-round-ms and a "
+            "round-timeout-ms. The other modes wait for it.",
             unit="seconds",
             low=0.1,
             high=3600,

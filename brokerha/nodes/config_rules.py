@@ -177,6 +177,15 @@ def _check_times(cluster: Table, defaults: dict[str, float]) -> None:
                 f"{key} = {value[key]} is not below max-peer-lag-s = {value['max-peer-lag-s']:g}",
                 f"write {key} below {lag_ms:g}, or a longer max-peer-lag-s",
             )
+    # News of a master may come through another one, a heartbeat later, and is no silence.
+    least_ms = 2 * value["idle-round-ms"] + value["round-timeout-ms"]
+    if lag_ms < least_ms:
+        fail(
+            cluster.where("max-peer-lag-s", "idle-round-ms", "round-timeout-ms"),
+            f"max-peer-lag-s = {value['max-peer-lag-s']:g} is less than two idle rounds of {value['idle-round-ms']} ms and a round time-out of "
+            f"{value['round-timeout-ms']} ms",
+            f"write max-peer-lag-s = {least_ms / 1000:g} or more",
+        )
     if value["retransmit-ms"] >= lag_ms:
         fail(
             cluster.where("retransmit-ms", "max-peer-lag-s"),

@@ -26,6 +26,7 @@ from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, Reply, Submit, TxCom
 from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_read, check_terms, checked_body
 from brokerha.nodes.commands import Commands
+from brokerha.nodes.epoch_log import EpochLog
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master_view import MasterView
 from brokerha.nodes.reading import Reads
@@ -89,6 +90,7 @@ class MasterNode:
         self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
         self._gathering = StatusGathering(self.node_id, config.sync.members)
         self._site_log = SiteLog(self.node_id)
+        self._epoch_log = EpochLog(self.node_id)
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         self._ended = ""
         """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
@@ -141,6 +143,7 @@ class MasterNode:
         self.transacting.tick()
         now = self.clock.now()
         self._site_log.note(self.runner.core, now.mono_ms)
+        self._epoch_log.note(self.runner.core, now.mono_ms)
         if self._reads.is_busy:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
@@ -368,4 +371,5 @@ class MasterNode:
         return numbers
 
     def _seen_metrics(self) -> dict[str, float]:
-        return {**self.view.metrics(self.clock.now()), **self._site_log.counts}
+        now = self.clock.now()
+        return {**self.view.metrics(now), **self._site_log.counts, **self._epoch_log.metrics(now.mono_ms)}

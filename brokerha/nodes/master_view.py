@@ -15,6 +15,7 @@ from brokerha.nodes.status import FIELDS
 from brokerha.ports.transport import Transport
 from brokerha.replication.healing import progress_of
 from brokerha.replication.site_config import NEVER, WorkerFeed
+from brokerha.sync.core import SyncCore
 
 LOG_LIMIT = 10_000
 """Lines of one answer."""
@@ -62,6 +63,7 @@ class MasterView:
             "free_bytes": None,
             "primary": primary.role.config.process if primary is not None else core.sync.node,
             "view": core.view,
+            **_epoch_fields(core.sync),
         }
         return [own, *self._backup_rows(), *(self._worker_row(worker, now) for worker in core.feed.workers.values())]
 
@@ -223,6 +225,7 @@ class MasterView:
             "outbox_messages": wire.outbox,
             f'state_info{{state="{self.state()[0]}"}}': 1,
         }
+        numbers.update(self._epoch_metrics())
         numbers.update({f"transactions_{name}": number for name, number in core.transacting.counts(now).items()})
         numbers.update(self._site_metrics(now))
         if self._runner.primary is not None:
@@ -230,6 +233,18 @@ class MasterView:
         for name, count in (*core.sync.peers.ignored.items(), *core.ignored.items()):
             numbers[f'ignored_messages_total{{reason="{name}"}}'] = count
         numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
+        return numbers
+
+    def _epoch_metrics(self) -> dict[str, float]:
+        sync = self._runner.core.sync
+        numbers: dict[str, float] = {
+            "epoch": sync.epoch.number,
+            "epoch_members": len(sync.epoch.members),
+            "epoch_excluded": len(sync.peers.outside),
+            "epoch_frozen": sync.epochs.is_frozen(sync.epoch),
+        }
+        for node in sync.config.members:
+            numbers[f'epoch_member{{master="{node}"}}'] = node in sync.epoch.members
         return numbers
 
     def _site_metrics(self, now: Instant) -> dict[str, float]:
@@ -258,6 +273,17 @@ class MasterView:
             numbers[f"worker_load_done_bytes{label}"] = loading.done_bytes if loading is not None else 0
             numbers[f"worker_load_total_bytes{label}"] = loading.total_bytes if loading is not None else 0
         return numbers
+
+
+def _epoch_fields(sync: SyncCore) -> dict[str, Any]:
+    """What a status row says of the epoch of a master: the one that this master is in, not the latest that there is."""
+    epoch = sync.epoch
+    return {
+        "epoch": epoch.number,
+        "proposer": epoch.proposer,
+        "members": list(epoch.members),
+        "excluded": sorted(sync.peers.outside),
+    }
 
 
 def _described(state: str, reason: str, **names: str) -> dict[str, str]:

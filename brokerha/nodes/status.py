@@ -1,5 +1,7 @@
 """The status of the whole cluster, gathered from its masters: the contract of ``status -o json``.
 
+    {"cluster", "epoch", "members", "excluded", "state", "nodes": [one row for each node, with FIELDS]}
+
 Each master knows itself and its workers. Whoever is asked asks all other masters and waits a moment; a master that does
 not answer is shown as unreachable, never left out. Where nobody knows which process acts for a master, all of them are
 asked: the one that acts tells everything, and only when none does the others count, each with the row of its own.
@@ -25,6 +27,7 @@ FIELDS = (
     "id", "role", "state", "reason", "action", "master", "received_lsn", "applied_lsn", "lag_entries", "lag_s",
     "fingerprint", "items", "incoming", "in_doubt", "seen_s", "probe",
     "readable", "free_bytes", "primary", "view",
+    "epoch", "proposer", "members", "excluded",
 )  # fmt: skip
 """Fields of one row; none is ever taken away within a major version."""
 
@@ -110,6 +113,9 @@ def _row_of(master: NodeId, described: dict[str, str]) -> dict[str, Any]:
 def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The whole answer; rows are unique by id and role and sorted: a master, its backups, its workers.
 
+    Of the masters that answer, the one in the latest epoch says which epoch there is, who is in it and who is excluded; ``epoch`` is
+    told when none answers, and nobody is named then.
+
     Where two tell of a node, the later one counts, which is the node's own; what it does not know is taken from the other.
     """
     unique: dict[Any, dict[str, Any]] = {}
@@ -125,4 +131,12 @@ def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, A
         state = states.OK
     else:
         state = "degraded" if words <= states.HEALTHY | states.DEGRADED else "action-needed"
-    return {"cluster": cluster, "epoch": epoch, "state": state, "nodes": nodes}
+    latest = max((row for row in nodes if row["epoch"]), key=_epoch_id_of, default=None)
+    if latest is None:
+        latest = {"epoch": epoch, "members": [], "excluded": []}
+    told = {name: latest[name] for name in ("epoch", "members", "excluded")}
+    return {"cluster": cluster, **told, "state": state, "nodes": nodes}
+
+
+def _epoch_id_of(row: dict[str, Any]) -> tuple[int, NodeId]:
+    return row["epoch"], row["proposer"] or ""

@@ -285,7 +285,7 @@ class TestLostBodiesAndDisks:
         scene.run(5_000)
         # Then they add nothing that could come after it, and say whom they wait for
         assert scene.order("m2") == scene.order("m3") == []
-        assert scene.state("m2") == (states.WAITING_FOR_PEERS, "not heard: m1")
+        assert scene.state("m2") == (states.WAITING_FOR_PEERS, "not heard: m1 (left out in 5 s)")
         # When it comes back, then the body is asked for and everything is agreed on
         scene.start("m1")
         scene.agree()

@@ -68,6 +68,13 @@ def test_what_is_not_well_is_followed_by_what_to_do(run, cluster):
     )
 
 
+def test_who_is_excluded_stands_in_the_first_line(run, cluster):
+    given = answer(node("m1", "master"), node("m2", "master"), state="degraded")
+    cluster(status={**given, "epoch": 4, "members": ["m1", "m2"], "excluded": ["m3"]})
+    head = run("status", *URL).out.splitlines()[0]
+    assert head == "cluster orders  epoch 4 of m1, m2 without m3  degraded  (2 of 2 nodes ok)"
+
+
 def test_json_is_the_answer_of_the_cluster_with_every_field_of_the_contract(run, cluster):
     cluster(status=HEALTHY)
     ran = run("status", *URL, "-o", "json")
@@ -102,6 +109,9 @@ def test_yaml_and_tsv_carry_the_same(run, cluster):
         ([states.READ_ONLY, states.REPLICATION_CLIENT, states.OFF], 1),
         ([states.OK, states.UNKNOWN], 2),
         ([states.DIFFERS], 2),
+        ([states.OK, states.EXCLUDED], 1),
+        ([states.NO_MAJORITY], 1),
+        ([states.LEFT_BEHIND, states.OK], 2),
         ([states.NEEDS_ATTENTION], 2),
     ],
 )

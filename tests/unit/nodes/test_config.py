@@ -143,14 +143,14 @@ def test_a_backup_is_read(tmp_path):
 def test_the_environment_goes_before_the_file(tmp_path):
     environ = {
         "BROKERHA_CLUSTER_ROUND_TIMEOUT_MS": "800",
-        "BROKERHA_CLUSTER_MAX_PEER_LAG_S": "2.5",
+        "BROKERHA_CLUSTER_MAX_PEER_LAG_S": "2.8",
         "BROKERHA_MASTER_M1_HTTP": "0.0.0.0:9",
         "BROKERHA_URL": "http://127.0.0.1:7201",
         "BROKERHA_MASTER_SERVICE_HOST": "10.0.0.1",
         "BROKERHA_CLUSTER_PORT_5672_TCP": "tcp://10.0.0.1:5672",
     }
     config = load(tmp_path, GOOD, environ)
-    assert (config.round_timeout_ms, config.max_peer_lag_s) == (800, 2.5)
+    assert (config.round_timeout_ms, config.max_peer_lag_s) == (800, 2.8)
     assert config.http_urls()["m1"] == "http://127.0.0.1:9"
 
 

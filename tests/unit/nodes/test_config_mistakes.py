@@ -190,6 +190,22 @@ MISTAKES = {
             "write round-timeout-ms below 500, or a longer max-peer-lag-s"
         ),
     ),
+    "lag below two idle rounds and a round time-out": (
+        'data = "var/orders"',
+        "max-peer-lag-s = 2.4",
+        (
+            "cluster.toml:4: max-peer-lag-s = 2.4 is less than two idle rounds of 1000 ms and a round time-out of 500 ms: "
+            "write max-peer-lag-s = 2.5 or more"
+        ),
+    ),
+    "idle rounds too long for the default of the lag": (
+        'data = "var/orders"',
+        "idle-round-ms = 5000",
+        (
+            "cluster.toml:4: max-peer-lag-s = 10 is less than two idle rounds of 5000 ms and a round time-out of 500 ms: "
+            "write max-peer-lag-s = 10.5 or more"
+        ),
+    ),
     "dead before the second heartbeat": (
         'data = "var/orders"',
         "heartbeat-ms = 3000",

@@ -1,0 +1,128 @@
+"""The state word and the reason of a master, from what its core knows: who is heard, its epoch, its workers, other sites.
+
+The first that is true counts: what stops this master alone, then what its epoch says, then its site. Whoever asks knows broker and disk,
+which go before all of it (nodes/master_view.py).
+
+    lost-state         its disk is not the one that it had
+    left-behind        it lacks a part of the synchronised queue that no other master holds any more
+    no-majority        it hears too few masters to agree on anything
+    catching-up        it takes over what others have synchronised, before its next epoch begins
+    excluded           the others are in a later epoch, and take it back
+    waiting-for-peers  a member is not heard; or an epoch is being agreed on
+
+Must never: change anything, or remember anything. It is asked each turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokerha.model import states
+from brokerha.model.ids import Instant, NodeId
+from brokerha.sync.core import SyncCore
+
+if TYPE_CHECKING:
+    from brokerha.master.core import MasterCore
+
+State = tuple[str, str]
+"""(word, reason)"""
+
+
+def state_of(core: MasterCore, now: Instant) -> State:
+    """What is to be said of a master, without what the runner knows of broker and disk."""
+    if core.sync.lost:
+        return states.LOST_STATE, core.sync.lost
+    found = epoch_state(core.sync, now.mono_ms)
+    if found is not None:
+        return found
+    if core.site.workers and not core.feed.alive(now.mono_ms):
+        return states.NO_WORKER, f"none of {', '.join(core.site.workers)} is heard"
+    attention = core.site.attention(now.mono_ms)
+    if attention:
+        return states.NEEDS_ATTENTION, attention
+    if core.sites.differing:
+        return states.DIFFERS, core.sites.reason()
+    read_only = core.site.read_only_reason(now.mono_ms)
+    if read_only:
+        return states.READ_ONLY, read_only
+    behind = core.sync.lsn - core.feed.applied_by(1)
+    if core.site.workers and behind > core.config.feed.window:
+        return states.CATCHING_UP, f"{behind} transactions to apply"
+    return states.OK, ""
+
+
+def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
+    """What keeps this master from agreeing with the others now; None when nothing does."""
+    peers = sync.peers
+    if sync.config.is_excluding:
+        found = _without_others(sync, mono_ms) or _coming_back(sync, mono_ms)
+        if found is not None:
+            return found
+    silent = [node for node in peers.peers if not peers.is_heard(node, mono_ms)]
+    if silent:
+        return states.WAITING_FOR_PEERS, f"not heard: {', '.join(_named(sync, node, mono_ms) for node in silent)}"
+    if sync.epochs.is_frozen(sync.epoch):
+        number, proposer = sync.epochs.promised
+        return states.WAITING_FOR_PEERS, f"epoch {number} is being agreed on; {_self_or(sync, proposer)} leads"
+    return None
+
+
+def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
+    """Too few are heard, or none of them has what is needed."""
+    tail, peers, config = sync.epochs.tail, sync.peers, sync.config
+    if tail.kept_from and _tail_length(sync):
+        kept = f"the other masters hold nothing before LSN {tail.kept_from:,} any more"
+        return states.LEFT_BEHIND, f"LSN {sync.lsn + 1:,} is what comes next here; {kept}"
+    others = [*peers.peers, *peers.outside]
+    silent = [node for node in others if not peers.is_heard(node, mono_ms)]
+    if 1 + len(others) - len(silent) < config.majority:
+        named = ", ".join(_named(sync, node, mono_ms, is_left_out=False) for node in sorted(silent))
+        return states.NO_MAJORITY, f"{config.majority} of {len(config.members)} masters are needed, not heard: {named}"
+    return None
+
+
+def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
+    """Others are ahead, and this master joins them."""
+    epochs, peers = sync.epochs, sync.peers
+    count = _tail_length(sync)
+    tail = f"{count:,} transactions to take over from {', '.join(sorted(epochs.tail.sources))}"
+    if count and epochs.is_frozen(sync.epoch):
+        return states.CATCHING_UP, f"{tail} before its next epoch begins"
+    later = {
+        node: row.epoch
+        for node, row in epochs.later.items()
+        if row.epoch > sync.epoch.id and peers.is_heard(node, mono_ms)
+    }
+    if not later or epochs.decided is not None:
+        return None
+    number, _ = max(later.values())
+    verb = "is" if len(later) == 1 else "are"
+    reason = f"{', '.join(sorted(later))} {verb} in epoch {number}, this master in epoch {sync.epoch.number}"
+    return states.EXCLUDED, f"{reason}; {tail}" if count else reason
+
+
+def _tail_length(sync: SyncCore) -> int:
+    """How many transactions others have synchronised that are to be taken over; 0 while none is asked for."""
+    epochs = sync.epochs
+    is_reading = epochs.is_frozen(sync.epoch) or bool(epochs.later)
+    return max(0, epochs.tail.target - sync.lsn) if is_reading else 0
+
+
+def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = True) -> str:
+    """A master that is not heard, with what is known of it."""
+    remarks = []
+    if node in sync.peers.impostors:
+        remarks.append("its data directory is not the one it had")
+    peer = sync.peers.peers.get(node)
+    if is_left_out and sync.config.is_excluding and peer is not None and peer.known_ms is not None:
+        silent_ms = mono_ms - peer.known_ms
+        left_s = -(-(sync.config.lag_ms - silent_ms) // 1000)
+        if silent_ms <= sync.config.heard_ms:
+            remarks.append("heard of through others")
+        else:
+            remarks.append(f"left out in {left_s} s" if left_s > 0 else "being left out")
+    return f"{node} ({'; '.join(remarks)})" if remarks else node
+
+
+def _self_or(sync: SyncCore, node: NodeId) -> str:
+    return "this master" if node == sync.node else node
