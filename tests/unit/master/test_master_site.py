@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from brokerha.model import states
+from brokerha.model.epochs import FIRST
 from brokerha.model.messages import Coin, Executed, Post, Row
 from brokerha.model.records import Rebased
 from brokerha.model.requests import Reply, Submit
@@ -71,7 +72,7 @@ def test_disagreement_without_a_majority_is_the_state_and_stops_writes() -> None
 
 def test_another_site_that_holds_something_else_is_named_with_the_lsn() -> None:
     master = OneMaster()
-    row = Row("m2", "journal-of-m2", 1, 1, 1, 1, 0, {}, 0, 0, (), fingerprint_lsn=5, fingerprint=text(99))
+    row = Row("m2", "journal-of-m2", 1, 1, FIRST, FIRST, 0, {}, 0, 0, (), fingerprint_lsn=5, fingerprint=text(99))
     # Only masters of this cluster are listened to.
     master.step("m2", Post(row, (), ()))
     master.run()

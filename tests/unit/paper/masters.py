@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.ids import Instant
@@ -18,6 +19,7 @@ from brokerha.model.records import Started
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 
+AnyMessage = TypeVar("AnyMessage")
 START_US = 1_000_000_000
 Choice = Callable[[str, Outgoing], bool]
 
@@ -88,6 +90,8 @@ class Table:
                 core.on_bodies(sender, out.message)
             elif isinstance(out.message, Fetch):
                 core.on_fetch(sender, out.message)
+            else:
+                core.epochs.on_message(core, sender, out.message, self.instant(out.to))
         return len(chosen)
 
     def lose(self, choice: Choice = lambda _sender, _out: True) -> None:
@@ -114,6 +118,16 @@ class Table:
     def posts(self, sender: str, to: str) -> list[Post]:
         """All posts that were ever sent from one to another."""
         return [o.message for s, o in self.sent if s == sender and o.to == to and isinstance(o.message, Post)]
+
+    def messages(self, kind: type[AnyMessage], sender: str = "", to: str = "") -> list[AnyMessage]:
+        """All messages of a kind that were ever sent, by one or to one if it is named."""
+        letters = [o for s, o in self.sent if sender in {"", s} and to in {"", o.to}]
+        return [out.message for out in letters if isinstance(out.message, kind)]
+
+
+def without(*names: str) -> Choice:
+    """Nothing passes to or from these."""
+    return lambda sender, out: sender not in names and out.to not in names
 
 
 def replace_wall(now: Instant, wall_us: int) -> Instant:

@@ -1,0 +1,194 @@
+"""Who is missing, and since when: silence, a head of the queue that does not move, one that wants to come back."""
+
+from __future__ import annotations
+
+from brokerha.model.epochs import first_epoch
+from brokerha.model.ids import NodeId
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.peers import PeerTable
+from brokerha.sync.suspicion import MOST_LAGS, Head, Suspicion
+
+MEMBERS = ("m1", "m2", "m3")
+CONFIG = SyncConfig("m1", MEMBERS, max_peer_lag_ms=1000, idle_round_ms=200, round_timeout_ms=100)
+STEP_MS = 100
+LAG_MS = CONFIG.lag_ms
+
+
+class Watch:
+    """One master that looks every 100 ms, and hears whom the test says."""
+
+    def __init__(self) -> None:
+        self.peers = PeerTable(CONFIG, {}, first_epoch(MEMBERS))
+        self.suspicion = Suspicion(CONFIG)
+        self.ms = 10_000
+
+    def look(self, for_ms: int, *heard: NodeId, head: Head | None = None) -> None:
+        """Look for so long, hearing something new of these before each look."""
+        for _ in range(for_ms // STEP_MS):
+            self.ms += STEP_MS
+            for node in heard:
+                self.peers.peers[node].known_ms = self.ms
+            self.suspicion.look(self.peers, head, self.ms)
+
+    def missing(self, *culprits: NodeId) -> list[NodeId]:
+        return self.suspicion.missing(self.peers, list(culprits), self.ms)
+
+    def since(self) -> int | None:
+        return self.suspicion.missing_ms
+
+
+def test_a_master_is_missed_at_the_lag_or_two_heartbeats_and_a_round_when_that_is_longer() -> None:
+    assert CONFIG.lag_ms == 1000
+    assert SyncConfig("m1", MEMBERS, max_peer_lag_ms=1).lag_ms == 2500
+
+
+def test_one_of_whom_nothing_new_was_heard_for_the_lag_is_missing() -> None:
+    watch = Watch()
+    watch.look(500, "m2", "m3")
+    watch.look(LAG_MS - STEP_MS, "m2")
+    assert watch.missing() == []
+    assert watch.since() is None
+    watch.look(STEP_MS, "m2")
+    assert watch.missing() == ["m3"]
+    assert watch.since() == watch.ms
+    # And since then, as long as somebody is
+    since = watch.ms
+    watch.look(300, "m2")
+    watch.missing()
+    assert watch.since() == since
+
+
+def test_one_that_is_heard_again_is_not_missing_any_more() -> None:
+    watch = Watch()
+    watch.look(LAG_MS + 200, "m2")
+    assert watch.missing() == ["m3"]
+    watch.look(STEP_MS, "m2", "m3")
+    assert watch.missing() == []
+    assert watch.since() is None
+
+
+def test_nobody_is_missing_before_anybody_looked_for_so_long() -> None:
+    # Given a master that has just begun, and has never heard anybody
+    watch = Watch()
+    assert watch.missing() == []
+    watch.look(LAG_MS)
+    assert watch.missing() == []
+    watch.look(STEP_MS)
+    assert watch.missing() == ["m2", "m3"]
+
+
+def test_what_was_not_listened_to_proves_nothing() -> None:
+    # Given a process that was stopped for a minute
+    watch = Watch()
+    watch.look(400, "m2", "m3")
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    watch.ms += 60_000
+    watch.look(LAG_MS - STEP_MS, head=(4, 0, "t"))
+    # Then nobody is missing, by silence or by the queue
+    assert watch.missing("m2") == []
+    watch.look(2 * STEP_MS, head=(4, 0, "t"))
+    assert watch.missing("m2") == ["m2", "m3"]
+
+
+def test_culprits_count_when_the_head_has_not_moved_for_the_lag() -> None:
+    watch = Watch()
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    watch.look(LAG_MS - STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    assert watch.missing("m3") == []
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    assert watch.missing("m3") == ["m3"]
+    # And not any more when it moves
+    watch.look(STEP_MS, "m2", "m3", head=(5, 0, "u"))
+    assert watch.missing("m3") == []
+
+
+def test_an_empty_queue_has_no_culprits() -> None:
+    watch = Watch()
+    watch.look(2 * LAG_MS, "m2", "m3")
+    assert watch.missing("m3") == []
+
+
+def test_one_that_is_silent_and_a_culprit_is_named_once() -> None:
+    watch = Watch()
+    watch.look(LAG_MS + 300, "m2", head=(4, 0, "t"))
+    assert watch.missing("m3", "m2") == ["m3", "m2"]
+
+
+def test_one_that_wants_to_come_back_is_taken_after_a_short_while_with_others_that_do() -> None:
+    watch = Watch()
+    watch.look(STEP_MS, "m2")
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.joining(watch.ms) == []
+    watch.look(STEP_MS, "m2")
+    watch.suspicion.on_join("m2", watch.ms)
+    assert watch.suspicion.joining(watch.ms) == ["m2", "m3"]
+
+
+def test_a_wish_to_come_back_is_forgotten_when_it_is_not_said_again() -> None:
+    watch = Watch()
+    watch.look(STEP_MS, "m2")
+    watch.suspicion.on_join("m3", watch.ms)
+    watch.look(CONFIG.heard_ms, "m2")
+    assert watch.suspicion.joining(watch.ms) == ["m3"]
+    watch.look(STEP_MS, "m2")
+    assert watch.suspicion.joining(watch.ms) == []
+    # And the next one waits its short while again
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.joining(watch.ms) == []
+
+
+def test_a_new_epoch_begins_with_no_suspicion() -> None:
+    watch = Watch()
+    watch.look(LAG_MS + STEP_MS, "m2", head=(4, 0, "t"))
+    assert watch.missing("m2") == ["m3", "m2"]
+    watch.suspicion.on_join("m3", watch.ms)
+    watch.suspicion.begin(MEMBERS, MEMBERS, watch.ms)
+    watch.peers.begin(first_epoch(MEMBERS))
+    watch.look(STEP_MS)
+    assert watch.missing("m2") == []
+    assert watch.suspicion.joining(watch.ms + LAG_MS) == []
+
+
+def test_one_that_is_left_out_again_and_again_waits_before_it_is_taken_back() -> None:
+    # Given a master that was left out once
+    watch = Watch()
+    watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.joining(watch.ms + STEP_MS) == ["m3"]
+    # When it is left out a second time soon after, then it waits for one lag
+    watch.ms += LAG_MS
+    watch.suspicion.begin(("m1", "m2"), MEMBERS, watch.ms)
+    watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.suspicion.on_join("m3", watch.ms + LAG_MS - 1)
+    assert watch.suspicion.joining(watch.ms + 2 * LAG_MS) == []
+    watch.suspicion.on_join("m3", watch.ms + LAG_MS)
+    assert watch.suspicion.joining(watch.ms + 2 * LAG_MS) == ["m3"]
+    # And however often it happens, four lags are enough
+    for _ in range(9):
+        watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.suspicion.on_join("m3", watch.ms + MOST_LAGS * LAG_MS - 1)
+    assert watch.suspicion.joining(watch.ms + 5 * LAG_MS) == []
+    watch.suspicion.on_join("m3", watch.ms + MOST_LAGS * LAG_MS)
+    assert watch.suspicion.joining(watch.ms + 5 * LAG_MS) == ["m3"]
+
+
+def test_what_happened_long_ago_is_forgiven() -> None:
+    watch = Watch()
+    watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.ms += 4 * MOST_LAGS * LAG_MS + 1
+    watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.joining(watch.ms + STEP_MS) == ["m3"]
+
+
+def test_it_wants_to_be_woken_for_whatever_comes_first() -> None:
+    watch = Watch()
+    assert watch.suspicion.deadline_ms(watch.peers) is None
+    watch.look(STEP_MS, "m2", "m3")
+    first = watch.ms
+    watch.look(STEP_MS, "m2", head=(4, 0, "t"))
+    assert watch.suspicion.deadline_ms(watch.peers) == first + LAG_MS
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    assert watch.suspicion.deadline_ms(watch.peers) == first + STEP_MS + LAG_MS
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.deadline_ms(watch.peers) == watch.ms + CONFIG.round_timeout_ms
