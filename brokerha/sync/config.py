@@ -10,6 +10,10 @@ from brokerha.model.ids import NodeId
 ACKNOWLEDGE = ("all", "present", "majority")
 SPLIT_RECOVERY = ("none", "simple", "smart", "quorum")
 
+REPORTED_LIMIT = 50_000
+"""Entries of all masters that may be stamped and not synchronised: what the next epoch may have to recover. With ids of the
+greatest length they take 8 MB."""
+
 
 @dataclass(frozen=True, slots=True)
 class SyncConfig:
@@ -67,6 +71,11 @@ class SyncConfig:
     def is_excluding(self) -> bool:
         """Whether masters that are missing are left out of the next epoch: a majority may do that, and no other mode is built yet."""
         return self.split_recovery == "quorum" and len(self.members) >= 3
+
+    @property
+    def stamp_window(self) -> int:
+        """Own entries that may be ahead of what is added. All members' together have to fit into one message (`EpochReport`)."""
+        return min(self.queue_window, REPORTED_LIMIT // len(self.members)) if self.is_excluding else self.queue_window
 
     @property
     def lag_ms(self) -> int:

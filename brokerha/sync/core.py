@@ -156,7 +156,7 @@ class SyncCore:
         fresh = self._write_accepted(result)
         if not self.epochs.before(self, result, now):
             return result
-        is_frozen = self.epochs.is_frozen(self.epoch)
+        is_frozen = self.epochs.is_standing_still(self.epoch)
         self._merge(result, is_frozen=is_frozen)
         stamped = [] if is_frozen else self._stamp(result, now)
         if not is_frozen:
@@ -222,9 +222,9 @@ class SyncCore:
 
     def _stamp(self, result: RoundResult, now: Instant) -> list[TxId]:
         """Give parked transactions timestamps, at most the window ahead of what is added (R2)."""
-        if not self.is_known():
-            return []
-        room = self.config.queue_window - (self.own.count - self.own.used)
+        if not self.is_known() or not self.recovery.is_over():
+            return []  # What the next epoch may have to recover stays within one window of each master.
+        room = self.config.stamp_window - (self.own.count - self.own.used)
         stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
         if stamped:
             self._hold(self.own, [(self.clock.tick(now.wall_us), txid) for txid in stamped], result)
@@ -239,7 +239,8 @@ class SyncCore:
         journal, peers = self.posting.journal, self.peers
         if self.own.count or self.epoch.proposer or peers.journals.get(self.node) == journal:
             return True  # A later epoch names the journals of its members, and a majority has agreed.
-        if not all(peer.row and peer.row.known.get(self.node) == journal for peer in peers.peers.values()):
+        rows = [peers.last_row(node) for node in self.config.members if node != self.node]
+        if not all(row and row.known.get(self.node) == journal for row in rows):
             return False
         # Remembered, as others may be away when it matters again.
         peers.journals[self.node] = journal
@@ -394,7 +395,7 @@ class SyncCore:
         if self.lost or len(self.config.members) == 1:
             return None
         due = [self.posting.due_ms(self), self.epochs.deadline_ms(self, self._looked_ms)]
-        if not self.epochs.is_frozen(self.epoch):
+        if not self.epochs.is_standing_still(self.epoch):
             due.append(self.recovery.due_ms(self.config.retransmit_ms))
             due += [self.bodies.due_ms(stream) for stream in self.streams.values()]
         return min(at for at in due if at is not None)

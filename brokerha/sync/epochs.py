@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore
     from brokerha.sync.round import RoundResult
 
+NEAR = 2 * TAIL_LIMIT
+"""A master that lacks no more of the queue may be taken back."""
 EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join)
 """What `Epochs.on_message` takes."""
 
@@ -69,8 +71,16 @@ class Epochs:
         """When a master in another epoch was last told of this one, or asked to take this one back."""
 
     def is_frozen(self, epoch: Epoch) -> bool:
-        """Whether nothing may be stamped, merged or added."""
+        """Whether nothing may be stamped, merged or added, as was promised to a proposer."""
         return self.promised != epoch.id
+
+    def is_behind(self) -> bool:
+        """Whether others are known to be in a later epoch: what the own one could still add comes with their tail."""
+        return bool(self.later)
+
+    def is_standing_still(self, epoch: Epoch) -> bool:
+        """Whether what others do is read, and nothing else done."""
+        return self.is_frozen(epoch) or self.is_behind()
 
     # ---- inputs
 
@@ -142,10 +152,20 @@ class Epochs:
         self.proposing.saw(max(row.epoch, row.promised))
         if row.epoch > core.epoch.id:
             self.later[sender] = row
-            if self.decided is None and self._may_tell(sender, now.mono_ms):
-                self._joins[sender] = row
+            self._come_near(core, sender, row, now)
         elif sender in core.peers.peers and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+
+    def _come_near(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+        """Read what was missed first, and ask to be taken back when little is left: the others wait from then on."""
+        if self.decided is not None or self.is_frozen(core.epoch):
+            is_near = self.decided is None
+        else:
+            is_near = row.lsn - core.lsn <= NEAR
+            if core.lsn < row.lsn and (self.tail.target <= core.lsn or sender in self.tail.sources):
+                self.tail.aim(row.lsn, [sender])
+        if is_near and self._may_tell(sender, now.mono_ms):
+            self._joins[sender] = row
 
     def on_join(self, core: SyncCore, sender: NodeId, join: Join, now: Instant) -> None:
         """A master that is behind hears this one: it may be a member that does not know it, or wants to be one."""
@@ -194,7 +214,7 @@ class Epochs:
                 others = [node for node in self.decided.members if node != core.node]
                 self._outgoing += [Outgoing(node, EpochInstall(self.decided)) for node in others]
                 self._told_ms.update(dict.fromkeys(others, now.mono_ms))
-        if not self.is_frozen(core.epoch):
+        if not self.is_standing_still(core.epoch):
             return True
         taken = self.tail.take(core.lsn, core.bodies.has)
         if taken:
@@ -207,7 +227,7 @@ class Epochs:
                 return False
             result.records.append(EpochInstalled(decided))
             self.decided, self.later, self._told_ms = None, {}, {}
-            self.suspicion.begin()
+            self.suspicion.begin(core.epoch.members, decided.members, now.mono_ms)
             self.proposing.begin()
             core.begin(decided)
         return True
@@ -235,7 +255,7 @@ class Epochs:
         result.messages.extend(self._outgoing)
         self._outgoing = []
         result.messages.extend(self.proposing.messages(core, now.mono_ms))
-        if self.is_frozen(core.epoch):
+        if self.is_standing_still(core.epoch):
             again_ms = self._config.retransmit_ms
             result.messages.extend(self.tail.messages(core.lsn, core.bodies.has, now.mono_ms, again_ms))
 
@@ -256,6 +276,6 @@ class Epochs:
             return None
         again_ms = self._config.retransmit_ms
         due = [self.suspicion.deadline_ms(core.peers), self.proposing.deadline_ms(core, looked_ms)]
-        if self.is_frozen(core.epoch):
+        if self.is_standing_still(core.epoch):
             due.append(self.tail.due_ms(core.lsn, again_ms))
         return min((at if at > looked_ms else looked_ms + again_ms for at in due if at is not None), default=None)

@@ -109,10 +109,14 @@ class PeerTable:
         """Another master of the cluster, member or not."""
         return self.peers.get(node) or self.outside.get(node)
 
+    def last_row(self, node: NodeId) -> Row | None:
+        """What another master last said of itself, in whatever epoch."""
+        peer = self.peer(node)
+        return (peer.row if peer else None) or self.elsewhere.get(node)
+
     def lsn_of(self, node: NodeId) -> Lsn:
         """How long the synchronised queue of another master was when it was heard of last; 0 when it never was."""
-        peer = self.peer(node)
-        row = (peer.row if peer else None) or self.elsewhere.get(node)
+        row = self.last_row(node)
         return row.lsn if row else 0
 
     def learn(self, row: Row) -> str:

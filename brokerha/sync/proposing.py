@@ -126,6 +126,8 @@ class Proposing:
             return False
         if epochs.is_frozen(core.epoch):
             return self._is_orphaned(core, mono_ms)
+        if epochs.is_behind():
+            return False
         missing = epochs.suspicion.missing(core.peers, culprits(core, mono_ms), mono_ms)
         wait_ms = self._wait_ms(core, missing, mono_ms)
         since_ms = epochs.suspicion.missing_ms

@@ -11,12 +11,17 @@ while turns come as they should; a longer gap moves every mark along.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from brokerha.model.ids import NodeId
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import PeerTable
 
 Head = tuple[int, int, str]
 """What has to be added next: (LSN, entries of the recovered list left, transaction id)."""
+
+MOST_LAGS = 4
+"""A master that does not keep up is taken back after so many lags at the latest."""
 
 
 class Suspicion:
@@ -31,6 +36,8 @@ class Suspicion:
         """When each of them said so last."""
         self._joined_ms: int | None = None
         """When the first of them said so."""
+        self._left_out: dict[NodeId, tuple[int, int]] = {}
+        """How often each master was left out of late, and when last."""
         self.missing_ms: int | None = None
         """Since when there is somebody to leave out; None when nobody is."""
 
@@ -49,12 +56,19 @@ class Suspicion:
         if not self._joining:
             self._joined_ms = None
 
-    def begin(self) -> None:
-        """Another epoch has begun."""
+    def begin(self, before: Iterable[NodeId], members: Iterable[NodeId], mono_ms: int) -> None:
+        """Another epoch has begun, with these members instead of those."""
         self._head, self._joining, self._joined_ms, self.missing_ms = None, {}, None, None
+        for node in sorted(set(before).difference(members)):
+            times, last_ms = self._left_out.get(node, (0, mono_ms))
+            is_again = mono_ms - last_ms <= 4 * MOST_LAGS * self._config.lag_ms
+            self._left_out[node] = (times + 1 if is_again else 1, mono_ms)
 
     def on_join(self, node: NodeId, mono_ms: int) -> None:
-        """A master outside hears this one."""
+        """A master outside hears this one. One that had to be left out again and again waits a while."""
+        times, last_ms = self._left_out.get(node, (0, mono_ms))
+        if times > 1 and mono_ms - last_ms < min(times - 1, MOST_LAGS) * self._config.lag_ms:
+            return
         self._joining[node] = mono_ms
         if self._joined_ms is None:
             self._joined_ms = mono_ms

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def head_of(core: SyncCore) -> Head | None:
     """What has to be added next, to see whether it moves; None when nothing waits, or nothing may be added."""
-    if core.epochs.is_frozen(core.epoch):
+    if core.epochs.is_standing_still(core.epoch):
         return None
     if not core.recovery.is_over():
         return core.lsn, len(core.recovery.left()), ""
