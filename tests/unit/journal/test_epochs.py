@@ -64,7 +64,8 @@ def test_nothing_of_an_epoch_is_left_when_all_of_it_is_trimmed(tmp_path: Path) -
     held = {name: len(journal._database.rows(table, b"", 99)) for name, table in tables._asdict().items()}
     assert [type(found) for _, found in journal.records()] == [EpochInstalled]
     assert {name for name, count in held.items() if count} == {"meta", "log", "ids", "rejected"}
-    assert (journal._tail.spilled, [*journal._tail.places.values()]) == ({}, [{}, {}])
+    assert not journal._tail.spilled
+    assert not any(journal._tail.places.values())
     assert list(journal.verify()) == []
     journal.close()
 
