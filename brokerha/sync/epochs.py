@@ -164,7 +164,7 @@ class Epochs:
             is_near = row.lsn - core.lsn <= NEAR
             if core.lsn < row.lsn and (self.tail.target <= core.lsn or sender in self.tail.sources):
                 self.tail.aim(row.lsn, [sender])
-        if is_near and self._may_tell(sender, now.mono_ms):
+        if is_near and core.is_known() and self._may_tell(sender, now.mono_ms):
             self._joins[sender] = row
 
     def on_join(self, core: SyncCore, sender: NodeId, join: Join, now: Instant) -> None:

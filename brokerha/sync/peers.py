@@ -111,8 +111,11 @@ class PeerTable:
 
     def last_row(self, node: NodeId) -> Row | None:
         """What another master last said of itself, in whatever epoch."""
-        peer = self.peer(node)
-        return (peer.row if peer else None) or self.elsewhere.get(node)
+        peer, other = self.peer(node), self.elsewhere.get(node)
+        own = peer.row if peer else None
+        if own is None or other is None:
+            return own or other
+        return max(own, other, key=lambda row: (row.incarnation, row.number))
 
     def lsn_of(self, node: NodeId) -> Lsn:
         """How long the synchronised queue of another master was when it was heard of last; 0 when it never was."""

@@ -174,7 +174,10 @@ class Proposing:
         if attempt is None or len(attempt.reports) < self._config.majority or core.node not in attempt.reports:
             return None
         awaited = [node for node in self._heard(core, mono_ms) if node not in attempt.reports]
-        if awaited and mono_ms - attempt.began_ms < self._config.lag_ms:
+        # A member may have much to write; one that wants to be taken back has come near before it said so.
+        is_member = any(node in core.peers.peers for node in awaited)
+        patience_ms = self._config.lag_ms if is_member else 4 * self._config.round_timeout_ms
+        if awaited and mono_ms - attempt.began_ms < patience_ms:
             return None
         lsn, _ = base_of(attempt.reports.values())
         return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != core.node]
@@ -191,7 +194,8 @@ class Proposing:
         config, attempt = self._config, self.attempt
         if attempt is not None:
             due = [at + config.retransmit_ms for node, at in attempt.asked_ms.items() if node not in attempt.reports]
-            return min([*due, attempt.began_ms + config.lag_ms, attempt.moved_ms + self._patience_ms()])
+            due += [attempt.began_ms + wait_ms for wait_ms in (4 * config.round_timeout_ms, config.lag_ms)]
+            return min([*due, attempt.moved_ms + self._patience_ms()])
         if core.epochs.is_frozen(core.epoch):
             return (self._promised_ms or 0) + self._patience_ms() + self._wait_ms(core, [], mono_ms)
         since_ms = core.epochs.suspicion.missing_ms

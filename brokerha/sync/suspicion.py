@@ -58,8 +58,10 @@ class Suspicion:
 
     def begin(self, before: Iterable[NodeId], members: Iterable[NodeId], mono_ms: int) -> None:
         """Another epoch has begun, with these members instead of those."""
+        # One that asked to be taken back and then said nothing counts as left out, too.
+        left_out = {*before, *self._joining}.difference(members)
         self._head, self._joining, self._joined_ms, self.missing_ms = None, {}, None, None
-        for node in sorted(set(before).difference(members)):
+        for node in sorted(left_out):
             times, last_ms = self._left_out.get(node, (0, mono_ms))
             is_again = mono_ms - last_ms <= 4 * MOST_LAGS * self._config.lag_ms
             self._left_out[node] = (times + 1 if is_again else 1, mono_ms)
