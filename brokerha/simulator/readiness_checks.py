@@ -39,6 +39,8 @@ class ReadinessChecks:
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self._began: dict[NodeId, tuple[object, int]] = {}
+        self._seen: dict[NodeId, dict[NodeId, int]] = {}
+        """When each worker was first seen among those of its master."""
         """Each master's core, and when it was first seen."""
         self._heard: dict[NodeId, dict[NodeId, _Heard]] = {}
         self._troubled: dict[NodeId, dict[tuple[NodeId, str], object]] = {}
@@ -94,14 +96,17 @@ class ReadinessChecks:
             return
         dead_us = master.config.feed.dead_after_ms * 1000
         now_us, heard = self._truth.world.now_us, self._heard.get(node, {})
-        is_settling = now_us - self._began[node][1] <= dead_us + TOLERANCE_US
+        began_us = self._began[node][1]
+        # Who was added lately has as much time to be heard as everybody has after a start.
+        seen = self._seen.setdefault(node, {})
+        self._seen[node] = {worker: seen.get(worker, now_us if seen else began_us) for worker in site.workers}
         good = [
             worker
-            for worker in site.workers
+            for worker, seen_us in self._seen[node].items()
             if (
                 _is_well(heard[worker].progress) and now_us - heard[worker].at_us <= dead_us + TOLERANCE_US
                 if worker in heard
-                else is_settling
+                else now_us - max(began_us, seen_us) <= dead_us + TOLERANCE_US
             )
         ]
         check(len(good) >= needed, "F13", "enough workers are in sync to write", node=node, good=good, needed=needed)
