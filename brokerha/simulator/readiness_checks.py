@@ -39,9 +39,9 @@ class ReadinessChecks:
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self._began: dict[NodeId, tuple[object, int]] = {}
+        """Each master's core, and when it was first seen."""
         self._seen: dict[NodeId, dict[NodeId, int]] = {}
         """When each worker was first seen among those of its master."""
-        """Each master's core, and when it was first seen."""
         self._heard: dict[NodeId, dict[NodeId, _Heard]] = {}
         self._troubled: dict[NodeId, dict[tuple[NodeId, str], object]] = {}
         """By master: workers with the names of copies that they called bad, and what the master held of them."""
@@ -52,6 +52,7 @@ class ReadinessChecks:
         if self._began.get(node, (None, 0))[0] is not core:
             self._began[node] = core, now_us
             self._heard[node], self._troubled[node] = {}, {}
+        self._see(node, core)
         heard, workers = self._heard[node], core.site.workers
         for envelope in envelopes:
             message, sender = envelope.message, envelope.sender
@@ -84,6 +85,11 @@ class ReadinessChecks:
         is_bad = known is not None and self._troubled[sender].get((to, heard.progress.journal)) is known
         check(not is_bad, "F8", "a condemned copy does not come back", to=to, name=heard.progress.journal)
 
+    def _see(self, node: NodeId, core: MasterCore) -> None:
+        """Who was added lately has as much time to be heard as everybody has after a start."""
+        seen, now_us = self._seen.get(node, {}), self._truth.world.now_us
+        self._seen[node] = {worker: seen.get(worker, now_us) for worker in core.site.workers}
+
     def _is_known(self, node: NodeId, core: MasterCore) -> bool:
         """Whether what was heard is what this core took in: one that was built in this very turn is not known yet."""
         return self._began.get(node, (None, 0))[0] is core and not self._truth.may_differ
@@ -97,9 +103,7 @@ class ReadinessChecks:
         dead_us = master.config.feed.dead_after_ms * 1000
         now_us, heard = self._truth.world.now_us, self._heard.get(node, {})
         began_us = self._began[node][1]
-        # Who was added lately has as much time to be heard as everybody has after a start.
-        seen = self._seen.setdefault(node, {})
-        self._seen[node] = {worker: seen.get(worker, now_us if seen else began_us) for worker in site.workers}
+        self._see(node, master.runner.core)
         good = [
             worker
             for worker, seen_us in self._seen[node].items()
