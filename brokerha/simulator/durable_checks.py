@@ -8,7 +8,7 @@ from __future__ import annotations
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.epochs import Epoch
 from brokerha.model.fingerprints import text_of
-from brokerha.model.ids import NodeId
+from brokerha.model.ids import Entry, NodeId
 from brokerha.model.records import (
     Accepted,
     Added,
@@ -84,6 +84,7 @@ class DurableChecks:
     def _appended(self, node: NodeId, mirror: Mirror, record: Appended) -> None:
         truth, origin = self._truth, record.origin
         count = mirror.counts.get(origin, 0)
+        check(not mirror.is_frozen, "R9", "nothing is stamped or merged while frozen", node=node, origin=origin)
         check(record.start == count, "S8", "a stream has no gap", node=node, origin=origin, start=record.start)
         mirror.counts[origin] = count + len(record.entries)
         if node == origin and node in truth.before_wipe:
@@ -91,25 +92,32 @@ class DurableChecks:
         stream = truth.streams[origin]
         for number, entry in enumerate(record.entries, count):
             if node == origin and number >= len(stream):
-                self._stamped(node, mirror, number, entry[0])
+                self._stamped(node, mirror, number, entry)
                 stream.append(entry)
             is_same = number < len(stream) and stream[number] == entry
             check(is_same, "S1", "a stream is what its origin stamped", node=node, origin=origin, number=number)
             check((origin, entry[1]) in mirror.bodies, "S8", "held with its body", node=node, entry=entry)
 
-    def _stamped(self, node: NodeId, mirror: Mirror, number: int, timestamp: int) -> None:
+    def _stamped(self, node: NodeId, mirror: Mirror, number: int, entry: Entry) -> None:
         stream = self._truth.streams[node]
+        timestamp, txid = entry
+        check(txid not in mirror.stamped, "S2", "stamped once in an epoch", node=node, txid=txid)
+        mirror.stamped.add(txid)
         last = stream[-1][0] if stream else 0
         check(timestamp > last, "S11", "timestamps grow", node=node, timestamp=timestamp, last=last)
         promised = mirror.promised
         check(timestamp > promised, "S11", "nothing is stamped at or below a promise", node=node, promised=promised)
+        above = mirror.epoch.above if mirror.epoch else 0
+        check(timestamp > above, "S11", "stamped above everything before the epoch", node=node, above=above)
         self._truth.numbers[node, timestamp] = number
 
     def _added(self, node: NodeId, mirror: Mirror, record: Added) -> None:
         truth = self._truth
         check(record.first_lsn == mirror.lsn + 1, "S1", "LSNs have no gap", node=node, first_lsn=record.first_lsn)
+        check(not (mirror.is_frozen and record.used), "R9", "no stream is added while frozen", node=node)
         for lsn, entry in enumerate(record.entries, record.first_lsn):
             if lsn > truth.lsn:
+                check(not mirror.is_frozen, "R9", "nothing new is added while frozen", node=node, entry=entry)
                 self._extends(node, entry)
             canon = truth.canon[lsn - 1]
             check(canon == entry, "S1", "one order", node=node, lsn=lsn, here=entry, elsewhere=canon)
@@ -159,8 +167,10 @@ class DurableChecks:
         check(is_majority, "S1", "an epoch has a majority", node=node, members=epoch.members)
         for origin, count in mirror.counts.items():
             check(epoch.starts.get(origin, 0) >= count, "S1", "a stream goes on behind what is held", node=node)
+        truth.installed(epoch)
         mirror.epoch = epoch
         mirror.counts = {**mirror.counts, **epoch.starts}
+        mirror.stamped = {txid for _, txid, origin in epoch.recovered if origin == node}
 
     def _outcomes(self, node: NodeId, mirror: Mirror, record: Outcomes) -> None:
         truth = self._truth

@@ -61,6 +61,10 @@ class MessageChecks:
             durable = mirror.counts.get(origin, 0)
             check(count <= durable, "S8", "confirms only what is durable", sender=sender, origin=origin, count=count)
         check(row.lsn <= mirror.lsn, "S8", "tells only of durable LSNs", sender=sender, lsn=row.lsn)
+        # A former primary may speak on in an epoch that is over.
+        is_its = row.epoch == mirror.epoch_id or (sender in self._groups and row.epoch < mirror.epoch_id)
+        is_its = is_its and row.promised <= max(mirror.promised_epoch, mirror.epoch_id)
+        check(is_its, "S12", "tells of its durable epoch and promise", sender=sender, epoch=row.epoch)
         above = row.promise - mirror.high_water
         check(above <= 0, "S11", "promises at most the durable high-water mark", sender=sender, above=above)
         before = mirror.promises.get(row.incarnation, 0) if sender in self._groups else mirror.promised

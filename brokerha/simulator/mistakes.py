@@ -26,6 +26,7 @@ from brokerha.replication.site_config import WorkerFeed
 from brokerha.replication.worker import WorkerCore
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
 from brokerha.simulator.disk import SimJournal
+from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES, Patch
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.clock import HybridClock
@@ -232,8 +233,8 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "ids compared within a batch only": lambda: [(SyncCore, "_without_known", _once_in_a_batch)],
     "entries overtake each other": lambda: [(IncomingQueue, "common_prefix", _overtaking)],
     "emptied disk accepted": lambda: [
-        (PeerTable, "_is_known_journal", _take_journal),
-        (SyncCore, "_check_own_state", _nothing),
+        (PeerTable, "is_known_journal", _take_journal),
+        (SyncCore, "check_own_state", _nothing),
         (SyncCore, "is_known", _always),
     ],
     "emptied disk stamps at once": lambda: [(SyncCore, "is_known", _always)],
@@ -245,6 +246,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "worker executes again": lambda: [(WorkerCore, "_on_items", _execute_again)],
     **WORKER_MISTAKES,
     **BACKUP_MISTAKES,
+    **EPOCH_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
 

@@ -39,6 +39,8 @@ class Mirror:
     counts: dict[NodeId, int] = field(default_factory=dict)
     bodies: set[tuple[NodeId, TxId]] = field(default_factory=set)
     accepted: set[TxId] = field(default_factory=set)
+    stamped: set[TxId] = field(default_factory=set)
+    """Own transactions that have a place in this epoch: in the recovered list, or in the own stream."""
     epoch: Epoch | None = None
     """The last one installed; None in the first."""
     promised_epoch: EpochId = FIRST
@@ -56,6 +58,11 @@ class Mirror:
         """Of the epoch that it is in."""
         return self.epoch.id if self.epoch else FIRST
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it has promised a later epoch than the one that it is in."""
+        return self.promised_epoch > self.epoch_id
+
 
 class Truth:
     """Everything that is known from outside."""
@@ -70,6 +77,8 @@ class Truth:
         self.canon: list[Ordered] = []
         self.epochs: dict[EpochId, Epoch] = {}
         """Every epoch that was decided, by what a message or a record says of it."""
+        self.latest: Epoch | None = None
+        """Highest one that was installed; None in the first."""
         self.epoch_at: list[EpochId] = []
         """Epoch in which each place of the canon was added first."""
         self.lsn_of: dict[TxId, Lsn] = {}
@@ -115,8 +124,31 @@ class Truth:
 
     def decided(self, epoch: Epoch) -> None:
         """S12: what is said of an epoch is always the same."""
-        known = self.epochs.setdefault(epoch.id, epoch)
-        check(known == epoch, "S12", "one decision for each epoch", epoch=epoch.id)
+        known = self.epochs.get(epoch.id)
+        if known is None:
+            self._decided_first(epoch)
+        else:
+            check(known == epoch, "S12", "one decision for each epoch", epoch=epoch.id)
+
+    def _decided_first(self, epoch: Epoch) -> None:
+        """What somebody has added already comes next in it, in that order."""
+        self.epochs[epoch.id] = epoch
+        base = epoch.base_lsn
+        check(base <= self.lsn, "S1", "a base is in the queue", epoch=epoch.id, base=base)
+        check(not base or self.canon[base - 1][1] == epoch.base_txid, "S1", "a base is the queue's", epoch=epoch.id)
+        beyond = self.canon[base:]
+        is_right = list(epoch.recovered[: len(beyond)]) == beyond
+        check(is_right, "S1", "what was added beyond the base is recovered first", epoch=epoch.id, added=beyond)
+
+    def installed(self, epoch: Epoch) -> None:
+        """Somebody has installed it: count who is no member any more, and who is one again."""
+        before = set(self.latest.members if self.latest else self.members)
+        if self.latest is None or epoch.id > self.latest.id:
+            self.latest = epoch
+            seen, members = self.world.faults_seen, set(epoch.members)
+            seen["epoch begun"] += 1
+            seen["member left out"] += len(before - members)
+            seen["member taken back"] += len(members - before)
 
     def durable_lsn(self, node: NodeId) -> Lsn:
         """Length of the queue that a master holds durably (or held, when its disk was lost afterwards)."""
