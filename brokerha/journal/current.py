@@ -142,12 +142,13 @@ class Current:
             self.last = record.entries[-1]
 
     def _outcomes(self, record: Outcomes) -> None:
+        if not record.results:
+            # It stays when a `Rebased` makes the results before it void, and a follower gets it without them.
+            return
         first = self.executed_lsn + 1
         invariant(record.first_lsn == first, "results have no gap", first_lsn=record.first_lsn, expected=first)
         executed = self.executed_lsn + len(record.results)
         invariant(executed <= self.lsn, "only what is synchronised is executed", executed=executed, lsn=self.lsn)
-        if not record.results:
-            return
         self.executed_lsn = executed
         self.fingerprint, self.items = record.results[-1][3], record.items
         if self.results_from < self.first_lsn:

@@ -303,6 +303,13 @@ class FollowContract:
         # Then both are the same
         assert everything(follower.restart(), TXIDS, ["m1"]) == everything(source, TXIDS, ["m1"])
 
+    def test_a_record_without_results_is_followed_when_those_before_it_are_void(self, disk: TwinDisk) -> None:
+        source, follower = disk.journal, disk.twin()
+        author = Author("m1")
+        source.append([*author.whole("a"), author.execute(0), author.rebase(0), author.execute(1)])
+        follower.journal.follow(carried(source))
+        assert everything(follower.restart(), TXIDS, ["m1"]) == everything(source, TXIDS, ["m1"])
+
     @pytest.mark.parametrize(("lsn", "first"), [(4, 1), (6, 5), (9, 5), (10, 9)])
     def test_void_results_that_say_what_was_rejected_cannot_be_done_without(
         self, disk: TwinDisk, lsn: int, first: int
