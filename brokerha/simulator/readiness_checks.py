@@ -109,7 +109,7 @@ class ReadinessChecks:
             for worker, seen_us in self._seen[node].items()
             if (
                 _is_well(heard[worker].progress) and now_us - heard[worker].at_us <= dead_us + TOLERANCE_US
-                if worker in heard
+                if worker in heard and heard[worker].at_us >= seen_us
                 else now_us - max(began_us, seen_us) <= dead_us + TOLERANCE_US
             )
         ]

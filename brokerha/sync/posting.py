@@ -72,17 +72,17 @@ class Posting:
                 if row is None:
                     row = core.own_row(now)
                 peer.posted_ms = now.mono_ms
-                outgoing.append(Outgoing(peer.node, Post(row, (), ())))
+                outgoing.append(Outgoing(peer.node, Post(row, self._relayed(core, peer), ())))
         return outgoing
 
     def _relayed(self, core: SyncCore, peer: Peer) -> tuple[Row, ...]:
-        """Rows of others for a peer that does not hear them."""
-        heard = peer.row.heard if peer.row else ()
-        return tuple(
-            other.row
-            for other in core.peers.peers.values()
-            if other.row is not None and other.node != peer.node and other.node not in heard
-        )
+        """Rows of others, members or not, for a peer that does not hear them."""
+        peers = core.peers
+        told = peers.last_row(peer.node)
+        heard = (*told.heard, peer.node) if told else (peer.node,)
+        members = [other.row for other in peers.peers.values() if other.node not in heard]
+        outside = [peers.elsewhere.get(node) for node in peers.outside if node not in heard]
+        return tuple(row for row in (*members, *outside) if row is not None)
 
     def _listings(self, core: SyncCore, peer: Peer, now: Instant) -> list[Listing]:
         """What this peer has not confirmed, as far as it is due."""
