@@ -8,11 +8,12 @@ neither held nor posted, so nobody can be asked to execute what it does not have
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
 from brokerha.model.ids import NodeId, TxId
+from brokerha.model.invariants import invariant
 from brokerha.model.messages import Bodies, Fetch, Outgoing
 from brokerha.model.records import History
 from brokerha.sync.config import SyncConfig
@@ -150,6 +151,19 @@ class BodyExchange:
         if asking.again_at_ms is not None:
             return asking.again_at_ms
         return asking.announced[0][1] + self._config.fetch_after_ms if asking.announced else None
+
+    def pushed(self, stamped: Iterable[TxId], fresh: Mapping[TxId, bytes], to: Collection[NodeId]) -> list[Outgoing]:
+        """Bodies of own transactions that were stamped just now, for everybody; ``fresh`` ones are not in the journal yet."""
+        if not to:
+            return []
+        items: list[Item] = []
+        for txid in stamped:
+            body = fresh.get(txid)
+            if body is None:
+                body = self._history.body(self._config.node, txid)
+            invariant(body is not None, "an accepted transaction has its body", txid=txid)
+            items.append((self._config.node, txid, body or b""))
+        return [Outgoing(node, part) for part in split(items, self._config.body_message_bytes) for node in to]
 
     def answer(self, wanted: Iterable[tuple[NodeId, TxId]]) -> list[Bodies]:
         """Return the bodies asked for that are held here, within the limit of one answer."""

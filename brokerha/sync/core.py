@@ -22,7 +22,7 @@ from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Bodies, Fetch, Outgoing, Post, Row
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, PeerJournal, StreamState
-from brokerha.sync.bodies import BodyExchange, in_records, split
+from brokerha.sync.bodies import BodyExchange, in_records
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs import Epochs
@@ -93,16 +93,18 @@ class SyncCore:
         verdict = self._learn(post.row, now)
         if self.peers.is_known_journal(post.row):
             peer.heard_ms = now.mono_ms
+        is_elsewhere = verdict == REFUSED and post.row.epoch != self.epoch.id and sender not in self.peers.impostors
+        if verdict != REFUSED or is_elsewhere:
+            for row in post.relayed:
+                if row.node != self.node:
+                    self._learn(row, now)
+        if is_elsewhere:
+            self.check_own_state(post.row)
+            self.epochs.on_row_of_other_epoch(self, sender, post.row, now)
         if verdict == REFUSED:
-            if post.row.epoch != self.epoch.id and sender not in self.peers.impostors:
-                self.check_own_state(post.row)
-                self.epochs.on_row_of_other_epoch(self, sender, post.row, now)
             return
         if verdict == RESTARTED:
             self.peers.tell_all()
-        for row in post.relayed:
-            if row.node != self.node:
-                self._learn(row, now)
         for origin, start, entries in post.streams:
             stream = self.streams.get(origin)
             if stream is None or origin == self.node:
@@ -161,7 +163,9 @@ class SyncCore:
         stamped = [] if is_frozen else self._stamp(result, now)
         if not is_frozen:
             self._add(result, now)
-        self._send_bodies(result, stamped, fresh)
+        result.messages.extend(self._answers)
+        self._answers = []
+        result.messages.extend(self.bodies.pushed(stamped, fresh, self.peers.peers))
         if not is_frozen:
             self._fetch(result, now)
         result.messages.extend(self.posting.posts(self, now))
@@ -324,21 +328,6 @@ class SyncCore:
                 seen.add(txid)
                 added.append((timestamp, txid, origin))
         return added
-
-    def _send_bodies(self, result: RoundResult, stamped: list[TxId], fresh: dict[TxId, bytes]) -> None:
-        result.messages.extend(self._answers)
-        self._answers = []
-        if not stamped or not self.peers.peers:
-            return
-        items = []
-        for txid in stamped:
-            body = fresh.get(txid)
-            if body is None:
-                body = self.history.body(self.node, txid)
-            invariant(body is not None, "an accepted transaction has its body", txid=txid)
-            items.append((self.node, txid, body or b""))
-        for bodies in split(items, self.config.body_message_bytes):
-            result.messages.extend(Outgoing(node, bodies) for node in self.peers.peers)
 
     # ---- questions
 
