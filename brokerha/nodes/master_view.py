@@ -157,6 +157,7 @@ class MasterView:
         if count < 1:
             return []
         results = journal.results(first, count)
+        epoch = journal.epoch()
         lines = []
         for place, (timestamp, txid, origin) in enumerate(journal.ordered(first, count)):
             body = journal.body(origin, txid)
@@ -168,7 +169,7 @@ class MasterView:
                     "txid": txid,
                     "origin": origin,
                     "timestamp": timestamp,
-                    "epoch": self._runner.core.sync.epoch.number,
+                    "epoch": epoch,
                     "kind": operations[0][0] if len({o[0] for o in operations}) == 1 else "transaction",
                     "outcome": result[0] if result else None,
                     "reason": result[1] if result else "",
