@@ -282,7 +282,7 @@ class StatusReport:
 
     CHANNEL: ClassVar[str] = SYNC
     request: str
-    nodes: tuple[dict[str, str | int | float | bool | None], ...] = field(default=())
+    nodes: tuple[dict[str, str | int | float | bool | tuple[str, ...] | None], ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     ReadResult("r-1", 0, False, "", "text/plain", b"x", 8),
     StatusRequest("s-1"),
-    StatusReport("s-1", ({"id": "m1", "lag_s": 0.5, "lag": 0, "seen": None, "up": True},)),
+    StatusReport("s-1", ({"id": "m1", "lag_s": 0.5, "lag": 0, "seen": None, "up": True, "members": ("m1", "m2")},)),
     Coin(2, ("w1", "w2")),
     Idle(2, "by command"),
     LoadFrom(2, ("w1",), "another content at LSN 7"),
