@@ -144,6 +144,24 @@ def test_every_metric_about_workers_is_described():
     assert "brokerha_" in page
 
 
+def test_every_metric_about_epochs_is_described():
+    told = {name for row in rows_of("docs/operating.md") for name in re.findall(r"`([a-z_]+)(?:\{[a-z]+\})?`", row[0])}
+    nodes = ROOT / "brokerha" / "nodes"
+    source = "".join((nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "epoch_log.py"))
+    named = set(re.findall(r"""["']((?:epoch|frozen)(?:_[a-z]+)*)(?:["']:|\{)""", source))
+    assert {"epoch", "epoch_excluded", "epoch_member", "epoch_changes_total", "frozen_seconds_total"} <= named
+    assert not named - told
+
+
+def test_every_line_about_epochs_in_the_log_is_described():
+    page = text_of("docs/operating.md").split("## The log of a node")[1]
+    source = (ROOT / "brokerha" / "nodes" / "epoch_log.py").read_text(encoding="utf-8")
+    named = set(re.findall(r'log\.info\("([a-z ]+)"|^            "([a-z ]+)",$|states\.[A-Z_]+: "([a-z ]+)"', source, re.MULTILINE))
+    lines = {line for found in named for line in found if line}
+    assert {"epoch begins", "epoch change begins", "agrees again", "is left behind"} <= lines
+    assert not [line for line in lines if f"`{line}`" not in page]
+
+
 # ------------------------------------------------------------------------------------------------------- the doors
 
 
