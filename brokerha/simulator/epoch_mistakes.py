@@ -110,9 +110,7 @@ def _oldest_first(reports: list[EpochReport]) -> list[EpochReport]:
 def _own_only(number: EpochId, reports: Iterable[EpochReport], is_synchronised: Callable[[TxId], bool]) -> Epoch:
     """The proposer believes in its own report alone; everybody else just becomes a member."""
     told = list(reports)
-    blank = [
-        replace(report, recovered=(), streams=()) if report.row.node != number[1] else report for report in told
-    ]
+    blank = [replace(report, recovered=(), streams=()) if report.row.node != number[1] else report for report in told]
     return decide(number, blank, is_synchronised)
 
 

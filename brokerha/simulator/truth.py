@@ -136,6 +136,9 @@ class Truth:
         base = epoch.base_lsn
         check(base <= self.lsn, "S1", "a base is in the queue", epoch=epoch.id, base=base)
         check(not base or self.canon[base - 1][1] == epoch.base_txid, "S1", "a base is the queue's", epoch=epoch.id)
+        below = [*epoch.recovered, *self.canon[base - 1 : base]]
+        is_above = all(entry[0] <= epoch.above for entry in below)
+        check(is_above, "S11", "an epoch is above everything before it", epoch=epoch.id, above=epoch.above)
         beyond = self.canon[base:]
         is_right = list(epoch.recovered[: len(beyond)]) == beyond
         check(is_right, "S1", "what was added beyond the base is recovered first", epoch=epoch.id, added=beyond)
