@@ -183,13 +183,35 @@ class EpochContract:
         for journal in both(disk):
             assert next(type(record) for _, record in journal.records()) is EpochInstalled
             assert (journal.state().installed, journal.state().promised_epoch) == (first.epoch, (2, "m2"))
+
+    def test_an_epoch_goes_with_the_trim_behind_a_later_one(self, disk: Disk) -> None:
+        author = filled(disk.journal, turns=3)
+        disk.journal.append([author.install(2, (), {})])
+        filled(disk.journal, turns=2, author=author)
+        assert disk.journal.trim(6) == 5
         second = author.install(3, (), {"m1": 2})
         disk.journal.append([second, *author.whole("t6")])
         assert disk.journal.trim(7) == 1
         for journal in both(disk):
             assert [record for _, record in journal.records() if isinstance(record, EpochInstalled)] == [second]
             assert journal.state().installed == second.epoch
-            assert journal.numbered_from() > 1
+
+    def test_nobody_follows_from_before_an_epoch_that_was_trimmed(self, disk: Disk) -> None:
+        author = filled(disk.journal, turns=3)
+        disk.journal.append([author.install(2, (), {})])
+        number = disk.journal.last_number
+        disk.journal.append(author.whole("t4"))
+        assert disk.journal.trim(4) == 3
+        for journal in both(disk):
+            assert journal.numbered_from() == number + 1
+
+    def test_an_own_duplicate_that_was_used_up_is_not_parked_again(self, disk: Disk) -> None:
+        author = Author("m1", "m2")
+        disk.journal.append([author.hold("m2", "a"), author.append("m2", "a"), author.accept("a", "b")])
+        disk.journal.append([author.stamp("a"), author.add(2), author.install(2, (), {})])
+        for journal in both(disk):
+            assert journal.state().parked == ["b"]
+            assert journal.body("m1", "a") == body_of("a")
 
     def test_the_ends_of_streams_that_an_epoch_left_behind_are_trimmed(self, disk: Disk) -> None:
         author = written(disk)
