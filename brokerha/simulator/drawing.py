@@ -18,6 +18,7 @@ from brokerha.replication.journal_log import AnswerLimits
 from brokerha.replication.loading import LoadConfig
 from brokerha.simulator.options import (
     FAULTS,
+    KEEP_RESULTS,
     SECOND_US,
     Load,
     Options,
@@ -93,6 +94,8 @@ def draw_split(seed: int) -> Options:
         workers=tuple(rng.randint(0, most) for _ in range(masters)),
         sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000))},
         faults={**drawn.faults, **splitting},
+        # A site that is away for long finds nobody who has the results that it missed, if they are kept for a moment only.
+        disk=replace(drawn.disk, keep_results=KEEP_RESULTS),
         broken_link=masters >= 3 and not has_backups and rng.random() < 0.05,
         safety_us=rng.randint(4, 12) * SECOND_US,
         safety_steps=900 if has_backups else 1_500,

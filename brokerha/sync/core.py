@@ -66,7 +66,8 @@ class SyncCore:
         self._last = state.last
         self._looked_ms = 0
         self.parked: deque[TxId] = deque(state.parked)
-        self.pending: set[TxId] = {*state.parked, *(e[1] for e in self.own.between(self.own.used, 2**62))}
+        unused = [txid for _, txid in self.own.between(self.own.used, 2**62)]
+        self.pending: set[TxId] = {*state.parked, *(txid for txid in unused if not self._is_taken_over(txid))}
         self.pending.update(txid for _, txid, origin in self.recovery.left() if origin == self.node)
         """Own transactions that are accepted and not yet synchronised."""
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
@@ -75,6 +76,11 @@ class SyncCore:
         """Why this master may not take part any more; empty when it may."""
         self._accepted: list[tuple[TxId, bytes]] = []
         self._answers: list[Outgoing] = []
+
+    def _is_taken_over(self, txid: TxId) -> bool:
+        """Whether an own entry came to its LSN with a tail, while its stream still has it (until the next epoch begins)."""
+        lsn = self.history.lsn_of(txid)
+        return lsn is not None and [entry[2] for entry in self.history.ordered(lsn, 1)] == [self.node]
 
     # ---- inputs: they take note, the round does the work
 
