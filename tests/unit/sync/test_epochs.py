@@ -358,6 +358,33 @@ def test_what_came_with_a_tail_is_not_pending_after_a_restart() -> None:
     alike(table, "m3")
 
 
+def test_what_came_with_a_tail_and_was_trimmed_is_not_stamped_again_after_a_restart() -> None:
+    # Given m3, whose own transaction came back to it with a tail, and was executed and trimmed since
+    table = EpochTable()
+    table.write("m3", "x")
+    table.round("m3")
+    own = next(iter(table.cores["m3"].incoming))[:3]
+    tail = (own, *((own[0] + 1 + n, f"t{n}", "m1") for n in range(3)))
+    table.prepare("m3", (2, "m1"))
+    decided = table.next_epoch(2, "m1", "m1", "m3", base_lsn=4, base_txid="t2", starts={"m3": 1})
+    table.install("m3", decided)
+    table.tell("m3", Tail(1, tail[:1]), "m1")
+    table.round("m3")
+    table.cores["m3"].on_bodies("m1", Bodies((("m1", "t0", b""), ("m1", "t1", b""), ("m1", "t2", b""))))
+    table.tell("m3", Tail(2, tail[1:3]), "m1")
+    table.round("m3")
+    table.journals["m3"].trim(below=3)
+    assert table.journals["m3"].body("m3", "x") is None
+    # When it restarts before the epoch begins, and then it begins
+    table.restart("m3")
+    table.install("m3", decided)
+    table.tell("m3", Tail(4, tail[3:]), "m1")
+    table.round("m3")
+    # Then nothing is left of it to stamp
+    assert table.cores["m3"].epoch.id == (2, "m1")
+    assert (table.incoming("m3"), table.cores["m3"].pending) == ([], set())
+
+
 # ---- parts of the queue, for others
 
 
