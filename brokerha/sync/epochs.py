@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import Epoch, EpochId
-from brokerha.model.ids import Instant, NodeId
+from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import (
     EpochInstall,
     EpochPrepare,
@@ -61,6 +61,8 @@ class Epochs:
         self.proposing = Proposing(config)
         self.later: dict[NodeId, Row] = {}
         """Last row of each master that is in a later epoch than this one."""
+        self._goal: Lsn | None = None
+        """How long the queue of the others was when they were first heard in a later epoch."""
         self._is_promise_new = False
         self._asked: dict[NodeId, EpochId] = {}
         """Proposers that wait for a report."""
@@ -152,18 +154,21 @@ class Epochs:
         self.proposing.saw(max(row.epoch, row.promised))
         if row.epoch > core.epoch.id:
             self.later[sender] = row
-            self._come_near(core, sender, row, now)
+            if self.decided is None:
+                self._come_near(core, sender, row, now)
         elif sender in core.peers.peers and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
     def _come_near(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
-        """Read what was missed first, and ask to be taken back when little is left: the others wait from then on."""
-        if self.decided is not None or self.is_frozen(core.epoch):
-            is_near = self.decided is None
-        else:
-            is_near = row.lsn - core.lsn <= NEAR
-            if core.lsn < row.lsn and (self.tail.target <= core.lsn or sender in self.tail.sources):
-                self.tail.aim(row.lsn, [sender])
+        """Read what was missed first, and ask to be taken back when little is left: the others wait from then on.
+
+        What was there at the first look has to be read whole: who cannot get bodies would only hold the others up.
+        """
+        if self._goal is None:
+            self._goal = row.lsn
+        if core.lsn < row.lsn and (self.tail.target <= core.lsn or sender in self.tail.sources):
+            self.tail.aim(row.lsn, [sender])
+        is_near = core.lsn >= self._goal and row.lsn - core.lsn <= NEAR
         if is_near and core.is_known() and self._may_tell(sender, now.mono_ms):
             self._joins[sender] = row
 
@@ -226,7 +231,7 @@ class Epochs:
                 core.lost = f"LSN {core.lsn} is another transaction here than at the other masters"
                 return False
             result.records.append(EpochInstalled(decided))
-            self.decided, self.later, self._told_ms = None, {}, {}
+            self.decided, self.later, self._told_ms, self._goal = None, {}, {}, None
             self.suspicion.begin(core.epoch.members, decided.members, now.mono_ms)
             self.proposing.begin()
             core.begin(decided)

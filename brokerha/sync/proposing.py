@@ -39,6 +39,8 @@ class Attempt:
     """When something last came of it."""
     reports: dict[NodeId, EpochReport] = field(default_factory=dict)
     asked_ms: dict[NodeId, int] = field(default_factory=dict)
+    without: tuple[NodeId, ...] = ()
+    """Masters that are left out, whether they are heard or not: they have held the queue up."""
 
 
 class Proposing:
@@ -50,6 +52,8 @@ class Proposing:
         self._highest: EpochId = FIRST
         """Highest id that was heard of."""
         self._failures = 0
+        self._without: tuple[NodeId, ...] = ()
+        """Whom the next attempt leaves out."""
         self._promised_ms: int | None = None
         """When the own promise last grew, or the own queue came nearer to the base; None before anybody looked."""
 
@@ -124,16 +128,28 @@ class Proposing:
             return False
         if not core.is_known() or 1 + len(self._heard(core, mono_ms)) < config.majority:
             return False
+        self._without = ()
         if epochs.is_frozen(core.epoch):
             return self._is_orphaned(core, mono_ms)
         if epochs.is_behind():
             return False
-        missing = epochs.suspicion.missing(core.peers, culprits(core, mono_ms), mono_ms)
+        missing = self._missing(core, mono_ms)
+        self._without = tuple(missing)
         wait_ms = self._wait_ms(core, missing, mono_ms)
         since_ms = epochs.suspicion.missing_ms
         if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
             return True
         return bool(epochs.suspicion.joining(mono_ms - wait_ms))
+
+    def _missing(self, core: SyncCore, mono_ms: int) -> list[NodeId]:
+        """Members to go on without, as far as a majority is left without them."""
+        suspicion, heard = core.epochs.suspicion, self._heard(core, mono_ms)
+        missing = suspicion.missing(core.peers, culprits(core, mono_ms), mono_ms)
+        for some in (missing, suspicion.silent(core.peers, mono_ms)):
+            # Who is heard and holds the queue up may itself wait for one that is silent.
+            if 1 + len(set(heard).difference(some)) >= self._config.majority:
+                return some
+        return []
 
     def _is_orphaned(self, core: SyncCore, mono_ms: int) -> bool:
         """Whether what was promised has led to nothing for too long."""
@@ -149,7 +165,7 @@ class Proposing:
     def begin_attempt(self, core: SyncCore, mono_ms: int) -> EpochId:
         """Begin one, above everything that was heard of; whoever calls promises it."""
         epoch = (max(self._highest, core.epochs.promised)[0] + 1, core.node)
-        self.attempt = Attempt(epoch, mono_ms, mono_ms)
+        self.attempt = Attempt(epoch, mono_ms, mono_ms, without=self._without)
         return epoch
 
     # ---- how
@@ -163,7 +179,7 @@ class Proposing:
         for node in self._heard(core, mono_ms):
             asked_ms = attempt.asked_ms.get(node)
             is_due = asked_ms is None or mono_ms - asked_ms >= self._config.retransmit_ms
-            if node not in attempt.reports and is_due:
+            if node not in attempt.reports and node not in attempt.without and is_due:
                 attempt.asked_ms[node] = mono_ms
                 messages.append(Outgoing(node, EpochPrepare(attempt.epoch)))
         return messages
@@ -173,7 +189,8 @@ class Proposing:
         attempt = self.attempt
         if attempt is None or len(attempt.reports) < self._config.majority or core.node not in attempt.reports:
             return None
-        awaited = [node for node in self._heard(core, mono_ms) if node not in attempt.reports]
+        known = {*attempt.reports, *attempt.without}
+        awaited = [node for node in self._heard(core, mono_ms) if node not in known]
         # A member may have much to write; one that wants to be taken back has come near before it said so.
         is_member = any(node in core.peers.peers for node in awaited)
         patience_ms = self._config.lag_ms if is_member else 4 * self._config.round_timeout_ms

@@ -75,17 +75,21 @@ class Suspicion:
         if self._joined_ms is None:
             self._joined_ms = mono_ms
 
+    def silent(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:
+        """Members of which nothing new was heard for too long."""
+        known = {node: peer.known_ms for node, peer in peers.peers.items()}
+        return [node for node, at_ms in known.items() if at_ms is not None and mono_ms - at_ms >= self._config.lag_ms]
+
     def missing(self, peers: PeerTable, culprits: list[NodeId], mono_ms: int) -> list[NodeId]:
         """Members to go on without: silent, or what the queue has waited for all the time (``culprits``)."""
-        lag_ms = self._config.lag_ms
-        silent = [n for n, peer in peers.peers.items() if peer.known_ms is not None and mono_ms - peer.known_ms >= lag_ms]
-        if self._head is not None and mono_ms - self._head_ms >= lag_ms:
-            silent += [node for node in culprits if node not in silent]
-        if not silent:
+        missing = self.silent(peers, mono_ms)
+        if self._head is not None and mono_ms - self._head_ms >= self._config.lag_ms:
+            missing += [node for node in culprits if node not in missing]
+        if not missing:
             self.missing_ms = None
         elif self.missing_ms is None:
             self.missing_ms = mono_ms
-        return silent
+        return missing
 
     def joining(self, mono_ms: int) -> list[NodeId]:
         """Masters to take back now: those that said so, once the first has waited for a round's time-out."""
