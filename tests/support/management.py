@@ -63,6 +63,16 @@ class Management:
         rights = {"configure": configure, "write": write, "read": read}
         self._request("PUT", f"/permissions/{_quoted(vhost)}/{_quoted(user)}", json=rights)
 
+    def set_parameter(self, vhost: str, component: str, name: str, value: dict[str, Any]) -> None:
+        """Sets a parameter of a plugin, such as a federation upstream; 400 where the plugin is not enabled."""
+        path = f"/parameters/{_quoted(component)}/{_quoted(vhost)}/{_quoted(name)}"
+        self._request("PUT", path, json={"value": value})
+
+    def set_policy(self, vhost: str, name: str, definition: dict[str, Any], pattern: str, apply_to: str) -> None:
+        """Sets a policy for what is named like the pattern; ``apply_to`` is ``queues`` or ``exchanges``."""
+        body = {"pattern": pattern, "apply-to": apply_to, "definition": definition}
+        self._request("PUT", f"/policies/{_quoted(vhost)}/{_quoted(name)}", json=body)
+
     def delete_vhost(self, name: str) -> None:
         """Removes a virtual host with all that is in it; its connections are closed by the broker."""
         self._request("DELETE", f"/vhosts/{_quoted(name)}", missing_is_fine=True)

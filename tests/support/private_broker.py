@@ -238,7 +238,7 @@ class PrivateBroker:
         cookie.chmod(0o400)
         (self.folder / "empty.conf").write_text("", encoding="ascii")
         (self.folder / "advanced.config").write_text("[].\n", encoding="ascii")
-        (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n", encoding="ascii")
+        (self.folder / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_federation].\n", encoding="ascii")
         (self.folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self._ports.amqp}\n"
             "management.tcp.ip = 127.0.0.1\n"

@@ -1,0 +1,247 @@
+"""Three sites with a broker each, and links between them that a test can cut one by one, in one direction or both.
+
+                  link m1>m2
+    m1 ── vhost m1 ────────> vhost m2 ── m2      each arrow is a proxy of its own (tests/support/links.py);
+             │ ^ <────────────  │ ^              a node talks to the broker of its own site only, and directly:
+             v │     m2>m1      v │              whatever is cut, each site keeps its broker
+            vhost m3 ── m3 <─── …
+
+Nodes of different sites reach each other as far as their brokers pass messages on. Here the exchanges of the nodes are federated,
+which is what RabbitMQ has for brokers at different places: the broker of m2 is told of the broker of m1 by the address of the proxy
+m1>m2, connects to it, and fetches what is for the nodes at m2. So a link is cut where a real one would be. What waits behind it comes late
+and in a heap when it is healed, as far as it has not outlived the inboxes that it is for.
+
+The three brokers are three virtual hosts of one: the links are what is tested, virtual hosts share nothing but the process, and a second
+and a third RabbitMQ would take ten seconds each to start on two cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import secrets
+import signal
+import time
+from collections.abc import Collection, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+import brokerha
+from brokerha.transports.topology import DATA_EXCHANGE, DATA_MESSAGE_TTL_MS, SYNC_EXCHANGE, SYNC_MESSAGE_TTL_MS
+from tests.support.broker_source import BrokerSource
+from tests.support.links import RESET, Links
+from tests.support.management import Management
+from tests.system.processes import DEADLINE_S, ProcessCluster
+from tests.system.test_faults import books, copies, counter
+from tests.system.writers import Writer
+
+MASTERS: Final = ("m1", "m2", "m3")
+LAG_S: Final = 2.0
+SETTINGS: Final = f"max-peer-lag-s = {LAG_S}\nround-timeout-ms = 300\nidle-round-ms = 400\nlog-stream = false\n"
+_TTL_MS: Final = {SYNC_EXCHANGE: SYNC_MESSAGE_TTL_MS, DATA_EXCHANGE: DATA_MESSAGE_TTL_MS}
+_HEARTBEAT_S: Final = 2
+"""Between brokers: one that hears nothing for about twice as long gives the connection up."""
+_CONNECT_MS: Final = 2000
+_UNKNOWN_PLUGIN: Final = 400
+WRITE_S: Final = 20.0
+_PAUSE_S: Final = 0.05
+_LOG_LIMIT: Final = 10_000
+
+
+class InEpoch(NamedTuple):
+    """Where a master is, by its own word."""
+
+    number: int
+    members: tuple[str, ...]
+
+
+class SplitSites(ProcessCluster):
+    """Sites m1, m2, m3 with a worker each; ``links`` has one for each ordered pair of them, such as ``m1>m2``."""
+
+    def __init__(self, folder: Path, source: BrokerSource) -> None:
+        """Makes the virtual hosts and federates them; skips the test where the broker cannot."""
+        prefix = f"split-{secrets.token_hex(3)}"
+        self.vhosts = {master: f"{prefix}-{master}" for master in MASTERS}
+        self.links = Links()
+        self._source = source
+        super().__init__(folder, source.url_of(self.vhosts["m1"]), workers_each=1, settings=SETTINGS, name="split")
+
+    def _toml(self) -> str:
+        text = super()._toml()
+        for master, vhost in self.vhosts.items():
+            head = f'[[master]]\nid = "{master}"\n'
+            text = text.replace(head, f'{head}broker = "{self._source.url_of(vhost)}"\n')
+        return text
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._remove)
+            with self._source.management() as management:
+                for vhost in self.vhosts.values():
+                    management.create_vhost(vhost)
+                for sender, receiver in itertools.permutations(MASTERS, 2):
+                    self._federate(management, sender, receiver)
+            super().__enter__()
+            self._undo = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._undo:
+            super().__exit__(*exception)
+
+    def _remove(self) -> None:
+        for link in self.links.of.values():
+            link.close()
+        with self._source.management() as management:
+            for vhost in self.vhosts.values():
+                management.delete_vhost(vhost)
+
+    def _federate(self, management: Management, sender: str, receiver: str) -> None:
+        """Have the broker of one site fetch what nodes of another one send to its own nodes."""
+        target, vhost = urlsplit(self._source.url_of(self.vhosts[sender])), self.vhosts[receiver]
+        link = self.links.add(f"{sender}>{receiver}", str(target.hostname), target.port or 5672)
+        user = f"{target.username}:{target.password}"
+        limits = f"heartbeat={_HEARTBEAT_S}&connection_timeout={_CONNECT_MS}"
+        upstream = {
+            "uri": f"amqp://{user}@127.0.0.1:{link.port}{target.path}?{limits}",
+            "reconnect-delay": 1,
+            "max-hops": 1,
+            "ack-mode": "on-publish",
+        }
+        for exchange, ttl_ms in _TTL_MS.items():
+            try:
+                name = f"{sender} {exchange}"
+                management.set_parameter(vhost, "federation-upstream", name, {**upstream, "message-ttl": ttl_ms})
+            except httpx2.HTTPStatusError as refused:
+                if refused.response.status_code == _UNKNOWN_PLUGIN:
+                    pytest.skip(f"the broker does not federate: {refused.response.text}")
+                raise
+            definition = {"federation-upstream-pattern": f" {re.escape(exchange)}$"}
+            management.set_policy(vhost, exchange, definition, f"^{re.escape(exchange)}$", "exchanges")
+
+    # ---- harm
+
+    def cut_between(self, here: Collection[str], there: Collection[str], how: str = RESET) -> None:
+        """Cut all links between two groups of sites, in both directions."""
+        pairs = [*itertools.product(here, there), *itertools.product(there, here)]
+        self.links.cut(*(f"{sender}>{receiver}" for sender, receiver in pairs), how=how)
+
+    def forget_sent(self, master: str) -> int:
+        """Drop what waits at a site's broker, such as what is to pass a link that is cut; returns how many queues there are."""
+        with self._source.management() as management:
+            return len(management.purge_queues(self.vhosts[master]))
+
+    @contextlib.contextmanager
+    def frozen(self, node: str) -> Iterator[None]:
+        """SIGSTOP a node, SIGCONT at the end."""
+        pid = self.pid(node)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    # ---- what there is
+
+    def epoch(self, master: str) -> InEpoch:
+        """The epoch that a master is in; number 0 when it does not answer."""
+        answer = self.get(master, "/metrics")
+        numbers = dict(re.findall(r"^brokerha_(epoch\S*) (\S+)$", answer.text if answer else "", re.MULTILINE))
+        members = tuple(name for name in MASTERS if float(numbers.get(f'epoch_member{{master="{name}"}}', 0)))
+        return InEpoch(int(float(numbers.get("epoch", 0))), members)
+
+    def await_epoch(self, members: Collection[str], within_s: float = DEADLINE_S) -> InEpoch:
+        """Wait until these masters are in one epoch, which has nobody else."""
+        deadline = time.monotonic() + within_s
+        while True:
+            found = {master: self.epoch(master) for master in members}
+            (first, *others) = set(found.values())
+            if not others and first.members == tuple(sorted(members)):
+                return first
+            assert time.monotonic() < deadline, f"not {sorted(members)} in one epoch but {found}\n{self.log_tail()}"
+            time.sleep(_PAUSE_S)
+
+    def log(self, master: str) -> list[dict[str, Any]]:
+        """All lines of a master's log."""
+        lines: list[dict[str, Any]] = []
+        while True:
+            first = len(lines) + 1
+            answer = self._http.get(
+                f"{self.url(master)}/cluster/log?from={first}&to={first + _LOG_LIMIT - 1}",
+                headers={"Accept": "application/json"},
+            )
+            answer.raise_for_status()
+            found = answer.json()
+            lines += found
+            if len(found) < _LOG_LIMIT:
+                return lines
+
+    def await_equal(self, within_s: float = 30.0) -> None:
+        """Wait until all copies are equal."""
+        deadline = time.monotonic() + within_s
+        while len(found := copies(self)) > 1:
+            assert time.monotonic() < deadline, f"copies differ after {within_s:g} s: {found}\n{self.log_tail()}"
+            time.sleep(_PAUSE_S)
+
+    def write(self, master: str, key: str, timeout_s: float = WRITE_S) -> str:
+        """Put something there, and wait until it is synchronised; returns its transaction id. Raises what the client raises."""
+        with brokerha.connect(self.url(master)) as db:
+            return db.put("books", key, b"1", key=key, ack="synchronised", timeout=timeout_s).txid
+
+    def txids(self, master: str) -> list[str]:
+        """What is in a master's log, by LSN."""
+        return [line["txid"] for line in self.log(master)]
+
+    def check_logs(self) -> list[str]:
+        """All logs are one, with each transaction once; returns its transaction ids, by LSN."""
+        logs = {
+            master: [(line["txid"], line["origin"], line["timestamp"]) for line in self.log(master)]
+            for master in MASTERS
+        }
+        first = logs[MASTERS[0]]
+        for master, log in logs.items():
+            place = next((n for n, pair in enumerate(zip(first, log, strict=False), 1) if pair[0] != pair[1]), None)
+            assert place is None, (
+                f"{MASTERS[0]} and {master} differ at LSN {place}: {first[place - 1]}, {log[place - 1]}"
+            )
+            assert len(log) == len(first), f"{MASTERS[0]} has {len(first)} lines, {master} {len(log)}"
+        txids = [line[0] for line in first]
+        twice = {txid for txid in txids if txids.count(txid) > 1} if len(set(txids)) < len(txids) else set()
+        assert not twice, f"in the log more than once: {sorted(twice)[:5]}"
+        return txids
+
+    def check_books(self, writers: Collection[Writer]) -> None:
+        """Each worker holds what the writers were told, and has counted as often as they."""
+        for worker in self.workers:
+            held = books(self, worker)
+            for writer in writers:
+                lost = writer.acknowledged.items() - held.items()
+                assert not lost, (
+                    f"{worker} lacks {len(lost)} acknowledged writes of {writer.name}, such as {sorted(lost)[:3]}"
+                )
+                assert counter(self, worker, writer.name) == writer.counted, (worker, writer.name)
+
+
+@contextlib.contextmanager
+def writers_at(sites: SplitSites, name: str, masters: Collection[str]) -> Iterator[list[Writer]]:
+    """A writer at each of these masters; at the end each has got all its answers."""
+    writers = [Writer(f"{name}-{master}", partial(brokerha.connect, sites.url(master))) for master in masters]
+    for writer in writers:
+        writer.start()
+    try:
+        yield writers
+    finally:
+        for writer in writers:
+            writer.finish(60)
+
+
+def told(writers: Collection[Writer]) -> int:
+    """How many writes were acknowledged."""
+    return sum(len(writer.acknowledged) + writer.counted for writer in writers)
