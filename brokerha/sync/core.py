@@ -80,7 +80,10 @@ class SyncCore:
     def _is_taken_over(self, txid: TxId) -> bool:
         """Whether an own entry came to its LSN with a tail, while its stream still has it (until the next epoch begins)."""
         lsn = self.history.lsn_of(txid)
-        return lsn is not None and [entry[2] for entry in self.history.ordered(lsn, 1)] == [self.node]
+        if lsn is None:
+            return False
+        is_trimmed = self.history.body(self.node, txid) is None
+        return is_trimmed or [entry[2] for entry in self.history.ordered(lsn, 1)] == [self.node]
 
     # ---- inputs: they take note, the round does the work
 
