@@ -65,7 +65,7 @@ def test_the_time_is_counted_from_the_last_word_of_the_missing_one() -> None:
     """The same: a node that posts again before the time is over is not missing any more."""
     table = Cluster()
     for _ in range(4):
-        table.live(TIMEOUT_MS - 1500, without("m3"))
+        table.live(TIMEOUT_MS - 2500, without("m3"))
         table.live(1200)  # A heartbeat's time
     assert table.cores["m1"].epoch.members == table.names
 
