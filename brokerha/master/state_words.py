@@ -104,8 +104,7 @@ def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
 def _tail_length(sync: SyncCore) -> int:
     """How many transactions others have synchronised that are to be taken over; 0 while none is asked for."""
     epochs = sync.epochs
-    is_reading = epochs.is_frozen(sync.epoch) or bool(epochs.later)
-    return max(0, epochs.tail.target - sync.lsn) if is_reading else 0
+    return max(0, epochs.tail.target - sync.lsn) if epochs.is_standing_still(sync.epoch) else 0
 
 
 def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = True) -> str:

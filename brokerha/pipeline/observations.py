@@ -60,7 +60,7 @@ def observed(status: Mapping[str, Any], time_us: int) -> list[Observation]:
             lag_entries=row.get("lag_entries"),
             lag_s=row.get("lag_s"),
             items=row.get("items"),
-            epoch=row.get("epoch", status.get("epoch")),
+            epoch=status.get("epoch") if row.get("epoch") is None else row["epoch"],
             view=row.get("view"),
         )
         for row in status["nodes"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 
 from brokerha.model import states
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Tail
+from brokerha.model.messages import EpochInstall, Tail
 from brokerha.nodes.epoch_log import EpochLog
 from brokerha.nodes.master_view import MasterView
 from brokerha.nodes.status import summary
@@ -144,8 +145,8 @@ class TestExclusionAndReturn:
         watched.scene.agree()
 
 
-class TestCatchingUp:
-    """A master that is frozen with a tail to read says how long it is."""
+class TestComingBack:
+    """What a master still lacks, and for how long it may add nothing."""
 
     def test_the_number_of_transactions_to_take_over_is_told(self) -> None:
         # Given a master that missed twenty transactions, and gets no tail of them
@@ -154,21 +155,37 @@ class TestCatchingUp:
             watched.scene.write("m1", f"t{number}", level="accepted")
         watched.until(lambda: len(watched.scene.order("m1")) == 20)
         watched.scene.world.network.sieve = lambda _node, outgoing: isinstance(outgoing.message, Tail)
-        # When the others take it back
+        # When it hears the others again, then it says what it lacks
         watched.scene.heal()
-        watched.until(lambda: watched.scene.state("m3")[0] == states.CATCHING_UP)
-        watched.run(2_000)
-        # Then it says what it lacks, and the time for which it is frozen is counted
-        _, reason = watched.scene.state("m3")
-        assert reason.startswith("20 transactions to take over from m")
-        assert reason.endswith(" before its next epoch begins")
-        assert watched.said("m3", "epoch change begins")
-        assert watched.metrics("m3")["epoch_frozen"] == 1
-        assert 2 <= watched.metrics("m3")["frozen_seconds_total"] < 4
+        watched.run(3_000)
+        word, reason = watched.scene.state("m3")
+        assert word == states.EXCLUDED
+        assert re.search(r"; 20 transactions to take over from m[12]$", reason)
         # When it has it, then it goes on with the others
         watched.scene.lose_nothing()
-        watched.until(lambda: len(watched.scene.order("m3")) == 20)
+        watched.until(lambda: watched.members("m1") == watched.members("m3") == ("m1", "m2", "m3"))
+        assert len(watched.scene.order("m3")) == 20
         watched.scene.agree()
+
+    def test_how_long_a_master_was_frozen_is_counted(self) -> None:
+        # Given that a member has promised the next epoch, and does not hear what was decided
+        watched = Watched()
+        watched.scene.world.network.sieve = lambda _node, outgoing: isinstance(outgoing.message, EpochInstall)
+        for other in ("m1", "m2"):
+            watched.scene.cut("m3", other)
+        watched.until(lambda: watched.members("m1") == ("m1", "m2"))
+        watched.run(2_000)
+        # Then it is frozen, and counts
+        assert watched.said("m2", "epoch change begins")
+        numbers = watched.metrics("m2")
+        assert numbers["epoch_frozen"] == 1
+        assert 1.5 <= numbers["frozen_seconds_total"] <= 3
+        # When it hears it, then it counts no further
+        watched.scene.lose_nothing()
+        watched.until(lambda: watched.metrics("m2")["epoch_frozen"] == 0)
+        frozen_s = watched.metrics("m2")["frozen_seconds_total"]
+        watched.run(2_000)
+        assert watched.metrics("m2")["frozen_seconds_total"] == frozen_s
 
 
 class TestOtherModes:
