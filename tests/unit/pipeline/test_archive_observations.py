@@ -41,5 +41,13 @@ def test_fields_that_a_node_does_not_say_are_none(tmp_path: Path) -> None:
     assert list(read(tmp_path)) == [only]
 
 
+def test_a_node_that_says_no_epoch_is_in_that_of_the_cluster(tmp_path: Path) -> None:
+    rows = [
+        {"id": "m1", "role": "master", "master": "m1", "state": "excluded", "epoch": 1},
+        {"id": "w1", "role": "worker", "master": "m1", "state": "on", "epoch": None},
+    ]
+    assert [each.epoch for each in observed({"epoch": 3, "nodes": rows}, MAY_US)] == [1, 3]
+
+
 def test_a_folder_without_any_has_none(tmp_path: Path) -> None:
     assert list(read(tmp_path)) == []
