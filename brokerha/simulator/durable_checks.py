@@ -138,8 +138,12 @@ class DurableChecks:
         elif place > len(recovered):
             last = truth.canon[-1][:2]
             check((timestamp, txid) > last, "S5", "sorted by timestamp and id", node=node, entry=entry, last=last)
+        before = truth.canon[-1][0] if truth.canon else 0
+        check(timestamp >= before, "S5", "timestamps never go back", node=node, entry=entry, before=before)
         number = truth.numbers.get((origin, timestamp))
         known = number is not None and truth.streams[origin][number] == (timestamp, txid)
+        # What was recovered from an older epoch may have got another timestamp.
+        known = known or (place < len(recovered) and (origin, txid) in truth.bodies)
         check(known, "S2", "only what an origin stamped is added", node=node, entry=entry)
         held = truth.holders(entry, number or 0, mirror.epoch_id)
         needed = len(truth.members) // 2 + 1

@@ -35,6 +35,10 @@ def _always(*_arguments: object) -> bool:
     return True
 
 
+def _never(*_arguments: object) -> bool:
+    return False
+
+
 def _nothing(*_arguments: object) -> None:
     return
 
@@ -107,34 +111,32 @@ def _oldest_first(reports: list[EpochReport]) -> list[EpochReport]:
     return sorted(reports, key=lambda report: report.row.epoch)
 
 
-def _own_only(number: EpochId, reports: Iterable[EpochReport], is_synchronised: Callable[[TxId], bool]) -> Epoch:
+def _own_only(number: EpochId, reports: Iterable[EpochReport], *more: Any) -> Epoch:
     """The proposer believes in its own report alone; everybody else just becomes a member."""
     told = list(reports)
     blank = [replace(report, recovered=(), streams=()) if report.row.node != number[1] else report for report in told]
-    return decide(number, blank, is_synchronised)
+    return decide(number, blank, *more)
 
 
-def _nothing_recovered(
-    number: EpochId, reports: Iterable[EpochReport], is_synchronised: Callable[[TxId], bool]
-) -> Epoch:
-    return replace(decide(number, reports, is_synchronised), recovered=())
+def _nothing_recovered(*arguments: Any) -> Epoch:
+    return replace(decide(*arguments), recovered=())
 
 
-def _low_starts(number: EpochId, reports: Iterable[EpochReport], is_synchronised: Callable[[TxId], bool]) -> Epoch:
+def _low_starts(number: EpochId, reports: Iterable[EpochReport], *more: Any) -> Epoch:
     told = list(reports)
-    epoch = decide(number, told, is_synchronised)
+    epoch = decide(number, told, *more)
     starts = {origin: min(report.row.have.get(origin, 0) for report in told) for origin in epoch.starts}
     return replace(epoch, starts=starts)
 
 
-def _low_above(number: EpochId, reports: Iterable[EpochReport], is_synchronised: Callable[[TxId], bool]) -> Epoch:
-    return replace(decide(number, reports, is_synchronised), above=0)
+def _low_above(*arguments: Any) -> Epoch:
+    return replace(decide(*arguments), above=0)
 
 
 def _again_what_is_synchronised(
-    number: EpochId, reports: Iterable[EpochReport], _is_synchronised: Callable[[TxId], bool]
+    number: EpochId, reports: Iterable[EpochReport], _is_synchronised: object, *more: Any
 ) -> Epoch:
-    return decide(number, reports, lambda _txid: False)
+    return decide(number, reports, _never, *more)
 
 
 def _by_time(reports: list[EpochReport]) -> list[Ordered]:
@@ -200,14 +202,6 @@ def _install_without_base(self: Epochs, core: SyncCore, result: RoundResult, now
         core.lsn = decided.base_lsn
         core._last = (0, decided.base_txid, core.node)
     return _before(self, core, result, now)
-
-
-def _lose_own(self: SyncCore, epoch: Epoch) -> None:
-    waited = list(self.parked)
-    _begin(self, epoch)
-    kept = [txid for txid in self.parked if txid in waited]
-    self.parked.clear()
-    self.parked.extend(kept)
 
 
 def _park_recovered_again(self: SyncCore, epoch: Epoch) -> None:
@@ -304,7 +298,6 @@ EPOCH_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "number of an epoch used twice": lambda: [(Proposing, "begin_attempt", _same_number_again)],
     "epoch installed that was not promised": lambda: [(Epochs, "on_install", _install_unpromised)],
     "epoch installed without its base": lambda: [(Epochs, "before", _install_without_base)],
-    "own entries lost at install": lambda: [(SyncCore, "begin", _lose_own)],
     "recovered entries parked again": lambda: [(SyncCore, "begin", _park_recovered_again)],
     "own entries parked twice at install": lambda: [(SyncCore, "begin", _park_twice)],
     "clock not moved above the epoch": lambda: [(SyncCore, "begin", _clock_stays)],

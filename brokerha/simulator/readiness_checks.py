@@ -96,7 +96,7 @@ class ReadinessChecks:
 
     def on_accepted(self, master: SimMaster) -> None:
         """A master takes a write in: enough of its workers are well, as far as it can know."""
-        node, site = master.node, master.runner.core.site
+        node = master.node
         needed = self._needed(master)
         if not needed or not self._is_known(node, master.runner.core):
             return

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from brokerha.model.epochs import Epoch, first_epoch
-from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, TxId
+from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Bodies, Fetch, Outgoing, Post, Row
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, PeerJournal, StreamState
@@ -365,9 +365,9 @@ class SyncCore:
         self.posting.number += 1
         return self.row(self.posting.number, now)
 
-    def last_txid(self) -> TxId:
-        """Of the last transaction in the synchronised queue; empty when there is none."""
-        return self._last[1] if self._last else ""
+    def last(self) -> tuple[Timestamp, TxId]:
+        """Of the last transaction in the synchronised queue; 0 and empty when there is none."""
+        return self._last[:2] if self._last else (0, "")
 
     def is_busy(self) -> bool:
         """Whether there is anything to agree on (R17)."""

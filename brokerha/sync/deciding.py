@@ -6,7 +6,9 @@
 
 The reports of the **highest epoch** come first: whatever any member of it could still have added is in them, because an added
 entry is held by a majority, one of them has reported, and it is frozen since. Sorting a superset of what that member
-had by the same order keeps it a prefix. What only older epochs know comes after it: it was never added anywhere.
+had by the same order keeps it a prefix. What only older epochs know comes after it: it was never added anywhere. It may have waited
+for days; an entry that would be older than the one before it gets that one's timestamp, so that timestamps never go back along
+the whole queue.
 
 Invariants: each transaction id once (S2); equal reports give equal epochs, in whatever order they came.
 
@@ -19,7 +21,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 
 from brokerha.model.epochs import Epoch, EpochId
-from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
+from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.messages import EpochReport
 
 
@@ -28,19 +30,23 @@ def base_of(reports: Iterable[EpochReport]) -> tuple[Lsn, TxId]:
     return max((report.row.lsn, report.last_txid) for report in reports)
 
 
-def decide(number: EpochId, reports: Iterable[EpochReport], is_synchronised: Callable[[TxId], bool]) -> Epoch:
+def decide(
+    number: EpochId, reports: Iterable[EpochReport], is_synchronised: Callable[[TxId], bool], last: Timestamp
+) -> Epoch:
     """Return the epoch of this id with the reporters as its members.
 
-    ``is_synchronised`` tells of each transaction id whether it is in the synchronised queue up to the base; so whoever decides
-    owns the queue up to there.
+    ``is_synchronised`` tells of each transaction id whether it is in the synchronised queue up to the base, ``last`` is the
+    timestamp there; so whoever decides owns the queue up to there.
     """
     reports = sorted(reports, key=lambda report: report.row.node)
     base_lsn, base_txid = base_of(reports)
     entries = [entry for _, group in groupby(_newest_first(reports), _epoch_of) for entry in _entries_of(list(group))]
     recovered: dict[TxId, Ordered] = {}
-    for entry in entries:
-        if entry[1] not in recovered and not is_synchronised(entry[1]):
-            recovered[entry[1]] = entry
+    above = last
+    for timestamp, txid, origin in entries:
+        if txid not in recovered and not is_synchronised(txid):
+            above = max(timestamp, above)
+            recovered[txid] = (above, txid, origin)
     starts: dict[NodeId, int] = {}
     for report in reports:
         for origin, count in report.row.have.items():
@@ -53,7 +59,7 @@ def decide(number: EpochId, reports: Iterable[EpochReport], is_synchronised: Cal
         base_txid=base_txid,
         recovered=tuple(recovered.values()),
         starts=starts,
-        above=max([*promises, *(entry[0] for entry in entries)]),
+        above=max([above, *promises, *(entry[0] for entry in entries)]),
         journals={report.row.node: report.row.journal for report in reports},
     )
 

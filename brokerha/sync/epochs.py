@@ -227,7 +227,7 @@ class Epochs:
             self.proposing.on_progress(now.mono_ms)
         decided = self.decided
         if decided is not None and core.lsn == decided.base_lsn:
-            if core.last_txid() != decided.base_txid:
+            if core.last()[1] != decided.base_txid:
                 core.lost = f"LSN {core.lsn} is another transaction here than at the other masters"
                 return False
             result.records.append(EpochInstalled(decided))
@@ -272,7 +272,7 @@ class Epochs:
             if stream.used < stream.count
         )
         return EpochReport(
-            epoch, core.own_row(now), core.last_txid(), core.recovery.reported(core.bodies.is_durable), streams, core.epoch.members
+            epoch, core.own_row(now), core.last()[1], core.recovery.reported(core.bodies.is_durable), streams, core.epoch.members
         )
 
     def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:

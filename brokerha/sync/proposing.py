@@ -204,7 +204,8 @@ class Proposing:
         attempt = self.attempt
         assert attempt is not None
         self.attempt = None
-        return decide(attempt.epoch, attempt.reports.values(), lambda txid: core.history.lsn_of(txid) is not None)
+        reports = attempt.reports.values()
+        return decide(attempt.epoch, reports, lambda txid: core.history.lsn_of(txid) is not None, core.last()[0])
 
     def deadline_ms(self, core: SyncCore, mono_ms: int) -> int | None:
         """When `is_due` or `messages` may have something to say."""

@@ -124,7 +124,7 @@ class EpochTable(Table):
         base = self.cores[proposer]
         fields = {
             "base_lsn": base.lsn,
-            "base_txid": base.last_txid(),
+            "base_txid": base.last()[1],
             "starts": {o: max(core.counts[o] for core in cores) for o in self.names},
             "above": max(core.clock.last for core in cores),
             "journals": {node: f"journal-of-{node}" for node in members},

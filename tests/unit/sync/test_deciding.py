@@ -27,7 +27,7 @@ def ids(epoch: Epoch) -> list[TxId]:
 
 
 def test_two_that_hold_nothing_begin_an_empty_epoch() -> None:
-    epoch = decide(NEXT, [report("m2"), report("m1")], nothing)
+    epoch = decide(NEXT, [report("m2"), report("m1")], nothing, 0)
     assert epoch == Epoch(2, "m1", ("m1", "m2"), journals={"m1": "journal-of-m1", "m2": "journal-of-m2"})
     assert epoch.id == NEXT
 
@@ -37,7 +37,7 @@ def test_streams_are_sorted_by_timestamp_and_id_whoever_holds_them() -> None:
     first = report("m1", streams={"m1": (0, (10, "b"), (30, "e")), "m2": (4, (20, "c"))})
     second = report("m2", streams={"m1": (0, (10, "b")), "m2": (4, (20, "c"), (25, "d")), "m3": (0, (10, "a"))})
     # When the epoch is decided
-    epoch = decide(NEXT, [first, second], nothing)
+    epoch = decide(NEXT, [first, second], nothing, 0)
     # Then all of it is in the order of (timestamp, id), each once, with its origin
     assert epoch.recovered == ((10, "a", "m3"), (10, "b", "m1"), (20, "c", "m2"), (25, "d", "m2"), (30, "e", "m1"))
     # And streams go on behind what anybody holds of them
@@ -49,46 +49,63 @@ def test_the_highest_epoch_comes_first_whatever_the_timestamps_say() -> None:
     away = report("m3", epoch=FIRST, streams={"m3": (0, (5, "old"))})
     new = report("m1", epoch=NEXT, streams={"m1": (0, (50, "new"))})
     # Then what the later epoch knows stays in front: somebody may have added it
-    assert ids(decide(THIRD, [away, new], nothing)) == ["new", "old"]
+    assert ids(decide(THIRD, [away, new], nothing, 0)) == ["new", "old"]
 
 
 def test_the_recovered_list_of_the_highest_epoch_keeps_its_order_and_comes_before_its_streams() -> None:
-    # Given two members of one epoch that hold different parts of its recovered list, which is not sorted by time
-    listed: list[Ordered] = [(90, "p", "m1"), (10, "q", "m2"), (50, "r", "m3")]
-    first = report("m1", epoch=NEXT, recovered={0: listed[0]}, streams={"m1": (1, (5, "s"))})
+    # Given two members of one epoch that hold different parts of its recovered list, which is not sorted by ids
+    listed: list[Ordered] = [(50, "q", "m1"), (50, "p", "m2"), (90, "r", "m3")]
+    first = report("m1", epoch=NEXT, recovered={0: listed[0]}, streams={"m1": (1, (95, "s"))})
     second = report("m2", epoch=NEXT, recovered=dict(enumerate(listed)))
-    assert ids(decide(THIRD, [first, second], nothing)) == ["p", "q", "r", "s"]
+    assert ids(decide(THIRD, [first, second], nothing, 0)) == ["q", "p", "r", "s"]
     # And the same when one that has added the first of them names the rest only
-    ahead = report("m2", epoch=NEXT, lsn=1, last="p", recovered={1: listed[1], 2: listed[2]})
-    assert ids(decide(THIRD, [ahead, first], lambda txid: txid == "p")) == ["q", "r", "s"]
+    ahead = report("m2", epoch=NEXT, lsn=1, last="q", recovered={1: listed[1], 2: listed[2]})
+    assert ids(decide(THIRD, [ahead, first], lambda txid: txid == "q", 50)) == ["p", "r", "s"]
 
 
 def test_each_id_is_there_once_at_its_first_place() -> None:
     # Given one transaction that came in through two masters, and is known in an older epoch, too
     new = report("m1", epoch=NEXT, streams={"m1": (0, (10, "twice"), (11, "b")), "m2": (0, (20, "twice"))})
     old = report("m3", epoch=FIRST, streams={"m3": (0, (1, "twice"), (2, "c"))})
-    assert decide(THIRD, [new, old], nothing).recovered == ((10, "twice", "m1"), (11, "b", "m1"), (2, "c", "m3"))
+    assert decide(THIRD, [new, old], nothing, 0).recovered == ((10, "twice", "m1"), (11, "b", "m1"), (11, "c", "m3"))
+
+
+def test_timestamps_never_go_back_along_the_queue() -> None:
+    # Given a queue that ends at 40, and an entry of long ago that nobody else knew
+    new = report("m1", epoch=NEXT, lsn=1, last="a", streams={"m1": (1, (50, "b"))})
+    old = report("m3", epoch=FIRST, streams={"m3": (0, (5, "c"), (60, "d"))})
+    # Then it gets the timestamp of the one before it
+    epoch = decide(THIRD, [new, old], {"a"}.__contains__, 40)
+    assert epoch.recovered == ((50, "b", "m1"), (50, "c", "m3"), (60, "d", "m3"))
+    # And when there is none in the list, that of the base, above which everything to come is
+    epoch = decide(
+        THIRD,
+        [report("m1", epoch=NEXT, lsn=1, last="a"), report("m3", streams={"m3": (0, (5, "c"))})],
+        {"a"}.__contains__,
+        40,
+    )
+    assert (epoch.recovered, epoch.above) == (((40, "c", "m3"),), 40)
 
 
 def test_what_is_in_the_queue_up_to_the_base_is_not_recovered() -> None:
     # Given one that has added a and b, which the other one only holds
     ahead = report("m1", lsn=2, last="b", streams={"m1": (2, (30, "c"))})
     behind = report("m2", streams={"m1": (0, (10, "a"), (20, "b"))})
-    epoch = decide(NEXT, [behind, ahead], {"a", "b"}.__contains__)
+    epoch = decide(NEXT, [behind, ahead], {"a", "b"}.__contains__, 0)
     assert (epoch.base_lsn, epoch.base_txid, ids(epoch)) == (2, "b", ["c"])
     assert base_of([behind, ahead]) == (2, "b")
 
 
 def test_every_timestamp_to_come_is_above_all_promises_and_entries() -> None:
     first = report("m1", promise=70, streams={"m1": (0, (60, "a"))})
-    assert decide(NEXT, [first, report("m2", promise=50)], nothing).above == 70
+    assert decide(NEXT, [first, report("m2", promise=50)], nothing, 0).above == 70
     second = report("m2", promise=50, streams={"m3": (0, (90, "b"))})
-    assert decide(NEXT, [first, second], nothing).above == 90
+    assert decide(NEXT, [first, second], nothing, 0).above == 90
 
 
 def test_streams_of_which_nothing_is_left_go_on_where_they_ended() -> None:
     reports = [report("m1", have={"m1": 7, "m3": 2}), report("m2", have={"m1": 5, "m3": 4})]
-    assert decide(NEXT, reports, nothing).starts == {"m1": 7, "m3": 4}
+    assert decide(NEXT, reports, nothing, 0).starts == {"m1": 7, "m3": 4}
 
 
 # ---- whatever was added stays where it is
@@ -112,8 +129,9 @@ def pasts(draw: st.DrawFn) -> Past:
     A reporter holds everything that it has added, and of each stream and of the recovered list a part from the head on.
     """
     names = [f"t{n}" for n in range(8)]
-    listed: list[Ordered] = [(draw(st.integers(0, 60)), f"r{n}", "m3") for n in range(draw(st.integers(0, 3)))]
-    stamps = draw(st.lists(st.integers(1, 40), unique=True, max_size=10))
+    stamped = sorted(draw(st.lists(st.integers(1, 3), max_size=3)))
+    listed: list[Ordered] = [(at, txid, "m3") for at, txid in zip(stamped, ("r2", "r0", "r1"), strict=False)]
+    stamps = draw(st.lists(st.integers(4, 40), unique=True, max_size=10))
     streams: dict[NodeId, list[tuple[int, TxId]]] = {"m1": [], "m2": [], "m3": []}
     for stamp in sorted(stamps):
         streams[draw(st.sampled_from(sorted(streams)))].append((stamp, draw(st.sampled_from([*names, "r0"]))))
@@ -163,7 +181,7 @@ def decide_after(past: Past, reports: Sequence[EpochReport]) -> tuple[Epoch, lis
     """The epoch, and the queue of somebody that has added all of its recovered list."""
     lsn, _ = base_of(reports)
     synchronised = {txid for _, txid, _ in past.order[:lsn]}
-    epoch = decide(THIRD, reports, synchronised.__contains__)
+    epoch = decide(THIRD, reports, synchronised.__contains__, past.order[lsn - 1][0] if lsn else 0)
     return epoch, [*past.order[:lsn], *epoch.recovered]
 
 
@@ -183,6 +201,9 @@ def test_nothing_is_lost_nothing_is_there_twice_and_the_order_of_reports_is_noth
     epoch, queue = decide_after(past, reports)
     names = [txid for _, txid, _ in queue]
     assert len(names) == len(set(names))
+    stamps = [stamp for stamp, _, _ in queue]
+    assert stamps == sorted(stamps)
+    assert max([0, *stamps]) <= epoch.above
     for said in reports:
         entries = [(origin, *entry) for origin, _, entries in said.streams for entry in entries]
         assert {txid for _, _, txid in entries} | {place[2] for place in said.recovered} <= set(names)

@@ -295,7 +295,7 @@ def alike(table: EpochTable, name: str) -> None:
     assert after.counts == before.counts
     assert (after.recovery.done, after.recovery.held) == (before.recovery.done, before.recovery.held)
     assert after.peers.journals == before.peers.journals
-    assert after.last_txid() == before.last_txid()
+    assert after.last() == before.last()
 
 
 def test_a_restart_finds_promise_epoch_queue_and_list_at_every_step() -> None:
