@@ -82,8 +82,8 @@ class MessageChecks:
     def on_report(self, sender: NodeId, _to: NodeId, report: EpochReport) -> None:
         """A report is of one that has promised, and tells what is durable."""
         mirror = self._truth.mirrors[sender]
-        durable = mirror.promised_epoch >= report.epoch and mirror.epoch_id == report.row.epoch
-        check(durable, "S12", "reports what it promised, of its epoch", sender=sender, epoch=report.epoch)
+        promised = mirror.promised_epoch >= report.epoch
+        check(promised, "S12", "reports what it promised", sender=sender, epoch=report.epoch)
         self._row(sender, report.row)
         mirror.posted[report.row.incarnation] = report.row.number
         entries = [(origin, txid) for _, _, txid, origin in report.recovered]
