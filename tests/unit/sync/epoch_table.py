@@ -83,6 +83,13 @@ class EpochTable(Table):
         self.tell(to, EpochPrepare(epoch), sender or epoch[1])
         return self.said(to)
 
+    def attempt(self, name: NodeId) -> list[Outgoing]:
+        """A master begins a change of epoch now, whatever the time is; returns what it asks."""
+        core, now = self.cores[name], self.instant(name)
+        core.epochs.promise(core.epochs.proposing.begin_attempt(core, now.mono_ms), now)
+        core.epochs._asked[name] = core.epochs.promised
+        return self.said(name)
+
     def said(self, name: NodeId) -> list[Outgoing]:
         """Run a round of one master; returns what it sends about epochs and of its queue."""
         before = len(self.sent)

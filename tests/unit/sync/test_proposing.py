@@ -89,6 +89,25 @@ def test_one_that_is_heard_but_holds_the_queue_up_is_left_out() -> None:
     assert table.queue("m1") == table.queue("m2") == ["a"]
 
 
+def test_nobody_is_left_out_without_whom_there_is_no_majority() -> None:
+    # Given three of five, of which one holds the queue up
+    table = EpochTable(5)
+    table.live(2 * LAG_MS, without("m4", "m5"))
+    table.write("m1", "a")
+    count = len(table.messages(EpochPrepare))
+
+    def no_body_for_m3(sender: str, out: Outgoing) -> bool:
+        away = {"m4", "m5"} & {sender, out.to}
+        return not away and not (out.to == "m3" and isinstance(out.message, Bodies))
+
+    # Then they wait for it, and begin nothing that would lead to the same
+    table.live(4 * LAG_MS, no_body_for_m3)
+    assert table.cores["m1"].epoch.id == (2, "m1")
+    assert len(table.messages(EpochPrepare)) == count
+    table.live(500, without("m4", "m5"))
+    assert table.queue("m1") == table.queue("m3") == ["a"]
+
+
 def test_a_link_that_is_down_between_two_leaves_out_nobody() -> None:
     table = EpochTable()
     table.write("m1", "a")
@@ -101,18 +120,10 @@ def test_a_link_that_is_down_between_two_leaves_out_nobody() -> None:
 # ---- what becomes of an attempt
 
 
-def attempt(table: EpochTable, name: str) -> list[Outgoing]:
-    """A master begins one now, whatever the time is; returns what it asks."""
-    core, now = table.cores[name], table.instant(name)
-    core.epochs.promise(core.epochs.proposing.begin_attempt(core, now.mono_ms), now)
-    core.epochs._asked[name] = core.epochs.promised
-    return table.said(name)
-
-
 def test_an_attempt_asks_all_that_are_heard_and_again_until_they_answer() -> None:
     table = EpochTable()
     asked = [Outgoing(node, EpochPrepare((2, "m1"))) for node in ("m2", "m3")]
-    assert attempt(table, "m1") == asked
+    assert table.attempt("m1") == asked
     assert table.said("m1") == []
     table.pass_ms(50)
     assert table.said("m1") == asked
@@ -121,7 +132,7 @@ def test_an_attempt_asks_all_that_are_heard_and_again_until_they_answer() -> Non
 def test_it_waits_for_everybody_that_is_heard_but_not_longer_than_the_lag() -> None:
     # Given a report of one, which would be enough, and another one that is heard and says nothing
     table = EpochTable()
-    attempt(table, "m1")
+    table.attempt("m1")
 
     def says_nothing(sender: str, out: Outgoing) -> bool:
         return sender != "m3" or no_word_of_epochs(sender, out)
@@ -135,7 +146,7 @@ def test_it_waits_for_everybody_that_is_heard_but_not_longer_than_the_lag() -> N
 
 def test_it_decides_at_once_when_all_that_are_heard_have_reported() -> None:
     table = EpochTable()
-    attempt(table, "m1")
+    table.attempt("m1")
     table.live(60)
     assert {table.cores[name].epoch.id for name in table.names} == {(2, "m1")}
     assert table.members("m1") == ("m1", "m2", "m3")
@@ -143,8 +154,8 @@ def test_it_decides_at_once_when_all_that_are_heard_have_reported() -> None:
 
 def test_of_two_that_begin_at_once_the_higher_one_wins_and_both_agree() -> None:
     table = EpochTable()
-    attempt(table, "m1")
-    attempt(table, "m2")
+    table.attempt("m1")
+    table.attempt("m2")
     table.live(200)
     assert {table.cores[name].epoch.id for name in table.names} == {(2, "m2")}
     assert table.messages(EpochRefused, "m2", "m1") == [EpochRefused((2, "m1"), (2, "m2"))]
@@ -157,7 +168,7 @@ def test_a_refused_one_waits_and_goes_above_what_it_was_refused_for() -> None:
     for name in ("m2", "m3"):
         table.prepare(name, (7, "m2"))
     table.lose()
-    attempt(table, "m1")
+    table.attempt("m1")
     table.live(100)
     assert table.messages(EpochRefused, to="m1")
     assert table.cores["m1"].epochs.proposing.attempt is None
@@ -169,7 +180,7 @@ def test_a_refused_one_waits_and_goes_above_what_it_was_refused_for() -> None:
 def test_one_that_leads_to_nothing_ends_and_the_next_ones_have_more_patience() -> None:
     # Given masters whose words about epochs all get lost
     table = EpochTable()
-    attempt(table, "m1")
+    table.attempt("m1")
     began = {(2, "m1"): table.now.mono_ms}
     for _ in range(1000):
         table.live(20, no_word_of_epochs)
@@ -190,7 +201,7 @@ def test_one_that_leads_to_nothing_ends_and_the_next_ones_have_more_patience() -
 def test_a_proposer_that_dies_after_the_promises_leaves_nobody_frozen() -> None:
     # Given two that have promised to the third one, which is gone
     table = EpochTable()
-    attempt(table, "m1")
+    table.attempt("m1")
     table.deliver()
     table.round("m2", "m3")
     table.crash("m1")
@@ -207,7 +218,7 @@ def test_a_proposer_that_dies_after_the_promises_leaves_nobody_frozen() -> None:
 def test_a_proposer_that_restarts_in_the_middle_begins_with_another_number() -> None:
     # Given an attempt of which nothing but the promise is left
     table = EpochTable()
-    attempt(table, "m1")
+    table.attempt("m1")
     table.restart("m1")
     assert table.is_frozen("m1")
     table.live(4 * LAG_MS)
@@ -218,7 +229,7 @@ def test_a_decision_of_which_nobody_heard_is_found_with_the_one_that_made_it() -
     # Given m1, which has decided and installed, and m2, which has promised and heard nothing more
     table = EpochTable()
     table.crash("m3")
-    attempt(table, "m1")
+    table.attempt("m1")
     table.live(300, lambda _sender, out: not isinstance(out.message, EpochInstall))
     assert table.members("m1") == ("m1", "m2")
     assert table.is_frozen("m2")
@@ -234,7 +245,7 @@ def test_a_proposer_that_is_behind_reads_up_to_the_base_before_it_decides() -> N
     table.live(200, lambda sender, out: out.to != "m1")
     assert (table.queue("m2"), table.queue("m1")) == (["a"], [])
     # When it leads
-    attempt(table, "m1")
+    table.attempt("m1")
     table.deliver()
     table.live(200)
     # Then it has asked somebody for the entry and its body first
@@ -248,7 +259,7 @@ def test_a_proposer_that_is_behind_reads_up_to_the_base_before_it_decides() -> N
 @pytest.mark.parametrize("change", ["node", "journal", "sender"])
 def test_reports_of_others_than_known_masters_do_not_count(change: str) -> None:
     table = EpochTable()
-    attempt(table, "m1")
+    table.attempt("m1")
     (out,) = table.prepare("m2", (2, "m1"))
     report = out.message
     assert isinstance(report, EpochReport)
@@ -264,7 +275,7 @@ def test_reports_and_refusals_of_another_attempt_change_nothing() -> None:
     (out,) = table.prepare("m2", (2, "m1"))
     table.tell("m1", out.message, "m2")
     table.tell("m1", EpochRefused((2, "m1"), (5, "m3")), "stranger")
-    assert attempt(table, "m1")[0].message == EpochPrepare((2, "m1"))
+    assert table.attempt("m1")[0].message == EpochPrepare((2, "m1"))
     table.tell("m1", out.message, "m2")
     assert isinstance(out.message, EpochReport)
     late = replace(out.message, epoch=(1, "m1"), row=replace(out.message.row, node="m3", journal="journal-of-m3"))
@@ -276,130 +287,6 @@ def test_reports_and_refusals_of_another_attempt_change_nothing() -> None:
     # But the next number is above all that was heard of
     table.restart("m2")
     assert table.cores["m1"].epochs.proposing.begin_attempt(table.cores["m1"], table.now.mono_ms) == (6, "m1")
-
-
-# ---- coming back
-
-
-def test_one_that_was_away_asks_to_be_taken_back_and_what_it_had_is_synchronised_once() -> None:
-    # Given m3 with a transaction that nobody else knows, and two that went on
-    table = EpochTable()
-    table.write("m3", "own")
-    table.round("m3")
-    table.lose()
-    table.write("m1", "a")
-    table.live(2 * LAG_MS, without("m3"))
-    assert table.queue("m1") == ["a"]
-    # When it hears them again
-    table.live(LAG_MS)
-    # Then it is a member, has what it missed, and all have what it had
-    assert table.members("m1") == table.members("m3") == ("m1", "m2", "m3")
-    assert table.queue("m1") == table.queue("m2") == table.queue("m3") == ["a", "own"]
-    assert table.cores["m3"].pending == set()
-    # And it has said so with the row that it heard
-    join = table.messages(Join, "m3", "m1")[0]
-    assert join.incarnation == table.cores["m1"].incarnation
-    assert join.row.node == "m3"
-
-
-def test_what_only_the_one_outside_had_and_others_accepted_again_is_there_once() -> None:
-    # Given a client that sent the same transaction to the next master when m3 did not answer
-    table = EpochTable()
-    table.write("m3", "same")
-    table.round("m3")
-    table.lose()
-    table.write("m1", "same")
-    table.live(2 * LAG_MS, without("m3"))
-    table.live(LAG_MS)
-    assert table.queue("m1") == table.queue("m2") == table.queue("m3") == ["same"]
-    assert table.cores["m3"].pending == set()
-
-
-def test_a_body_of_the_recovered_list_is_fetched_by_those_that_lack_it() -> None:
-    # Given an entry of m3 whose body came to m1 only
-    table = EpochTable()
-
-    def no_body_for_m2(_sender: str, out: Outgoing) -> bool:
-        return not (out.to == "m2" and isinstance(out.message, Bodies))
-
-    table.write("m3", "deep")
-    table.live(60, no_body_for_m2)
-    assert (table.incoming("m1"), table.incoming("m2")) == (["deep"], [])
-    table.crash("m3")
-    # When the two go on without m3
-    table.live(LAG_MS + 200, no_body_for_m2)
-    assert table.cores["m2"].epoch.members == ("m1", "m2")
-    assert table.cores["m2"].recovery.held == 0
-    table.live(200)
-    # Then m2 gets the body from m1, and the transaction is synchronised although its master is away
-    assert [e[1] for e in table.cores["m1"].epoch.recovered] == ["deep"]
-    assert table.queue("m1") == table.queue("m2") == ["deep"]
-    assert table.journals["m2"].body("m3", "deep") == b"deep"
-
-
-def test_the_word_of_one_outside_counts_when_it_is_of_now() -> None:
-    # Given m1 and m2 that go on without m3
-    table = EpochTable()
-    table.live(2 * LAG_MS, without("m3"))
-    core, row = table.cores["m1"], table.cores["m3"].own_row(table.now)
-    # Not of an earlier life of m1, not for a stranger, not of another journal, not of another sender
-    table.tell("m1", Join(core.incarnation - 1, 1, row), "m3")
-    table.tell("m1", Join(core.incarnation, 1, replace(row, node="stranger")), "stranger")
-    table.tell("m1", Join(core.incarnation, 1, row), "m2")
-    table.tell("m1", Join(core.incarnation, 1, replace(row, journal="another")), "m3")
-    assert core.peers.ignored["unknown_peer"] == 3
-    assert core.epochs.suspicion.joining(table.now.mono_ms + LAG_MS) == []
-    table.tell("m1", Join(core.incarnation, 1, row), "m3")
-    assert core.epochs.suspicion.joining(table.now.mono_ms + LAG_MS) == ["m3"]
-
-
-def test_a_member_that_does_not_know_the_epoch_yet_is_told_and_not_taken_for_one_outside() -> None:
-    table = EpochTable()
-    table.live(2 * LAG_MS, without("m3"))
-    core, behind = table.cores["m1"], replace(table.cores["m2"].own_row(table.now), epoch=(1, ""))
-    for _ in range(2):
-        table.tell("m1", Join(core.incarnation, 1, behind), "m2")
-    # Once in a while
-    assert [out for out in table.said("m1") if isinstance(out.message, EpochInstall)] == [
-        Outgoing("m2", EpochInstall(core.epoch))
-    ]
-    # And one that is in the epoch already is not
-    table.pass_ms(100)
-    table.tell("m1", Join(core.incarnation, 1, table.cores["m2"].own_row(table.now)), "m2")
-    assert table.said("m1") == []
-
-
-def test_all_that_were_away_come_back_with_one_epoch() -> None:
-    table = EpochTable(5)
-    table.live(2 * LAG_MS, without("m4", "m5"))
-    before = table.cores["m1"].epoch.id[0]
-    table.live(LAG_MS)
-    assert {table.cores[name].epoch.id[0] for name in table.names} == {before + 1}
-    assert table.members("m1") == table.names
-
-
-def test_deadlines_alone_bring_all_of_it_about() -> None:
-    # Given masters that run only when something came or when they wanted to be woken
-    table = EpochTable()
-    table.write("m3", "own")
-    table.round("m3")
-    table.lose()
-    table.write("m1", "a")
-    # When m3 is away, and back
-    away = table.live_by_deadlines(3 * LAG_MS, without("m3"))
-    assert table.queue("m1") == table.queue("m2") == ["a"]
-    back = table.live_by_deadlines(LAG_MS)
-    assert table.queue("m1") == table.queue("m2") == table.queue("m3") == ["a", "own"]
-    # And when it dies while all are frozen
-    attempt(table, "m3")
-    table.deliver()
-    table.round("m1", "m2")
-    table.crash("m3")
-    table.lose()
-    frozen = table.live_by_deadlines(5 * LAG_MS)
-    assert table.members("m1") == table.members("m2") == ("m1", "m2")
-    # Then none of them has run in circles
-    assert max(away, back, frozen) < 1000
 
 
 # ---- what is waited for
