@@ -14,6 +14,7 @@ import pytest
 from brokerha.simulator import simulate
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
 from brokerha.simulator.drawing import draw_with_backups
+from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
 from brokerha.simulator.mistakes import MISTAKES, planted
 from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
@@ -100,6 +101,25 @@ def _impatient(options: Options) -> Options:
     return replace(busy, sync_timeout_ms=5_000, tx_config={**busy.tx_config, "prepare_ms": 200})
 
 
+def _busy_splits(seed: int) -> Options:
+    """Masters that are soon missed, and away now and then, while clients keep them busy: many epochs in a short time."""
+    drawn = draw_plain(seed)
+    masters = (3, 3, 5)[seed % 3]
+    soon = {"round_timeout_ms": 100, "idle_round_ms": 300, "max_peer_lag_ms": 800, "retransmit_ms": 50}
+    return replace(
+        drawn,
+        workers=(0,) * masters,
+        sync={**drawn.sync, **soon},
+        wire=replace(drawn.wire, loss=min(drawn.wire.loss, 0.02), spike=min(drawn.wire.spike, 0.02)),
+        load=replace(drawn.load, writes=40, burst=1 + seed % 3, gap_us=(1 + seed % 3) * SECOND_US // 5, twice=0.1),
+        faults={"isolate": 3 * SECOND_US, "crash master": 4 * SECOND_US, "aimed crash": 2 * SECOND_US},
+        wipes=False,
+        broken_link=False,
+        safety_us=12 * SECOND_US,
+        safety_steps=2_500,
+    )
+
+
 AIMED: dict[str, Callable[[Options], Options]] = {
     "minority may add": _majority,
     "nothing relayed": _broken_link,
@@ -141,11 +161,23 @@ AIMED: dict[str, Callable[[Options], Options]] = {
 }
 """Worlds in which a mistake matters."""
 
-BY_SCENARIO = {"emptied disk stamps at once", "differing copy kept"}
+BY_SCENARIO = {
+    "emptied disk stamps at once",
+    "differing copy kept",
+    "lowest epoch first",
+    "recovered list sorted again",
+    "recovered list not reported",
+    "recovered list reported without bodies",
+    "own report alone",
+    "entries of others dropped",
+    "epoch installed that was not promised",
+}
 """Caught by scenarios, which need events in the right order, or copies that differ, which no seed has."""
 
 
 def _options(mistake: str, seed: int) -> Options:
+    if mistake in EPOCH_MISTAKES:
+        return _busy_splits(seed)
     if mistake in BACKUP_MISTAKES and mistake not in AIMED:
         return draw_with_backups(2 * seed + 1)
     return AIMED[mistake](draw_plain(seed)) if mistake in AIMED else draw_plain(seed)
@@ -162,8 +194,9 @@ def test_a_planted_mistake_is_caught(mistake: str):
     pytest.fail(f"{mistake}: not caught by {MOST_SEEDS} seeds")
 
 
-def test_there_are_enough_mistakes_about_masters_workers_and_backups():
-    assert len(MISTAKES) - len(WORKER_MISTAKES) - len(BACKUP_MISTAKES) >= 12
+def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
+    assert len(MISTAKES) - len(WORKER_MISTAKES) - len(BACKUP_MISTAKES) - len(EPOCH_MISTAKES) >= 12
+    assert len(EPOCH_MISTAKES) >= 25
     assert len(WORKER_MISTAKES) >= 15
     assert len(BACKUP_MISTAKES) >= 15
 

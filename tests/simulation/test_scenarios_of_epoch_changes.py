@@ -203,13 +203,13 @@ class TestMistakesThatNoSeedMeets:
         """m2 alone has added m1's write and is gone; m3, who comes back to m1, has an older write of its own."""
         scene = SplitScene(acknowledge="majority")
         scene.split("m1 m2", "m3")
-        older = scene.write("m3", "older", level="accepted")
+        older = scene.write("m3", "a-older", level="accepted")
         scene.until_members("m1", "m2")
         scene.run(1_000)
         assert older.is_done
         scene.lose(Post, "m2")
-        scene.write("m1", "newer", level="accepted")
-        scene.until(lambda: scene.order("m2") == ["newer"])
+        scene.write("m1", "z-newer", level="accepted")
+        scene.until(lambda: scene.order("m2") == ["z-newer"])
         scene.kill("m2")
         scene.lose_nothing()
         assert scene.order("m1") == []
@@ -222,7 +222,7 @@ class TestMistakesThatNoSeedMeets:
         scene.until_members("m1", "m3", within_ms=12 * LAG_MS)
         scene.until(lambda: scene.lsn("m3") == 2)
         # Then they add what m2 may have added before what it cannot have
-        assert scene.order("m3") == ["newer", "older"]
+        assert scene.order("m3") == ["z-newer", "a-older"]
         scene.start("m2")
         scene.come_together()
 
@@ -237,8 +237,10 @@ class TestMistakesThatNoSeedMeets:
         scene.heal()
         scene.until_members("m1", "m3", within_ms=12 * LAG_MS)
         first = scene.epoch("m1")
-        assert [txid for _, txid, _ in first.recovered] == ["newer", "older"]
-        # When it is stuck for so long that another epoch begins
+        assert [txid for _, txid, _ in first.recovered] == ["z-newer", "a-older"]
+        # When they are asked to promise another one, and its proposer is gone, so that they begin one themselves
+        asked = EpochPrepare((first.number + 1, "m2"))
+        scene.inject("m1", "m2", asked, scene["m2"].incarnation)
         scene.until(lambda: scene.epoch_id("m1") > first.id, 12 * LAG_MS)
         # Then that one recovers the same, in the same order
         assert scene.epoch("m1").recovered == first.recovered
@@ -247,10 +249,44 @@ class TestMistakesThatNoSeedMeets:
         scene.start("m2")
         scene.come_together()
 
-    @pytest.mark.parametrize("mistake", ["recovered list sorted again", "recovered list not reported"])
-    def test_without_reporting_it_as_it_is_it_would_do_harm(self, mistake: str) -> None:
-        with planted(mistake), pytest.raises(Violation, match=r"^S1:"):
+    @pytest.mark.parametrize(
+        ("mistake", "rule"),
+        [
+            ("recovered list sorted again", "S1"),
+            ("recovered list not reported", "S1"),
+            ("recovered list reported without bodies", "S8"),
+        ],
+    )
+    def test_without_reporting_it_as_it_is_it_would_do_harm(self, mistake: str, rule: str) -> None:
+        with planted(mistake), pytest.raises(Violation, match=f"^{rule}:"):
             self.test_a_list_that_was_recovered_by_nobody_yet_is_recovered_again_in_its_order()
+
+    def test_a_proposer_recovers_what_it_does_not_hold_itself(self) -> None:
+        # Given that m3 alone has added m2's write and is gone, and that its body never came to m1
+        scene = SplitScene(acknowledge="majority")
+        scene.lose_if(
+            lambda sender, to, message: (
+                (to == "m1" and isinstance(message, Bodies)) or (sender == "m3" and isinstance(message, Post))
+            )
+        )
+        scene.write("m2", "t1", level="accepted")
+        scene.until(lambda: scene.order("m3") == ["t1"])
+        scene.kill("m3")
+        assert scene.order("m2") == []
+        # When m1 decides an epoch with m2
+        scene.until_members("m1", "m2", within_ms=12 * LAG_MS)
+        assert scene.epoch("m1").proposer == "m1"
+        # Then it has to be in it
+        assert [txid for _, txid, _ in scene.epoch("m1").recovered] == ["t1"]
+        scene.lose_nothing()
+        scene.until(lambda: scene.order("m1") == ["t1"])
+        scene.start("m3")
+        scene.come_together()
+
+    @pytest.mark.parametrize("mistake", ["own report alone", "entries of others dropped"])
+    def test_without_the_reports_of_others_it_would_do_harm(self, mistake: str) -> None:
+        with planted(mistake), pytest.raises(Violation, match=r"^S1:"):
+            self.test_a_proposer_recovers_what_it_does_not_hold_itself()
 
     def test_without_looking_at_the_promise_a_late_decision_would_do_harm(self) -> None:
         with planted("epoch installed that was not promised"), pytest.raises(Violation, match=r"^S12:"):
