@@ -5,7 +5,8 @@ effects and reads, so that bulk never stands in front of agreement; ``tx`` for e
 transaction. codec.py turns messages into bytes and back and
 checks every field against its annotation. Sender and incarnation travel in the envelope, beside cluster and version.
 
-What the processes of one master tell each other is in process_messages.py.
+What the processes of one master tell each other is in process_messages.py, what masters tell each other about epochs in
+epoch_messages.py.
 
 See brokerha/sync/PROTOCOL.md and brokerha/replication/PROTOCOL.md for who sends what, and when.
 """
@@ -16,8 +17,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from brokerha.model.channels import DATA, SYNC
-from brokerha.model.epochs import Epoch, EpochId
-from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.epoch_messages import (
+    EpochInstall,
+    EpochPrepare,
+    EpochRefused,
+    EpochReport,
+    Join,
+    Row,
+    Tail,
+    TailWanted,
+)
+from brokerha.model.ids import Entry, Lsn, NodeId, Timestamp, TxId
 from brokerha.model.operations import LoggedRow, ResultRow
 from brokerha.model.process_messages import (
     Candidate,
@@ -32,34 +42,6 @@ from brokerha.model.process_messages import (
     TxJoin,
     Vote,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What one master says of itself; (incarnation, number) orders its rows."""
-
-    node: NodeId
-    journal: str
-    """Random name of its journal: another one under the same node id is another node."""
-    incarnation: int
-    number: int
-    epoch: EpochId
-    promised: EpochId
-    """Highest epoch that it has promised to; while that is another one than `epoch`, it is frozen."""
-    promise: Timestamp
-    """Every own entry up to here is in its durable stream, and none will be stamped at or below it."""
-    have: dict[NodeId, int]
-    """How many entries of each stream it holds durably, with their bodies."""
-    recovered: int
-    """How many entries of the epoch's recovered list, from its head on, it holds durably, with their bodies."""
-    lsn: Lsn
-    """Length of its synchronised queue."""
-    heard: tuple[NodeId, ...]
-    """Masters that it heard directly within the round time-out."""
-    fingerprint_lsn: Lsn = 0
-    fingerprint: str = ""
-    known: dict[NodeId, str] = field(default_factory=dict)
-    """Journal names of masters that it has heard of and of whose streams it holds nothing yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,81 +70,6 @@ class Fetch:
 
     CHANNEL: ClassVar[str] = SYNC
     wanted: tuple[tuple[NodeId, TxId], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EpochPrepare:
-    """Proposer to every configured master: promise this epoch, and report what you hold (R9)."""
-
-    CHANNEL: ClassVar[str] = SYNC
-    epoch: EpochId
-
-
-@dataclass(frozen=True, slots=True)
-class EpochReport:
-    """Answer to `EpochPrepare`: from now on its sender is frozen, and this is all that it could have added to (R9)."""
-
-    CHANNEL: ClassVar[str] = SYNC
-    epoch: EpochId
-    """That was promised."""
-    row: Row
-    last_txid: TxId
-    """Of the transaction at the row's LSN; empty at LSN 0."""
-    recovered: tuple[tuple[int, Timestamp, TxId, NodeId], ...]
-    """What it holds of the recovered list of its epoch and has not added: place in that list, entry."""
-    streams: tuple[tuple[NodeId, int, tuple[Entry, ...]], ...]
-    """(origin, number of the first entry, entries) of each stream: what it holds and has not added."""
-    members: tuple[NodeId, ...]
-    """Of its epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochRefused:
-    """Answer to `EpochPrepare`: promised to a higher one already, or in it."""
-
-    CHANNEL: ClassVar[str] = SYNC
-    epoch: EpochId
-    """That was asked for."""
-    promised: EpochId
-
-
-@dataclass(frozen=True, slots=True)
-class EpochInstall:
-    """Any member to one that is behind: this epoch was decided (R11, R12)."""
-
-    CHANNEL: ClassVar[str] = SYNC
-    epoch: Epoch
-
-
-@dataclass(frozen=True, slots=True)
-class TailWanted:
-    """Master to one that is ahead: send me this part of your synchronised queue, both ends included."""
-
-    CHANNEL: ClassVar[str] = SYNC
-    first_lsn: Lsn
-    last_lsn: Lsn
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Answer to `TailWanted`: as much of it as fits, from ``first_lsn`` on; bodies are fetched apart."""
-
-    CHANNEL: ClassVar[str] = SYNC
-    first_lsn: Lsn
-    entries: tuple[Ordered, ...]
-    kept_from: Lsn = 1
-    """Lowest LSN that its sender holds: what is wanted below it comes with a snapshot only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """Excluded master to a member: I hear you, take me back (R8)."""
-
-    CHANNEL: ClassVar[str] = SYNC
-    incarnation: int
-    number: int
-    """(incarnation, number) of the last row of the receiver that the sender heard: the link works both ways."""
-    row: Row
 
 
 @dataclass(frozen=True, slots=True)

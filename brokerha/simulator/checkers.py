@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join, Tail
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.messages import (
     BETWEEN_PROCESSES,
@@ -37,19 +38,14 @@ from brokerha.model.messages import (
     ChunksWanted,
     Coin,
     Envelope,
-    EpochInstall,
-    EpochPrepare,
-    EpochReport,
     Execute,
     Executed,
     Fetch,
-    Join,
     LoadFrom,
     Outgoing,
     Post,
     Progress,
     SnapshotOffered,
-    Tail,
 )
 from brokerha.model.ready import Decision, StoreDone, StoreFailed
 from brokerha.model.records import Accepted, Record

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Row, Tail, TailWanted
 from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, Timestamp, TxId
-from brokerha.model.messages import EpochInstall, EpochPrepare, EpochReport, Outgoing, Row, Tail, TailWanted
+from brokerha.model.messages import Outgoing
 from brokerha.model.records import MasterState
 from brokerha.sync import deciding as deciding_module
 from brokerha.sync import proposing as proposing_module

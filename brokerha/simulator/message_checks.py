@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
+from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join, Row, Tail
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import (
-    Apply,
-    Bodies,
-    EpochInstall,
-    EpochPrepare,
-    EpochReport,
-    Execute,
-    Fetch,
-    Join,
-    Post,
-    Row,
-    Tail,
-)
+from brokerha.model.messages import Apply, Bodies, Execute, Fetch, Post
 from brokerha.simulator.truth import Truth, check
 from brokerha.sync.bodies import FETCH_LIMIT
 from brokerha.sync.catching_up import TAIL_LIMIT

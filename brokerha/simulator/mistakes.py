@@ -15,9 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.epoch_messages import Row
 from brokerha.model.errors import JournalError
 from brokerha.model.ids import Instant, NodeId, Ordered
-from brokerha.model.messages import Execute, Executed, Outgoing, Row
+from brokerha.model.messages import Execute, Executed, Outgoing
 from brokerha.model.ready import Ready
 from brokerha.model.records import Added, BodiesHeld, MasterState, Outcomes, PeerJournal
 from brokerha.nodes.runner import MasterRunner

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from typing import TextIO
 from zlib import crc32
 
-from brokerha.model.messages import Apply, Bodies, Envelope, Execute, Executed, Fetch, Outgoing, Post, Progress, Row
+from brokerha.model.epoch_messages import Row
+from brokerha.model.messages import Apply, Bodies, Envelope, Execute, Executed, Fetch, Outgoing, Post, Progress
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, ClockReserved, Outcomes, PeerJournal, Started
 from brokerha.model.requests import Reply, Submit
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from brokerha.model.epoch_messages import Row
 from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
-from brokerha.model.messages import Row
 from brokerha.model.operations import ResultRow
 from brokerha.simulator.model import Model
 from brokerha.sync.streams import FORGET_STEP

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from brokerha.model.epoch_messages import Tail, TailWanted
 from brokerha.model.ids import Lsn, NodeId, Ordered
-from brokerha.model.messages import Fetch, Outgoing, Tail, TailWanted
+from brokerha.model.messages import Fetch, Outgoing
 
 FETCH_LIMIT = 500
 """Bodies asked for in one message."""

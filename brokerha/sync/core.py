@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from brokerha.model.epoch_messages import Row
 from brokerha.model.epochs import Epoch, first_epoch
 from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.messages import Bodies, Fetch, Outgoing, Post, Row
+from brokerha.model.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, PeerJournal, StreamState
 from brokerha.sync.bodies import BodyExchange, in_records
 from brokerha.sync.clock import HybridClock

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
+from brokerha.model.epoch_messages import EpochReport
 from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
-from brokerha.model.messages import EpochReport
 
 
 def base_of(reports: Iterable[EpochReport]) -> tuple[Lsn, TxId]:

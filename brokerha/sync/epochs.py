@@ -16,20 +16,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerha.model.epochs import Epoch, EpochId
-from brokerha.model.ids import Instant, Lsn, NodeId
-from brokerha.model.messages import (
+from brokerha.model.epoch_messages import (
     EpochInstall,
     EpochPrepare,
     EpochRefused,
     EpochReport,
     Join,
-    Message,
-    Outgoing,
     Row,
     Tail,
     TailWanted,
 )
+from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.messages import Message, Outgoing
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.sync.catching_up import TAIL_LIMIT, TailReader
 from brokerha.sync.config import SyncConfig
@@ -272,7 +271,12 @@ class Epochs:
             if stream.used < stream.count
         )
         return EpochReport(
-            epoch, core.own_row(now), core.last()[1], core.recovery.reported(core.bodies.is_durable), streams, core.epoch.members
+            epoch,
+            core.own_row(now),
+            core.last()[1],
+            core.recovery.reported(core.bodies.is_durable),
+            streams,
+            core.epoch.members,
         )
 
     def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:

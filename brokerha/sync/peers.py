@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from brokerha.model.epoch_messages import Row
 from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Lsn, NodeId, Timestamp
-from brokerha.model.messages import Row
 from brokerha.model.records import PeerJournal
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.streams import Stream

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokerha.model.epoch_messages import Row
 from brokerha.model.ids import Entry, Instant, NodeId
-from brokerha.model.messages import Outgoing, Post, Row
+from brokerha.model.messages import Outgoing, Post
 from brokerha.model.records import History
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import Peer

@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from brokerha.model.epoch_messages import EpochPrepare, EpochRefused, EpochReport
 from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.messages import EpochPrepare, EpochRefused, EpochReport, Outgoing
+from brokerha.model.messages import Outgoing
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.deciding import base_of, decide
 from brokerha.sync.waiting import culprits

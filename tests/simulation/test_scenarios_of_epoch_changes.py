@@ -10,8 +10,9 @@ from itertools import permutations
 
 import pytest
 
+from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport
 from brokerha.model.epochs import FIRST
-from brokerha.model.messages import Bodies, EpochInstall, EpochPrepare, EpochReport, Post
+from brokerha.model.messages import Bodies, Post
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.simulator.mistakes import planted
 from brokerha.simulator.options import HOUR_US

@@ -11,8 +11,8 @@ from itertools import permutations
 import pytest
 
 from brokerha.model import states
+from brokerha.model.epoch_messages import EpochPrepare
 from brokerha.model.epochs import FIRST
-from brokerha.model.messages import EpochPrepare
 from brokerha.simulator.options import SECOND_US
 from tests.simulation.split_scene import LAG_MS, SOON_MS, SplitScene
 

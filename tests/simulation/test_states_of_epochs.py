@@ -9,8 +9,8 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from brokerha.model import states
+from brokerha.model.epoch_messages import EpochInstall, Tail
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import EpochInstall, Tail
 from brokerha.nodes.epoch_log import EpochLog
 from brokerha.nodes.master_view import MasterView
 from brokerha.nodes.status import summary

@@ -11,9 +11,10 @@ from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.retention import RetentionConfig
 from brokerha.model import states
+from brokerha.model.epoch_messages import Row
 from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Envelope, Execute, Executed, Post, Progress, Read, Row
+from brokerha.model.messages import Envelope, Execute, Executed, Post, Progress, Read
 from brokerha.model.operations import Result, ResultRow
 from brokerha.model.ready import Ready
 from brokerha.model.records import Accepted, Outcomes, Started

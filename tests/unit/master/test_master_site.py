@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from brokerha.model import states
+from brokerha.model.epoch_messages import Row
 from brokerha.model.epochs import FIRST
-from brokerha.model.messages import Coin, Executed, Post, Row
+from brokerha.model.messages import Coin, Executed, Post
 from brokerha.model.records import Rebased
 from brokerha.model.requests import Reply, Submit
 from tests.unit.master.one_master import OneMaster

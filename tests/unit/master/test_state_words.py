@@ -9,9 +9,10 @@ import pytest
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
+from brokerha.model.epoch_messages import EpochPrepare, Row, Tail
 from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant, NodeId
-from brokerha.model.messages import Envelope, EpochPrepare, Message, Post, Row, Tail
+from brokerha.model.messages import Envelope, Message, Post
 from brokerha.sync.config import SyncConfig
 
 ROW = Row("", "", 1, 1, FIRST, FIRST, 0, {}, 0, 0, (), known={"m1": "journal-of-m1"})

@@ -11,6 +11,16 @@ from hypothesis import strategies as st
 
 from brokerha.model import codec
 from brokerha.model.codec import decode_envelope, decode_record, encode_envelope, encode_record
+from brokerha.model.epoch_messages import (
+    EpochInstall,
+    EpochPrepare,
+    EpochRefused,
+    EpochReport,
+    Join,
+    Row,
+    Tail,
+    TailWanted,
+)
 from brokerha.model.epochs import Epoch
 from brokerha.model.errors import ProtocolError
 from brokerha.model.messages import (
@@ -21,15 +31,10 @@ from brokerha.model.messages import (
     ChunksWanted,
     Coin,
     Envelope,
-    EpochInstall,
-    EpochPrepare,
-    EpochRefused,
-    EpochReport,
     Execute,
     Executed,
     Fetch,
     Idle,
-    Join,
     LoadFrom,
     Message,
     Post,
@@ -38,14 +43,11 @@ from brokerha.model.messages import (
     Read,
     ReadResult,
     Request,
-    Row,
     SnapshotDone,
     SnapshotOffered,
     SnapshotWanted,
     StatusReport,
     StatusRequest,
-    Tail,
-    TailWanted,
     Task,
     TaskReport,
 )

@@ -8,17 +8,10 @@ table.prepare("m2", (9, "m3"))         m3 asks m2 to promise
 
 from __future__ import annotations
 
+from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport
 from brokerha.model.epochs import Epoch, EpochId, first_epoch
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.messages import (
-    EpochInstall,
-    EpochPrepare,
-    EpochRefused,
-    EpochReport,
-    Message,
-    Outgoing,
-    Post,
-)
+from brokerha.model.messages import Message, Outgoing, Post
 from brokerha.model.records import EpochInstalled, EpochPromised, Record
 from tests.unit.paper.masters import Choice, Table
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from brokerha.model.epoch_messages import Tail, TailWanted
 from brokerha.model.ids import NodeId, Ordered, TxId
-from brokerha.model.messages import Fetch, Outgoing, Tail, TailWanted
+from brokerha.model.messages import Fetch, Outgoing
 from brokerha.sync import catching_up
 from brokerha.sync.catching_up import Missing, TailReader
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokerha.model.messages import Bodies, EpochInstall, Join, Outgoing
+from brokerha.model.epoch_messages import EpochInstall, Join
+from brokerha.model.messages import Bodies, Outgoing
 from tests.unit.paper.masters import without
 from tests.unit.sync.epoch_table import LAG_MS, EpochTable
 

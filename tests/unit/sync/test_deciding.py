@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import hypothesis.strategies as st
 from hypothesis import given
 
+from brokerha.model.epoch_messages import EpochReport
 from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.ids import NodeId, Ordered, TxId
-from brokerha.model.messages import EpochReport
 from brokerha.sync.deciding import base_of, decide
 from tests.unit.sync.reports import NEXT, report
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokerha.model.messages import Bodies, Tail
+from brokerha.model.epoch_messages import Tail
+from brokerha.model.messages import Bodies
 from tests.unit.sync.epoch_table import EpochTable
 
 

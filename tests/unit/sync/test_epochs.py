@@ -6,18 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport, Tail, TailWanted
 from brokerha.model.epochs import FIRST, Epoch
-from brokerha.model.messages import (
-    Bodies,
-    EpochInstall,
-    EpochPrepare,
-    EpochRefused,
-    EpochReport,
-    Fetch,
-    Outgoing,
-    Tail,
-    TailWanted,
-)
+from brokerha.model.messages import Bodies, Fetch, Outgoing
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.sync import epochs
 from tests.unit.paper.masters import with_row

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from brokerha.model.epoch_messages import EpochReport
 from brokerha.model.epochs import FIRST, Epoch, first_epoch
-from brokerha.model.messages import Bodies, EpochReport
+from brokerha.model.messages import Bodies
 from brokerha.model.records import PeerJournal
 from brokerha.sync import bodies, streams
 from brokerha.sync.config import SyncConfig

@@ -7,17 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from brokerha.model.messages import (
-    Bodies,
-    EpochInstall,
-    EpochPrepare,
-    EpochRefused,
-    EpochReport,
-    Fetch,
-    Join,
-    Outgoing,
-    TailWanted,
-)
+from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport, Join, TailWanted
+from brokerha.model.messages import Bodies, Fetch, Outgoing
 from brokerha.sync.waiting import culprits, head_of
 from tests.unit.paper.masters import without
 from tests.unit.sync.epoch_table import LAG_MS, EpochTable, no_word_of_epochs
