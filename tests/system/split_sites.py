@@ -231,13 +231,14 @@ class SplitSites(ProcessCluster):
 
 @contextlib.contextmanager
 def writers_at(sites: SplitSites, name: str, masters: Collection[str]) -> Iterator[list[Writer]]:
-    """A writer at each of these masters; at the end each has got all its answers."""
+    """A writer at each of these masters; at the end all links are healed, and each writer has got its answers."""
     writers = [Writer(f"{name}-{master}", partial(brokerha.connect, sites.url(master))) for master in masters]
     for writer in writers:
         writer.start()
     try:
         yield writers
     finally:
+        sites.links.heal()
         for writer in writers:
             writer.finish(60)
 
