@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokerha.model.epoch_messages import Tail
+from brokerha.model.epoch_messages import EpochReport, Tail
 from brokerha.model.messages import Bodies
 from tests.unit.sync.epoch_table import EpochTable
 
@@ -108,3 +108,30 @@ def test_what_came_with_a_tail_and_was_trimmed_is_not_stamped_again_after_a_rest
     # Then nothing is left of it to stamp
     assert table.cores["m3"].epoch.id == (2, "m1")
     assert (table.incoming("m3"), table.cores["m3"].pending) == ([], set())
+
+
+def test_what_a_later_epoch_went_on_without_is_not_taken_for_synchronised_after_a_restart() -> None:
+    # Given m3 in an epoch that recovers three entries, of which nobody else ever got the body of the second, its own
+    table = EpochTable()
+    table.write("m3", "own")
+    table.round("m3")
+    stamp = next(iter(table.cores["m3"].incoming))[0]
+    listed = ((stamp, "a", "m1"), (stamp, "own", "m3"), (stamp, "b", "m1"))
+    table.prepare("m3", (2, "m1"))
+    table.install("m3", table.next_epoch(2, "m1", "m1", "m2", "m3", recovered=listed))
+    # When the others have gone on with the other two in a later epoch, and m3 reads that from them and restarts
+    row = replace(table.cores["m1"].row(99, table.now), epoch=(3, "m1"), promised=(3, "m1"), lsn=2)
+    table.tell("m3", replace(table.posts("m1", "m3")[-1], row=row, relayed=(), streams=()), "m1")
+    table.cores["m3"].on_bodies("m1", Bodies((("m1", "a", b"a"), ("m1", "b", b"b"))))
+    table.round("m3")
+    table.tell("m3", Tail(1, (listed[0], listed[2])), "m1")
+    table.round("m3")
+    assert table.queue("m3") == ["a", "b"]
+    table.restart("m3")
+    # Then its own entry still waits, is reported, and comes with the next epoch
+    assert table.cores["m3"].pending == {"own"}
+    (out,) = table.prepare("m3", (4, "m1"))
+    assert isinstance(out.message, EpochReport)
+    assert "own" in [txid for _, _, txid, _ in out.message.recovered]
+    table.install("m3", table.next_epoch(4, "m1", "m1", "m3", base_lsn=2, base_txid="b"))
+    assert table.incoming("m3") == ["own"]
