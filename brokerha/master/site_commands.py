@@ -108,7 +108,11 @@ class SiteCommands:
             return {"worker": worker.node, "changed": False}
         worker.is_switched_on = is_on
         worker.order = ""
-        self._site.judge(worker, now.mono_ms)
+        # By what it said lately; else by what it says next, as the log may have moved past what it said before.
+        progress = worker.progress
+        is_recent = progress is not None and progress.applied_lsn >= worker.applied
+        if not is_on or (is_recent and self._site.is_alive(worker, now.mono_ms)):
+            self._site.judge(worker, now.mono_ms)
         return self._changed(worker.node)
 
     def _changed(self, node: NodeId) -> Answer:
