@@ -174,6 +174,41 @@ def test_every_split(sites: SplitSites, covered: Callable[[str], None]) -> None:
         covered("split, " + run(sites, split, f"every-{number}"))
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize("how", [RESET, BLACK_HOLE])
+def test_a_split_during_a_split(sites: SplitSites, covered: Callable[[str], None], how: str) -> None:
+    """The majority that went on without m1 breaks up too; then m1 is heard again, by m2 alone."""
+    name = f"during-{how.replace(' ', '-')}"
+    sites.await_epoch(MASTERS)
+    sites.write("m1", "known")
+    with writers_at(sites, name, MASTERS) as writers:
+        await_told(sites, writers, 2)
+        halves("m1", how).cut(sites)
+        without_m1 = sites.await_epoch(("m2", "m3"))
+        one_link("m2", "m3", how).cut(sites)
+        for master in MASTERS:
+            check_alone(sites, master, f"{name}-held-{master}")
+        for link in both("m1", "m2"):
+            sites.links.of[link].heal()
+        began = time.monotonic()
+        sites.write("m2", f"{name}-first")
+        resumed_s = time.monotonic() - began
+        without_m3 = sites.await_epoch(("m1", "m2"))
+        assert without_m3.number > without_m1.number
+        sites.links.heal()
+        healed_s = time.monotonic()
+        sites.await_epoch(MASTERS)
+        one_epoch_s = time.monotonic() - healed_s
+    sites.await_equal()
+    txids = sites.check_logs()
+    sites.check_books(writers)
+    assert [txids.count(f"{name}-held-{master}") for master in MASTERS] == [1, 1, 1]
+    covered(
+        f"split, m1 | m2 m3, then all alone, then m1 m2 | m3 ({how}): writes go on {resumed_s:.1f} s after m1 and m2 hear each other; healed: "
+        f"one epoch after {one_epoch_s:.1f} s; {told(writers)} acknowledged, {len(txids)} in each log, 0 lost, 0 twice"
+    )
+
+
 def harm_a_link(link: Link, draw: random.Random) -> None:
     """Cut it, slow it down, or leave it well."""
     link.heal()
