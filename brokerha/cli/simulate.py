@@ -3,6 +3,7 @@
     brokerha simulate --seed 7 --trace      one seed, told as a story on standard output
     brokerha simulate --seeds 0-1999        these seeds
     brokerha simulate --minutes 5           fresh seeds for five minutes
+    brokerha simulate --kind splits         fresh seeds of one kind of world, for one minute
 
 A violation ends with exit code 2 and the command that shows it again.
 """
@@ -13,7 +14,8 @@ import itertools
 import os
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,8 +26,19 @@ from brokerha.cli.progress import Meter, progress
 if TYPE_CHECKING:
     from brokerha.simulator import Summary
 
+
+class Kind(StrEnum):
+    """Kinds of worlds; which one a seed draws is part of its number."""
+
+    ALL = "all"
+    MASTERS = "masters"
+    BACKUPS = "backups"
+    SPLITS = "splits"
+
+
 DEFAULT_MINUTES = 1.0
-FRESH_SEEDS = 2**32
+FRESH_WORLDS = 2**22
+"""Fresh worlds begin below this number; so far below the first seed of a world that splits that no run gets there."""
 
 
 def simulate(
@@ -35,6 +48,13 @@ def simulate(
         float | None,
         typer.Option("--minutes", min=0.001, metavar="M", help="Run fresh seeds, or those of --seeds, for so long."),
     ] = None,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            "--kind",
+            help="Which fresh seeds: masters alone, masters with backups and transactions, masters that lose each other, or all in turn.",
+        ),
+    ] = Kind.ALL,
     trace: Annotated[bool, typer.Option("--trace", help="Tell the story of --seed.")] = False,
     processes: Annotated[
         int | None,
@@ -51,9 +71,11 @@ def simulate(
         raise typer.BadParameter("--seed runs one seed alone: leave out --seeds and --minutes")
     if trace and seed is None:
         raise typer.BadParameter("--trace tells one story: write it with --seed N")
+    if kind is not Kind.ALL and (seed is not None or seeds is not None):
+        raise typer.BadParameter("--kind chooses fresh seeds: a seed says itself which kind of world it draws")
     if seed is not None:
         return _run_one(seed, is_told=trace)
-    chosen = _range(seeds) if seeds is not None else _fresh()
+    chosen = _range(seeds) if seeds is not None else _fresh(kind)
     if seeds is None and minutes is None:
         minutes = DEFAULT_MINUTES
     return _run_many(chosen, minutes, processes or os.cpu_count() or 1)
@@ -67,10 +89,21 @@ def _range(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
-def _fresh() -> Iterable[int]:
-    first = random.SystemRandom().randrange(FRESH_SEEDS)
-    exits.say(f"fresh seeds from {first} on")
-    return itertools.count(first)
+def _fresh(kind: Kind) -> Iterable[int]:
+    first = random.SystemRandom().randrange(FRESH_WORLDS)
+    seeds = _worlds(kind, first)
+    begin = next(seeds)
+    exits.say(f"fresh seeds from {begin} on")
+    return itertools.chain([begin], seeds)
+
+
+def _worlds(kind: Kind, first: int) -> Iterator[int]:
+    """Seeds of a kind without end; of all kinds in turn."""
+    from brokerha.simulator.drawing import SPLITS_FROM
+
+    for number in itertools.count(first):
+        seeds = {Kind.MASTERS: 2 * number, Kind.BACKUPS: 2 * number + 1, Kind.SPLITS: SPLITS_FROM + number}
+        yield from seeds.values() if kind is Kind.ALL else [seeds[kind]]
 
 
 def _run_one(seed: int, *, is_told: bool) -> int:

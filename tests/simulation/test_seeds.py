@@ -1,7 +1,7 @@
-"""The seeds of `make test`: worlds with every kind of bad luck, and not one violation. Half of them have backups.
+"""The seeds of `make test`: worlds with every kind of bad luck, and not one violation. Half of the first have backups; the others split.
 
-The first seed is fixed, so that a failure on one machine is a failure on all of them; BROKERHA_SIMULATION_FIRST_SEED and
-BROKERHA_SIMULATION_SEEDS choose others.
+The first seeds are fixed, so that a failure on one machine is a failure on all of them. BROKERHA_SIMULATION_FIRST_SEED chooses
+others (for splits it is added to their first), BROKERHA_SIMULATION_SEEDS and BROKERHA_SIMULATION_SPLITS how many.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable
 import pytest
 
 from brokerha.simulator import Summary, campaign, simulate
-from brokerha.simulator.drawing import BESIDE, FAULTS_OF_BACKUPS, draw
-from brokerha.simulator.options import FAULTS, draw_plain
+from brokerha.simulator.drawing import BESIDE, FAULTS_OF_BACKUPS, SPLITS_FROM, SPLITTING, draw, draw_split
+from brokerha.simulator.options import FAULTS, SECOND_US, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "4000"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "3000"))
 FEW = 12
 
 
@@ -26,7 +27,7 @@ def _told(summary: Summary) -> str:
 
 def test_a_few_seeds_pass():
     # These run in this process, so that the coverage of the cores counts them.
-    for seed in range(1_000_000, 1_000_000 + FEW):
+    for seed in (*range(1_000_000, 1_000_000 + FEW), *range(SPLITS_FROM, SPLITS_FROM + FEW)):
         report = simulate(seed)
         assert report.violation is None, report.words()
 
@@ -39,6 +40,26 @@ def test_four_thousand_seeds_pass(covered: Callable[[str], None]):
     assert not summary.failures, _told(summary)
     assert summary.seeds == SEEDS
     assert summary.acknowledged > SEEDS
+
+
+@pytest.mark.slow
+def test_three_thousand_seeds_that_split_pass(covered: Callable[[str], None]):
+    first = SPLITS_FROM + FIRST_SEED
+    summary = campaign(range(first, first + SPLITS), processes=2)
+
+    begun, left_out, taken_back = (
+        summary.faults[kind] for kind in ("epoch begun", "member left out", "member taken back")
+    )
+    covered(
+        f"simulator, splits: {begun:,} epochs, {left_out:,} times a member left out, {taken_back:,} times one taken back; "
+        f"{summary.words()}; {summary.seconds:.0f} s"
+    )
+    assert not summary.failures, _told(summary)
+    assert summary.seeds == SPLITS
+    # Whoever is left out comes back, at the end of the run at the latest, and that takes an epoch.
+    assert begun > SPLITS // 3
+    assert left_out > SPLITS // 5
+    assert taken_back > SPLITS // 6
 
 
 def test_even_seeds_draw_every_kind_of_cluster_and_fault_without_backups():
@@ -70,3 +91,21 @@ def test_odd_seeds_draw_every_kind_of_master_with_backups():
     assert any(options.tx.by_hand and options.tx.two_phase for options in drawn)
     assert any(options.wire.is_encoded for options in drawn)
     assert {kind for options in drawn for kind in options.faults} == {*FAULTS_OF_BACKUPS, *BESIDE}
+
+
+def test_seeds_that_split_draw_every_kind_of_cluster_in_which_masters_are_missed():
+    drawn = [draw_split(seed) for seed in range(SPLITS_FROM, SPLITS_FROM + 400)]
+
+    assert [draw(seed) for seed in range(SPLITS_FROM, SPLITS_FROM + 9)] == drawn[:9]
+    assert {len(options.workers) for options in drawn} == {2, 3, 4, 5}
+    assert {options.sync["acknowledge"] for options in drawn} == {"all", "majority", "present"}
+    with_backups = [options for options in drawn if any(options.backups)]
+    assert 0.1 < len(with_backups) / len(drawn) < 0.4
+    assert {kind for options in drawn for kind in options.faults} >= {*SPLITTING, *FAULTS, *FAULTS_OF_BACKUPS, "wipe"}
+    assert any(options.broken_link for options in drawn)
+    assert any(options.sync["post_window"] == 1 for options in drawn)
+    # Masters are missed as soon as their silence means anything, and well within a run.
+    for options in drawn:
+        least_ms = 2 * options.sync["idle_round_ms"] + options.sync["round_timeout_ms"]
+        assert options.sync["max_peer_lag_ms"] >= least_ms
+        assert options.sync["max_peer_lag_ms"] * 1_000 < options.safety_us + 2 * SECOND_US

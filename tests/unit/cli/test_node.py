@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -16,6 +17,7 @@ from brokerha.cli import node as node_module
 from brokerha.cli import readiness
 from brokerha.model.errors import ConfigurationError
 from brokerha.simulator import Report, Summary
+from brokerha.simulator.drawing import SPLITS_FROM
 
 FILE = """\
 [cluster]
@@ -230,16 +232,32 @@ def test_a_violation_is_exit_code_2_with_the_command_to_repeat(run, monkeypatch)
     assert "again: brokerha simulate --seed 4 --trace" in ran.out
 
 
-def test_minutes_run_fresh_seeds_that_are_named(run, monkeypatch):
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ([], ["masters", "backups", "splits"] * 2),
+        (["--kind", "masters"], ["masters"] * 6),
+        (["--kind", "backups"], ["backups"] * 6),
+        (["--kind", "splits"], ["splits"] * 6),
+    ],
+)
+def test_minutes_run_fresh_seeds_that_are_named(run, monkeypatch, options: list[str], kinds: list[str]):
     taken: list[int] = []
 
     def campaign(seeds, deadline_s, processes, progress) -> Summary:
-        taken.extend(seed for seed, _ in zip(seeds, range(2), strict=False))
+        taken.extend(itertools.islice(seeds, 6))
         assert deadline_s == 30.0
         return Summary()
 
     monkeypatch.setattr(brokerha.simulator, "campaign", campaign)
-    ran = run("simulate", "--minutes", "0.5")
+    ran = run("simulate", "--minutes", "0.5", *options)
     assert ran.code == 0
     assert ran.err == f"brokerha: fresh seeds from {taken[0]} on\n"
-    assert taken[1] == taken[0] + 1
+    assert len(set(taken)) == 6
+    drawn = ["splits" if seed >= SPLITS_FROM else "backups" if seed % 2 else "masters" for seed in taken]
+    assert drawn == kinds
+
+
+def test_a_seed_says_itself_what_it_draws(run):
+    assert "which kind of world it draws" in run("simulate", "--kind", "splits", "--seeds", "1-2").err
+    assert "which kind of world it draws" in run("simulate", "--kind", "splits", "--seed", "1").err
