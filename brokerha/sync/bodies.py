@@ -82,6 +82,18 @@ class BodyExchange:
         """Whether the body of a transaction is in the journal."""
         return self._history.body(origin, txid) is not None
 
+    def is_left(self, origin: NodeId, txid: TxId) -> bool:
+        """Whether a body is in the journal and its transaction not in the synchronised queue, as far as ids are known."""
+        return self._history.lsn_of(txid) is None and self.is_durable(origin, txid)
+
+    def is_taken_over(self, txid: TxId) -> bool:
+        """Whether an own entry came to its LSN with a tail, while its stream still has it (until the next epoch begins)."""
+        lsn = self._history.lsn_of(txid)
+        if lsn is None:
+            return False
+        is_trimmed = not self.is_durable(self._config.node, txid)
+        return is_trimmed or [entry[2] for entry in self._history.ordered(lsn, 1)] == [self._config.node]
+
     def acquire(self, stream: Stream) -> int:
         """Return how many of the entries that wait at the head of a stream now have their bodies here."""
         count = 0

@@ -63,13 +63,14 @@ class SyncCore:
         self.counts = {origin: stream.count for origin, stream in self.streams.items()}
         """How many entries of each stream are held, for comparing with what peers hold at one stroke."""
         self.lsn = state.lsn
-        self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has)
+        self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has, self.bodies.is_left)
         self._last = state.last
         self._looked_ms = 0
         self.parked: deque[TxId] = deque(state.parked)
         unused = [txid for _, txid in self.own.between(self.own.used, 2**62)]
-        self.pending: set[TxId] = {*state.parked, *(txid for txid in unused if not self._is_taken_over(txid))}
-        self.pending.update(txid for _, txid, origin in self.recovery.left() if origin == self.node)
+        self.pending: set[TxId] = {*state.parked, *(txid for txid in unused if not self.bodies.is_taken_over(txid))}
+        left = [txid for _, txid, origin in self.recovery.left() if origin == self.node]
+        self.pending.update(txid for txid in left if not self.bodies.is_taken_over(txid))
         """Own transactions that are accepted and not yet synchronised."""
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
         """What the own posts say of this site's content: an LSN, and the fingerprint there."""
@@ -77,14 +78,6 @@ class SyncCore:
         """Why this master may not take part any more; empty when it may."""
         self._accepted: list[tuple[TxId, bytes]] = []
         self._answers: list[Outgoing] = []
-
-    def _is_taken_over(self, txid: TxId) -> bool:
-        """Whether an own entry came to its LSN with a tail, while its stream still has it (until the next epoch begins)."""
-        lsn = self.history.lsn_of(txid)
-        if lsn is None:
-            return False
-        is_trimmed = self.history.body(self.node, txid) is None
-        return is_trimmed or [entry[2] for entry in self.history.ordered(lsn, 1)] == [self.node]
 
     # ---- inputs: they take note, the round does the work
 

@@ -4,7 +4,8 @@
                      synchronised | body durable | body on its way
 
 Its order was decided with the epoch, so nobody waits for promises: an entry is added when it is held wherever it has to be. Where it
-stands follows from the LSN alone, which is how a restart finds it again.
+stands follows from the LSN, which is how a restart finds it again; but what came with a tail since may be the queue of a later
+epoch, which went on without an entry whose body nobody had. Such an entry is not synchronised, wherever the queue ends.
 """
 
 from __future__ import annotations
@@ -17,13 +18,20 @@ from brokerha.model.messages import Outgoing
 from brokerha.sync.catching_up import Has, Missing
 
 
+def _nothing(_origin: NodeId, _txid: TxId) -> bool:
+    return False
+
+
 class Recovery:
     """See the head of the module."""
 
-    def __init__(self, epoch: Epoch, lsn: Lsn, has: Has) -> None:
+    def __init__(self, epoch: Epoch, lsn: Lsn, has: Has, is_left: Has = _nothing) -> None:
+        """``is_left`` says of a body that it is here and that its transaction is not synchronised, as far as that is known."""
         self.entries = epoch.recovered
-        self.done = max(0, min(len(self.entries), lsn - epoch.base_lsn))
-        """How many are in the own synchronised queue."""
+        passed = max(0, min(len(self.entries), lsn - epoch.base_lsn))
+        left = (place for place in range(passed) if is_left(self.entries[place][2], self.entries[place][1]))
+        self.done = next(left, passed)
+        """How many are in the own synchronised queue, from the head on."""
         self.held = self.done
         """How many, from the head on, are durable here with their bodies."""
         self._missing = Missing(self.entries[self.done :])
