@@ -76,6 +76,13 @@ def _damages(options: Options) -> Options:
     return replace(options, workers=(1, 2, 2), scrub_us=300_000, faults=faults)
 
 
+def _only_damages(options: Options) -> Options:
+    kinds = ("damage worker", "crash worker", "freeze worker", "crash master")
+    faults = dict.fromkeys(kinds, SECOND_US // 2)
+    aimed = replace(options, workers=(3, 2), wipes=False, broken_link=False, faults=faults)
+    return replace(aimed, scrub_us=300_000, safety_us=8 * SECOND_US)
+
+
 def _bad_chunks(options: Options) -> Options:
     aimed = _workers()(options)
     return replace(aimed, wire=replace(aimed.wire, bad_chunk=0.4))
@@ -141,7 +148,7 @@ AIMED: dict[str, Callable[[Options], Options]] = {
     "gap taken as next": _workers(),
     "damaged copy read": _damages,
     "damage forgotten at a restart": _damages,
-    "condemned copy forgiven": _damages,
+    "condemned copy forgiven": _only_damages,
     "confirmed LSN of the old copy kept": _workers(),
     "read-only rule ignored": _workers(),
     "good copy replaced": _good_copies,
@@ -156,7 +163,7 @@ AIMED: dict[str, Callable[[Options], Options]] = {
     ),
     "prepared transactions lost at fail-over": _busy_backups("kill primary", "kill all processes", sync_n=1),
     "two votes for one view": _busy_backups("kill primary", "isolate primary", "kill all processes", sync_n=1),
-    "locks released at fail-over": _busy_backups("kill primary", "kill process", sync_n=1),
+    "locks released at fail-over": _busy_backups("kill primary", sync_n=1),
     "second commit answered blindly": _busy_backups("kill primary", "isolate primary", sync_n=1),
 }
 """Worlds in which a mistake matters."""
