@@ -34,11 +34,11 @@ class SplitScene(Scene):
     ) -> None:
         super().__init__(
             (workers,) * masters,
-            # Who dies here stays dead until a test starts it.
             others=others,
             **{"max_peer_lag_ms": LAG_MS, **settings},
         )
-        self.world.plan_restart = lambda _process: None  # type: ignore[method-assign]
+        # Who dies here stays dead until a test starts it.
+        self.world.plan_restart = lambda process: None  # type: ignore[method-assign]
         self.names = tuple(master.node for master in self.world.masters)
 
     # ---- who hears whom

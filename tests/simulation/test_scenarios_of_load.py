@@ -60,7 +60,7 @@ class TestPoison:
         # When posts come from an unknown node, under another's name, of another epoch, journal and incarnation
         scene.inject("m1", "m9", Post(replace(liar, node="m9"), (), ()))
         scene.inject("m1", "m3", Post(liar, (), ()))
-        scene.inject("m1", "m2", Post(replace(liar, epoch=7), (), ()))
+        scene.inject("m1", "m2", Post(replace(liar, epoch=(7, "m2")), (), ()))
         scene.inject("m1", "m2", Post(replace(liar, journal="forged"), (), ()))
         scene.inject("m1", "m2", Post(replace(liar, incarnation=0), (), ()))
         scene.inject("m1", "m9", Bodies((("m2", "t9", b"x"),)))
@@ -99,8 +99,8 @@ class TestWaitingClients:
         scene.agree()
 
     def test_a_client_whose_time_was_over_asks_again_by_the_transaction_id(self) -> None:
-        # Given a client that was told "unknown" during the split
-        scene = Scene()
+        # Given a client that was told "unknown" during the split, before anybody went on without its master
+        scene = Scene(max_peer_lag_ms=60_000)
         scene.isolate("m1")
         write = scene.write("m1", "t1")
         scene.run(31_000)

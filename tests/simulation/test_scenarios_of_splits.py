@@ -389,7 +389,13 @@ class TestClientsOfASplit:
     def test_nobody_begins_an_epoch_while_all_is_well(self) -> None:
         scene = SplitScene()
         prepared: list[str] = []
-        scene.lose_if(lambda sender, _to, message: bool(isinstance(message, EpochPrepare) and prepared.append(sender)))
+
+        def note(sender: str, _to: str, message: object) -> bool:
+            if isinstance(message, EpochPrepare):
+                prepared.append(sender)
+            return False
+
+        scene.lose_if(note)
         for number in range(10):
             scene.write_many(MASTERS[number % 3], f"{number}-", 5)
             scene.run(3_000)
