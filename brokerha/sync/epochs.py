@@ -165,8 +165,9 @@ class Epochs:
         """
         if self._goal is None:
             self._goal = row.lsn
-        if core.lsn < row.lsn and (self.tail.target <= core.lsn or sender in self.tail.sources):
-            self.tail.aim(row.lsn, [sender])
+        tail, heard = self.tail, core.peers.heard_of(self.tail.sources, now.mono_ms)
+        if core.lsn < row.lsn and (tail.target <= core.lsn or sender in tail.sources or not heard or tail.kept_from):
+            tail.aim(row.lsn, [sender])
         is_near = core.lsn >= self._goal and row.lsn - core.lsn <= NEAR
         if is_near and core.is_known() and self._may_tell(sender, now.mono_ms):
             self._joins[sender] = row

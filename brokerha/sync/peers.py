@@ -16,6 +16,7 @@ kept, and how long its master's queue is: `elsewhere`. All else is ignored and c
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from brokerha.model.epoch_messages import Row
@@ -207,6 +208,10 @@ class PeerTable:
         """Whether a direct post of this member came lately."""
         peer = self.peer(node)
         return peer is not None and mono_ms - peer.heard_ms <= self.config.heard_ms
+
+    def heard_of(self, nodes: Iterable[NodeId], mono_ms: int) -> list[NodeId]:
+        """Those of these masters that are heard."""
+        return [node for node in nodes if self.is_heard(node, mono_ms)]
 
     def heard(self, mono_ms: int) -> tuple[NodeId, ...]:
         """Members heard directly and lately, in order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokerha.model.epoch_messages import EpochInstall, Join
+from brokerha.model.epoch_messages import EpochInstall, Join, Tail
 from brokerha.model.messages import Bodies, Outgoing
 from tests.unit.paper.masters import without
 from tests.unit.sync.epoch_table import LAG_MS, EpochTable
@@ -64,6 +64,25 @@ def test_a_body_of_the_recovered_list_is_fetched_by_those_that_lack_it() -> None
     assert [e[1] for e in table.cores["m1"].epoch.recovered] == ["deep"]
     assert table.queue("m1") == table.queue("m2") == ["deep"]
     assert table.journals["m2"].body("m3", "deep") == b"deep"
+
+
+def test_who_reads_what_it_missed_goes_to_another_master_when_it_hears_the_first_no_more() -> None:
+    # Given m5 outside, that hears m1 first and gets no tail from it before their link goes
+    table = EpochTable(5)
+    table.write("m1", "a")
+    table.live(2 * LAG_MS, without("m5"))
+    assert table.queue("m1") == ["a"]
+
+    def only_m1_without_tail(sender: str, out: Outgoing) -> bool:
+        return "m5" not in (sender, out.to) or ({sender, out.to} == {"m1", "m5"} and not isinstance(out.message, Tail))
+
+    table.live(LAG_MS // 2, only_m1_without_tail)
+    assert table.cores["m5"].epochs.tail.sources == ("m1",)
+    # When it hears the others
+    table.live(4 * LAG_MS, lambda sender, out: {sender, out.to} != {"m1", "m5"})
+    # Then one of them gives it what it lacks, and it is a member
+    assert table.queue("m5") == ["a"]
+    assert "m5" in table.members("m2")
 
 
 def test_the_word_of_one_outside_counts_when_it_is_of_now() -> None:
