@@ -100,6 +100,23 @@ class TestProposers:
         scene.start("m1")
         scene.come_together()
 
+    def test_nobody_begins_an_epoch_while_all_is_well(self) -> None:
+        scene = SplitScene()
+        prepared: list[str] = []
+
+        def note(sender: str, _to: str, message: object) -> bool:
+            if isinstance(message, EpochPrepare):
+                prepared.append(sender)
+            return False
+
+        scene.lose_if(note)
+        for number in range(10):
+            scene.write_many(MASTERS[number % 3], f"{number}-", 5)
+            scene.run(3_000)
+        scene.agree()
+        assert not prepared
+        assert scene.nobody_was_left_out()
+
 
 def _m2_has_promised_to_somebody_else() -> SplitScene:
     scene = SplitScene()
