@@ -11,7 +11,6 @@ from itertools import permutations
 import pytest
 
 from brokerha.model import states
-from brokerha.model.epoch_messages import EpochPrepare
 from brokerha.model.epochs import FIRST
 from brokerha.simulator.options import SECOND_US
 from tests.simulation.split_scene import LAG_MS, SOON_MS, SplitScene
