@@ -339,8 +339,9 @@ class MasterCore:
 
     def forgetting(self, now: Instant) -> Step | None:
         """How much of the log the journal may forget in this turn; None for nothing. Whoever asks calls `retention.done`."""
-        # Without workers nothing is ever executed here, and nobody needs the log for it.
-        executed = self._written_executed if self.site.workers else self._durable_lsn
+        # Where nothing is ever executed nobody needs the log for it; a site that lost its last worker may get it back.
+        is_executing = self.site.workers or self.config.feed.workers or self._written_executed
+        executed = self._written_executed if is_executing else self._durable_lsn
         step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, *pins_of(self, now)))
         if step is not None:
             self.dropped_pins = step.dropped

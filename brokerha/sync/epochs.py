@@ -121,9 +121,10 @@ class Epochs:
             self._outgoing.append(Outgoing(sender, EpochRefused(message.epoch, self.promised)))
 
     def promise(self, epoch: EpochId, now: Instant) -> None:
-        """Take part in nothing older from now on."""
+        """Take part in nothing older from now on. What is reported next is all there is: no tail is read beyond it meanwhile."""
         self.promised, self._is_promise_new, self.decided = epoch, True, None
         self._asked = {}
+        self.tail.aim(0, ())
         self.proposing.on_promise(epoch, now.mono_ms)
 
     def on_report(self, core: SyncCore, sender: NodeId, report: EpochReport) -> None:
@@ -145,6 +146,10 @@ class Epochs:
         self.proposing.saw(epoch.id)
         if core.node not in epoch.members or epoch.id != self.promised or epoch.id == core.epoch.id:
             return
+        if core.lsn > epoch.base_lsn:
+            # It gave this one up, and has read what a later one brought since.
+            core.peers.ignored["base_passed"] += 1
+            return
         self.decided = epoch
         self.tail.aim(epoch.base_lsn, [sender])
 
@@ -153,6 +158,8 @@ class Epochs:
         self.proposing.saw(max(row.epoch, row.promised))
         if row.epoch > core.epoch.id:
             self.later[sender] = row
+            if self.decided is not None and row.epoch > self.decided.id:
+                self.decided = None  # The others went on without it.
             if self.decided is None:
                 self._come_near(core, sender, row, now)
         elif sender in core.peers.peers and self._may_tell(sender, now.mono_ms):
@@ -163,6 +170,8 @@ class Epochs:
 
         What was there at the first look has to be read whole: who cannot get bodies would only hold the others up.
         """
+        if self.is_frozen(core.epoch) and row.epoch < self.promised and self.proposing.is_young(now.mono_ms):
+            return  # What it reported is about to be decided on.
         if self._goal is None:
             self._goal = row.lsn
         tail, heard = self.tail, core.peers.heard_of(self.tail.sources, now.mono_ms)

@@ -92,6 +92,10 @@ class Proposing:
         if self.attempt is not None:
             self.attempt.moved_ms = mono_ms
 
+    def is_young(self, mono_ms: int) -> bool:
+        """Whether the own promise is so new that something may come of it yet."""
+        return self._promised_ms is None or mono_ms - self._promised_ms < self._config.lag_ms
+
     def _fail(self, mono_ms: int) -> None:
         self.attempt = None
         self._failures += 1
