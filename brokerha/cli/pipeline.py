@@ -1,4 +1,4 @@
-"""``brokerha pipeline``: the jobs that run on Spark. Options they share, and how a job is found and told.
+"""``brokerha pipeline``: the jobs that run on Spark. How one is found, what Spark it is given, and how it tells how far it is.
 
 Neither Spark nor pyarrow is imported before a job runs, so that ``--help`` is fast and works without the extra.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -25,25 +25,9 @@ app = typer.Typer(
     help="Jobs on Spark: archive the log, audit it, rebuild any state of it, load files, report.", no_args_is_help=True
 )
 
-MasterOption = Annotated[
-    str,
-    typer.Option(
-        "--spark-master", envvar="BROKERHA_SPARK_MASTER", metavar="URL",
-        help="Where Spark runs: local[N,TRIES], spark://HOST:PORT, yarn, k8s://…",
-    ),
-]  # fmt: skip
-MemoryOption = Annotated[
-    str, typer.Option("--spark-memory", metavar="SIZE", help="Memory of Spark's driver, such as 2g.")
-]
-ConfOption = Annotated[
-    list[str], typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-]
-DEFAULT_MASTER = "local[2,4]"
-DEFAULT_MEMORY = "2g"
-
 
 def spark_options(master: str, memory: str, conf: list[str]) -> SparkOptions:
-    """The three options together. Raises typer.BadParameter."""
+    """The options of Spark together. Raises typer.BadParameter."""
     from brokerha.spark.session import SparkOptions
 
     settings = {}

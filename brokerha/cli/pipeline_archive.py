@@ -17,15 +17,8 @@ from brokerha.cli.access import addresses
 from brokerha.cli.backup_places import BackupsOption, backup_named, size_text
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format, counted
-from brokerha.cli.pipeline import (
-    DEFAULT_MASTER,
-    DEFAULT_MEMORY,
-    ConfOption,
-    MasterOption,
-    MemoryOption,
-    job,
-    spark_options,
-)
+from brokerha.cli.pipeline import job, spark_options
+from brokerha.cli.pipeline_options import DEFAULT_MASTER, DEFAULT_MEMORY, ConfOption, MasterOption, MemoryOption
 from brokerha.cli.progress import Meter, progress
 
 if TYPE_CHECKING:

@@ -16,15 +16,14 @@ from brokerha.cli import exits, output
 from brokerha.cli.access import addresses, cluster_file, master_urls
 from brokerha.cli.options import DEFAULT_CONFIG, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format, counted
-from brokerha.cli.pipeline import (
+from brokerha.cli.pipeline import job, progress_of, spark_options
+from brokerha.cli.pipeline_options import (
     DEFAULT_MASTER,
     DEFAULT_MEMORY,
+    ArchiveOption,
     ConfOption,
     MasterOption,
     MemoryOption,
-    job,
-    progress_of,
-    spark_options,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ COPIES = {
 
 
 def audit(
-    archive: Annotated[Path, typer.Option("--archive", metavar="DIR", help="The archive.")],
+    archive: ArchiveOption,
     lsn: Annotated[
         int | None,
         typer.Option("--lsn", min=0, metavar="LSN", help="Prove the content at this LSN; at the last one without it."),

@@ -24,16 +24,8 @@ from brokerha.cli.options import (
     UrlOption,
 )
 from brokerha.cli.output import Format
-from brokerha.cli.pipeline import (
-    DEFAULT_MASTER,
-    DEFAULT_MEMORY,
-    ConfOption,
-    MasterOption,
-    MemoryOption,
-    job,
-    spark_options,
-)
-from brokerha.cli.progress import Meter, progress
+from brokerha.cli.pipeline import job, progress_of, spark_options
+from brokerha.cli.pipeline_options import DEFAULT_MASTER, DEFAULT_MEMORY, ConfOption, MasterOption, MemoryOption
 from brokerha.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -128,23 +120,10 @@ def load(
     )  # fmt: skip
     spark = spark_options(spark_master, spark_memory, spark_conf)
     logs.to_stderr(logs.COMMAND)
-    with progress("load", _size(files), "bytes") as meter:
-        report = program(options, spark, _Follower(meter).take)
+    with progress_of("load", "bytes", _size(files)) as tell:
+        report = program(options, spark, tell)
     _show(report, chosen)
     return exits.DONE if report.is_good else exits.FAILED
-
-
-class _Follower:
-    """Moves the meter to how much is done."""
-
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
-        self._done = 0
-
-    def take(self, done: int, _total: int) -> None:
-        """So many bytes are done in all."""
-        self._meter.advance(done - self._done)
-        self._done = done
 
 
 def _check_syntax(files: list[str], syntax: str | None, mapping: str | None) -> None:

@@ -16,15 +16,14 @@ from brokerha.cli import exits, output
 from brokerha.cli.backup_places import BackupsOption, backup_folder, time_us
 from brokerha.cli.options import ConfigOption, FormatOption
 from brokerha.cli.output import Format, counted
-from brokerha.cli.pipeline import (
+from brokerha.cli.pipeline import job, progress_of, spark_options
+from brokerha.cli.pipeline_options import (
     DEFAULT_MASTER,
     DEFAULT_MEMORY,
+    ArchiveOption,
     ConfOption,
     MasterOption,
     MemoryOption,
-    job,
-    progress_of,
-    spark_options,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 HERE_ROWS = 2_000_000
 
 
-_Archive = Annotated[Path, typer.Option("--archive", metavar="DIR", help="The archive.")]
 _Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the backup that is made.")]
 _Into = Annotated[
     Path | None, typer.Option("--into", metavar="DIR", help="Make the directory of one worker instead of a backup.")
@@ -64,7 +62,7 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be made
 
 
 def rebuild(
-    archive: _Archive,
+    archive: ArchiveOption,
     name: _Name = "",
     into: _Into = None,
     node_id: _NodeId = "",

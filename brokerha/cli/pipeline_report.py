@@ -14,15 +14,14 @@ import typer
 from brokerha.cli import exits, output
 from brokerha.cli.options import FormatOption
 from brokerha.cli.output import Format
-from brokerha.cli.pipeline import (
+from brokerha.cli.pipeline import job, progress_of, spark_options
+from brokerha.cli.pipeline_options import (
     DEFAULT_MASTER,
     DEFAULT_MEMORY,
+    ArchiveOption,
     ConfOption,
     MasterOption,
     MemoryOption,
-    job,
-    progress_of,
-    spark_options,
 )
 from brokerha.model.errors import InvalidRequest
 
@@ -33,7 +32,7 @@ DEFAULT_OUT = Path("report.html")
 
 
 def report(
-    archive: Annotated[Path, typer.Option("--archive", metavar="DIR", help="The archive.")],
+    archive: ArchiveOption,
     out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")] = DEFAULT_OUT,
     since: Annotated[
         str,

@@ -5,31 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
-import brokerha
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, Unreachable
+from tests.unit.cli import two_masters
 
-FILE = """\
-[cluster]
-name = "orders"
-broker = "amqp://h"
-[[master]]
-id = "m1"
-http = "127.0.0.1:7201"
-[[master]]
-id = "m2"
-http = "127.0.0.1:7202"
-[[worker]]
-id = "w1"
-master = "m1"
-[[worker]]
-id = "w2"
-master = "m2"
-"""
-URLS = {"http://127.0.0.1:7201": "m1", "http://127.0.0.1:7202": "m2"}
 Run = Callable[..., Any]
 
 
@@ -57,29 +39,10 @@ class Sites:
         return {"master": master, "first_lsn": 1, "last_lsn": 7, "hard_limit": 400, "pins": [row]}
 
 
-class Connected:
-    """A client of one master."""
-
-    def __init__(self, sites: Sites, master: str) -> None:
-        self._sites = sites
-        self._master = master
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def command(self, name: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
-        assert timeout > 0
-        return self._sites.command(self._master, name, arguments)
-
-
 @pytest.fixture
 def sites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sites:
-    (tmp_path / "cluster.toml").write_text(FILE)
     made = Sites()
-    monkeypatch.setattr(brokerha, "connect", lambda url: Connected(made, URLS[url]))
+    two_masters.put(made, monkeypatch, tmp_path)
     return made
 
 

@@ -13,11 +13,13 @@ from brokerha.cli import pipeline_archive
 from brokerha.model.errors import NotReady, Unreachable
 from brokerha.pipeline import archive_job
 from brokerha.pipeline.archive_job import ArchiveOptions, ArchiveReport
+from tests.unit.cli.fake_job import FakeJob
 from tests.unit.pipeline.archive_place import Log
 from tests.unit.pipeline.random_log import random_entries
 
 ENTRIES = random_entries(2, 60)
 Run = Callable[..., Any]
+Job = FakeJob[ArchiveOptions, ArchiveReport]
 
 
 @pytest.fixture
@@ -26,17 +28,8 @@ def log(tmp_path: Path) -> Log:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[ArchiveOptions]:
-    """Puts a job in place that only notes what it is asked for."""
-    seen: list[ArchiveOptions] = []
-
-    def program(options: ArchiveOptions, spark: object, tell: Callable[[int, int], None]) -> ArchiveReport:
-        seen.append(options)
-        tell(5, 10)
-        return ArchiveReport(str(options.into), notes=("no pin",) if options.from_lsn == 7 else ())
-
-    monkeypatch.setattr(pipeline_archive, "job", lambda name: {"archive": program}[name])
-    return seen
+def program(monkeypatch: pytest.MonkeyPatch) -> Job:
+    return Job(ArchiveReport("a")).put(monkeypatch, pipeline_archive, "archive")
 
 
 def test_a_backup_is_archived_without_spark_when_it_is_small(run: Run, log: Log) -> None:
@@ -65,7 +58,7 @@ def test_a_dry_run_writes_nothing(run: Run, log: Log) -> None:
     assert not Path("a").exists()
 
 
-def test_the_log_that_is_meant_is_named_in_one_way(run: Run, asked: list[ArchiveOptions]) -> None:
+def test_the_log_that_is_meant_is_named_in_one_way(run: Run, program: Job) -> None:
     for words, kind in (
         (("--url", "http://127.0.0.1:7201"), "http"),
         (("--journal", "var/m1"), "journal"),
@@ -73,20 +66,19 @@ def test_the_log_that_is_meant_is_named_in_one_way(run: Run, asked: list[Archive
         (("--backup", "b/monday"), "backup"),
     ):
         assert run("pipeline", "archive", "--into", "a", *words).code == 0
-        assert asked.pop().source.kind == kind
+        assert program.options is not None
+        assert program.options.source.kind == kind
     assert run("pipeline", "archive", "--into", "a", "--journal", "j", "--backup", "b/").code == 64
     assert run("pipeline", "archive", "--into", "a", "--stream", "amqp://h").code == 64
     assert "which cluster?" in run("pipeline", "archive", "--into", "a").err
     assert run("pipeline", "archive").code == 64
 
 
-def test_a_range_that_ends_before_it_begins_is_a_mistake_of_the_command_line(
-    run: Run, asked: list[ArchiveOptions]
-) -> None:
+def test_a_range_that_ends_before_it_begins_is_a_mistake_of_the_command_line(run: Run, program: Job) -> None:
     ran = run(
         "pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:7201", "--from-lsn", "5", "--to-lsn", "3"
     )
-    assert (ran.code, asked) == (64, [])
+    assert (ran.code, program.options) == (64, None)
     assert "there is nothing from LSN 5 to LSN 3" in ran.err
 
 
@@ -103,38 +95,44 @@ def test_info_about_an_archive_that_holds_nothing_says_so(run: Run, tmp_path: Pa
     assert "orders: nothing yet, LSN 1 comes first, 0 rows" in run("pipeline", "archive-info", "a").out
 
 
-def test_paths_are_those_of_the_folder_in_which_the_command_was_given(run: Run, asked: list[ArchiveOptions]) -> None:
+def test_paths_are_those_of_the_folder_in_which_the_command_was_given(run: Run, program: Job) -> None:
     run("pipeline", "archive", "--into", "a", "--journal", "var/m1")
-    assert asked[0].source.journal == str(Path("var/m1").absolute())
+    assert program.options is not None
+    assert program.options.source.journal == str(Path("var/m1").absolute())
 
 
-def test_following_looks_every_few_seconds_unless_told_otherwise(run: Run, asked: list[ArchiveOptions]) -> None:
+def test_following_looks_every_few_seconds_unless_told_otherwise(run: Run, program: Job) -> None:
     url = ("--url", "http://127.0.0.1:7201")
-    for words in ((), ("--follow",), ("--every", "60"), ("--follow", "--every", "0.5")):
+    for words, every_s in (
+        ((), None),
+        (("--follow",), 5.0),
+        (("--every", "60"), 60.0),
+        (("--follow", "--every", "0.5"), 0.5),
+    ):
         run("pipeline", "archive", "--into", "a", *url, *words)
-    assert [each.every_s for each in asked] == [None, 5.0, 60.0, 0.5]
+        assert program.options is not None
+        assert program.options.every_s == every_s
 
 
-def test_defaults_of_the_command_are_those_of_the_job(run: Run, asked: list[ArchiveOptions]) -> None:
+def test_defaults_of_the_command_are_those_of_the_job(run: Run, program: Job) -> None:
     run("pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:7201")
-    assert asked[0] == ArchiveOptions(Path("a"), asked[0].source)
+    assert program.options is not None
+    assert program.options == ArchiveOptions(Path("a"), program.options.source)
     assert archive_job.HERE_ENTRIES == pipeline_archive.HERE_ENTRIES
 
 
-def test_an_archive_whose_log_is_not_kept_is_a_degraded_end(run: Run, asked: list[ArchiveOptions]) -> None:
+def test_an_archive_whose_log_is_not_kept_is_a_degraded_end(run: Run, program: Job) -> None:
+    program.answer = ArchiveReport("a", notes=("no pin",))
     ran = run("pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:7201", "--from-lsn", "7")
     assert ran.code == 1
+    assert program.options is not None
+    assert program.options.from_lsn == 7
     assert "brokerha: no pin\n" in ran.err
 
 
 @pytest.mark.parametrize(("error", "code"), [(Unreachable("m1"), 3), (NotReady("m1 starts"), 2)])
-def test_nodes_that_are_away_are_an_exit_code_of_their_own(
-    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
-) -> None:
-    def program(*_: object) -> ArchiveReport:
-        raise error
-
-    monkeypatch.setattr(pipeline_archive, "job", lambda name: program)
+def test_nodes_that_are_away_are_an_exit_code_of_their_own(run: Run, program: Job, error: Exception, code: int) -> None:
+    program.answer = error
     assert run("pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:1").code == code
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from brokerha.pipeline.audit_copies import CopyAudit, Difference
 from brokerha.pipeline.audit_files import Problem
 from brokerha.pipeline.sources import SourceSpec
 from brokerha.spark.session import SparkOptions
+from tests.unit.cli.fake_job import FakeJob
 
 REPORT = AuditReport(
     archive="A", cluster="orders", first_lsn=1, last_lsn=1234, files=2, rows=2000, chain="ab", lsn=1234, fingerprint="1:ff", is_proved=True,
@@ -47,27 +47,9 @@ master = "m2"
 """
 
 
-class Program:
-    """Stands for the program of the job."""
-
-    def __init__(self) -> None:
-        self.answer: AuditReport | Exception = REPORT
-        self.options: AuditOptions | None = None
-        self.spark: SparkOptions | None = None
-
-    def __call__(self, options: AuditOptions, spark: SparkOptions, tell: Callable[[int, int], None]) -> AuditReport:
-        self.options, self.spark = options, spark
-        tell(1, 2)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
 @pytest.fixture
-def program(monkeypatch) -> Program:
-    found = Program()
-    monkeypatch.setattr(pipeline_audit, "job", lambda name: {"audit": found}[name])
-    return found
+def program(monkeypatch) -> FakeJob[AuditOptions, AuditReport]:
+    return FakeJob[AuditOptions, AuditReport](REPORT).put(monkeypatch, pipeline_audit, "audit")
 
 
 def test_without_a_cluster_the_archive_alone_is_audited(run, program):

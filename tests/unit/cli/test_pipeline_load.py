@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from brokerha.cli import exits, pipeline_load
 from brokerha.model.errors import NotReady, Unreachable
 from brokerha.pipeline.loading import LoadOptions, LoadReport, Reject
 from brokerha.spark.session import SparkOptions
+from tests.unit.cli.fake_job import FakeJob
 
 URL = ("--url", "http://127.0.0.1:7201")
 REPORT = LoadReport(
@@ -22,29 +22,10 @@ REPORT = LoadReport(
 BAD = replace(REPORT, rejects=2, rejects_file="r.jsonl", first_rejects=(Reject("a.nt", 3, 3, "no dot", "<urn:a>"),))
 
 
-class Program:
-    """Stands for the program of the job."""
-
-    def __init__(self) -> None:
-        self.answer: LoadReport | Exception = REPORT
-        self.options: LoadOptions | None = None
-        self.spark: SparkOptions | None = None
-
-    def __call__(self, options: LoadOptions, spark: SparkOptions, tell: Callable[[int, int], None]) -> LoadReport:
-        self.options, self.spark = options, spark
-        tell(0, 100)
-        tell(100, 100)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
 @pytest.fixture
-def program(monkeypatch, tmp_path) -> Program:
-    found = Program()
-    monkeypatch.setattr(pipeline_load, "job", lambda name: {"load": found}[name])
+def program(monkeypatch, tmp_path) -> FakeJob[LoadOptions, LoadReport]:
     (tmp_path / "a.nt").write_text("x" * 100)
-    return found
+    return FakeJob[LoadOptions, LoadReport](REPORT).put(monkeypatch, pipeline_load, "load")
 
 
 def test_options_reach_the_program(run, program):

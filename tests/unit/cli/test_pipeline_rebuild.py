@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from brokerha.cli import exits, pipeline_rebuild
 from brokerha.model.errors import StoreDiffers
 from brokerha.pipeline.rebuilding import RebuildOptions, RebuildReport
-from brokerha.spark.session import SparkOptions
+from tests.unit.cli.fake_job import FakeJob
 from tests.unit.pipeline.made_archives import archive_of
 from tests.unit.pipeline.random_log import random_entries
 
@@ -22,28 +21,9 @@ REPORT = RebuildReport(
 )  # fmt: skip
 
 
-class Program:
-    """Stands for the program of the job."""
-
-    def __init__(self) -> None:
-        self.answer: RebuildReport | Exception = REPORT
-        self.options: RebuildOptions | None = None
-        self.spark: SparkOptions | None = None
-
-    def __call__(self, options: RebuildOptions, spark: SparkOptions, tell: Callable[[int, int], None]) -> RebuildReport:
-        self.options, self.spark = options, spark
-        tell(0, 100)
-        tell(100, 100)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
 @pytest.fixture
-def program(monkeypatch) -> Program:
-    found = Program()
-    monkeypatch.setattr(pipeline_rebuild, "job", lambda name: {"rebuild": found}[name])
-    return found
+def program(monkeypatch) -> FakeJob[RebuildOptions, RebuildReport]:
+    return FakeJob[RebuildOptions, RebuildReport](REPORT).put(monkeypatch, pipeline_rebuild, "rebuild")
 
 
 def test_options_of_a_backup_reach_the_program(run, program):

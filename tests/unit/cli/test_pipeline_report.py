@@ -13,6 +13,7 @@ from brokerha.model.errors import ConfigurationError
 from brokerha.pipeline.archive_manifest import MANIFEST, ArchiveState, pack_manifest
 from brokerha.pipeline.report import Bins, ReportFacts, ReportOptions
 from tests.unit.cli.conftest import Ran
+from tests.unit.cli.fake_job import FakeJob
 from tests.unit.pipeline.made_archives import archive_of
 from tests.unit.pipeline.random_log import random_entries
 
@@ -27,50 +28,39 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ReportOptions, Any]]:
-    """What the program of the job was called with, instead of being called."""
-    calls: list[tuple[ReportOptions, Any]] = []
-
-    def program(options: ReportOptions, spark: Any, tell: Any) -> ReportFacts:
-        calls.append((options, spark))
-        tell(5, 5)
-        return FACTS
-
-    monkeypatch.setattr(pipeline_report, "job", lambda name: program)
-    return calls
+def program(monkeypatch: pytest.MonkeyPatch) -> FakeJob[ReportOptions, ReportFacts]:
+    return FakeJob[ReportOptions, ReportFacts](FACTS).put(monkeypatch, pipeline_report, "report")
 
 
-def test_a_report_is_told_in_one_line_and_its_notes_on_standard_error(run: Any, archive: Path, asked: list[Any]):
+def test_a_report_is_told_in_one_line_and_its_notes_on_standard_error(run: Any, archive: Path, program: Any):
     ran: Ran = run("pipeline", "report", "--archive", str(archive), "--out", "r.html")
     assert ran.code == exits.DONE
     assert ran.out == "r.html: LSN 1 to 50, 50 transactions, 2 rejected, 90 changes\n"
     assert ran.err == "brokerha: A note.\n"
-    (options, spark) = asked[0]
-    assert (options.archive, options.out, spark.master) == (archive, Path("r.html"), "local[2,4]")
+    options = program.options
+    assert (options.archive, options.out, program.spark.master) == (archive, Path("r.html"), "local[2,4]")
 
 
-def test_the_facts_are_written_as_json(run: Any, archive: Path, asked: list[Any]):
+def test_the_facts_are_written_as_json(run: Any, archive: Path, program: Any):
     ran = run("pipeline", "report", "--archive", str(archive), "-o", "json")
     answer = json.loads(ran.out)
     assert (answer["out"], answer["cluster"], answer["bins"]["count"]) == ("report.html", "orders", 1)
 
 
-def test_times_and_settings_reach_the_job(run: Any, archive: Path, asked: list[Any]):
+def test_times_and_settings_reach_the_job(run: Any, archive: Path, program: Any):
     times = ("--since", "1970-01-01T00:00:01Z", "--until", "2100-01-01T00:00:00Z")
     spark = ("--spark-master", "spark://there:7077", "--spark-memory", "1g", "--spark-conf", "a.b=c=d")
     assert run("pipeline", "report", "--archive", str(archive), *times, *spark).code == exits.DONE
-    options, given = asked[0]
+    options, given = program.options, program.spark
     assert (options.since_us, options.until_us) == (1_000_000, 4_102_444_800_000_000)
     assert (given.master, given.memory, given.conf) == ("spark://there:7077", "1g", {"a.b": "c=d"})
 
 
-def test_a_dry_run_says_what_would_be_read_and_writes_nothing(
-    run: Any, archive: Path, asked: list[Any], tmp_path: Path
-):
+def test_a_dry_run_says_what_would_be_read_and_writes_nothing(run: Any, archive: Path, program: Any, tmp_path: Path):
     ran = run("pipeline", "report", "--archive", str(archive), "--dry-run", "-o", "json")
     plan = json.loads(ran.out)
     assert (ran.code, plan["first_lsn"], plan["last_lsn"], plan["dry_run"]) == (exits.DONE, 1, 50, True)
-    assert not asked
+    assert program.options is None
     assert not (tmp_path / "report.html").exists()
     assert "nothing was written" in run("pipeline", "report", "--archive", str(archive), "--dry-run").out
 
@@ -91,32 +81,32 @@ def test_a_dry_run_says_what_would_be_read_and_writes_nothing(
     ],
 )
 def test_what_is_wrong_is_one_line_before_the_work(
-    run: Any, archive: Path, asked: list[Any], arguments: tuple[str, ...], code: int, said: str
+    run: Any, archive: Path, program: Any, arguments: tuple[str, ...], code: int, said: str
 ):
     ran = run("pipeline", "report", "--archive", str(archive), *arguments)
     assert ran.code == code
     assert said in ran.err
     assert ran.err.count("\n") == 1
-    assert not asked
+    assert program.options is None
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
 def test_without_an_archive_the_line_says_how_to_make_one(
-    run: Any, tmp_path: Path, asked: list[Any], more: tuple[str, ...]
+    run: Any, tmp_path: Path, program: Any, more: tuple[str, ...]
 ):
     ran = run("pipeline", "report", "--archive", str(tmp_path / "absent"), *more)
     assert ran.code == exits.FAILED
     assert "make one with brokerha pipeline archive" in ran.err
-    assert not asked
+    assert program.options is None
 
 
-def test_an_archive_that_holds_nothing_is_told_before_spark_starts(run: Any, tmp_path: Path, asked: list[Any]):
+def test_an_archive_that_holds_nothing_is_told_before_spark_starts(run: Any, tmp_path: Path, program: Any):
     empty = ArchiveState(id="a", cluster="orders", first_lsn=1, generation=1, made_us=1, files=())
     (tmp_path / MANIFEST).write_bytes(pack_manifest(empty))
     ran = run("pipeline", "report", "--archive", str(tmp_path))
     assert ran.code == exits.FAILED
     assert "is empty: brokerha pipeline archive fills it" in ran.err
-    assert not asked
+    assert program.options is None
 
 
 def test_without_the_extra_each_job_says_what_brings_it(run: Any, archive: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,33 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
-import brokerha
 from brokerha.cli import deep
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady, Unreachable
-from tests.unit.cli.fake_cluster import answer, node
-
-FILE = """\
-[cluster]
-name = "orders"
-broker = "amqp://h"
-[[master]]
-id = "m1"
-http = "127.0.0.1:7201"
-[[master]]
-id = "m2"
-http = "127.0.0.1:7202"
-[[worker]]
-id = "w1"
-master = "m1"
-[[worker]]
-id = "w2"
-master = "m2"
-"""
-URLS = {"http://127.0.0.1:7201": "m1", "http://127.0.0.1:7202": "m2"}
+from tests.unit.cli import two_masters
 
 
 def row(name: str, state: str = "on", **more: Any) -> dict[str, Any]:
@@ -82,32 +62,10 @@ def task(worker: str, state: str, done: int = 20, reason: str = "", answer: Any 
     }  # fmt: skip
 
 
-class Connected:
-    """A client of one master."""
-
-    def __init__(self, sites: Sites, master: str) -> None:
-        self._sites = sites
-        self._master = master
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def command(self, name: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
-        assert timeout > 0
-        return self._sites.command(self._master, name, arguments)
-
-    def status(self, timeout: float) -> dict[str, Any]:
-        return answer(node("m1", "master"), node("m2", "master"), node("w1"), node("w2", master="m2"))
-
-
 @pytest.fixture
 def sites(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Sites:
-    (tmp_path / "cluster.toml").write_text(FILE)
     made = Sites()
-    monkeypatch.setattr(brokerha, "connect", lambda url: Connected(made, URLS[url.split(",")[0]]))
+    two_masters.put(made, monkeypatch, tmp_path)
     monkeypatch.setattr(deep, "POLL_S", 0.0)
     return made
 

@@ -1,0 +1,29 @@
+"""Options that the commands of ``brokerha pipeline`` share, so that they mean the same in each.
+
+Whatever has a help text of its own in a command, as ``--dry-run`` has, stays with that command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ArchiveOption = Annotated[Path, typer.Option("--archive", metavar="DIR", help="The archive.")]
+MasterOption = Annotated[
+    str,
+    typer.Option(
+        "--spark-master", envvar="BROKERHA_SPARK_MASTER", metavar="URL",
+        help="Where Spark runs: local[N,TRIES], spark://HOST:PORT, yarn, k8s://…",
+    ),
+]  # fmt: skip
+MemoryOption = Annotated[
+    str, typer.Option("--spark-memory", metavar="SIZE", help="Memory of Spark's driver, such as 2g.")
+]
+ConfOption = Annotated[
+    list[str], typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+]
+
+DEFAULT_MASTER = "local[2,4]"
+DEFAULT_MEMORY = "2g"
