@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brokerha.master.admission import Waiters
+from brokerha.master.apart import apart_reason
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
 from brokerha.master.state_words import state_of
@@ -41,7 +42,7 @@ from brokerha.model.operations import APPLIED, REJECTED, ResultRow
 from brokerha.model.process_messages import TxAnswer
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
-from brokerha.model.requests import Submit, TxCommand
+from brokerha.model.requests import REFUSE, Submit, TxCommand
 from brokerha.replication.feed import Feed
 from brokerha.replication.judging import SiteComparison
 from brokerha.replication.site import Site
@@ -193,6 +194,9 @@ class MasterCore:
         refusal = self.transacting.refusal(now) or self.transacting.refusal_of(submit)
         if refusal is not None:
             self.waiters.refuse(submit, *refusal)
+            return
+        if submit.apart == REFUSE and (reason := apart_reason(self.sync, now.mono_ms)):
+            self.waiters.refuse(submit, "ReadOnly", reason)
             return
         self.admit(submit.txid, submit.body)
         self.waiters.add(submit, now.mono_ms, 0, None)

@@ -20,6 +20,11 @@ SYNCHRONISED = "synchronised"
 APPLIED_LEVEL = "applied"
 LEVELS = (ACCEPTED, SYNCHRONISED, APPLIED_LEVEL)
 
+WAIT = "wait"
+REFUSE = "refuse"
+APART = (WAIT, REFUSE)
+"""What becomes of a write at a master that is apart: that cannot agree with the others now (master/state_words.py)."""
+
 READS_INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "queues"})
 """Kinds of reads that can show the operations of an open transaction on top of the state."""
 
@@ -36,6 +41,8 @@ class Submit:
     """Workers that must have applied it, for level ``applied``."""
     timeout_ms: int = 30_000
     """After it the reply says that the outcome is unknown."""
+    apart: str = WAIT
+    """At a master that is apart: ``wait`` until it agrees, or ``refuse`` to be taken in. Looked at once, when it comes."""
 
 
 @dataclass(frozen=True, slots=True)
