@@ -70,7 +70,7 @@ class SiteCommands:
         is_readable = arguments.get("readable", True) is not False
         if not is_node_id(node):
             raise InvalidRequest(f"{node!r} is no node id: 1 to 32 of a-z, 0-9 and -")
-        if node in self._core.config.sync.members:
+        if node in self._core.sync.epoch.configuration.masters:
             raise InvalidRequest(f"{node} is a master")
         worker = self._site.workers.get(node)
         if worker is not None and worker.is_readable == is_readable:

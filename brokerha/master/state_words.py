@@ -24,6 +24,9 @@ from brokerha.sync.core import SyncCore
 if TYPE_CHECKING:
     from brokerha.master.core import MasterCore
 
+SMALLEST = 2
+"""Of so few masters none can be left out."""
+
 State = tuple[str, str]
 """(word, reason)"""
 
@@ -54,7 +57,7 @@ def state_of(core: MasterCore, now: Instant) -> State:
 def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
     """What keeps this master from agreeing with the others now; None when nothing does."""
     peers = sync.peers
-    if sync.config.is_excluding:
+    if sync.config.has_epochs and len(sync.epoch.configuration.masters) > SMALLEST:
         found = _without_others(sync, mono_ms) or _coming_back(sync, mono_ms)
         if found is not None:
             return found
@@ -69,15 +72,15 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
 
 def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
     """Too few are heard, or none of them has what is needed."""
-    tail, peers, config = sync.epochs.tail, sync.peers, sync.config
+    tail, peers, configuration = sync.epochs.tail, sync.peers, sync.epoch.configuration
     if tail.kept_from and _tail_length(sync):
         kept = f"the other masters hold nothing before LSN {tail.kept_from:,} any more"
         return states.LEFT_BEHIND, f"LSN {sync.lsn + 1:,} is what comes next here; {kept}"
-    others = [*peers.peers, *peers.outside]
+    others = [node for node in configuration.masters if node != sync.node]
     silent = [node for node in others if not peers.is_heard(node, mono_ms)]
-    if 1 + len(others) - len(silent) < config.majority:
+    if 1 + len(others) - len(silent) < configuration.majority:
         named = ", ".join(_named(sync, node, mono_ms, is_left_out=False) for node in sorted(silent))
-        return states.NO_MAJORITY, f"{config.majority} of {len(config.members)} masters are needed, not heard: {named}"
+        return states.NO_MAJORITY, f"{configuration.majority} of {len(configuration.masters)} masters are needed, not heard: {named}"
     return None
 
 
@@ -113,7 +116,7 @@ def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = Tr
     if node in sync.peers.impostors:
         remarks.append("its data directory is not the one it had")
     peer = sync.peers.peers.get(node)
-    if is_left_out and sync.config.is_excluding and peer is not None and peer.known_ms is not None:
+    if is_left_out and sync.config.has_epochs and len(sync.epoch.configuration.masters) > SMALLEST and peer is not None and peer.known_ms is not None:
         silent_ms = mono_ms - peer.known_ms
         left_s = -(-(sync.config.lag_ms - silent_ms) // 1000)
         if silent_ms <= sync.config.heard_ms:

@@ -4,6 +4,7 @@ EpochPrepare ->  <- EpochReport | EpochRefused         who holds what (rule R9)
 EpochInstall ->                                        what was decided (R11, R12)
 TailWanted ->  <- Tail                                 the part of the queue that a master lacks (R16)
 Join ->                                                take me back (R8)
+Notice ->                                              you are no master of this cluster any more (R15)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from brokerha.model.channels import SYNC
-from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.epochs import NO_CHANGE, Change, Configuration, Epoch, EpochId
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 
 
@@ -50,6 +51,8 @@ class EpochPrepare:
 
     CHANNEL: ClassVar[str] = SYNC
     epoch: EpochId
+    change: Change = NO_CHANGE
+    """What is to become of the configuration: one that is added promises although nobody knows it, one that is taken out reports all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,12 @@ class EpochReport:
     """What it holds of the recovered list of its epoch and has not added: place in that list, entry."""
     streams: tuple[tuple[NodeId, int, tuple[Entry, ...]], ...]
     """(origin, number of the first entry, entries) of each stream: what it holds and has not added."""
-    members: tuple[NodeId, ...]
+    configuration: Configuration
     """Of its epoch."""
+    parked: tuple[TxId, ...] = ()
+    """Of a master that is to be taken out: what it has accepted and not stamped."""
+    parked_left: int = 0
+    """How many more of them there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ class EpochRefused:
 
 @dataclass(frozen=True, slots=True)
 class EpochInstall:
-    """Any member to one that is behind: this epoch was decided (R11, R12)."""
+    """Any member to one that is behind: this epoch was decided (R11, R12). To one that is no master of it: you are none yet (R15)."""
 
     CHANNEL: ClassVar[str] = SYNC
     epoch: Epoch
@@ -117,3 +124,14 @@ class Join:
     number: int
     """(incarnation, number) of the last row of the receiver that the sender heard: the link works both ways."""
     row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Member to one that was taken out and does not know it (R15)."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    epoch: EpochId
+    """Of the sender."""
+    journal: str
+    """With which the receiver was a master."""

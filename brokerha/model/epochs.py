@@ -12,12 +12,16 @@ master from the reports of a majority (R10), and the decision is all that the me
 - **recovered list**: what somebody holds durably and nobody has synchronised, in the order in which all of them add it;
 - **starts**: the number of the first entry of each stream that belongs to this epoch. Numbers go on over epochs, so that
   one count says the same in every epoch; what is below is in the synchronised queue or in the recovered list.
+
+Who may be a member is the **configuration**: the masters of the cluster, each with the name of its journal, because a master whose disk was
+emptied is another one. Majorities are counted among them. An epoch may change it by one master (`Change`): any majority before and any
+after such a step have a master in common.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
 
@@ -26,6 +30,69 @@ EpochId = tuple[int, NodeId]
 
 FIRST: EpochId = (1, "")
 """The epoch in which a cluster begins; nobody decided it."""
+
+
+ADD, REMOVE = "add", "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of the configuration."""
+
+    kind: str
+    """`ADD` or `REMOVE`."""
+    node: NodeId
+    journal: str
+    """Name of its journal; empty for one that is taken out and that nobody has heard of."""
+
+
+NO_CHANGE = Change("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Who may be a member of an epoch, and who may never be one again."""
+
+    masters: tuple[NodeId, ...] = ()
+    """In alphabetical order."""
+    before: tuple[NodeId, ...] = ()
+    """The masters before the last change, as long as it is not sure that a majority of them knows of it; else none."""
+    retired: tuple[tuple[NodeId, str], ...] = ()
+    """(node, journal) of masters that were taken out: with that journal none of them comes back."""
+    journals: dict[NodeId, str] = field(default_factory=dict)
+    """Journal names of the masters, as far as they are known."""
+
+    @property
+    def majority(self) -> int:
+        """Smallest number of masters of which any two sets have one in common."""
+        return len(self.masters) // 2 + 1
+
+    def is_majority(self, nodes: Iterable[NodeId]) -> bool:
+        """Whether these are enough of the masters."""
+        return len({*nodes}.intersection(self.masters)) >= self.majority
+
+    def is_known_before(self, nodes: Iterable[NodeId]) -> bool:
+        """Whether these are a majority of the masters before the last change, too; then the next one may begin."""
+        return 2 * len({*nodes}.intersection(self.before)) > len(self.before) or not self.before
+
+    def settled(self) -> Configuration:
+        """The same, now that a majority of the masters before the last change knows of it."""
+        return replace(self, before=())
+
+    def after(self, change: Change) -> Configuration:
+        """The configuration with this change; itself when there is none, or when it has been made already."""
+        if change == NO_CHANGE or (change.node in self.masters) == (change.kind == ADD):
+            return self
+        masters, journals, retired = {*self.masters}, dict(self.journals), {*self.retired}
+        if change.kind == ADD:
+            masters.add(change.node)
+            journals[change.node] = change.journal
+        else:
+            masters.remove(change.node)
+            journal = journals.pop(change.node, change.journal)
+            if journal:
+                retired.add((change.node, journal))
+        return Configuration(tuple(sorted(masters)), self.masters, tuple(sorted(retired)), journals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +112,7 @@ class Epoch:
     """Number of the first entry of each stream that belongs to this epoch; 0 for one that is not named."""
     above: Timestamp = 0
     """Every timestamp of this epoch is higher."""
-    journals: dict[NodeId, str] = field(default_factory=dict)
-    """Journal names of the members."""
+    configuration: Configuration = field(default_factory=Configuration)
 
     @property
     def id(self) -> EpochId:
@@ -56,4 +122,9 @@ class Epoch:
 
 def first_epoch(members: Iterable[NodeId]) -> Epoch:
     """The one in which a cluster begins, with all its masters."""
-    return Epoch(*FIRST, tuple(sorted(members)))
+    masters = tuple(sorted(members))
+    return Epoch(*FIRST, masters, configuration=Configuration(masters))
+
+
+OF_A_JOINER = Epoch(0, "", ())
+"""That of a **joiner**: a master with an empty journal, which is to be added to a cluster and is no member of anything yet."""

@@ -23,6 +23,7 @@ from brokerha.model.epoch_messages import (
     EpochRefused,
     EpochReport,
     Join,
+    Notice,
     Row,
     Tail,
     TailWanted,
@@ -328,7 +329,7 @@ Message = (
     | Coin | Idle | LoadFrom | Request | RangeMissing | SnapshotWanted | SnapshotOffered | ChunksWanted | Chunk
     | SnapshotDone | Task | TaskReport | Replicate | Confirmed | Candidate | Vote | RecordsWanted | Records
     | RecordsMissing | TxJoin | TxEvents | TxAnswer | Promote | EpochPrepare | EpochReport | EpochRefused | EpochInstall
-    | TailWanted | Tail | Join
+    | TailWanted | Tail | Join | Notice
 )  # fmt: skip
 
 MESSAGES: tuple[type, ...] = (
@@ -336,7 +337,7 @@ MESSAGES: tuple[type, ...] = (
     Coin, Idle, LoadFrom, Request, RangeMissing, SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk,
     SnapshotDone, Task, TaskReport, Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records,
     RecordsMissing, TxJoin, TxEvents, TxAnswer, Promote, EpochPrepare, EpochReport, EpochRefused, EpochInstall,
-    TailWanted, Tail, Join,
+    TailWanted, Tail, Join, Notice,
 )  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
 

@@ -244,7 +244,7 @@ class MasterView:
             "epoch_excluded": len(sync.peers.outside),
             "epoch_frozen": sync.epochs.is_frozen(sync.epoch),
         }
-        for node in sync.config.members:
+        for node in sync.epoch.configuration.masters:
             numbers[f'epoch_member{{master="{node}"}}'] = node in sync.epoch.members
         return numbers
 

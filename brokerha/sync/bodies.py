@@ -49,13 +49,15 @@ class BodyExchange:
         self._arrived: list[Item] = []
         self._arrived_bytes = 0
 
-    def take(self, items: Iterable[Item], members: Iterable[NodeId]) -> int:
-        """Take in bodies of other masters, each once; return how many were of no known origin."""
-        known = set(members) - {self._config.node}
+    def take(self, items: Iterable[Item], origins: Collection[NodeId] | None) -> int:
+        """Take in bodies, each once, of these origins (None: of all); return how many were of another one.
+
+        A master whose disk was emptied gets back its own ones, too.
+        """
         strangers = 0
         for item in items:
             name = (item[0], item[1])
-            if item[0] not in known:
+            if origins is not None and item[0] not in origins:
                 strangers += 1
             elif name not in self._loose and self._history.body(*name) is None:
                 self._loose[name] = None

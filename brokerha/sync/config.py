@@ -21,7 +21,7 @@ class SyncConfig:
 
     node: NodeId
     members: tuple[NodeId, ...]
-    """All masters of the cluster, this one included: the configuration. Who of them agrees at a time is the epoch's."""
+    """All masters with which the cluster begins, this one included; from then on the configuration is the epoch's."""
     acknowledge: str = "all"
     """Who must hold an entry before it is added: ``all`` members, those ``present``, or a ``majority`` (rule R6)."""
     split_recovery: str = "quorum"
@@ -68,21 +68,15 @@ class SyncConfig:
         return self.idle_round_ms + self.round_timeout_ms
 
     @property
-    def is_excluding(self) -> bool:
-        """Whether masters that are missing are left out of the next epoch: a majority may do that, and no other mode is built yet."""
-        return self.split_recovery == "quorum" and len(self.members) >= 3
+    def has_epochs(self) -> bool:
+        """Whether a majority may decide another epoch; no other mode is built yet."""
+        return self.split_recovery == "quorum"
 
-    @property
-    def stamp_window(self) -> int:
+    def stamp_window(self, members: int) -> int:
         """Own entries that may be ahead of what is added. All members' together have to fit into one message (`EpochReport`)."""
-        return min(self.queue_window, REPORTED_LIMIT // len(self.members)) if self.is_excluding else self.queue_window
+        return min(self.queue_window, REPORTED_LIMIT // max(1, members)) if self.has_epochs else self.queue_window
 
     @property
     def lag_ms(self) -> int:
         """When a master is missed: news of it may have come through another one, a heartbeat later."""
         return max(self.max_peer_lag_ms, 2 * self.idle_round_ms + self.round_timeout_ms)
-
-    @property
-    def majority(self) -> int:
-        """Smallest number of members of which any two sets have one in common."""
-        return len(self.members) // 2 + 1

@@ -15,14 +15,15 @@ same batch or an earlier one, so it is durable when it is sent. No clock is read
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from brokerha.model.epoch_messages import Row
-from brokerha.model.epochs import Epoch, first_epoch
+from brokerha.model.epochs import OF_A_JOINER, Epoch, first_epoch
 from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Bodies, Fetch, Outgoing, Post
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, PeerJournal, StreamState
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, StreamState
+from brokerha.sync import identity
 from brokerha.sync.bodies import BodyExchange, in_records
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
@@ -44,13 +45,15 @@ class SyncCore:
         self.incarnation = state.incarnation
         self.clock = HybridClock(state.high_water, config.clock_reserve_us)
         self.epoch = state.installed or first_epoch(config.members)
+        self.retired = ""
+        """Why this master is none of the cluster any more; empty while it is. It still hands out bodies that others lack."""
         self.epochs = Epochs(config, max(state.promised_epoch, self.epoch.id))
         self.peers = PeerTable(config, state.peer_journals, self.epoch)
         self.bodies = BodyExchange(config, history)
         self.posting = Posting(config, state.journal, state.incarnation, history)
         self.incoming = IncomingQueue()
         self.streams: dict[NodeId, Stream] = {}
-        for origin in sorted({*config.members, *state.streams}):
+        for origin in sorted({*config.members, *self.epoch.configuration.masters, *state.streams}):
             kept = state.streams.get(origin, StreamState(state.used.get(origin, 0), []))
             stream = Stream(origin, kept.start, list(kept.entries), state.used.get(origin, 0))
             self.streams[origin] = stream
@@ -90,8 +93,9 @@ class SyncCore:
     def on_post(self, sender: NodeId, post: Post, now: Instant) -> None:
         """COLLECT one post: its row, the rows it relays, and what it lists (R4)."""
         peer = self.peers.peer(sender)
-        if peer is None or post.row.node != sender:
+        if peer is None or post.row.node != sender or self.peers.is_retired(post.row):
             self.peers.ignored["unknown_peer"] += 1
+            self.epochs.on_stranger(self, sender, post.row, now)
             return
         verdict = self._learn(post.row, now)
         if self.peers.is_known_journal(post.row):
@@ -126,10 +130,14 @@ class SyncCore:
 
     def on_bodies(self, sender: NodeId, bodies: Bodies) -> None:
         """Take in bodies that a peer pushed or that were asked for."""
-        if self.peers.peer(sender) is None:
+        if sender not in self.peers.givers():
             self.peers.ignored["unknown_peer"] += 1
             return
-        self.peers.ignored["unknown_origin"] += self.bodies.take(bodies.items, self.config.members)
+        self.peers.ignored["unknown_origin"] += self.bodies.take(bodies.items, self._origins())
+
+    def _origins(self) -> Collection[NodeId] | None:
+        """Whose bodies are of use; None for anybody's, as the tail has also those of masters that are none any more."""
+        return None if self.epochs.is_standing_still(self.epoch) else self.streams
 
     def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
         """Answer a request for bodies."""
@@ -140,14 +148,7 @@ class SyncCore:
 
     def check_own_state(self, row: Row) -> None:
         """Notice that the own disk was emptied: somebody remembers more of this node than the journal here (R15)."""
-        held = row.have.get(self.node, 0)
-        known = row.known.get(self.node, self.posting.journal)
-        if held > self.own.count:
-            self.lost = (
-                f"master {row.node} knows {held} transactions of {self.node}, the journal here holds {self.own.count}"
-            )
-        elif known != self.posting.journal:
-            self.lost = f"master {row.node} knows {self.node} with another journal: the one here is not its own"
+        self.lost = identity.why_lost(self, row) or self.lost
 
     # ---- one round
 
@@ -155,6 +156,9 @@ class SyncCore:
         """Run one round on everything noted since the last one."""
         result = RoundResult()
         if self.lost:
+            return result
+        if self.retired:
+            result.messages, self._answers = self._answers, []
             return result
         result.records.extend(self.peers.new_journals)
         self.peers.new_journals = []
@@ -216,7 +220,7 @@ class SyncCore:
             fetch = self.bodies.fetches(stream, self.peers, now.mono_ms)
             if fetch:
                 result.messages.append(fetch)
-        holders = sorted(self.peers.peers, key=lambda node: not self.peers.is_heard(node, now.mono_ms))
+        holders = sorted(self.peers.givers(), key=lambda node: not self.peers.is_heard(node, now.mono_ms))
         again_ms = self.config.retransmit_ms
         result.messages.extend(self.recovery.fetch(self.bodies.has, holders, now.mono_ms, again_ms))
 
@@ -231,28 +235,26 @@ class SyncCore:
         """Give parked transactions timestamps, at most the window ahead of what is added (R2)."""
         if not self.is_known() or not self.recovery.is_over():
             return []  # What the next epoch may have to recover stays within one window of each master.
-        room = self.config.stamp_window - (self.own.count - self.own.used)
+        room = self.config.stamp_window(len(self.epoch.members)) - (self.own.count - self.own.used)
         stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
         if stamped:
             self._hold(self.own, [(self.clock.tick(now.wall_us), txid) for txid in stamped], result)
         return stamped
 
     def is_known(self) -> bool:
-        """Whether everybody has known this journal as the one of this node once; what was stamped needs no other proof.
+        """Whether everybody has known this journal as the one of this node once (identity.py)."""
+        return identity.is_known(self)
 
-        A node that came back with an empty disk looks like a new one to a master that never heard of it. If it stamped anything
-        there, what it promised elsewhere before would be broken. Nothing can be added before everybody was heard anyway.
-        """
-        journal, peers = self.posting.journal, self.peers
-        if self.own.count or self.epoch.proposer or peers.journals.get(self.node) == journal:
-            return True  # A later epoch names the journals of its members, and a majority has agreed.
-        rows = [peers.last_row(node) for node in self.config.members if node != self.node]
-        if not all(row and row.known.get(self.node) == journal for row in rows):
-            return False
-        # Remembered, as others may be away when it matters again.
-        peers.journals[self.node] = journal
-        peers.new_journals.append(PeerJournal(self.node, journal))
-        return True
+    def is_joiner(self) -> bool:
+        """Whether this master is to be added to a cluster that is there already (R15)."""
+        return self.epoch.number == 0
+
+    def join(self) -> None:
+        """Be no founder, but one that is to be added; nothing was ever stamped or promised here."""
+        self.lost = ""
+        self.epoch, self.incoming = OF_A_JOINER, IncomingQueue()
+        self.peers.begin(self.epoch)
+        self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has)
 
     def _add(self, result: RoundResult, now: Instant) -> None:
         """ADD: what was recovered, then the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
@@ -311,6 +313,8 @@ class SyncCore:
         self.parked = deque([*again, *(txid for txid in self.parked if txid not in recovered)])
         self.epoch = epoch
         self.incoming = IncomingQueue()
+        for origin in sorted({*epoch.configuration.masters, *epoch.starts}.difference(self.streams)):
+            self.streams[origin] = Stream(origin, 0, [], 0)
         for origin, stream in self.streams.items():
             start = epoch.starts.get(origin, 0)
             invariant(start >= stream.count, "a stream goes on behind what is held of it", origin=origin, start=start)
@@ -351,7 +355,7 @@ class SyncCore:
             heard=self.peers.heard(now.mono_ms),
             fingerprint_lsn=fingerprint_lsn,
             fingerprint=fingerprint,
-            known={node: name for node, name in self.peers.journals.items() if not self.streams[node].count},
+            known={node: name for node, name in self.peers.journals.items() if not self.counts.get(node)},
         )
 
     def own_row(self, now: Instant) -> Row:
@@ -384,7 +388,7 @@ class SyncCore:
 
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken, in monotonic milliseconds; None when only a message can change anything."""
-        if self.lost or len(self.config.members) == 1:
+        if self.lost or self.retired or not (self.peers.peers or self.peers.outside):
             return None
         due = [self.posting.due_ms(self), self.epochs.deadline_ms(self, self._looked_ms)]
         if not self.epochs.is_standing_still(self.epoch):

@@ -18,10 +18,11 @@ Must never: leave out what a reporter holds. That nobody else knows of it is the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import groupby
 
 from brokerha.model.epoch_messages import EpochReport
-from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.epochs import Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
 
 
@@ -30,17 +31,30 @@ def base_of(reports: Iterable[EpochReport]) -> tuple[Lsn, TxId]:
     return max((report.row.lsn, report.last_txid) for report in reports)
 
 
+def configuration_of(reports: Iterable[EpochReport]) -> Configuration:
+    """Who counts: the configuration of the highest epoch that somebody reports."""
+    return max(reports, key=_epoch_of).configuration
+
+
 def decide(
-    number: EpochId, reports: Iterable[EpochReport], is_synchronised: Callable[[TxId], bool], last: Timestamp
+    number: EpochId,
+    reports: Iterable[EpochReport],
+    is_synchronised: Callable[[TxId], bool],
+    last: Timestamp,
+    configuration: Configuration | None = None,
 ) -> Epoch:
-    """Return the epoch of this id with the reporters as its members.
+    """Return the epoch of this id with those reporters as its members that are masters.
 
     ``is_synchronised`` tells of each transaction id whether it is in the synchronised queue up to the base, ``last`` is the
-    timestamp there; so whoever decides owns the queue up to there.
+    timestamp there; so whoever decides owns the queue up to there. ``configuration`` is that of the highest epoch, or the one
+    to which it is changed.
     """
     reports = sorted(reports, key=lambda report: report.row.node)
+    configuration = configuration or configuration_of(reports)
     base_lsn, base_txid = base_of(reports)
     entries = [entry for _, group in groupby(_newest_first(reports), _epoch_of) for entry in _entries_of(list(group))]
+    # What a master that goes has not even stamped comes last: nobody else would ever do it.
+    entries += [(last, txid, report.row.node) for report in reports for txid in report.parked]
     recovered: dict[TxId, Ordered] = {}
     above = last
     for timestamp, txid, origin in entries:
@@ -52,15 +66,16 @@ def decide(
         for origin, count in report.row.have.items():
             starts[origin] = max(count, starts.get(origin, 0))
     promises = [report.row.promise for report in reports]
+    journals = {report.row.node: report.row.journal for report in reports if report.row.node in configuration.masters}
     return Epoch(
         *number,
-        members=tuple(report.row.node for report in reports),
+        members=tuple(journals),
         base_lsn=base_lsn,
         base_txid=base_txid,
         recovered=tuple(recovered.values()),
         starts=starts,
         above=max([above, *promises, *(entry[0] for entry in entries)]),
-        journals={report.row.node: report.row.journal for report in reports},
+        configuration=replace(configuration, journals={**configuration.journals, **journals}),
     )
 
 

@@ -22,16 +22,19 @@ from brokerha.model.epoch_messages import (
     EpochRefused,
     EpochReport,
     Join,
+    Notice,
     Row,
     Tail,
     TailWanted,
 )
-from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.epochs import ADD, REMOVE, Change, Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Message, Outgoing
 from brokerha.model.records import EpochInstalled, EpochPromised
+from brokerha.sync import identity
 from brokerha.sync.catching_up import TAIL_LIMIT, TailReader
 from brokerha.sync.config import SyncConfig
+from brokerha.sync.membership import Membership
 from brokerha.sync.proposing import Proposing
 from brokerha.sync.suspicion import Suspicion
 from brokerha.sync.waiting import head_of
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
 NEAR = 2 * TAIL_LIMIT
 """A master that lacks no more of the queue may be taken back."""
-EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join)
+EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join, Notice)
 """What `Epochs.on_message` takes."""
 
 
@@ -58,6 +61,7 @@ class Epochs:
         self.tail = TailReader()
         self.suspicion = Suspicion(config)
         self.proposing = Proposing(config)
+        self.membership = Membership(config)
         self.later: dict[NodeId, Row] = {}
         """Last row of each master that is in a later epoch than this one."""
         self._goal: Lsn | None = None
@@ -102,19 +106,24 @@ class Epochs:
                 self.on_tail(core, sender, message)
             case Join():
                 self.on_join(core, sender, message, now)
+            case Notice():
+                identity.on_notice(core, sender, message)
 
     def on_prepare(self, core: SyncCore, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
         """Promise, or say what was promised (R9)."""
-        if not self._config.is_excluding or core.peers.peer(sender) is None or sender in core.peers.impostors:
+        if not self._config.has_epochs or core.peers.peer(sender) is None or sender in core.peers.impostors:
             core.peers.ignored["unknown_proposer"] += 1
             return
-        if not core.is_known():
+        change = message.change
+        is_added = change == Change(ADD, core.node, core.posting.journal) and core.is_joiner()
+        if not core.is_known() and not is_added:
             # One without a past may be one that lost it: it must not make up a majority (R15).
             core.peers.ignored["not_known_yet"] += 1
             return
         self.proposing.saw(message.epoch)
         if message.epoch > self.promised:
             self.promise(message.epoch, now)
+            self.membership.is_leaving = (change.kind, change.node) == (REMOVE, core.node)
         if message.epoch == self.promised and message.epoch != core.epoch.id:
             self._asked[sender] = message.epoch
         else:
@@ -133,7 +142,10 @@ class Epochs:
             core.peers.ignored["unknown_reporter"] += 1
             return
         core.check_own_state(report.row)
-        self.proposing.on_report(report)
+        if self.proposing.on_report(report):
+            # Masters that were added while this one was away are asked, too (R9).
+            for node in report.configuration.masters:
+                core.peers.listen_to(node, report.configuration.journals.get(node, ""))
 
     def on_refused(self, core: SyncCore, sender: NodeId, refused: EpochRefused, now: Instant) -> None:
         """Somebody has promised a higher one."""
@@ -143,6 +155,8 @@ class Epochs:
     def on_install(self, core: SyncCore, sender: NodeId, message: EpochInstall) -> None:
         """Take in a decision; only what was promised may be installed (R11)."""
         epoch = message.epoch
+        if core.peers.peer(sender) is not None:
+            identity.on_epoch_without_me(core, epoch)
         self.proposing.saw(epoch.id)
         if core.node not in epoch.members or epoch.id != self.promised or epoch.id == core.epoch.id:
             return
@@ -178,7 +192,7 @@ class Epochs:
         if core.lsn < row.lsn and (tail.target <= core.lsn or sender in tail.sources or not heard or tail.kept_from):
             tail.aim(row.lsn, [sender])
         is_near = core.lsn >= self._goal and row.lsn - core.lsn <= NEAR
-        if is_near and core.is_known() and self._may_tell(sender, now.mono_ms):
+        if is_near and (core.is_known() or core.is_joiner()) and self._may_tell(sender, now.mono_ms):
             self._joins[sender] = row
 
     def on_join(self, core: SyncCore, sender: NodeId, join: Join, now: Instant) -> None:
@@ -187,10 +201,17 @@ class Epochs:
         if peers.peer(sender) is None or join.row.node != sender or not peers.is_known_journal(join.row):
             peers.ignored["unknown_peer"] += 1
         elif join.incarnation == core.incarnation and join.row.epoch < core.epoch.id:
-            if sender in peers.outside:
+            if not self.membership.is_welcome(core, sender, now.mono_ms):
+                peers.ignored["not_invited"] += 1
+            elif sender in peers.outside:
                 self.suspicion.on_join(sender, now.mono_ms)
             elif self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+
+    def on_stranger(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+        """A post of one that is no master here: one that was taken out is told."""
+        if row.node == sender and core.peers.is_retired(row) and self._may_tell(sender, now.mono_ms):
+            self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
 
     def _may_tell(self, node: NodeId, mono_ms: int) -> bool:
         told_ms = self._told_ms.get(node)
@@ -244,12 +265,14 @@ class Epochs:
             self.suspicion.begin(core.epoch.members, decided.members, now.mono_ms)
             self.proposing.begin()
             core.begin(decided)
+            self.membership.on_begin(core, decided)
         return True
 
     def after(self, core: SyncCore, result: RoundResult, now: Instant) -> None:
         """Look whether a change is due, and say what there is to say."""
-        if not self._config.is_excluding:
+        if not self._config.has_epochs:
             return
+        self._outgoing += self.membership.look(core, now)
         self.suspicion.look(core.peers, head_of(core), now.mono_ms)
         if self.proposing.is_due(core, now.mono_ms):
             self.promise(self.proposing.begin_attempt(core, now.mono_ms), now)
@@ -273,8 +296,7 @@ class Epochs:
             again_ms = self._config.retransmit_ms
             result.messages.extend(self.tail.messages(core.lsn, core.bodies.has, now.mono_ms, again_ms))
 
-    @staticmethod
-    def _report(core: SyncCore, epoch: EpochId, now: Instant) -> EpochReport:
+    def _report(self, core: SyncCore, epoch: EpochId, now: Instant) -> EpochReport:
         streams = tuple(
             (origin, stream.used, tuple(stream.between(stream.used, 2**62)))
             for origin, stream in core.streams.items()
@@ -286,15 +308,20 @@ class Epochs:
             core.last()[1],
             core.recovery.reported(core.bodies.is_durable),
             streams,
-            core.epoch.members,
+            core.epoch.configuration,
+            *self.membership.parked(core),
         )
 
     def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:
         """When a round has something to do about epochs, at the earliest a while after the last one."""
-        if not self._config.is_excluding:
+        if not self._config.has_epochs:
             return None
         again_ms = self._config.retransmit_ms
-        due = [self.suspicion.deadline_ms(core.peers), self.proposing.deadline_ms(core, looked_ms)]
+        due = [
+            self.suspicion.deadline_ms(core.peers),
+            self.proposing.deadline_ms(core, looked_ms),
+            self.membership.deadline_ms(),
+        ]
         if self.is_standing_still(core.epoch):
             due.append(self.tail.due_ms(core.lsn, again_ms))
         return min((at if at > looked_ms else looked_ms + again_ms for at in due if at is not None), default=None)

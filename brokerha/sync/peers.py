@@ -86,25 +86,58 @@ class PeerTable:
         self.new_journals: list[PeerJournal] = []
         self.impostors: dict[NodeId, str] = {}
         """Known node ids that came with a foreign journal, with its name."""
+        self.guests: set[NodeId] = set()
+        """Nodes that are no masters as far as this one knows, and are listened to: one that is to be added, or that another master named."""
         self.begin(epoch)
 
     def begin(self, epoch: Epoch) -> None:
         """Go on in this epoch: nothing that was heard in another one counts in it, but that it was heard."""
         before = {**self.peers, **self.outside}
         self.epoch = epoch
-        others = [node for node in self.config.members if node != self.config.node]
+        configuration = epoch.configuration
+        self._trust(configuration.journals)
+        masters = configuration.masters or self.config.members
+        self.guests.difference_update(masters)
+        others = [node for node in sorted({*masters, *self.guests}) if node != self.config.node]
         fresh = {node: Peer(node) for node in others}
         for node, peer in fresh.items():
             if node in before:
                 peer.heard_ms, row = before[node].heard_ms, before[node].row
-                if row is not None:
+                if row is not None and row.journal == self.journals.get(node):
                     self.elsewhere[node] = row
         self.peers = {node: fresh[node] for node in others if node in epoch.members}
         self.outside = {node: fresh[node] for node in others if node not in epoch.members}
-        for node, name in epoch.journals.items():
-            if node != self.config.node and node not in self.journals:
+
+    def _trust(self, journals: dict[NodeId, str]) -> None:
+        """What an installed epoch says of journals goes before what was heard: a master may have come back with another one."""
+        for node, name in journals.items():
+            if node != self.config.node and self.journals.get(node) != name:
                 self.journals[node] = name
                 self.new_journals.append(PeerJournal(node, name))
+                self.impostors.pop(node, None)
+                self.elsewhere.pop(node, None)
+
+    def listen_to(self, node: NodeId, journal: str = "") -> None:
+        """Hear a node that is no master here: it is to be added, or others name it, with its journal, as one."""
+        if node != self.config.node and self.peer(node) is None:
+            self.guests.add(node)
+            self.outside[node] = Peer(node)
+            # It may have another journal than the master that had this id before.
+            self.journals.pop(node, None)
+            self.impostors.pop(node, None)
+            self.elsewhere.pop(node, None)
+            if journal:
+                self.journals[node] = journal
+
+    def let_go(self, node: NodeId) -> None:
+        """Hear it no longer."""
+        if node in self.guests:
+            self.guests.remove(node)
+            self.outside.pop(node, None)
+
+    def givers(self) -> set[NodeId]:
+        """Who may hand in bodies: all that are heard, and a master that was just taken out."""
+        return {*self.peers, *self.outside, *self.epoch.configuration.before}
 
     def peer(self, node: NodeId) -> Peer | None:
         """Another master of the cluster, member or not."""
@@ -168,6 +201,8 @@ class PeerTable:
 
     def is_known_journal(self, row: Row) -> bool:
         """Whether it comes from the journal that this master is known by; the first one that is heard of counts."""
+        if self.is_retired(row):
+            return False
         known = self.journals.get(row.node)
         if known is None:
             self.journals[row.node] = row.journal
@@ -176,6 +211,10 @@ class PeerTable:
             self.impostors[row.node] = row.journal
             return False
         return True
+
+    def is_retired(self, row: Row) -> bool:
+        """Whether its master was taken out of the cluster for good."""
+        return (row.node, row.journal) in self.epoch.configuration.retired
 
     def tell_all(self) -> None:
         """Something changed here that all others wait for."""
@@ -220,8 +259,17 @@ class PeerTable:
     def is_active(self) -> bool:
         """Whether rows of this epoch came from enough members to add anything (R5)."""
         known = 1 + sum(peer.row is not None for peer in self.peers.values())
-        needed = self.config.majority if self.config.split_recovery == "quorum" else len(self.epoch.members)
-        return known >= needed
+        return known >= (self.majority if self.config.has_epochs else len(self.epoch.members))
+
+    @property
+    def majority(self) -> int:
+        """Of the masters of the cluster."""
+        return self.epoch.configuration.majority
+
+    def is_known_before(self) -> bool:
+        """Whether a majority of the masters before the last change is in this epoch, so that nobody goes on by what was before."""
+        here = [node for node, peer in self.peers.items() if peer.row is not None]
+        return self.epoch.configuration.is_known_before([self.config.node, *here])
 
     def held_by_required(self, streams: dict[NodeId, Stream], mono_ms: int) -> dict[NodeId, int]:
         """How many entries of each origin are durable at every member where they have to be (R6)."""
@@ -256,7 +304,7 @@ class PeerTable:
     def _held_by_majority(self, own: int, confirmed: dict[NodeId, int]) -> int:
         """Of all masters of the cluster, whether they are members or not."""
         counts = sorted([own, *confirmed.values()], reverse=True)
-        return counts[self.config.majority - 1] if len(counts) >= self.config.majority else 0
+        return counts[self.majority - 1] if len(counts) >= self.majority else 0
 
     def confirmed_by_all(self, origin: NodeId) -> int:
         """How many entries of an origin every other member holds."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brokerha.model.epoch_messages import EpochPrepare, EpochRefused, EpochReport
-from brokerha.model.epochs import FIRST, Epoch, EpochId
-from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.epochs import FIRST, NO_CHANGE, Change, Configuration, Epoch, EpochId
+from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.messages import Outgoing
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.deciding import base_of, decide
+from brokerha.sync.deciding import base_of, configuration_of, decide
 from brokerha.sync.waiting import culprits
 
 if TYPE_CHECKING:
@@ -38,10 +38,20 @@ class Attempt:
     began_ms: int
     moved_ms: int
     """When something last came of it."""
-    reports: dict[NodeId, EpochReport] = field(default_factory=dict)
-    asked_ms: dict[NodeId, int] = field(default_factory=dict)
     without: tuple[NodeId, ...] = ()
     """Masters that are left out, whether they are heard or not: they have held the queue up."""
+    change: Change = NO_CHANGE
+    """What is to become of the configuration."""
+    is_forced: bool = False
+    """Whether an operator goes before the majority."""
+    reports: dict[NodeId, EpochReport] = field(default_factory=dict)
+    asked_ms: dict[NodeId, int] = field(default_factory=dict)
+
+    def is_majority(self) -> bool:
+        """Whether enough have reported: of the masters of the highest epoch that somebody has told of."""
+        if self.is_forced:
+            return bool(self.reports)
+        return bool(self.reports) and configuration_of(self.reports.values()).is_majority(self.reports)
 
 
 class Proposing:
@@ -73,11 +83,13 @@ class Proposing:
         if self.attempt is not None and self.attempt.epoch < epoch:
             self.attempt = None
 
-    def on_report(self, report: EpochReport) -> None:
-        """Somebody has promised."""
+    def on_report(self, report: EpochReport) -> bool:
+        """Somebody has promised; whether it was the own proposal."""
         attempt = self.attempt
         if attempt is not None and report.epoch == attempt.epoch:
             attempt.reports[report.row.node] = report
+            return True
+        return False
 
     def on_refused(self, refused: EpochRefused, mono_ms: int) -> None:
         """Somebody has promised more already: wait, and go above it the next time."""
@@ -112,26 +124,33 @@ class Proposing:
         others = [*peers.peers, *peers.outside]
         return [node for node in others if peers.is_heard(node, mono_ms) and node not in peers.impostors]
 
+    def _asked(self, core: SyncCore, attempt: Attempt, mono_ms: int) -> list[NodeId]:
+        """Whom to ask: not one that is only listened to, but for what it is to become, and for what somebody has reported."""
+        named = {*configuration_of(attempt.reports.values()).masters} if attempt.reports else set()
+        named.add(attempt.change.node)
+        guests = core.peers.guests.difference(named)
+        return [node for node in self._heard(core, mono_ms) if node not in guests]
+
     def _wait_ms(self, core: SyncCore, missing: list[NodeId], mono_ms: int) -> int:
         """How long to leave it to others that come first, and to those that hear more."""
         heard = set(self._heard(core, mono_ms))
         first = [n for n in core.epoch.members if n < core.node and n in heard and n not in missing]
         unheard = [n for n in core.peers.peers if n not in heard and n not in missing]
-        return 2 * self._config.round_timeout_ms * (len(first) + len(self._config.members) * len(unheard))
+        return 2 * self._config.round_timeout_ms * (len(first) + len(core.epoch.configuration.masters) * len(unheard))
 
     def is_due(self, core: SyncCore, mono_ms: int) -> bool:
         """Whether to begin an attempt now (R8); ends one that has led to nothing."""
-        config, epochs = self._config, core.epochs
+        config, epochs, membership = self._config, core.epochs, core.epochs.membership
         attempt = self.attempt
         if self._promised_ms is None:
             self._promised_ms = mono_ms
         if attempt is not None:
-            is_majority = len(attempt.reports) >= config.majority
-            patience_ms = max(self._patience_ms(), 2 * config.lag_ms if is_majority else 0)
+            patience_ms = max(self._patience_ms(), 2 * config.lag_ms if attempt.is_majority() else 0)
             if mono_ms - attempt.moved_ms >= patience_ms:
                 self._fail(mono_ms)
             return False
-        if not core.is_known() or 1 + len(self._heard(core, mono_ms)) < config.majority:
+        is_majority = core.epoch.configuration.is_majority([core.node, *self._heard(core, mono_ms)])
+        if not core.is_known() or not (is_majority or membership.is_forced()):
             return False
         self._without = ()
         if epochs.is_frozen(core.epoch):
@@ -144,7 +163,7 @@ class Proposing:
         since_ms = epochs.suspicion.missing_ms
         if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
             return True
-        return bool(epochs.suspicion.joining(mono_ms - wait_ms))
+        return bool(epochs.suspicion.joining(mono_ms - wait_ms)) or membership.is_due(core, mono_ms)
 
     def _missing(self, core: SyncCore, mono_ms: int) -> list[NodeId]:
         """Members to go on without, as far as a majority is left without them."""
@@ -152,7 +171,7 @@ class Proposing:
         missing = suspicion.missing(core.peers, culprits(core, mono_ms), mono_ms)
         for some in (missing, suspicion.silent(core.peers, mono_ms)):
             # Who is heard and holds the queue up may itself wait for one that is silent.
-            if 1 + len(set(heard).difference(some)) >= self._config.majority:
+            if core.epoch.configuration.is_majority({core.node, *heard}.difference(some)):
                 return some
         return []
 
@@ -170,7 +189,9 @@ class Proposing:
     def begin_attempt(self, core: SyncCore, mono_ms: int) -> EpochId:
         """Begin one, above everything that was heard of; whoever calls promises it."""
         epoch = (max(self._highest, core.epochs.promised)[0] + 1, core.node)
-        self.attempt = Attempt(epoch, mono_ms, mono_ms, without=self._without)
+        membership = core.epochs.membership
+        change, is_forced = membership.change(core, mono_ms), membership.is_forced()
+        self.attempt = Attempt(epoch, mono_ms, mono_ms, self._without, change, is_forced)
         return epoch
 
     # ---- how
@@ -181,21 +202,21 @@ class Proposing:
         if attempt is None:
             return []
         messages = []
-        for node in self._heard(core, mono_ms):
+        for node in self._asked(core, attempt, mono_ms):
             asked_ms = attempt.asked_ms.get(node)
             is_due = asked_ms is None or mono_ms - asked_ms >= self._config.retransmit_ms
             if node not in attempt.reports and node not in attempt.without and is_due:
                 attempt.asked_ms[node] = mono_ms
-                messages.append(Outgoing(node, EpochPrepare(attempt.epoch)))
+                messages.append(Outgoing(node, EpochPrepare(attempt.epoch, attempt.change)))
         return messages
 
     def base(self, core: SyncCore, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
         """(LSN to own before deciding, who has it) as soon as enough have reported; None before."""
         attempt = self.attempt
-        if attempt is None or len(attempt.reports) < self._config.majority or core.node not in attempt.reports:
+        if attempt is None or core.node not in attempt.reports or not self._is_enough(core, attempt):
             return None
         known = {*attempt.reports, *attempt.without}
-        awaited = [node for node in self._heard(core, mono_ms) if node not in known]
+        awaited = [node for node in self._asked(core, attempt, mono_ms) if node not in known]
         # A member may have much to write; one that wants to be taken back has come near before it said so.
         is_member = any(node in core.peers.peers for node in awaited)
         patience_ms = self._config.lag_ms if is_member else 4 * self._config.round_timeout_ms
@@ -204,13 +225,30 @@ class Proposing:
         lsn, _ = base_of(attempt.reports.values())
         return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != core.node]
 
+    def _configuration(self, core: SyncCore, attempt: Attempt) -> Configuration:
+        """That of the epoch to be decided: with the change, as far as the reports allow it."""
+        known = configuration_of(attempt.reports.values())
+        if known == core.epoch.configuration and core.peers.is_known_before():
+            known = known.settled()
+        return known.after(core.epochs.membership.allowed(attempt.change, known, core.epoch.configuration, attempt.reports))
+
+    def _is_enough(self, core: SyncCore, attempt: Attempt) -> bool:
+        """Whether a majority has reported of those who count so far, and of those who count from then on."""
+        if not attempt.is_majority():
+            return False
+        return attempt.is_forced or self._configuration(core, attempt).is_majority(attempt.reports)
+
     def decide(self, core: SyncCore) -> Epoch:
         """The epoch that the reports come to; the attempt is over with it."""
         attempt = self.attempt
         assert attempt is not None
         self.attempt = None
-        reports = attempt.reports.values()
-        return decide(attempt.epoch, reports, lambda txid: core.history.lsn_of(txid) is not None, core.last()[0])
+
+        def is_synchronised(txid: TxId) -> bool:
+            return core.history.lsn_of(txid) is not None
+
+        configuration = self._configuration(core, attempt)
+        return decide(attempt.epoch, attempt.reports.values(), is_synchronised, core.last()[0], configuration)
 
     def deadline_ms(self, core: SyncCore, mono_ms: int) -> int | None:
         """When `is_due` or `messages` may have something to say."""

@@ -97,6 +97,10 @@ class Suspicion:
             return []
         return sorted(self._joining)
 
+    def is_joining(self, node: NodeId) -> bool:
+        """Whether this one wants to be taken in."""
+        return node in self._joining
+
     def deadline_ms(self, peers: PeerTable) -> int | None:
         """When something may be due."""
         lag_ms = self._config.lag_ms

@@ -17,7 +17,7 @@ from brokerha.journal import rows
 from brokerha.journal.current import Current, unpack
 from brokerha.journal.recovery import State, read_decided
 from brokerha.model.codec import decode_record, encode_record
-from brokerha.model.epochs import Epoch
+from brokerha.model.epochs import Configuration, Epoch
 from brokerha.model.fingerprints import packed
 from brokerha.model.records import (
     RECORDS,
@@ -53,7 +53,9 @@ EPOCH = Epoch(
     recovered=((1_790_000_000_000_001, "key-4", "m2"),),
     starts={"m1": 17, "m2": 43},
     above=1_790_000_000_000_004,
-    journals={"m1": "0123456789abcdef", "m2": "x"},
+    configuration=Configuration(
+        ("m1", "m2", "m4"), ("m1", "m2"), (("m3", "abc"),), {"m1": "0123456789abcdef", "m2": "x", "m4": "y"}
+    ),
 )
 
 EXAMPLES: tuple[tuple[int, Record], ...] = (

@@ -17,11 +17,12 @@ from brokerha.model.epoch_messages import (
     EpochRefused,
     EpochReport,
     Join,
+    Notice,
     Row,
     Tail,
     TailWanted,
 )
-from brokerha.model.epochs import Epoch
+from brokerha.model.epochs import Change, Configuration, Epoch
 from brokerha.model.errors import ProtocolError
 from brokerha.model.messages import (
     MESSAGES,
@@ -88,7 +89,8 @@ from brokerha.model.records import (
 
 FINGERPRINT = bytes((1,)) + bytes(16)
 ROW = Row("m1", "journal", 3, 9, (1, ""), (2, "m2"), 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), 4, "1:ab", {"m3": "j"})
-EPOCH = Epoch(2, "m2", ("m1", "m2"), 7, "t-1", ((10, "t-2", "m3"),), {"m1": 4}, 10**15, {"m1": "journal"})
+CONFIGURATION = Configuration(("m1", "m2"), ("m1", "m2", "m3"), (("m3", "gone"),), {"m1": "journal"})
+EPOCH = Epoch(2, "m2", ("m1", "m2"), 7, "t-1", ((10, "t-2", "m3"),), {"m1": 4}, 10**15, CONFIGURATION)
 EXAMPLES: tuple[Message, ...] = (
     Post(ROW, (ROW,), (("m1", 2, ((10, "t-1"), (11, "t-2"))),)),
     Bodies((("m1", "t-1", b"\x00\xff"),)),
@@ -139,8 +141,9 @@ EXAMPLES: tuple[Message, ...] = (
     TxEvents("t-1", 11, 0, (("begin", b""), ("operation", b"packed"))),
     TxAnswer("t-1", 11, "prepared", 3),
     Promote(True),
-    EpochPrepare((2, "m2")),
-    EpochReport((2, "m2"), ROW, "t-1", ((0, 10, "t-2", "m3"),), (("m1", 2, ((10, "t-3"), (11, "t-4"))),), ("m1", "m2")),
+    EpochPrepare((2, "m2"), Change("add", "m3", "journal")),
+    Notice((2, "m2"), "journal"),
+    EpochReport((2, "m2"), ROW, "t-1", ((0, 10, "t-2", "m3"),), (("m1", 2, ((10, "t-3"), (11, "t-4"))),), CONFIGURATION, ("t-9",), 2),
     EpochRefused((2, "m2"), (3, "m1")),
     EpochInstall(EPOCH),
     TailWanted(5, 7),

@@ -9,7 +9,7 @@ table.prepare("m2", (9, "m3"))         m3 asks m2 to promise
 from __future__ import annotations
 
 from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport
-from brokerha.model.epochs import Epoch, EpochId, first_epoch
+from brokerha.model.epochs import Configuration, Epoch, EpochId, first_epoch
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.messages import Message, Outgoing, Post
 from brokerha.model.records import EpochInstalled, EpochPromised, Record
@@ -127,7 +127,7 @@ class EpochTable(Table):
             "base_txid": base.last()[1],
             "starts": {o: max(core.counts[o] for core in cores) for o in self.names},
             "above": max(core.clock.last for core in cores),
-            "journals": {node: f"journal-of-{node}" for node in members},
+            "configuration": Configuration(self.names, journals={node: f"journal-of-{node}" for node in members}),
             **said,
         }
         return Epoch(number, proposer, tuple(sorted(members)), **fields)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from brokerha.model.epoch_messages import EpochReport, Row
-from brokerha.model.epochs import FIRST, EpochId
+from brokerha.model.epochs import FIRST, Configuration, EpochId
 from brokerha.model.ids import Entry, NodeId, Ordered
 
 NEXT: EpochId = (2, "m1")
@@ -42,4 +42,4 @@ def report(
         have[origin] = first + len(entries)
     places = tuple((place, *entry) for place, entry in (recovered or {}).items())
     said.setdefault("have", have)
-    return EpochReport(NEXT, row(node, **said), last, places, tuple(listed), ("m1", "m2", "m3"))
+    return EpochReport(NEXT, row(node, **said), last, places, tuple(listed), Configuration(("m1", "m2", "m3")))

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from brokerha.model.epoch_messages import EpochReport
-from brokerha.model.epochs import FIRST, Epoch, EpochId
+from brokerha.model.epochs import FIRST, Configuration, Epoch, EpochId
 from brokerha.model.ids import NodeId, Ordered, TxId
 from brokerha.sync.deciding import base_of, decide
 from tests.unit.sync.reports import NEXT, report
@@ -28,7 +28,9 @@ def ids(epoch: Epoch) -> list[TxId]:
 
 def test_two_that_hold_nothing_begin_an_empty_epoch() -> None:
     epoch = decide(NEXT, [report("m2"), report("m1")], nothing, 0)
-    assert epoch == Epoch(2, "m1", ("m1", "m2"), journals={"m1": "journal-of-m1", "m2": "journal-of-m2"})
+    journals = {"m1": "journal-of-m1", "m2": "journal-of-m2"}
+    configuration = Configuration(("m1", "m2", "m3"), journals=journals)
+    assert epoch == Epoch(2, "m1", ("m1", "m2"), configuration=configuration)
     assert epoch.id == NEXT
 
 

@@ -32,7 +32,7 @@ def test_a_promise_is_durable_with_the_report_that_tells_of_it() -> None:
     assert (out.to, report.epoch, report.last_txid) == ("m1", (2, "m1"), "a")
     assert (report.row.epoch, report.row.promised, report.row.lsn) == (FIRST, (2, "m1"), 1)
     assert [(origin, start, [e[1] for e in entries]) for origin, start, entries in report.streams] == [("m2", 0, ["b"])]
-    assert report.members == ("m1", "m2", "m3")
+    assert report.configuration.masters == ("m1", "m2", "m3")
     assert table.is_frozen("m2")
 
 
@@ -85,9 +85,9 @@ def test_one_that_nobody_knows_yet_makes_up_no_majority() -> None:
     assert table.cores["m2"].peers.ignored["not_known_yet"] == 1
 
 
-@pytest.mark.parametrize("settings", [{"split_recovery": "simple"}, {"masters": 2}])
-def test_where_nobody_is_left_out_no_epoch_is_promised(settings: dict[str, int]) -> None:
-    table = EpochTable(**settings)
+@pytest.mark.parametrize("mode", ["none", "simple", "smart"])
+def test_where_nobody_is_left_out_no_epoch_is_promised(mode: str) -> None:
+    table = EpochTable(split_recovery=mode)
     assert table.prepare("m2", (2, "m1")) == []
     assert not table.is_frozen("m2")
     table.crash("m1")

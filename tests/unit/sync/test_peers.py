@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from brokerha.model.epoch_messages import EpochReport
-from brokerha.model.epochs import FIRST, Epoch, first_epoch
+from brokerha.model.epochs import FIRST, Configuration, Epoch, first_epoch
 from brokerha.model.messages import Bodies
 from brokerha.model.records import PeerJournal
 from brokerha.sync import bodies, streams
@@ -19,7 +19,12 @@ from tests.unit.sync.epoch_table import LAG_MS, EpochTable
 from tests.unit.sync.reports import row
 
 MEMBERS = ("m1", "m2", "m3", "m4")
-NEXT = Epoch(2, "m2", ("m1", "m2", "m3"), journals={n: f"journal-of-{n}" for n in ("m1", "m2", "m3")})
+NEXT = Epoch(
+    2,
+    "m2",
+    ("m1", "m2", "m3"),
+    configuration=Configuration(MEMBERS, journals={n: f"journal-of-{n}" for n in ("m1", "m2", "m3")}),
+)
 
 
 def peer_table() -> PeerTable:
@@ -95,7 +100,7 @@ def test_a_recovered_list_is_added_as_far_as_it_is_held_wherever_it_has_to_be(ac
     # Given three members of five, one of which is not heard and holds less
     names = ("m1", "m2", "m3", "m4", "m5")
     config = SyncConfig("m1", names, acknowledge=acknowledge)
-    peers = PeerTable(config, {}, Epoch(2, "m2", ("m1", "m2", "m3", "m4"), journals={}))
+    peers = PeerTable(config, {}, Epoch(2, "m2", ("m1", "m2", "m3", "m4"), configuration=Configuration(names)))
     for node, recovered in (("m2", 2), ("m3", 3), ("m4", 1)):
         peers.learn(row(node, epoch=(2, "m2"), recovered=recovered))
         peers.peers[node].heard_ms = 0 if node == "m4" else 9000

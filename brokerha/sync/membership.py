@@ -1,0 +1,238 @@
+"""Changing who is a master of the cluster, one master at a time (rule R15).
+
+    add m4      invited --(m4 is blank: joiner)--> reads --(Join)--> an epoch that names m4 and its journal
+    remove m3   an epoch without m3, decided by a majority of the masters before --> m3 is told (Notice)
+
+A wish is noted by the master that was asked, and is forgotten when its process ends: until the epoch is decided nothing has happened,
+and who wishes says so again. The configuration is a part of the epoch, so it changes where everything else changes, and a crash
+in between is one of those that epochs are made for.
+
+Two things keep any two majorities in touch although there is no joint configuration: an epoch changes it by one master only, decided by
+a majority of the masters before and taken over by a majority of those after; and the next change waits until a majority of the
+masters *before* the last one is seen in an epoch that knows of it. (Without the second, who slept through two changes could still
+find a majority of the first configuration.)
+
+Must never: begin a change while the last one is not established, but when an operator forces it, for whom the majority is gone for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from brokerha.model.epoch_messages import EpochInstall, EpochReport
+from brokerha.model.epochs import ADD, NO_CHANGE, REMOVE, Change, Configuration, Epoch
+from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.messages import Outgoing
+from brokerha.sync.config import SyncConfig
+
+if TYPE_CHECKING:
+    from brokerha.sync.core import SyncCore
+
+PATIENCE_MS = 60_000
+"""A wish that comes no nearer for so long has failed."""
+PARKED_LIMIT = 20_000
+"""Transactions without a place that a report may have beside those with one."""
+DONE, FAILED, UNDER_WAY = "done", "failed", "under way"
+
+
+@dataclass(slots=True)
+class Wish:
+    """What an operator wants, and what became of it."""
+
+    kind: str
+    """`ADD` or `REMOVE`."""
+    node: NodeId
+    is_forced: bool
+    moved_ms: int
+    """When it last came nearer."""
+    stage: str
+    """What it waits for, for people."""
+    state: str = UNDER_WAY
+    tried_ms: int | None = None
+    """When an attempt last began for it."""
+    seen: tuple[Lsn, bool] = (0, False)
+    """How long the queue of one that is added was, and whether it has asked to join, when last looked at."""
+    ends_at: Lsn = 0
+    """The recovered list of the epoch that has the change ends here; what a master that is taken out alone held is in it."""
+
+
+class Membership:
+    """Wishes at one master; see the head of the module."""
+
+    def __init__(self, config: SyncConfig) -> None:
+        self._config = config
+        self.wish: Wish | None = None
+        """The last one, also when it is over."""
+        self.is_leaving = False
+        """Whether this master has been asked for everything because it is to be taken out: it takes no writes."""
+        self._invited_ms: int | None = None
+
+    # ---- wishes
+
+    def add(self, core: SyncCore, node: NodeId, now: Instant) -> Wish:
+        """Wish that a node becomes a master. Raises InvalidRequest, NotReady."""
+        if node in core.epoch.configuration.masters:
+            return Wish(ADD, node, is_forced=False, moved_ms=now.mono_ms, stage=f"{node} is a master", state=DONE)
+        wish = self._begin(
+            core, Wish(ADD, node, is_forced=False, moved_ms=now.mono_ms, stage=f"{node} is not heard yet")
+        )
+        core.peers.listen_to(node)
+        return wish
+
+    def remove(self, core: SyncCore, node: NodeId, now: Instant, *, is_forced: bool = False) -> Wish:
+        """Wish that a master is none any more. Raises InvalidRequest, NotReady."""
+        if node not in core.epoch.configuration.masters:
+            return Wish(REMOVE, node, is_forced, now.mono_ms, stage=f"{node} is no master", state=DONE)
+        if node == core.node:
+            raise InvalidRequest(f"{node} cannot take itself out: ask another master")
+        return self._begin(core, Wish(REMOVE, node, is_forced, now.mono_ms, stage="an epoch is to be decided"))
+
+    def _begin(self, core: SyncCore, wish: Wish) -> Wish:
+        if not self._config.has_epochs:
+            raise InvalidRequest(
+                f"masters are added and taken out with split-recovery = quorum, not {self._config.split_recovery}"
+            )
+        if core.lost or core.retired:
+            raise NotReady(core.lost or core.retired)
+        known = self.wish
+        if known is not None and known.state == UNDER_WAY:
+            if (known.kind, known.node) != (wish.kind, wish.node):
+                raise NotReady(f"{known.kind} {known.node} is under way here ({known.stage}): one at a time")
+            known.is_forced = known.is_forced or wish.is_forced
+            return known
+        if not core.epoch.configuration.masters or not core.is_known():
+            raise NotReady(f"{core.node} does not take part in the cluster yet: ask another master")
+        self.wish = wish
+        return wish
+
+    # ---- what attempts ask
+
+    def is_due(self, core: SyncCore, mono_ms: int) -> bool:
+        """Whether an attempt is to begin for the sake of a wish; one that adds begins when the joiner says so (`Join`)."""
+        wish = self.wish
+        return wish is not None and wish.kind == REMOVE and not self._obstacle(core, mono_ms)
+
+    def _obstacle(self, core: SyncCore, mono_ms: int) -> str:
+        """Why no change may be begun now; empty when one may. A change that cannot come to anything would hold everybody up."""
+        wish, configuration = self.wish, core.epoch.configuration
+        if wish is None or wish.state != UNDER_WAY or wish.ends_at:
+            return "there is nothing to change"
+        if wish.is_forced:
+            return ""
+        if wish.tried_ms is not None and mono_ms - wish.tried_ms < self._config.lag_ms:
+            return "an epoch is being decided"
+        heard = {core.node, *core.peers.heard_of([*core.peers.peers, *core.peers.outside], mono_ms)}
+        if not core.peers.is_known_before():
+            named = ", ".join(configuration.before)
+            return f"the change before is not established yet: a majority of {named} has to be heard"
+        after = configuration.after(Change(wish.kind, wish.node, ""))
+        for masters in (configuration, after):
+            if not masters.is_majority(heard):
+                named = ", ".join(sorted({*masters.masters}.difference(heard)))
+                return f"{masters.majority} of {len(masters.masters)} masters are needed, not heard: {named}"
+        return ""
+
+    def is_forced(self) -> bool:
+        """Whether the wish goes before the majority."""
+        return self.wish is not None and self.wish.state == UNDER_WAY and self.wish.is_forced
+
+    def is_welcome(self, core: SyncCore, node: NodeId, mono_ms: int) -> bool:
+        """Whether a node that asks to join may bring about an epoch."""
+        wish = self.wish
+        is_invited = wish is not None and (wish.kind, wish.node) == (ADD, node) and not self._obstacle(core, mono_ms)
+        return is_invited or node not in core.peers.guests
+
+    def change(self, core: SyncCore, mono_ms: int) -> Change:
+        """What the next attempt changes."""
+        wish = self.wish
+        if wish is None or self._obstacle(core, mono_ms):
+            return NO_CHANGE
+        journal = core.peers.journals.get(wish.node, "")
+        if wish.kind == ADD and not (journal and core.epochs.suspicion.is_joining(wish.node)):
+            return NO_CHANGE
+        wish.tried_ms = mono_ms
+        return Change(wish.kind, wish.node, journal)
+
+    @staticmethod
+    def allowed(
+        change: Change, known: Configuration, own: Configuration, reports: Mapping[NodeId, EpochReport]
+    ) -> Change:
+        """The change as far as these reports allow it: of the configuration that it was meant for, and with all that it concerns."""
+        if known.masters != own.masters:
+            return NO_CHANGE
+        report = reports.get(change.node)
+        if change.kind == ADD:
+            return change if report is not None and report.row.journal == change.journal else NO_CHANGE
+        return change if report is None or not report.parked_left else NO_CHANGE
+
+    def parked(self, core: SyncCore) -> tuple[tuple[TxId, ...], int]:
+        """What a master that is to be taken out has accepted and not stamped, as much as fits into a report; and how many more."""
+        if not self.is_leaving:
+            return (), 0
+        parked = tuple(islice(core.parked, PARKED_LIMIT))
+        return parked, len(core.parked) - len(parked)
+
+    # ---- what happens
+
+    def on_begin(self, core: SyncCore, epoch: Epoch) -> None:
+        """An epoch was installed."""
+        self.is_leaving = False
+        wish = self.wish
+        if wish is None or wish.state != UNDER_WAY:
+            return
+        if (wish.node in epoch.configuration.masters) == (wish.kind == ADD):
+            wish.ends_at = max(1, epoch.base_lsn + len(epoch.recovered))
+            wish.stage = "what it brings is being synchronised"
+
+    def look(self, core: SyncCore, now: Instant) -> list[Outgoing]:
+        """Take note of a turn; returns the invitation when it is due."""
+        wish = self.wish
+        if wish is None or wish.state != UNDER_WAY:
+            return []
+        if wish.ends_at:
+            if core.recovery.is_over():
+                self._end(core, DONE, f"since epoch {core.epoch.number}")
+            return []
+        if now.mono_ms - wish.moved_ms >= PATIENCE_MS:
+            self._end(core, FAILED, wish.stage)
+            return []
+        obstacle = self._obstacle(core, now.mono_ms)
+        if obstacle or wish.kind == REMOVE:
+            wish.stage = obstacle or "an epoch is being decided"
+        return self._invite(core, wish, now) if wish.kind == ADD else []
+
+    def _invite(self, core: SyncCore, wish: Wish, now: Instant) -> list[Outgoing]:
+        row = core.peers.last_row(wish.node)
+        if not core.peers.is_heard(wish.node, now.mono_ms) or row is None:
+            wish.stage = f"{wish.node} is not heard: start it, with this cluster's name and masters in its file"
+        else:
+            seen = row.lsn, core.epochs.suspicion.is_joining(wish.node)
+            if seen != wish.seen:
+                wish.seen, wish.moved_ms = seen, now.mono_ms
+            left = max(0, core.lsn - row.lsn)
+            if not self._obstacle(core, now.mono_ms):
+                wish.stage = f"{wish.node} has {left:,} transactions to take over"
+        if self._invited_ms is not None and now.mono_ms - self._invited_ms < self._config.idle_round_ms:
+            return []
+        self._invited_ms = now.mono_ms
+        return [Outgoing(wish.node, EpochInstall(core.epoch))]
+
+    def _end(self, core: SyncCore, state: str, stage: str) -> None:
+        assert self.wish is not None
+        self.wish.state, self.wish.stage = state, stage
+        self._invited_ms = None
+        core.peers.let_go(self.wish.node)
+
+    def deadline_ms(self) -> int | None:
+        """When `look` may have something to do."""
+        wish = self.wish
+        if wish is None or wish.state != UNDER_WAY or wish.ends_at:
+            return None
+        again_ms = (
+            (self._invited_ms or 0) + self._config.idle_round_ms if wish.kind == ADD else wish.moved_ms + PATIENCE_MS
+        )
+        return min(again_ms, wish.moved_ms + PATIENCE_MS)
