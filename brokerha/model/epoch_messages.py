@@ -75,6 +75,10 @@ class EpochReport:
     """Of a master that is to be taken out: what it has accepted and not stamped."""
     parked_left: int = 0
     """How many more of them there are."""
+    members: tuple[NodeId, ...] = ()
+    """Of its epoch."""
+    lineage: tuple[tuple[EpochId, Lsn], ...] = ()
+    """Of its epoch (`Epoch.lineage`)."""
 
 
 @dataclass(frozen=True, slots=True)

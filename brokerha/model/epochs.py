@@ -113,6 +113,10 @@ class Epoch:
     above: Timestamp = 0
     """Every timestamp of this epoch is higher."""
     configuration: Configuration = field(default_factory=Configuration)
+    lineage: tuple[tuple[EpochId, Lsn], ...] = ()
+    """Epochs before it, the oldest first, each with the LSN at which it was left. Where only a majority may go on it is not needed."""
+    agreed: tuple[tuple[EpochId, Lsn], ...] = ()
+    """For each epoch that a member came from: up to which LSN the queue of that one is that of this one."""
 
     @property
     def id(self) -> EpochId:

@@ -50,9 +50,21 @@ def decide(
     to which it is changed.
     """
     reports = sorted(reports, key=lambda report: report.row.node)
-    configuration = configuration or configuration_of(reports)
-    base_lsn, base_txid = base_of(reports)
-    entries = [entry for _, group in groupby(_newest_first(reports), _epoch_of) for entry in _entries_of(list(group))]
+    groups = [list(group) for _, group in groupby(_newest_first(reports), _epoch_of)]
+    return epoch_of(number, groups, base_of(reports), is_synchronised, last, configuration or configuration_of(reports))
+
+
+def epoch_of(
+    number: EpochId,
+    groups: list[list[EpochReport]],
+    base: tuple[Lsn, TxId],
+    is_synchronised: Callable[[TxId], bool],
+    last: Timestamp,
+    configuration: Configuration,
+) -> Epoch:
+    """The epoch with this base that recovers what the groups hold, one after the other; each is of one epoch."""
+    reports = [report for group in groups for report in group]
+    entries = [entry for group in groups for entry in _entries_of(group)]
     # What a master that goes has not even stamped comes last: nobody else would ever do it.
     entries += [(last, txid, report.row.node) for report in reports for txid in report.parked]
     recovered: dict[TxId, Ordered] = {}
@@ -69,9 +81,9 @@ def decide(
     journals = {report.row.node: report.row.journal for report in reports if report.row.node in configuration.masters}
     return Epoch(
         *number,
-        members=tuple(journals),
-        base_lsn=base_lsn,
-        base_txid=base_txid,
+        members=tuple(sorted(journals)),
+        base_lsn=base[0],
+        base_txid=base[1],
         recovered=tuple(recovered.values()),
         starts=starts,
         above=max([above, *promises, *(entry[0] for entry in entries)]),

@@ -1,0 +1,139 @@
+"""What the next epoch is where any side of a split may go on (rule R13): a pure function of the reports of both sides.
+
+                    epoch 2 of m1   m1 m2    … 100 | 101 a  102 b  103 c
+    epoch 1 … 100 <                                                       > which of them stays?
+                    epoch 2 of m3   m3       … 100 | 101 x  102 y
+
+A **path** is the way on which a master came to its queue: each epoch with the LSN at which it was left. Two paths agree up to where
+they part; what is behind it was synchronised on one side only. A **head** is an epoch whose path nobody else continues.
+
+    none, smart   the queue of the first head stays: more members, more reporters, longer, then by name
+    simple        nobody's does: all go back to where the heads part
+
+Whoever goes back hands in again, as new, what it had taken in itself and had synchronised behind that place; so nothing is lost,
+and what was executed in another order before is reported.
+
+Must never: depend on who decides, or on the order in which the reports came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+
+from brokerha.model.epoch_messages import EpochReport
+from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
+from brokerha.sync.deciding import configuration_of, epoch_of
+
+Path = tuple[tuple[EpochId, Lsn], ...]
+"""(epoch, LSN at which it was left), the oldest first; the last one is the present epoch."""
+
+ENDLESS: Lsn = 2**62
+"""Where an epoch ends that goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One epoch, by the reports of those who are in it."""
+
+    epoch: EpochId
+    members: int
+    reports: tuple[EpochReport, ...]
+
+    @property
+    def longest(self) -> EpochReport:
+        """The report with the most in its synchronised queue."""
+        return max(self.reports, key=lambda report: (report.row.lsn, report.row.node))
+
+    @property
+    def lsn(self) -> Lsn:
+        """Length of the longest queue."""
+        return self.longest.row.lsn
+
+    @property
+    def rank(self) -> tuple[int, int, Lsn, EpochId]:
+        """By which the first head is chosen: the highest wins."""
+        return self.members, len(self.reports), self.lsn, self.epoch
+
+
+def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
+    """The path of a reporter; ``end`` stands for where its queue ends."""
+    return (*report.lineage, (report.row.epoch, report.row.lsn if end is None else end))
+
+
+def agreement(one: Path, other: Path) -> Lsn:
+    """Up to which LSN two paths are the same queue; 0 when nothing is known of it."""
+    left = dict(one)
+    for epoch, lsn in reversed(other):
+        if epoch in left:
+            return min(left[epoch], lsn)
+    return 0
+
+
+def heads_of(reports: Iterable[EpochReport]) -> list[Head]:
+    """Epochs that nobody else continues, the first one first."""
+    by_epoch: dict[EpochId, list[EpochReport]] = {}
+    for report in sorted(reports, key=lambda report: report.row.node):
+        by_epoch.setdefault(report.row.epoch, []).append(report)
+    epochs = [Head(epoch, max(len(r.members) for r in group), tuple(group)) for epoch, group in by_epoch.items()]
+    heads = [head for head in epochs if not any(_is_continued(head, other) for other in epochs if other is not head)]
+    return sorted(heads, key=lambda head: head.rank, reverse=True)
+
+
+def _is_continued(head: Head, other: Head) -> bool:
+    """Whether another epoch comes after this one, and has all of its queue."""
+    is_after = head.epoch in dict(other.longest.lineage)
+    return is_after and agreement(path_of(head.longest), path_of(other.longest)) == head.lsn
+
+
+def parting(heads: Sequence[Head]) -> Lsn:
+    """Up to which LSN all heads are the same queue."""
+    return min((agreement(path_of(a.longest), path_of(b.longest)) for a, b in pairwise(heads)), default=heads[0].lsn)
+
+
+def base_of_split(reports: Iterable[EpochReport], mode: str) -> tuple[Lsn, list[NodeId]]:
+    """(LSN at which the next epoch begins, who may decide it): those whose queue may stay up to there."""
+    heads = heads_of(reports)
+    if mode == "simple":
+        return parting(heads), [report.row.node for head in heads for report in head.reports]
+    return heads[0].lsn, [report.row.node for report in heads[0].reports]
+
+
+def decide_split(
+    number: EpochId,
+    reports: Iterable[EpochReport],
+    mode: str,
+    lsn_of: Callable[[TxId], Lsn | None],
+    at: Callable[[Lsn], Ordered | None],
+) -> Epoch:
+    """Return the epoch of this id with the reporters as its members.
+
+    Whoever decides is one of `base_of_split`, and owns its queue up to that base: ``lsn_of`` and ``at`` tell of it.
+    """
+    reports = sorted(reports, key=lambda report: report.row.node)
+    heads = heads_of(reports)
+    base_lsn, _ = base_of_split(reports, mode)
+    last = at(base_lsn)
+
+    def is_synchronised(txid: TxId) -> bool:
+        lsn = lsn_of(txid)
+        return lsn is not None and lsn <= base_lsn
+
+    order = {head.epoch: place for place, head in enumerate(heads)}
+    later = sorted(reports, key=lambda r: (order.get(r.row.epoch, len(order)), [-n for n in r.row.epoch[:1]], r.row.epoch))
+    groups = [list(group) for _, group in groupby(later, lambda report: report.row.epoch)]
+    base = (base_lsn, last[1] if last else "")
+    epoch = epoch_of(number, groups, base, is_synchronised, last[0] if last else 0, configuration_of(reports))
+    way = path_of(heads[0].longest, ENDLESS)
+    agreed = {
+        epoch_id: min(base_lsn, agreement(way, path_of(report, ENDLESS)))
+        for epoch_id, report in {report.row.epoch: report for report in reports}.items()
+    }
+    lineage = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
+    return replace(
+        epoch,
+        lineage=lineage,
+        agreed=tuple(sorted(agreed.items())),
+    )
