@@ -40,6 +40,7 @@ from brokerha.model.records import (
     Outcomes,
     Rebased,
     Record,
+    Rewound,
     StreamState,
     TxPrepared,
 )
@@ -111,6 +112,8 @@ class MemoryJournal:
                 self._executed(record)
             elif isinstance(record, Rebased):
                 self._rebased(record)
+            elif isinstance(record, Rewound):
+                self._rewound(record)
             elif isinstance(record, Decision):
                 content.decisions.take(number, record)
                 content.decisions.forget_rows()
@@ -162,6 +165,26 @@ class MemoryJournal:
         waiting = [body for body in content.bodies if body not in content.settled and body not in recovered]
         content.parked = {txid: None for origin, txid in waiting if origin == node}
         content.streams.update({origin: [] for origin in record.epoch.starts})
+
+    def _rewound(self, record: Rewound) -> None:
+        content, current, node = self._content, self._content.current, self._node
+        kept = record.lsn + 1 - current.first_lsn
+        invariant(0 <= kept <= len(content.ordered), "a queue goes back to what is held", lsn=record.lsn)
+        removed = content.ordered[kept:]
+        if record.lsn < current.executed_lsn:
+            fingerprint = self.fingerprint_at(record.lsn)
+            results = max(0, record.lsn + 1 - content.first_result)
+            del content.results[results:]
+            current.executed_lsn, current.fingerprint = record.lsn, fingerprint
+            content.rejected = {lsn: why for lsn, why in content.rejected.items() if lsn <= record.lsn}
+        del content.ordered[kept:]
+        for _, txid, origin in removed:
+            content.lsns.pop(txid, None)
+            content.settled.pop((origin, txid), None)
+        again = dict.fromkeys(txid for _, txid, origin in removed if origin == node)
+        content.parked = {**again, **content.parked}
+        current.lsn = record.lsn
+        current.last = content.ordered[-1] if content.ordered else None
 
     def _executed(self, record: Outcomes) -> None:
         content = self._content

@@ -57,7 +57,7 @@ def state_of(core: MasterCore, now: Instant) -> State:
 def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
     """What keeps this master from agreeing with the others now; None when nothing does."""
     peers = sync.peers
-    if sync.config.has_epochs and len(sync.epoch.configuration.masters) > SMALLEST:
+    if sync.config.is_quorum and len(sync.epoch.configuration.masters) > SMALLEST:
         found = _without_others(sync, mono_ms) or _coming_back(sync, mono_ms)
         if found is not None:
             return found
@@ -116,7 +116,7 @@ def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = Tr
     if node in sync.peers.impostors:
         remarks.append("its data directory is not the one it had")
     peer = sync.peers.peers.get(node)
-    if is_left_out and sync.config.has_epochs and len(sync.epoch.configuration.masters) > SMALLEST and peer is not None and peer.known_ms is not None:
+    if is_left_out and sync.config.is_quorum and len(sync.epoch.configuration.masters) > SMALLEST and peer is not None and peer.known_ms is not None:
         silent_ms = mono_ms - peer.known_ms
         left_s = -(-(sync.config.lag_ms - silent_ms) // 1000)
         if silent_ms <= sync.config.heard_ms:

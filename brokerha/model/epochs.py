@@ -115,8 +115,9 @@ class Epoch:
     configuration: Configuration = field(default_factory=Configuration)
     lineage: tuple[tuple[EpochId, Lsn], ...] = ()
     """Epochs before it, the oldest first, each with the LSN at which it was left. Where only a majority may go on it is not needed."""
-    agreed: tuple[tuple[EpochId, Lsn], ...] = ()
-    """For each epoch that a member came from: up to which LSN the queue of that one is that of this one."""
+    agreed: tuple[tuple[EpochId, Lsn, NodeId], ...] = ()
+    """For each epoch that a member came from: up to which LSN its queue is that of this one, and who hands in again what was taken
+    in by masters that are not here."""
 
     @property
     def id(self) -> EpochId:

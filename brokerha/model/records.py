@@ -173,14 +173,26 @@ class EpochInstalled:
     epoch: Epoch
 
 
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """The synchronised queue ends at ``lsn`` again: what was behind it was synchronised on one side of a split only.
+
+    Own transactions among it are parked again, before all others, in their order; their results are void.
+    """
+
+    lsn: Lsn
+    epoch: int
+    """Number of the epoch that is given up."""
+
+
 Record = (
     Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes | WorkersChanged | Rebased
-    | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged | EpochPromised | EpochInstalled
+    | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged | EpochPromised | EpochInstalled | Rewound
 )  # fmt: skip
 
 RECORDS: tuple[type, ...] = (
     Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes, WorkersChanged, Rebased,
-    ViewStarted, TxPrepared, TxDecided, TxForgotten, PinsChanged, EpochPromised, EpochInstalled,
+    ViewStarted, TxPrepared, TxDecided, TxForgotten, PinsChanged, EpochPromised, EpochInstalled, Rewound,
 )  # fmt: skip
 """All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
 

@@ -58,6 +58,9 @@ class SyncConfig:
         if self.split_recovery not in SPLIT_RECOVERY:
             message = f"split-recovery = {self.split_recovery!r}: write one of {', '.join(SPLIT_RECOVERY)}"
             raise ConfigurationError(message)
+        if self.split_recovery != "quorum" and self.acknowledge != "all":
+            message = f"split-recovery = {self.split_recovery!r} needs acknowledge = 'all', not {self.acknowledge!r}"
+            raise ConfigurationError(message)
         if min(self.post_window, self.queue_window, self.body_message_bytes, self.retransmit_ms) < 1:
             message = "windows and times must be at least 1"
             raise ConfigurationError(message)
@@ -68,13 +71,13 @@ class SyncConfig:
         return self.idle_round_ms + self.round_timeout_ms
 
     @property
-    def has_epochs(self) -> bool:
-        """Whether a majority may decide another epoch; no other mode is built yet."""
+    def is_quorum(self) -> bool:
+        """Whether only a majority may go on without the others; else any side of a split may."""
         return self.split_recovery == "quorum"
 
     def stamp_window(self, members: int) -> int:
         """Own entries that may be ahead of what is added. All members' together have to fit into one message (`EpochReport`)."""
-        return min(self.queue_window, REPORTED_LIMIT // max(1, members)) if self.has_epochs else self.queue_window
+        return min(self.queue_window, REPORTED_LIMIT // max(1, members))
 
     @property
     def lag_ms(self) -> int:

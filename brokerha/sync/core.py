@@ -28,6 +28,7 @@ from brokerha.sync.bodies import BodyExchange, in_records
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs import Epochs
+from brokerha.sync.going_back import go_back
 from brokerha.sync.peers import OLD, REFUSED, RESTARTED, PeerTable
 from brokerha.sync.posting import Posting
 from brokerha.sync.recovery import Recovery
@@ -77,6 +78,8 @@ class SyncCore:
         """Own transactions that are accepted and not yet synchronised."""
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
         """What the own posts say of this site's content: an LSN, and the fingerprint there."""
+        self.gone_back: Lsn | None = None
+        """To where the queue went back last; for whoever follows it, who takes it away when that is done."""
         self.lost = ""
         """Why this master may not take part any more; empty when it may."""
         self._accepted: list[tuple[TxId, bytes]] = []
@@ -310,7 +313,7 @@ class SyncCore:
         unused = [txid for _, txid, origin in self.recovery.left() if origin == self.node]
         unused += [txid for _, txid in self.own.between(self.own.used, 2**62)]
         again = [txid for txid in unused if txid in self.pending and txid not in recovered]
-        self.parked = deque([*again, *(txid for txid in self.parked if txid not in recovered)])
+        self.parked = deque(dict.fromkeys([*again, *(txid for txid in self.parked if txid not in recovered)]))
         self.epoch = epoch
         self.incoming = IncomingQueue()
         for origin in sorted({*epoch.configuration.masters, *epoch.starts}.difference(self.streams)):
@@ -325,6 +328,24 @@ class SyncCore:
         self.peers.begin(epoch)
         self.recovery = Recovery(epoch, self.lsn, self.bodies.has)
         self.clock.saw(epoch.above)
+
+    def go_back(self, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
+        """Give up what was synchronised behind an LSN (going_back.py)."""
+        go_back(self, lsn, epoch, result)
+
+    def entry_at(self, lsn: Lsn) -> Ordered | None:
+        """The entry at an LSN, as long as it is held; None at LSN 0."""
+        entries = self.history.ordered(lsn, 1) if lsn else []
+        return entries[0] if entries else None
+
+    def set_last(self, last: Ordered | None) -> None:
+        """The queue ends with this entry now."""
+        self._last = last
+
+    def is_whole(self) -> bool:
+        """Whether every master is a member of this epoch and has been heard in it: nobody comes back from an older one."""
+        is_full = self.epoch.members == self.epoch.configuration.masters
+        return is_full and all(peer.row is not None for peer in self.peers.peers.values())
 
     def _without_known(self, prefix: list[Incoming], result: RoundResult) -> list[Ordered]:
         """Drop what is in the synchronised queue already: the same transaction came in through two masters."""

@@ -111,7 +111,7 @@ class Epochs:
 
     def on_prepare(self, core: SyncCore, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
         """Promise, or say what was promised (R9)."""
-        if not self._config.has_epochs or core.peers.peer(sender) is None or sender in core.peers.impostors:
+        if core.peers.peer(sender) is None or sender in core.peers.impostors:
             core.peers.ignored["unknown_proposer"] += 1
             return
         change = message.change
@@ -160,7 +160,7 @@ class Epochs:
         self.proposing.saw(epoch.id)
         if core.node not in epoch.members or epoch.id != self.promised or epoch.id == core.epoch.id:
             return
-        if core.lsn > epoch.base_lsn:
+        if self._config.is_quorum and core.lsn > epoch.base_lsn:
             # It gave this one up, and has read what a later one brought since.
             core.peers.ignored["base_passed"] += 1
             return
@@ -170,7 +170,9 @@ class Epochs:
     def on_row_of_other_epoch(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
         """A post came directly from a master in another epoch: tell it of this one, or ask to be taken back."""
         self.proposing.saw(max(row.epoch, row.promised))
-        if row.epoch > core.epoch.id:
+        if not self._config.is_quorum:
+            self._meet(core, sender, row, now)
+        elif row.epoch > core.epoch.id:
             self.later[sender] = row
             if self.decided is not None and row.epoch > self.decided.id:
                 self.decided = None  # The others went on without it.
@@ -178,6 +180,14 @@ class Epochs:
                 self._come_near(core, sender, row, now)
         elif sender in core.peers.peers and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+
+    def _meet(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+        """Where any side may go on: the other one is heard again, or has not taken over the epoch yet."""
+        is_told = sender in core.epoch.members and row.promised == core.epoch.id
+        if is_told and self._may_tell(sender, now.mono_ms):
+            self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+        elif not is_told and not self.is_frozen(core.epoch):
+            self.suspicion.on_join(sender, now.mono_ms)
 
     def _come_near(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
         """Read what was missed first, and ask to be taken back when little is left: the others wait from then on.
@@ -200,6 +210,10 @@ class Epochs:
         peers = core.peers
         if peers.peer(sender) is None or join.row.node != sender or not peers.is_known_journal(join.row):
             peers.ignored["unknown_peer"] += 1
+        elif not self._config.is_quorum:
+            # It proposed, and found that this one has to.
+            if self.is_frozen(core.epoch) and self.promised[1] == sender:
+                self.proposing.on_handed_over(now.mono_ms)
         elif join.incarnation == core.incarnation and join.row.epoch < core.epoch.id:
             if not self.membership.is_welcome(core, sender, now.mono_ms):
                 peers.ignored["not_invited"] += 1
@@ -242,7 +256,9 @@ class Epochs:
         base = self.proposing.base(core, now.mono_ms)
         if base is not None:
             base_lsn, sources = base
-            if core.lsn < base_lsn:
+            if base_lsn < 0:
+                self._hand_over(core, sources, now)
+            elif core.lsn < base_lsn:
                 self.tail.aim(base_lsn, sources)
             else:
                 self.decided = self.proposing.decide(core)
@@ -250,6 +266,9 @@ class Epochs:
                 self._outgoing += [Outgoing(node, EpochInstall(self.decided)) for node in others]
                 self._told_ms.update(dict.fromkeys(others, now.mono_ms))
         if not self.is_standing_still(core.epoch):
+            return True
+        if self.decided is not None and core.lsn > (agreed := self._agreed(core, self.decided)):
+            core.go_back(agreed, self.decided, result)
             return True
         taken = self.tail.take(core.lsn, core.bodies.has)
         if taken:
@@ -268,10 +287,21 @@ class Epochs:
             self.membership.on_begin(core, decided)
         return True
 
+    @staticmethod
+    def _agreed(core: SyncCore, epoch: Epoch) -> Lsn:
+        """Up to which LSN the own queue is that of the epoch to come."""
+        return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == core.epoch.id), default=core.lsn)
+
+    def _hand_over(self, core: SyncCore, sources: list[NodeId], now: Instant) -> None:
+        """The queue of others stays: one of them decides."""
+        first = min(sources)
+        row = core.peers.last_row(first)
+        self.proposing.hand_over(now.mono_ms)
+        if row is not None:
+            self._joins[first] = row
+
     def after(self, core: SyncCore, result: RoundResult, now: Instant) -> None:
         """Look whether a change is due, and say what there is to say."""
-        if not self._config.has_epochs:
-            return
         self._outgoing += self.membership.look(core, now)
         self.suspicion.look(core.peers, head_of(core), now.mono_ms)
         if self.proposing.is_due(core, now.mono_ms):
@@ -310,12 +340,12 @@ class Epochs:
             streams,
             core.epoch.configuration,
             *self.membership.parked(core),
+            core.epoch.members,
+            () if core.is_whole() else core.epoch.lineage,
         )
 
     def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:
         """When a round has something to do about epochs, at the earliest a while after the last one."""
-        if not self._config.has_epochs:
-            return None
         again_ms = self._config.retransmit_ms
         due = [
             self.suspicion.deadline_ms(core.peers),

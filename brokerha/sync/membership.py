@@ -92,7 +92,7 @@ class Membership:
         return self._begin(core, Wish(REMOVE, node, is_forced, now.mono_ms, stage="an epoch is to be decided"))
 
     def _begin(self, core: SyncCore, wish: Wish) -> Wish:
-        if not self._config.has_epochs:
+        if not self._config.is_quorum:
             raise InvalidRequest(
                 f"masters are added and taken out with split-recovery = quorum, not {self._config.split_recovery}"
             )

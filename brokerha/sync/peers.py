@@ -259,7 +259,7 @@ class PeerTable:
     def is_active(self) -> bool:
         """Whether rows of this epoch came from enough members to add anything (R5)."""
         known = 1 + sum(peer.row is not None for peer in self.peers.values())
-        return known >= (self.majority if self.config.has_epochs else len(self.epoch.members))
+        return known >= (self.majority if self.config.is_quorum else len(self.epoch.members))
 
     @property
     def majority(self) -> int:
@@ -297,7 +297,7 @@ class PeerTable:
         held = min([own, *(confirmed[node] for node in required)])
         # What all members hold is held by a majority as well.
         config = self.config
-        if config.acknowledge == "majority" or (config.acknowledge == "present" and config.split_recovery == "quorum"):
+        if config.acknowledge in ("majority", "present"):
             held = min(held, self._held_by_majority(own, confirmed))
         return held
 

@@ -21,6 +21,7 @@ from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.messages import Outgoing
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.deciding import base_of, configuration_of, decide
+from brokerha.sync.split_deciding import base_of_split, decide_split
 from brokerha.sync.waiting import culprits
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Attempt:
     change: Change = NO_CHANGE
     """What is to become of the configuration."""
     is_forced: bool = False
-    """Whether an operator goes before the majority."""
+    """Whether an operator goes before the majority, or nobody needs one."""
     reports: dict[NodeId, EpochReport] = field(default_factory=dict)
     asked_ms: dict[NodeId, int] = field(default_factory=dict)
 
@@ -108,6 +109,15 @@ class Proposing:
         """Whether the own promise is so new that something may come of it yet."""
         return self._promised_ms is None or mono_ms - self._promised_ms < self._config.lag_ms
 
+    def hand_over(self, mono_ms: int) -> None:
+        """Another one has to propose; the own promise stays, and is young."""
+        self.attempt = None
+        self._promised_ms = mono_ms
+
+    def on_handed_over(self, mono_ms: int) -> None:
+        """Whom the own promise was given to leaves it to this one: propose at once."""
+        self._promised_ms = mono_ms - 64 * self._config.lag_ms
+
     def _fail(self, mono_ms: int) -> None:
         self.attempt = None
         self._failures += 1
@@ -134,7 +144,8 @@ class Proposing:
     def _wait_ms(self, core: SyncCore, missing: list[NodeId], mono_ms: int) -> int:
         """How long to leave it to others that come first, and to those that hear more."""
         heard = set(self._heard(core, mono_ms))
-        first = [n for n in core.epoch.members if n < core.node and n in heard and n not in missing]
+        masters = core.epoch.members if self._config.is_quorum else core.epoch.configuration.masters
+        first = [n for n in masters if n < core.node and n in heard and n not in missing]
         unheard = [n for n in core.peers.peers if n not in heard and n not in missing]
         return 2 * self._config.round_timeout_ms * (len(first) + len(core.epoch.configuration.masters) * len(unheard))
 
@@ -150,7 +161,7 @@ class Proposing:
                 self._fail(mono_ms)
             return False
         is_majority = core.epoch.configuration.is_majority([core.node, *self._heard(core, mono_ms)])
-        if not core.is_known() or not (is_majority or membership.is_forced()):
+        if not core.is_known() or not (is_majority or membership.is_forced() or not config.is_quorum):
             return False
         self._without = ()
         if epochs.is_frozen(core.epoch):
@@ -171,7 +182,7 @@ class Proposing:
         missing = suspicion.missing(core.peers, culprits(core, mono_ms), mono_ms)
         for some in (missing, suspicion.silent(core.peers, mono_ms)):
             # Who is heard and holds the queue up may itself wait for one that is silent.
-            if core.epoch.configuration.is_majority({core.node, *heard}.difference(some)):
+            if not self._config.is_quorum or core.epoch.configuration.is_majority({core.node, *heard}.difference(some)):
                 return some
         return []
 
@@ -190,7 +201,7 @@ class Proposing:
         """Begin one, above everything that was heard of; whoever calls promises it."""
         epoch = (max(self._highest, core.epochs.promised)[0] + 1, core.node)
         membership = core.epochs.membership
-        change, is_forced = membership.change(core, mono_ms), membership.is_forced()
+        change, is_forced = membership.change(core, mono_ms), membership.is_forced() or not self._config.is_quorum
         self.attempt = Attempt(epoch, mono_ms, mono_ms, self._without, change, is_forced)
         return epoch
 
@@ -222,6 +233,9 @@ class Proposing:
         patience_ms = self._config.lag_ms if is_member else 4 * self._config.round_timeout_ms
         if awaited and mono_ms - attempt.began_ms < patience_ms:
             return None
+        if not self._config.is_quorum:
+            lsn, deciders = base_of_split(attempt.reports.values(), self._config.split_recovery)
+            return (lsn if core.node in deciders else -1), [node for node in deciders if node != core.node]
         lsn, _ = base_of(attempt.reports.values())
         return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != core.node]
 
@@ -247,6 +261,9 @@ class Proposing:
         def is_synchronised(txid: TxId) -> bool:
             return core.history.lsn_of(txid) is not None
 
+        if not self._config.is_quorum:
+            mode = self._config.split_recovery
+            return decide_split(attempt.epoch, attempt.reports.values(), mode, core.history.lsn_of, core.entry_at)
         configuration = self._configuration(core, attempt)
         return decide(attempt.epoch, attempt.reports.values(), is_synchronised, core.last()[0], configuration)
 

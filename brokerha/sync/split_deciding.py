@@ -127,13 +127,14 @@ def decide_split(
     base = (base_lsn, last[1] if last else "")
     epoch = epoch_of(number, groups, base, is_synchronised, last[0] if last else 0, configuration_of(reports))
     way = path_of(heads[0].longest, ENDLESS)
-    agreed = {
-        epoch_id: min(base_lsn, agreement(way, path_of(report, ENDLESS)))
-        for epoch_id, report in {report.row.epoch: report for report in reports}.items()
-    }
+    first = {report.row.epoch: report for report in reversed(reports)}
+    agreed = (
+        (epoch_id, min(base_lsn, agreement(way, path_of(report, ENDLESS))), report.row.node)
+        for epoch_id, report in first.items()
+    )
     lineage = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
     return replace(
         epoch,
         lineage=lineage,
-        agreed=tuple(sorted(agreed.items())),
+        agreed=tuple(sorted(agreed)),
     )
