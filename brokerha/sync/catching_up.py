@@ -90,6 +90,10 @@ class TailReader:
         """Go for this LSN from now on."""
         self.target, self.sources = target, tuple(sources)
 
+    def forget(self) -> None:
+        """The own queue ends elsewhere now: ask anew."""
+        self._missing, self._asked_ms = Missing(), None
+
     def take(self, lsn: Lsn, has: Has) -> list[Ordered]:
         """What comes after ``lsn``, the end of the own queue, and is complete here."""
         if lsn >= self.target:

@@ -269,6 +269,7 @@ class Epochs:
             return True
         if self.decided is not None and core.lsn > (agreed := self._agreed(core, self.decided)):
             core.go_back(agreed, self.decided, result)
+            self.tail.forget()
             return True
         taken = self.tail.take(core.lsn, core.bodies.has)
         if taken:
