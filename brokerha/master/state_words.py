@@ -61,6 +61,10 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
         found = _without_others(sync, mono_ms) or _coming_back(sync, mono_ms)
         if found is not None:
             return found
+    if not sync.config.is_quorum:
+        found = _parted(sync, mono_ms)
+        if found is not None:
+            return found
     silent = [node for node in peers.peers if not peers.is_heard(node, mono_ms)]
     if silent:
         return states.WAITING_FOR_PEERS, f"not heard: {', '.join(_named(sync, node, mono_ms) for node in silent)}"
@@ -82,6 +86,19 @@ def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
         named = ", ".join(_named(sync, node, mono_ms, is_left_out=False) for node in sorted(silent))
         return states.NO_MAJORITY, f"{configuration.majority} of {len(configuration.masters)} masters are needed, not heard: {named}"
     return None
+
+
+def _parted(sync: SyncCore, mono_ms: int) -> State | None:
+    """Both sides of a split go on, each for itself."""
+    peers, epoch = sync.peers, sync.epoch
+    if peers.unlike:
+        named = ", ".join(sorted(peers.unlike))
+        return states.WAITING_FOR_PEERS, f"{named}: split-recovery = quorum there, {sync.mode} here; set it alike"
+    missing = sorted({*epoch.configuration.masters}.difference(epoch.members))
+    if not missing:
+        return None
+    named = ", ".join(_named(sync, node, mono_ms, is_left_out=False) for node in missing)
+    return states.SPLIT, f"goes on in epoch {epoch.number} without {named}; what is synchronised meanwhile may get another place"
 
 
 def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
@@ -116,7 +133,7 @@ def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = Tr
     if node in sync.peers.impostors:
         remarks.append("its data directory is not the one it had")
     peer = sync.peers.peers.get(node)
-    if is_left_out and sync.config.is_quorum and len(sync.epoch.configuration.masters) > SMALLEST and peer is not None and peer.known_ms is not None:
+    if is_left_out and (not sync.config.is_quorum or len(sync.epoch.configuration.masters) > SMALLEST) and peer is not None and peer.known_ms is not None:
         silent_ms = mono_ms - peer.known_ms
         left_s = -(-(sync.config.lag_ms - silent_ms) // 1000)
         if silent_ms <= sync.config.heard_ms:

@@ -43,6 +43,8 @@ class Row:
     fingerprint: str = ""
     known: dict[NodeId, str] = field(default_factory=dict)
     """Journal names of masters that it has heard of and of whose streams it holds nothing yet."""
+    is_quorum: bool = True
+    """Whether only a majority goes on without the others, as far as this master is concerned: all have to see that alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class EpochPrepare:
     epoch: EpochId
     change: Change = NO_CHANGE
     """What is to become of the configuration: one that is added promises although nobody knows it, one that is taken out reports all."""
+    is_quorum: bool = True
+    """As in the sender's rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ WAITING_FOR_PEERS = "waiting-for-peers"
 NO_MAJORITY = "no-majority"
 EXCLUDED = "excluded"
 LEFT_BEHIND = "left-behind"
+SPLIT = "split"
 NO_WORKER = "no-worker"
 BLOCKED = "blocked"
 DISK_FULL = "disk-full"
@@ -68,6 +69,7 @@ ACTIONS = {
     WAITING_FOR_PEERS: "start the masters that the reason names; the others go on by themselves",
     NO_MAJORITY: "start the masters that the reason names until a majority is heard; writes wait until then, reads go on",
     EXCLUDED: "wait; it is taken back by itself, and what it has accepted is synchronised then",
+    SPLIT: "wait; when the masters that the reason names are heard again, all agree by themselves: brokerha splits list tells what came of it",
     LEFT_BEHIND: "leave it stopped and keep its data directory as it is; operating.md says how it comes back, the others go on",
     NO_WORKER: "start a worker of this master: writes are ordered but not applied until then",
     BLOCKED: "free memory or disk space on the broker; the node goes on by itself",
@@ -82,7 +84,7 @@ SERVING = frozenset({ON, WAITING_WRITE, WRITING, WRITING_COPY, REPLICATION_SERVE
 """Words of a worker that is in sync."""
 HEALTHY = frozenset({OK, READY, *SERVING})
 DEGRADED = frozenset({
-    STARTING, CATCHING_UP, WAITING_FOR_BROKER, WAITING_FOR_PEERS, NO_MAJORITY, EXCLUDED, BLOCKED, NO_WORKER, READ_ONLY, OFF,
+    STARTING, CATCHING_UP, WAITING_FOR_BROKER, WAITING_FOR_PEERS, NO_MAJORITY, EXCLUDED, SPLIT, BLOCKED, NO_WORKER, READ_ONLY, OFF,
     UNINITIALISED, OUT_OF_SYNC, REPLICATION_CLIENT, JOINING, WAITING_FOR_PRIMARY, WAITING_FOR_BACKUPS,
 })  # fmt: skip
 """States that pass by themselves once their cause is gone; all others need a person."""

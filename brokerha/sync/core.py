@@ -78,6 +78,10 @@ class SyncCore:
         """Own transactions that are accepted and not yet synchronised."""
         self.content: Callable[[], tuple[Lsn, str]] = lambda: (0, "")
         """What the own posts say of this site's content: an LSN, and the fingerprint there."""
+        self.mode = config.split_recovery
+        """What becomes of a split: of none, simple and smart an operator may choose another one at any time but during a split."""
+        self.is_ready_to_part: Callable[[], bool] = lambda: True
+        """Whether this master may go on without those that are missing, when a majority is not needed: a copy of its content is kept."""
         self.gone_back: Lsn | None = None
         """To where the queue went back last; for whoever follows it, who takes it away when that is done."""
         self.lost = ""
@@ -103,7 +107,8 @@ class SyncCore:
         verdict = self._learn(post.row, now)
         if self.peers.is_known_journal(post.row):
             peer.heard_ms = now.mono_ms
-        is_elsewhere = verdict == REFUSED and post.row.epoch != self.epoch.id and sender not in self.peers.impostors
+        is_unlike = sender in self.peers.impostors or sender in self.peers.unlike
+        is_elsewhere = verdict == REFUSED and post.row.epoch != self.epoch.id and not is_unlike
         if verdict != REFUSED or is_elsewhere:
             for row in post.relayed:
                 if row.node != self.node:
@@ -377,6 +382,7 @@ class SyncCore:
             fingerprint_lsn=fingerprint_lsn,
             fingerprint=fingerprint,
             known={node: name for node, name in self.peers.journals.items() if not self.counts.get(node)},
+            is_quorum=self.config.is_quorum,
         )
 
     def own_row(self, now: Instant) -> Row:

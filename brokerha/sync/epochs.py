@@ -114,6 +114,9 @@ class Epochs:
         if core.peers.peer(sender) is None or sender in core.peers.impostors:
             core.peers.ignored["unknown_proposer"] += 1
             return
+        if message.is_quorum != self._config.is_quorum:
+            core.peers.ignored["other_mode"] += 1
+            return
         change = message.change
         is_added = change == Change(ADD, core.node, core.posting.journal) and core.is_joiner()
         if not core.is_known() and not is_added:

@@ -86,6 +86,8 @@ class PeerTable:
         self.new_journals: list[PeerJournal] = []
         self.impostors: dict[NodeId, str] = {}
         """Known node ids that came with a foreign journal, with its name."""
+        self.unlike: set[NodeId] = set()
+        """Masters of which one needs a majority and the other does not: they cannot agree on anything."""
         self.guests: set[NodeId] = set()
         """Nodes that are no masters as far as this one knows, and are listened to: one that is to be added, or that another master named."""
         self.begin(epoch)
@@ -188,6 +190,10 @@ class PeerTable:
             return "unknown_peer"
         if not self.is_known_journal(row):
             return "foreign_journal"
+        if row.is_quorum != self.config.is_quorum:
+            self.unlike.add(row.node)
+            return "other_mode"
+        self.unlike.discard(row.node)
         if row.epoch != self.epoch.id:
             known = self.elsewhere.get(row.node)
             if known is None or (known.incarnation, known.number) < (row.incarnation, row.number):

@@ -173,8 +173,12 @@ class Proposing:
         wait_ms = self._wait_ms(core, missing, mono_ms)
         since_ms = epochs.suspicion.missing_ms
         if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
-            return True
+            return config.is_quorum or self._may_part(core, mono_ms - since_ms)
         return bool(epochs.suspicion.joining(mono_ms - wait_ms)) or membership.is_due(core, mono_ms)
+
+    def _may_part(self, core: SyncCore, missing_ms: int) -> bool:
+        """Whether to go on without the missing, of whom nobody knows what they do: not before a copy is kept, if one can be had."""
+        return core.is_ready_to_part() or missing_ms >= self._config.lag_ms
 
     def _missing(self, core: SyncCore, mono_ms: int) -> list[NodeId]:
         """Members to go on without, as far as a majority is left without them."""
@@ -218,7 +222,7 @@ class Proposing:
             is_due = asked_ms is None or mono_ms - asked_ms >= self._config.retransmit_ms
             if node not in attempt.reports and node not in attempt.without and is_due:
                 attempt.asked_ms[node] = mono_ms
-                messages.append(Outgoing(node, EpochPrepare(attempt.epoch, attempt.change)))
+                messages.append(Outgoing(node, EpochPrepare(attempt.epoch, attempt.change, self._config.is_quorum)))
         return messages
 
     def base(self, core: SyncCore, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
@@ -234,7 +238,7 @@ class Proposing:
         if awaited and mono_ms - attempt.began_ms < patience_ms:
             return None
         if not self._config.is_quorum:
-            lsn, deciders = base_of_split(attempt.reports.values(), self._config.split_recovery)
+            lsn, deciders = base_of_split(attempt.reports.values(), core.mode)
             return (lsn if core.node in deciders else -1), [node for node in deciders if node != core.node]
         lsn, _ = base_of(attempt.reports.values())
         return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != core.node]
@@ -262,8 +266,7 @@ class Proposing:
             return core.history.lsn_of(txid) is not None
 
         if not self._config.is_quorum:
-            mode = self._config.split_recovery
-            return decide_split(attempt.epoch, attempt.reports.values(), mode, core.history.lsn_of, core.entry_at)
+            return decide_split(attempt.epoch, attempt.reports.values(), core.mode, core.history.lsn_of, core.entry_at)
         configuration = self._configuration(core, attempt)
         return decide(attempt.epoch, attempt.reports.values(), is_synchronised, core.last()[0], configuration)
 

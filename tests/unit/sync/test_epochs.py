@@ -86,13 +86,11 @@ def test_one_that_nobody_knows_yet_makes_up_no_majority() -> None:
 
 
 @pytest.mark.parametrize("mode", ["none", "simple", "smart"])
-def test_where_nobody_is_left_out_no_epoch_is_promised(mode: str) -> None:
+def test_who_needs_no_majority_is_not_listened_to_where_one_is_needed(mode: str) -> None:
     table = EpochTable(split_recovery=mode)
-    assert table.prepare("m2", (2, "m1")) == []
+    assert table.prepare("m2", (2, "m1")) == []  # The proposer says that it needs one.
     assert not table.is_frozen("m2")
-    table.crash("m1")
-    table.live(5000)
-    assert table.messages(EpochPrepare) == []
+    assert table.cores["m2"].peers.ignored["other_mode"] == 1
 
 
 # ---- frozen

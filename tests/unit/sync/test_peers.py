@@ -147,7 +147,7 @@ def test_a_report_shows_a_lost_past_as_well() -> None:
 def test_a_member_that_is_far_behind_gets_old_entries_out_of_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a member to which nothing comes, while a majority goes on for more than a few windows
     monkeypatch.setattr(streams, "FORGET_STEP", 2)
-    table = Table(3, acknowledge="majority", split_recovery="none", post_window=2)
+    table = Table(3, acknowledge="majority", max_peer_lag_ms=10**6, post_window=2)
     table.settle(6)
     for number in range(20):
         table.write("m1", f"t{number}")
