@@ -118,6 +118,17 @@ class Waiters:
             if waiting is not None:
                 self._answer(waiting, REJECTED_STATUS if waiting.rejection is not None else APPLIED_LEVEL)
 
+    def go_back(self, lsn: Lsn) -> None:
+        """What got an LSN above this one has none any more: whoever waits for it waits for the next one."""
+        for heap in self._to_apply.values():
+            heap[:] = [item for item in heap if item[0] <= lsn]
+            heapq.heapify(heap)
+        self._by_lsn = {at: waiting for at, waiting in self._by_lsn.items() if at <= lsn}
+        for waiting in self._open.values():
+            if waiting.lsn > lsn:
+                waiting.lsn, waiting.rejection = 0, None
+                self._by_txid.setdefault(waiting.txid, []).append(waiting)
+
     def awaited_copies(self) -> list[int]:
         """Numbers of copies that somebody waits for."""
         return [copies for copies, heap in self._to_apply.items() if heap]

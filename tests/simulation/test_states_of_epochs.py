@@ -189,9 +189,9 @@ class TestComingBack:
 
 
 class TestOtherModes:
-    """Nobody is excluded: what is not heard is waited for, for ever."""
+    """Any side goes on."""
 
-    def test_no_time_is_told_after_which_anybody_is_left_out(self) -> None:
+    def test_who_is_left_out_is_told_before_and_after(self) -> None:
         watched = Watched(split_recovery="none")
         for other in ("m1", "m2"):
             watched.scene.cut("m3", other)
