@@ -173,14 +173,41 @@ class EpochInstalled:
     epoch: Epoch
 
 
+@dataclass(frozen=True, slots=True)
+class IdsTaken:
+    """A page of the state of another master: transactions that are synchronised, here or not yet (R16)."""
+
+    ids: tuple[tuple[TxId, Lsn], ...]
+    rejections: tuple[tuple[Lsn, str], ...]
+    """Which of them were rejected, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateTaken:
+    """This master goes on behind ``lsn``; all ids up to there have come (R16). What it held of the queue up to there is gone.
+
+    Results begin anew there. Accepted transactions that are known by then, at or below ``lsn``, wait for nothing any more.
+    """
+
+    lsn: Lsn
+    last: Ordered
+    """The entry at ``lsn``."""
+    fingerprint: bytes
+    """Of the content at ``lsn``."""
+    items: int
+    """Quads and keys at ``lsn``; 0 when that is not known."""
+
+
 Record = (
     Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes | WorkersChanged | Rebased
     | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged | EpochPromised | EpochInstalled
+    | IdsTaken | StateTaken
 )  # fmt: skip
 
 RECORDS: tuple[type, ...] = (
     Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes, WorkersChanged, Rebased,
     ViewStarted, TxPrepared, TxDecided, TxForgotten, PinsChanged, EpochPromised, EpochInstalled,
+    IdsTaken, StateTaken,
 )  # fmt: skip
 """All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
 
