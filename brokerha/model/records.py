@@ -282,6 +282,16 @@ class MasterState:
         return max(self.incarnation + 1, self.views[-1][0] * STARTS_OF_A_VIEW if self.views else 0)
 
 
+class Remembered(NamedTuple):
+    """A page of the transactions that are remembered."""
+
+    ids: tuple[tuple[TxId, Lsn], ...]
+    rejections: tuple[tuple[Lsn, str], ...]
+    """Which of them were rejected, and why."""
+    next_cursor: bytes
+    """Where the next page begins; empty when this is the last one."""
+
+
 class History(Protocol):
     """Read-only view of what a master holds durably; answers come from memory or a memory map, never from a network.
 
@@ -321,6 +331,15 @@ class History(Protocol):
 
         None when it was not rejected, has no result yet, or is forgotten.
         """
+
+    def remembered(self, cursor: bytes, up_to: Lsn, limit: int) -> Remembered:
+        """The remembered transactions up to an LSN, ``limit`` of all looked at, from a cursor on (empty: from the first one).
+
+        A cursor stays good while transactions are added and forgotten: what is remembered all the time is in exactly one page.
+        """
+
+    def items_at(self, lsn: Lsn) -> int:
+        """Quads and keys at an LSN; 0 when that is not known."""
 
     def lsn_before(self, timestamp: Timestamp) -> Lsn:
         """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing.
