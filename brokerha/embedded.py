@@ -22,7 +22,7 @@ from brokerha.client import Client
 from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import BrokerhaError, ConfigurationError, NotReady
 from brokerha.model.ids import Lsn, NodeId, TxId
-from brokerha.model.requests import UNKNOWN, Reply
+from brokerha.model.requests import UNKNOWN, WAIT, Reply
 from brokerha.nodes.building import open_process, open_worker
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_rules import http_address
@@ -133,20 +133,20 @@ class FrontWire:
         return [row for answer in answers for row in answer["transactions"]]
 
     def submit(
-        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
     ) -> list[Future[Reply]]:
         """Hand writes to the first running master; what a master leaves open that stops, or is
         not primary any more, goes to the next.
         """
-        return [self._submit(txid, body, level, copies, timeout_ms) for txid, body in writes]
+        return [self._submit(txid, body, level, copies, timeout_ms, apart) for txid, body in writes]
 
-    def _submit(self, txid: TxId, body: bytes, level: str, copies: int, timeout_ms: int) -> Future[Reply]:
+    def _submit(self, txid: TxId, body: bytes, level: str, copies: int, timeout_ms: int, apart: str) -> Future[Reply]:
         answer: Future[Reply] = Future()
         attempts = max(1, int(timeout_ms / 1000 / self.RETRY_S))
 
         def attempt(left: int) -> None:
             try:
-                inner = self._front().submit(body, txid, level, copies, timeout_ms)
+                inner = self._front().submit(body, txid, level, copies, timeout_ms, apart)
             except NotReady as error:
                 again(left, Reply(0, txid, UNKNOWN, 0, "NotReady", str(error)))
             except BrokerhaError as error:

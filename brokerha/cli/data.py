@@ -21,6 +21,7 @@ from brokerha.cli.inputs import read_bytes, read_text
 from brokerha.cli.options import (
     DEFAULT_TIMEOUT_S,
     AckOption,
+    ApartOption,
     ConfigOption,
     FormatOption,
     KeyOption,
@@ -51,6 +52,7 @@ def update(
     file: FileOption = None,
     repository: RepositoryOption = "main",
     ack: AckOption = "applied",
+    apart: ApartOption = "wait",
     key: KeyOption = "",
     config: ConfigOption = None,
     url: UrlOption = None,
@@ -59,7 +61,9 @@ def update(
 ) -> int:
     """Run a SPARQL 1.1 update."""
     sparql = read_text(text, file, "the update")
-    return _write(config, url, chosen, lambda db: db.update(repository, sparql, key=key, ack=ack, timeout=timeout_s))
+    return _write(
+        config, url, chosen, lambda db: db.update(repository, sparql, key=key, ack=ack, apart=apart, timeout=timeout_s)
+    )
 
 
 def put(
@@ -68,6 +72,7 @@ def put(
     value: Annotated[str | None, typer.Argument(metavar="VALUE", help="The value, or - for standard input.")] = None,
     file: FileOption = None,
     ack: AckOption = "applied",
+    apart: ApartOption = "wait",
     key: KeyOption = "",
     config: ConfigOption = None,
     url: UrlOption = None,
@@ -77,7 +82,10 @@ def put(
     """Write one key of a table."""
     content = read_bytes(value, file, "the value")
     return _write(
-        config, url, chosen, lambda db: db.put(table, os.fsencode(name), content, key=key, ack=ack, timeout=timeout_s)
+        config,
+        url,
+        chosen,
+        lambda db: db.put(table, os.fsencode(name), content, key=key, ack=ack, apart=apart, timeout=timeout_s),
     )
 
 
@@ -85,6 +93,7 @@ def delete(
     table: TableArgument,
     name: KeyArgument,
     ack: AckOption = "applied",
+    apart: ApartOption = "wait",
     key: KeyOption = "",
     config: ConfigOption = None,
     url: UrlOption = None,
@@ -93,7 +102,10 @@ def delete(
 ) -> int:
     """Delete one key of a table; a key that is not there is no error."""
     return _write(
-        config, url, chosen, lambda db: db.delete(table, os.fsencode(name), key=key, ack=ack, timeout=timeout_s)
+        config,
+        url,
+        chosen,
+        lambda db: db.delete(table, os.fsencode(name), key=key, ack=ack, apart=apart, timeout=timeout_s),
     )
 
 

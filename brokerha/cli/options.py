@@ -11,7 +11,7 @@ import typer
 from brokerha.cli.output import Format
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.levels import LATEST, LATEST_LSN, parse_min_lsn
-from brokerha.model.requests import APPLIED_LEVEL, LEVELS
+from brokerha.model.requests import APART, APPLIED_LEVEL, LEVELS
 
 _ACK = re.compile(rf"({'|'.join(LEVELS)}|{APPLIED_LEVEL}=[1-9][0-9]{{0,2}})\Z")
 
@@ -21,6 +21,13 @@ def check_ack(text: str) -> str:
     if not _ACK.match(text):
         message = f"{text!r}: write {', '.join(LEVELS)}, or applied=N with the number of workers"
         raise typer.BadParameter(message)
+    return text
+
+
+def check_apart(text: str) -> str:
+    """The word of ``--apart``. Raises typer.BadParameter when there is no such word."""
+    if text not in APART:
+        raise typer.BadParameter(f"{text!r}: write {' or '.join(APART)}")
     return text
 
 
@@ -60,6 +67,15 @@ AckOption = Annotated[
         callback=check_ack,
         help="What to wait for: accepted (durable at one master), synchronised (it has its place in the order), "
         "applied or applied=N (N workers of the site have applied it).",
+    ),
+]
+ApartOption = Annotated[
+    str,
+    typer.Option(
+        "--apart",
+        metavar="|".join(APART),
+        callback=check_apart,
+        help="At a master that cannot agree with the others now: wait (taken in, and carried out once it agrees) or refuse.",
     ),
 ]
 KeyOption = Annotated[

@@ -22,6 +22,7 @@ from brokerha.cli.inputs import STANDARD_INPUT, read_bytes
 from brokerha.cli.options import (
     DEFAULT_TIMEOUT_S,
     AckOption,
+    ApartOption,
     ConfigOption,
     FormatOption,
     KeyOption,
@@ -49,6 +50,7 @@ def publish(
         str, typer.Option("--content-type", metavar="TYPE", help="Kept with the message.")
     ] = "application/octet-stream",
     ack: AckOption = "applied",
+    apart: ApartOption = "wait",
     key: KeyOption = "",
     config: ConfigOption = None,
     url: UrlOption = None,
@@ -64,7 +66,7 @@ def publish(
         is_standard = file == STANDARD_INPUT
         body = read_bytes(file if is_standard else None, None if is_standard else Path(file), "the message")
     with connected(config, url) as client:
-        written = client.publish(queue, body, content_type, key=key, ack=ack, timeout=timeout_s)
+        written = client.publish(queue, body, content_type, key=key, ack=ack, apart=apart, timeout=timeout_s)
     print_written(written, chosen)
     return exits.DONE
 

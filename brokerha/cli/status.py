@@ -116,7 +116,16 @@ def headline(answer: Mapping[str, Any]) -> str:
 def actions(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each node that is not well: why, and what to do."""
     ill = [node for node in nodes if node["state"] not in states.HEALTHY]
-    return [": ".join(part for part in (node["id"], node.get("reason"), node.get("action")) if part) for node in ill]
+    return [
+        ": ".join(part for part in (node["id"], node.get("reason"), _age(node), node.get("action")) if part)
+        for node in ill
+    ]
+
+
+def _age(node: Mapping[str, Any]) -> str:
+    """Of a master that cannot agree with the others: how old what its site shows may be."""
+    stale_s = node.get("stale_s")
+    return f"reads show what was known {stale_s:,.0f} s ago" if stale_s else ""
 
 
 def _columns(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:

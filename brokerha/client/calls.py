@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from brokerha.client.reads import Least, Reads
 from brokerha.model.errors import InvalidRequest, TimedOut
 from brokerha.model.ids import Lsn, TxId, is_tx_id
-from brokerha.model.levels import parse_ack, parse_min_lsn
+from brokerha.model.levels import parse_ack, parse_apart, parse_min_lsn
+from brokerha.model.requests import WAIT
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.wire import Wire
 
@@ -24,13 +25,15 @@ GRACE_S = 5.0
 class Calls(Reads):
     """One program's connection, without what can be done with it."""
 
-    def __init__(self, wire: Wire, timeout: float = 30.0, ack: str = "applied") -> None:
+    def __init__(self, wire: Wire, timeout: float = 30.0, ack: str = "applied", apart: str = WAIT) -> None:
         parse_ack(ack)
         self.wire = wire
         self.timeout = timeout
         """Seconds that a call may take which does not say."""
         self.ack = ack
         """Level of writes that do not say."""
+        self.apart = parse_apart(apart)
+        """What writes that do not say want at a master that is apart: ``wait`` or ``refuse``."""
         self.token = secrets.token_hex(8)
         """Names this connection to the masters: a transaction that is in use belongs to it."""
         self.transactions: set[Transaction] = set()

@@ -10,7 +10,8 @@
 
 Writing calls return a `Written` or raise: Rejected (ordered, failed, changed nothing), OutcomeUnknown (the deadline passed;
 ``txid`` names it), InvalidRequest and its kinds, ReadOnly, NotReady, Unreachable. ``ack`` is ``accepted``, ``synchronised``,
-``applied`` or ``applied=N``; ``timeout`` is in seconds; ``key`` is an idempotency key: the same key with the same
+``applied`` or ``applied=N``; ``apart`` is ``wait`` or, for what should not wait at a master that cannot agree with the others now,
+``refuse`` (ReadOnly at once, and nothing of it is kept); ``timeout`` is in seconds; ``key`` is an idempotency key: the same key with the same
 operations is one transaction, however often it is sent. Reading calls take ``min_lsn``: see at least this LSN, or ``"latest"``.
 Callable from any thread.
 """
@@ -35,9 +36,9 @@ from brokerha.client.reads import Least, as_bytes
 from brokerha.client.two_phase import TwoPhase
 from brokerha.model.errors import NotFound, OutcomeUnknown
 from brokerha.model.ids import Lsn, TxId, maker_of
-from brokerha.model.levels import parse_ack
+from brokerha.model.levels import parse_ack, parse_apart
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
-from brokerha.model.requests import READS_INSIDE, Reply
+from brokerha.model.requests import READS_INSIDE, WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.wire import Wire
 
@@ -59,12 +60,18 @@ class Client(TwoPhase):
 
     def session(self) -> Session:
         """Another client on the same wire, which remembers what it wrote itself."""
-        return Session(self.wire, self.timeout, self.ack)
+        return Session(self.wire, self.timeout, self.ack, self.apart)
 
     # ---- writes
 
     def write(
-        self, operations: Sequence[Operation], *, ack: str | None = None, timeout: float | None = None, key: TxId = ""
+        self,
+        operations: Sequence[Operation],
+        *,
+        ack: str | None = None,
+        timeout: float | None = None,
+        key: TxId = "",
+        apart: str | None = None,
     ) -> Written:
         """One transaction of any operations (model/operations.py): all of it or nothing.
 
@@ -76,16 +83,24 @@ class Client(TwoPhase):
         txid, body = self.txid(key), pack_operations(list(operations))
         level, copies = parse_ack(ack or self.ack)
         seconds = self.seconds(timeout)
-        future = self.wire.submit([(txid, body)], level, copies, milliseconds(seconds))[0]
+        wanted = parse_apart(apart or self.apart)
+        future = self.wire.submit([(txid, body)], level, copies, milliseconds(seconds), wanted)[0]
         done = written(_reply(future, txid, seconds))
         self.note(done.lsn)
         return done
 
     def update(
-        self, repository: str, text: str, *, ack: str | None = None, timeout: float | None = None, key: TxId = ""
+        self,
+        repository: str,
+        text: str,
+        *,
+        ack: str | None = None,
+        timeout: float | None = None,
+        key: TxId = "",
+        apart: str | None = None,
     ) -> Written:
         """Run a SPARQL 1.1 Update request."""
-        return self.write([("update", repository, text)], ack=ack, timeout=timeout, key=key)
+        return self.write([("update", repository, text)], ack=ack, timeout=timeout, key=key, apart=apart)
 
     def put(
         self,
@@ -96,15 +111,24 @@ class Client(TwoPhase):
         ack: str | None = None,
         timeout: float | None = None,
         key: TxId = "",
+        apart: str | None = None,
     ) -> Written:
         """Put a value; text is taken as UTF-8."""
-        return self.write([("put", table, as_bytes(key_name), as_bytes(value))], ack=ack, timeout=timeout, key=key)
+        operation = ("put", table, as_bytes(key_name), as_bytes(value))
+        return self.write([operation], ack=ack, timeout=timeout, key=key, apart=apart)
 
     def delete(
-        self, table: str, key_name: str | bytes, *, ack: str | None = None, timeout: float | None = None, key: TxId = ""
+        self,
+        table: str,
+        key_name: str | bytes,
+        *,
+        ack: str | None = None,
+        timeout: float | None = None,
+        key: TxId = "",
+        apart: str | None = None,
     ) -> Written:
         """Delete a key; one that is not there is no error."""
-        return self.write([("delete", table, as_bytes(key_name))], ack=ack, timeout=timeout, key=key)
+        return self.write([("delete", table, as_bytes(key_name))], ack=ack, timeout=timeout, key=key, apart=apart)
 
     def create_repository(self, repository: str, *, timeout: float | None = None, key: TxId = "") -> Written:
         """Create a repository. Raises Rejected when there is one of that name."""
@@ -154,12 +178,19 @@ class Client(TwoPhase):
             graph=graph, base_iri=base_iri, ack=ack, timeout=timeout, key=key, on_progress=on_progress,
         )  # fmt: skip
 
-    def pipeline(self, window: int = 1000, *, ack: str | None = None, timeout: float | None = None) -> Pipeline:
+    def pipeline(
+        self,
+        window: int = 1000,
+        *,
+        ack: str | None = None,
+        timeout: float | None = None,
+        apart: str | None = None,
+    ) -> Pipeline:
         """Many writes at once: at most ``window`` under way, taken in in their order; see pipeline.py."""
         from brokerha.client.pipeline import Pipeline
 
         self._outside()
-        return Pipeline(self, window, ack or self.ack, self.seconds(timeout))
+        return Pipeline(self, window, ack or self.ack, self.seconds(timeout), apart or self.apart)
 
     # ---- reads (the others are in reads.py)
 
@@ -309,8 +340,8 @@ class Session(Client):
     A write that waits only for ``accepted`` has no LSN yet, so reads after it may not see it.
     """
 
-    def __init__(self, wire: Wire, timeout: float = 30.0, ack: str = "applied") -> None:
-        super().__init__(wire, timeout, ack)
+    def __init__(self, wire: Wire, timeout: float = 30.0, ack: str = "applied", apart: str = WAIT) -> None:
+        super().__init__(wire, timeout, ack, apart)
         self._lock = threading.Lock()
         self._lsn = 0
 

@@ -39,7 +39,7 @@ from brokerha.model.errors import (
 )
 from brokerha.model.ids import TxId
 from brokerha.model.levels import ack_text
-from brokerha.model.requests import REFUSED, UNKNOWN, Reply
+from brokerha.model.requests import REFUSED, UNKNOWN, WAIT, Reply
 
 CONNECTIONS = 4
 BATCH_LIMIT = 1000
@@ -60,7 +60,7 @@ class _Write:
 
     __slots__ = ("body", "deadline_s", "future", "may_be_there", "problem", "refused_by", "terms", "txid")
 
-    def __init__(self, txid: TxId, body: bytes, terms: str, deadline_s: float) -> None:
+    def __init__(self, txid: TxId, body: bytes, terms: dict[str, str], deadline_s: float) -> None:
         self.txid = txid
         self.body = body
         self.terms = terms
@@ -89,10 +89,12 @@ class HttpLane:
         self._threads: list[threading.Thread] = []
 
     def submit(
-        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
     ) -> list[Future[Reply]]:
         """Hand writes in, in their order. Raises NotReady when too much is open, Unreachable when it is closed."""
-        terms, deadline_s = ack_text(level, copies), time.monotonic() + timeout_ms / 1000
+        terms, deadline_s = {"Brokerha-Ack": ack_text(level, copies)}, time.monotonic() + timeout_ms / 1000
+        if apart != WAIT:
+            terms["Brokerha-Apart"] = apart
         taken = [_Write(txid, body, terms, deadline_s) for txid, body in writes]
         size = sum(len(write.body) for write in taken)
         with self._changed:
@@ -183,7 +185,7 @@ class HttpLane:
             content=encode_writes([(write.txid, write.body) for write in batch]),
             headers={
                 "Content-Type": WRITES_TYPE,
-                "Brokerha-Ack": batch[0].terms,
+                **batch[0].terms,
                 "Brokerha-Timeout-Ms": str(max(1, round(left_s * 1000))),
             },
             timeout=httpx2.Timeout(min(left_s + 1.0, SILENCE_S), connect=min(left_s, 3.0)),

@@ -32,7 +32,7 @@ from brokerha.client.http_transactions import Step, answer_of, step_of
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotPrimary, NotReady, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.levels import min_lsn_text
-from brokerha.model.requests import Reply
+from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 
 CONNECTIONS_LIMIT = 64
@@ -92,10 +92,10 @@ class HttpWire:
         """Addresses of masters, as far as they said who they are."""
 
     def submit(
-        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
     ) -> list[Future[Reply]]:
         """Send writes together, in order."""
-        return self._lane.submit(writes, level, copies, timeout_ms)
+        return self._lane.submit(writes, level, copies, timeout_ms, apart)
 
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
@@ -157,7 +157,14 @@ class HttpWire:
             body = msgpack.packb(answer_of(body, content_type)["messages"])
         if kind in COLUMNS:
             body, content_type = column_of(body, COLUMNS[kind]), "application/json"
-        return ReadOutcome(content_type, int(answer.headers.get("brokerha-lsn", "0")), body)
+        stale_ms = answer.headers.get("brokerha-stale-ms")
+        return ReadOutcome(
+            content_type,
+            int(answer.headers.get("brokerha-lsn", "0")),
+            body,
+            answer.headers.get("brokerha-apart", ""),
+            None if stale_ms is None else int(stale_ms),
+        )
 
     def _step(self, asked: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         """One step of a transaction, at the node that has it; where it begins is remembered."""

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Self
 from brokerha.client.outcomes import Written, written
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import TxId
-from brokerha.model.levels import parse_ack
+from brokerha.model.levels import parse_ack, parse_apart
 from brokerha.model.operations import Operation, pack_operations
-from brokerha.model.requests import Reply
+from brokerha.model.requests import WAIT, Reply
 
 if TYPE_CHECKING:
     from brokerha.client.client import Client
@@ -34,7 +34,7 @@ WINDOW_LIMIT = 100_000
 class Pipeline:
     """Writes of one client that are under way together."""
 
-    def __init__(self, client: Client, window: int, ack: str, timeout_s: float) -> None:
+    def __init__(self, client: Client, window: int, ack: str, timeout_s: float, apart: str = WAIT) -> None:
         if not 1 <= window <= WINDOW_LIMIT:
             raise InvalidRequest(f"the window of a pipeline is 1 to {WINDOW_LIMIT}, not {window}")
         self.window = window
@@ -42,6 +42,7 @@ class Pipeline:
         """Of the first write that failed; later calls still go on."""
         self._client = client
         self._level, self._copies = parse_ack(ack)
+        self._apart = parse_apart(apart)
         self._timeout_s = timeout_s
         self.limit_s = 2 * timeout_s
         """Every write has ended by then, if the wire is not broken."""
@@ -124,7 +125,7 @@ class Pipeline:
         writes = [(txid, body) for txid, body, _ in batch]
         timeout_ms = max(1, round(self._timeout_s * 1000))
         try:
-            replies = self._client.wire.submit(writes, self._level, self._copies, timeout_ms)
+            replies = self._client.wire.submit(writes, self._level, self._copies, timeout_ms, self._apart)
         except Exception as error:  # noqa: BLE001  (whatever the wire raises is the answer to all of them)
             for *_, future in batch:
                 self._settle(future, None, error)

@@ -58,7 +58,13 @@ class Queues(Calls):
         return Transaction(self, None, timeout, ack or self.ack, session)
 
     def write(
-        self, operations: Sequence[Operation], *, ack: str | None = None, timeout: float | None = None, key: TxId = ""
+        self,
+        operations: Sequence[Operation],
+        *,
+        ack: str | None = None,
+        timeout: float | None = None,
+        key: TxId = "",
+        apart: str | None = None,
     ) -> Written:
         """One transaction of any operations (model/operations.py): all of it or nothing."""
         raise NotImplementedError
@@ -72,9 +78,11 @@ class Queues(Calls):
         ack: str | None = None,
         timeout: float | None = None,
         key: TxId = "",
+        apart: str | None = None,
     ) -> Written:
         """Append a message to a queue, which comes into being with its first one."""
-        return self.write([("publish", queue, content_type, as_bytes(body))], ack=ack, timeout=timeout, key=key)
+        operation = ("publish", queue, content_type, as_bytes(body))
+        return self.write([operation], ack=ack, timeout=timeout, key=key, apart=apart)
 
     @overload
     def accept(self, queue: str, *, wait: float = 0.0, timeout: float | None = None) -> QueueMessage | None: ...

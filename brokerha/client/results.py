@@ -71,32 +71,43 @@ Term = Iri | BlankNode | Literal
 Solution = dict[str, Term | tuple[Any, ...]]
 
 
-class Solutions(list[Solution]):
+class _Aged:
+    """What an answer says of itself."""
+
+    raw: ReadOutcome
+    """The answer as it came."""
+
+    @property
+    def lsn(self) -> Lsn:
+        """The content is that of this LSN or a later one."""
+        return self.raw.lsn
+
+    @property
+    def apart(self) -> str:
+        """State word of the master that was asked, if it could not agree with the others then; else empty."""
+        return self.raw.apart
+
+    @property
+    def stale_ms(self) -> int | None:
+        """Then: for how long it had not been known to be up to date, as far as it knew."""
+        return self.raw.stale_ms
+
+
+class Solutions(_Aged, list[Solution]):
     """Rows of a SELECT: a dictionary each, without the variables that are unbound."""
 
     def __init__(self, rows: list[Solution], variables: tuple[str, ...], raw: ReadOutcome) -> None:
         super().__init__(rows)
         self.variables = variables
         self.raw = raw
-        """The answer as it came."""
-
-    @property
-    def lsn(self) -> Lsn:
-        """The rows are those of this LSN or a later one."""
-        return self.raw.lsn
 
 
-class Triples(list[str]):
+class Triples(_Aged, list[str]):
     """Lines of a CONSTRUCT or DESCRIBE, in N-Triples."""
 
     def __init__(self, raw: ReadOutcome) -> None:
         super().__init__(raw.body.decode().splitlines())
         self.raw = raw
-
-    @property
-    def lsn(self) -> Lsn:
-        """The lines are those of this LSN or a later one."""
-        return self.raw.lsn
 
 
 def parsed(outcome: ReadOutcome) -> Solutions | bool | Triples:

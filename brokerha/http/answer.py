@@ -100,6 +100,10 @@ def of_error(error: BrokerhaError, *, wants_json: bool) -> Answer:
         facts["txid"] = headers["Brokerha-Tx"] = txid
     if lsn:
         facts["lsn"] = headers["Brokerha-Lsn"] = lsn
+    if error.apart:
+        headers["Brokerha-Apart"] = error.apart
+        if error.stale_ms is not None:
+            headers["Brokerha-Stale-Ms"] = error.stale_ms
     if status == 503:
         headers["Retry-After"] = RETRY_AFTER_S
     if status == 413:

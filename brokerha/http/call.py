@@ -14,7 +14,7 @@ from brokerha.http.accept import wants_json
 from brokerha.http.door import Door
 from brokerha.model.errors import InvalidRequest, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
-from brokerha.model.levels import parse_ack, parse_min_lsn
+from brokerha.model.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.ports.front import Front
 
@@ -105,6 +105,10 @@ class Call:
     def ack(self) -> tuple[str, int]:
         """What a writer waits for: (level, copies)."""
         return parse_ack(self.header(b"brokerha-ack") or APPLIED_LEVEL)
+
+    def apart(self) -> str:
+        """What a writer wants at a master that cannot agree with the others now."""
+        return parse_apart(self.header(b"brokerha-apart"))
 
     def key(self) -> TxId:
         """The client's idempotency key; empty when it has none."""

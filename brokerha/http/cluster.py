@@ -12,7 +12,7 @@ from brokerha.http import answer
 from brokerha.http.accept import preferred
 from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call
-from brokerha.http.passing import read
+from brokerha.http.passing import age_of, read
 from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut
 from brokerha.model.ids import Lsn
 
@@ -85,7 +85,7 @@ async def fingerprints(call: Call) -> Answer:
     everything = await call.door.in_thread(call.front.status, STATUS_TIMEOUT_MS)
     fields = ("id", "role", "master", "state", "applied_lsn", "fingerprint", "items")
     copies = [{name: row.get(name) for name in fields} for row in everything["nodes"]]
-    return answer.as_json({**json.loads(outcome.body), "copies": copies}, headers={"Brokerha-Lsn": outcome.lsn})
+    return answer.as_json({**json.loads(outcome.body), "copies": copies}, headers=age_of(outcome))
 
 
 async def wait(call: Call) -> Answer:

@@ -14,7 +14,7 @@ import msgpack
 
 from brokerha.http.answer import MSGPACK, Answer
 from brokerha.http.call import Call
-from brokerha.http.passing import read
+from brokerha.http.passing import age_of, read
 from brokerha.model.errors import InvalidRequest
 
 _FIELDS: Final = frozenset({"bits", "buckets", "limit"})
@@ -25,13 +25,13 @@ async def get(call: Call) -> Answer:
     parameters = call.parameters()
     bits = None if parameters.one("bits") is None else parameters.number("bits", 0)
     outcome = await read(call, "digests", "", {"bits": bits})
-    return Answer(200, outcome.body, MSGPACK, {"Brokerha-Lsn": outcome.lsn})
+    return Answer(200, outcome.body, MSGPACK, age_of(outcome))
 
 
 async def post_items(call: Call) -> Answer:
     """The items of some buckets."""
     outcome = await read(call, "items", "", _arguments(await call.body()))
-    return Answer(200, outcome.body, MSGPACK, {"Brokerha-Lsn": outcome.lsn})
+    return Answer(200, outcome.body, MSGPACK, age_of(outcome))
 
 
 def _arguments(body: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from brokerha.http.accept import preferred
 from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call
 from brokerha.http.key_forms import group_of_json, group_of_msgpack, range_as_json
-from brokerha.http.passing import begin_write, done, read, result, write
+from brokerha.http.passing import age_of, begin_write, done, read, result, write
 from brokerha.model.errors import InvalidRequest, NotAcceptable, Rejected, UnsupportedType
 from brokerha.model.etags import etag_of, is_etag
 from brokerha.model.ids import TxId
@@ -25,7 +25,7 @@ async def get(call: Call) -> Answer:
     """The value of a key; 404 when there is none."""
     outcome = await read(call, "get", call.path_text("table"), {"key": call.path_bytes("key")})
     tag = etag_of(outcome.body)
-    headers: dict[str, str | int] = {"ETag": tag, "Brokerha-Lsn": outcome.lsn}
+    headers: dict[str, str | int] = {"ETag": tag, **age_of(outcome)}
     known = call.header(b"if-none-match")
     if known and (known == "*" or tag in known):
         return Answer(304, headers=headers)

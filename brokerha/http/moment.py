@@ -11,14 +11,14 @@ import msgpack
 
 from brokerha.http.answer import MSGPACK, Answer
 from brokerha.http.call import Call
-from brokerha.http.passing import read
+from brokerha.http.passing import age_of, read
 from brokerha.model.errors import InvalidRequest
 
 
 async def post(call: Call) -> Answer:
     """All of them, or the error of the first that fails."""
     outcome = await read(call, "together", "", {"reads": _packed(await call.body())})
-    return Answer(200, outcome.body, MSGPACK, {"Brokerha-Lsn": outcome.lsn})
+    return Answer(200, outcome.body, MSGPACK, age_of(outcome))
 
 
 def _packed(body: bytes) -> tuple[bytes, ...]:

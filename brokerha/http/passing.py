@@ -42,6 +42,7 @@ async def write(call: Call, operations: Sequence[Operation] | bytes, txid: TxId,
         level=level,
         copies=copies,
         timeout_ms=timeout_ms,
+        apart=call.apart(),
     )
     try:
         reply = await call.door.settled(future, timeout_ms)
@@ -115,4 +116,14 @@ def facts_of(reply: Reply) -> dict[str, str | int]:
 
 def result(outcome: ReadOutcome) -> Answer:
     """The answer to a read."""
-    return Answer(200, outcome.body, outcome.content_type, {"Brokerha-Lsn": outcome.lsn, "Vary": "Accept"})
+    return Answer(200, outcome.body, outcome.content_type, {**age_of(outcome), "Vary": "Accept"})
+
+
+def age_of(outcome: ReadOutcome) -> dict[str, str | int]:
+    """The headers that every read answers with: its LSN, and how old it may be while the master is apart."""
+    headers: dict[str, str | int] = {"Brokerha-Lsn": outcome.lsn}
+    if outcome.apart:
+        headers["Brokerha-Apart"] = outcome.apart
+    if outcome.stale_ms is not None:
+        headers["Brokerha-Stale-Ms"] = outcome.stale_ms
+    return headers

@@ -19,7 +19,7 @@ import msgpack
 from brokerha.http import answer, stepping
 from brokerha.http.answer import JSON, Answer
 from brokerha.http.call import Call
-from brokerha.http.passing import begin_write, facts_of, read, write
+from brokerha.http.passing import age_of, begin_write, facts_of, read, write
 from brokerha.model.errors import Aborted, BrokerhaError
 from brokerha.model.operations import message_id
 
@@ -94,13 +94,13 @@ async def get(call: Call) -> Answer:
     arguments = {"after": parameters.one("after"), "limit": max(1, min(limit, LOOK_MOST))}
     outcome = await read(call, "queue", call.path_text("name"), arguments)
     rows = await call.door.by_size(len(outcome.body), _rows, outcome.body)
-    return stepping.messages(call, rows, {"Brokerha-Lsn": outcome.lsn})
+    return stepping.messages(call, rows, age_of(outcome))
 
 
 async def listed(call: Call) -> Answer:
     """All queues with their numbers."""
     outcome = await read(call, "queues", "", {})
-    return Answer(200, outcome.body + b"\n", JSON, {"Brokerha-Lsn": outcome.lsn})
+    return Answer(200, outcome.body + b"\n", JSON, age_of(outcome))
 
 
 def _rows(packed: bytes) -> list[tuple[str, str, bytes]]:

@@ -9,7 +9,7 @@ from pyoxigraph import DefaultGraph, Literal, NamedNode
 from brokerha.http import answer, rdf_bodies, sparql
 from brokerha.http.answer import Answer
 from brokerha.http.call import Call
-from brokerha.http.passing import begin_write, done, read, result, write, write_to_repository
+from brokerha.http.passing import age_of, begin_write, done, read, result, write, write_to_repository
 from brokerha.http.rdf_bodies import context_text, contexts_of
 from brokerha.http.tables import table
 from brokerha.model.errors import InvalidRequest, UnsupportedType
@@ -32,7 +32,7 @@ async def listed(call: Call) -> Answer:
         (NamedNode(address + name), Literal(name), Literal(f"repository {name}"), readable, writable)
         for name in json.loads(outcome.body)
     ]
-    return table(call.accept(), ("uri", "id", "title", "readable", "writable"), rows, outcome.lsn)
+    return table(call.accept(), ("uri", "id", "title", "readable", "writable"), rows, age_of(outcome))
 
 
 async def get(call: Call) -> Answer:
@@ -80,7 +80,7 @@ async def contexts(call: Call) -> Answer:
         [graph for graph in contexts_of([name]) if not isinstance(graph, DefaultGraph)]
         for name in json.loads(outcome.body)
     ]
-    return table(call.accept(), ("contextID",), rows, outcome.lsn)
+    return table(call.accept(), ("contextID",), rows, age_of(outcome))
 
 
 def iri_safe(host: str) -> str:

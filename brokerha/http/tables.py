@@ -6,7 +6,7 @@ memory, because that is the only way to hand it terms of every kind, blank nodes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyoxigraph import NamedNode, Quad, QueryResultsFormat, QuerySolutions, Store
 
@@ -14,7 +14,6 @@ from brokerha.http.accept import preferred
 from brokerha.http.answer import Answer
 from brokerha.http.rdf_bodies import Target
 from brokerha.model.errors import NotAcceptable
-from brokerha.model.ids import Lsn
 from brokerha.model.invariants import InvariantBroken
 
 FORMATS = {
@@ -27,7 +26,9 @@ FORMATS = {
 }
 
 
-def table(accept: str, variables: Sequence[str], rows: Sequence[Sequence[Target]], lsn: Lsn) -> Answer:
+def table(
+    accept: str, variables: Sequence[str], rows: Sequence[Sequence[Target]], headers: Mapping[str, str | int]
+) -> Answer:
     """A result table with these rows, in their order. Raises NotAcceptable."""
     media_type = preferred(accept, list(FORMATS))
     if media_type is None:
@@ -44,4 +45,4 @@ def table(accept: str, variables: Sequence[str], rows: Sequence[Sequence[Target]
     if not isinstance(solutions, QuerySolutions):
         raise InvariantBroken("a SELECT has solutions")
     body = solutions.serialize(format=FORMATS[media_type]) or b""
-    return Answer(200, body, media_type, {"Brokerha-Lsn": lsn, "Vary": "Accept"})
+    return Answer(200, body, media_type, {**headers, "Vary": "Accept"})

@@ -20,8 +20,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from functools import partial
 from urllib.parse import quote
 
 from brokerha.http import answer, open_transactions
@@ -78,20 +79,21 @@ async def post_batch(call: Call) -> Answer:
     writes = decode_writes(body)
     if len(writes) > call.door.limits.batch_limit:
         raise TooLarge(f"{len(writes)} transactions in a batch; the limit is {call.door.limits.batch_limit}: split it")
-    level, copies = call.ack()
+    (level, copies), apart = call.ack(), call.apart()
     timeout_ms = call.timeout_ms()
+    hand_in = partial(call.front.submit, level=level, copies=copies, timeout_ms=timeout_ms, apart=apart)
 
     def submit_all() -> list[Future[Reply] | Reply]:
-        return [_submit(call, txid, packed, level, copies, timeout_ms) for txid, packed in writes]
+        return [_submit(hand_in, txid, packed) for txid, packed in writes]
 
     replies = Replies(await call.door.by_size(len(body), submit_all), [txid for txid, _ in writes])
     deadline_s = (timeout_ms + call.door.limits.grace_ms) / 1000
     return Answer(200, content_type=REPLIES_TYPE, pieces=replies.pieces(deadline_s))
 
 
-def _submit(call: Call, txid: TxId, packed: bytes, level: str, copies: int, timeout_ms: int) -> Future[Reply] | Reply:
+def _submit(hand_in: Callable[[bytes, TxId], Future[Reply]], txid: TxId, packed: bytes) -> Future[Reply] | Reply:
     try:
-        return call.front.submit(packed, txid, level=level, copies=copies, timeout_ms=timeout_ms)
+        return hand_in(packed, txid)
     except BrokerhaError as error:
         return Reply(0, txid, REFUSED, 0, type(error).__name__, str(error))
 

@@ -44,6 +44,7 @@ from brokerha.model.records import (
     Rebased,
     Record,
     Started,
+    StateTaken,
     ViewStarted,
     WorkersChanged,
 )
@@ -94,8 +95,8 @@ class Current:
                 self._added(record)
             case Outcomes():
                 self._outcomes(record)
-            case Rebased():
-                self._rebased(record)
+            case Rebased() | StateTaken():
+                self._begun_anew(record, number)
             case WorkersChanged(workers):
                 self.workers = workers
             case PinsChanged(pins):
@@ -155,11 +156,20 @@ class Current:
             self.results_from = min(self.first_lsn, executed + 1)
             self.base = record.results[self.results_from - 1 - first][3]
 
-    def _rebased(self, record: Rebased) -> None:
+    def _begun_anew(self, record: Rebased | StateTaken, number: int) -> None:
         lsn = record.lsn
+        if isinstance(record, StateTaken):
+            self._taken(record, number)
         invariant(0 <= lsn <= self.lsn, "a copy holds only what is synchronised", rebased=lsn, lsn=self.lsn)
         self.executed_lsn, self.fingerprint, self.items = lsn, record.fingerprint, record.items
         self.results_from, self.base = lsn + 1, record.fingerprint
+
+    def _taken(self, record: StateTaken, number: int) -> None:
+        invariant(record.lsn > self.lsn, "a state is ahead of the queue", state=record.lsn, lsn=self.lsn)
+        self.lsn, self.last, self.first_lsn = record.lsn, record.last, record.lsn + 1
+        self.trimmed = dict(self.used)
+        # Whoever has all before may follow; of what comes before most is gone.
+        self.lacking_to = max(self.lacking_to, number - 1)
 
     def _epochs(self, record: EpochPromised | EpochInstalled, number: int) -> None:
         if isinstance(record, EpochInstalled):

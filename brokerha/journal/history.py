@@ -47,7 +47,7 @@ from brokerha.model.errors import JournalDamaged
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result, ResultRow
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record, Remembered
 
 Item = TypeVar("Item")
 _NO_ROW = AddedRow((), {}, ())
@@ -146,6 +146,31 @@ class LmdbHistory:
             return None if row is None else read_keyed_row(key, row).decode()
         except (BadRow, UnicodeDecodeError) as error:
             raise self._bad_row(error, f"the rejection of LSN {lsn}") from error
+
+    def remembered(self, cursor: bytes, up_to: Lsn, limit: int) -> Remembered:
+        """The remembered transactions up to an LSN, ``limit`` of all looked at, from a cursor on. Raises JournalDamaged."""
+        tables = self._database.tables
+        with self._lock:
+            try:
+                page = self._ids.page(cursor, limit, lambda start, most: self._database.rows(tables.ids, start, most))
+            except BadRow as error:
+                raise self._bad_row(error, "a transaction's LSN") from error
+        ids = tuple((key[2:].decode(), lsn) for key, lsn in page if lsn <= up_to)
+        reasons = [(lsn, self.rejection(lsn)) for _, lsn in ids]
+        rejections = tuple((lsn, reason) for lsn, reason in reasons if reason is not None)
+        return Remembered(ids, rejections, page[-1][0] if len(page) == limit else b"")
+
+    def items_at(self, lsn: Lsn) -> int:
+        """Quads and keys at an LSN; 0 when that is not known. Raises JournalDamaged."""
+        with self._lock:
+            current = self._current
+            if lsn == current.executed_lsn or not current.results_from <= lsn < current.executed_lsn:
+                return current.items if lsn == current.executed_lsn else 0
+            try:
+                record = self._outcomes_at(lsn)
+            except BadRow as error:
+                raise self._bad_row(error, f"the result of LSN {lsn}") from error
+            return record.items if lsn == record.first_lsn + len(record.results) - 1 else 0
 
     def lsn_before(self, timestamp: Timestamp) -> Lsn:
         """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing."""
@@ -270,12 +295,16 @@ class LmdbHistory:
         return first, record.entries
 
     def _results_at(self, lsn: Lsn) -> tuple[Lsn, tuple[ResultRow, ...]]:
+        record = self._outcomes_at(lsn)
+        return record.first_lsn, record.results
+
+    def _outcomes_at(self, lsn: Lsn) -> Outcomes:
         found = self._database.floor(number_key(lsn), self._database.tables.outcomes)
         number = self._number_in(found, f"the result of LSN {lsn}")
         record = self._record(number)
         if not isinstance(record, Outcomes):
             raise damaged(self._database.path, f"record {number} does not hold the result of LSN {lsn}")
-        return record.first_lsn, record.results
+        return record
 
     def _entries_at(self, origin: NodeId, position: int) -> tuple[int, tuple[Entry, ...]]:
         found = self._database.floor(stream_key(origin, position), self._database.tables.stream)

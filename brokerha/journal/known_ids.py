@@ -9,23 +9,31 @@ into 512 partitions by checksum, and a turn writes the one or two partitions tha
 
 Nothing is lost by waiting: the `Added` records are durable, and a restart reads those from `first_waiting` on again.
 
+Ids that come with the state of another master (`IdsTaken`) have no `Added` record: the turn that brings them writes all buffers. So
+does the one that ends it (`StateTaken`), because the `Added` records go with it.
+
 Invariants: each id with an LSN at or above `first_waiting` is in a buffer or in the table, each below is in the table;
 `trim` never drops an `Added` record at or above it. A row is written again at most with the same LSN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from zlib import crc32
 
 import lmdb
 
 from brokerha.journal.database import Table
 from brokerha.journal.rows import ID_PREFIXES, PARTITION_SHIFT, PARTITIONS, id_rows, read_id_row
-from brokerha.model.ids import Lsn, Ordered
+from brokerha.model.ids import Lsn, Ordered, TxId
 
 Get = Callable[[bytes], bytes | None]
 """Reads one row of the table `ids`."""
+ReadRows = Callable[[bytes, int], list[tuple[bytes, bytes]]]
+"""Reads rows of the table `ids`: from a key on, so many."""
+
+KEY_BYTES = 512
+"""No key is longer."""
 
 
 class KnownIds:
@@ -39,6 +47,8 @@ class KnownIds:
         self._next = 0
         """The partition that was written longest ago."""
         self._waiting = 0
+        self._is_due = False
+        """Whether all buffers are to be written with the next turn."""
 
     def start(self, first_waiting: Lsn) -> None:
         """Begin with empty buffers: every id with a lower LSN is in the table."""
@@ -51,6 +61,35 @@ class KnownIds:
             key = txid.encode()
             buffers[crc32(key) >> PARTITION_SHIFT][key] = lsn
         self._waiting += len(entries)
+
+    def take(self, ids: Iterable[tuple[TxId, Lsn]]) -> None:
+        """Take over ids that no `Added` record has."""
+        for txid, lsn in ids:
+            key = txid.encode()
+            buffer = self._buffers[crc32(key) >> PARTITION_SHIFT]
+            self._waiting += key not in buffer
+            buffer[key] = lsn
+        self.write_all_next()
+
+    def write_all_next(self) -> None:
+        """Have all buffers written with the next turn, because nothing else will say what is in them."""
+        self._is_due = True
+
+    def page(self, after: bytes, limit: int, read: ReadRows) -> list[tuple[bytes, Lsn]]:
+        """Up to ``limit`` ids behind a key of the table, in its order, by their keys; fewer at the end. Raises BadRow."""
+        rows = read(after + b"\0" if after else b"", limit)
+        end = rows[-1][0] if len(rows) == limit else b"\xff" * KEY_BYTES
+        waiting: dict[bytes, Lsn] = {}
+        first = int.from_bytes(after[:2].ljust(2, b"\0"), "big")
+        for partition in range(min(first, PARTITIONS), PARTITIONS):
+            prefix = ID_PREFIXES[partition]
+            if prefix > end or len(waiting) >= limit:
+                break
+            for key, lsn in self._buffers[partition].items():
+                if after < prefix + key <= end:
+                    waiting[prefix + key] = lsn
+        found = {**{key: read_id_row(key[2:], row) for key, row in rows}, **waiting}
+        return sorted(found.items())[:limit]
 
     def find(self, txid: str, get: Get) -> Lsn | None:
         """Return the LSN of an id, or None. Raises BadRow."""
@@ -74,6 +113,10 @@ class KnownIds:
 
     def write(self, txn: lmdb.Transaction, table: Table, next_lsn: Lsn, most: int) -> None:
         """Write partitions until no more than the limit wait, but no more than about ``most`` rows."""
+        if self._is_due:
+            for _ in range(PARTITIONS):
+                self._write_one(txn, table, next_lsn)
+            self._is_due = False
         while self._waiting > self._limit and most > 0:
             most -= self._write_one(txn, table, next_lsn)
 

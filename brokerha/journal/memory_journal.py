@@ -16,18 +16,16 @@ What `append` was given is "on disk" when it returns; a crash of the node loses 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 
 from brokerha.journal.beginning import Beginning
 from brokerha.journal.decisions import Decision
 from brokerha.journal.limits import FORGET_AT_ONCE, MARK_LSNS, TRIM_LSNS, TRIM_RECORDS
 from brokerha.journal.memory_content import Content, JournalImage, content_at
+from brokerha.journal.memory_history import MemoryHistory
 from brokerha.model.codec import encode_record
 from brokerha.model.errors import JournalError, JournalFull
-from brokerha.model.fingerprints import UNKNOWN
-from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import REJECTED, Result
 from brokerha.model.records import (
@@ -36,23 +34,25 @@ from brokerha.model.records import (
     Appended,
     BodiesHeld,
     EpochInstalled,
+    IdsTaken,
     MasterState,
     Outcomes,
     Rebased,
     Record,
     Rewound,
+    StateTaken,
     StreamState,
     TxPrepared,
 )
 
 
-class MemoryJournal:
+class MemoryJournal(MemoryHistory):
     """A `ports.Journal` of node ``node`` with the given journal name."""
 
     def __init__(self, node: NodeId, name: str, begin_at: Beginning | None = None) -> None:
         self._node = node
         self._name = name
-        self._content = Content() if begin_at is None else content_at(begin_at)
+        super().__init__(Content() if begin_at is None else content_at(begin_at))
         self._is_closed = False
         self._forgotten_below: Lsn = 0
         self.is_full = False
@@ -100,6 +100,8 @@ class MemoryJournal:
             self._added(number, record)
         elif isinstance(record, EpochInstalled):
             self._installed(number, record)
+        elif isinstance(record, StateTaken):
+            self._taken(number, record)
         else:
             content.current.advance(record, number)
             if isinstance(record, Accepted):
@@ -114,6 +116,9 @@ class MemoryJournal:
                 self._rebased(record)
             elif isinstance(record, Rewound):
                 self._rewound(record)
+            elif isinstance(record, IdsTaken):
+                content.lsns.update(record.ids)
+                content.rejected.update(record.rejections)
             elif isinstance(record, Decision):
                 content.decisions.take(number, record)
                 content.decisions.forget_rows()
@@ -198,13 +203,30 @@ class MemoryJournal:
         content = self._content
         content.results.clear()
         content.first_result = record.lsn + 1
-        content.rejected = {lsn: reason for lsn, reason in content.rejected.items() if lsn <= record.lsn}
+        end = content.current.lsn
+        # What is behind the queue came with the state of another master, and is no result of this site.
+        content.rejected = {lsn: why for lsn, why in content.rejected.items() if not record.lsn < lsn <= end}
         void = {n: r for n, r in content.records.items() if isinstance(r, Outcomes) and r.results}
         for number, outcomes in void.items():
             del content.records[number]
             # What was rejected stays known, and nothing else says it.
             if any(outcomes.first_lsn <= lsn < outcomes.first_lsn + len(outcomes.results) for lsn in content.rejected):
                 content.current.lacking_to = max(content.current.lacking_to, number)
+
+    def _taken(self, number: int, record: StateTaken) -> None:
+        content = self._content
+        content.streams = {origin: entries for origin, (_, entries) in self._unused().items()}
+        content.current.advance(record, number)
+        content.ordered, content.results, content.first_result = [], [], record.lsn + 1
+        known = {body for body in content.bodies if content.lsns.get(body[1], record.lsn + 1) <= record.lsn}
+        for body in known | content.settled.keys():
+            content.bodies.pop(body, None)
+            if body[0] == self._node:
+                content.parked.pop(body[1], None)
+        content.settled = {}
+        content.marks.append((record.lsn, record.last[0]))
+        content.last_trimmed = number - 1
+        content.records = {n: r for n, r in content.records.items() if self._is_needed(n, r)}
 
     def _forget_results(self) -> None:
         content = self._content
@@ -258,63 +280,6 @@ class MemoryJournal:
     def numbered_from(self) -> int:
         """Lowest number from which on nothing was trimmed."""
         return self._content.current.lacking_to + 1
-
-    def lsn_of(self, txid: TxId) -> Lsn | None:
-        """LSN of a synchronised transaction, or None."""
-        return self._content.lsns.get(txid)
-
-    def body(self, origin: NodeId, txid: TxId) -> bytes | None:
-        """Body of a transaction by origin and id, or None when it is not held."""
-        held = self._content.bodies.get((origin, txid))
-        return None if held is None else held[1]
-
-    def stream(self, origin: NodeId, start: int, limit: int) -> list[Entry]:
-        """Up to ``limit`` entries of a stream from number ``start`` on."""
-        first = start - self._content.current.stream_begin(origin)
-        return self._content.streams.get(origin, [])[first : first + limit] if first >= 0 else []
-
-    def ordered(self, first_lsn: Lsn, limit: int) -> list[Ordered]:
-        """Up to ``limit`` entries of the synchronised queue from ``first_lsn`` on."""
-        first = first_lsn - self._content.current.first_lsn
-        return self._content.ordered[first : first + limit] if first >= 0 else []
-
-    def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
-        """Up to ``limit`` results of execution from ``first_lsn`` on."""
-        first = first_lsn - self._content.first_result
-        return self._content.results[first : first + limit] if first >= 0 else []
-
-    def first_lsn(self) -> Lsn:
-        """Lowest LSN whose body is still held; one more than the last when the log is empty."""
-        return self._content.current.first_lsn
-
-    def epoch(self) -> int:
-        """Of the entries that were added last."""
-        return self._content.current.epoch
-
-    def results_from(self) -> Lsn:
-        """Lowest LSN whose result is held; one more than the last executed one when none is."""
-        return self._content.current.results_from
-
-    def fingerprint_at(self, lsn: Lsn) -> bytes:
-        """Fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""
-        content = self._content
-        if lsn == content.current.results_from - 1:
-            return content.current.base
-        place = lsn - content.first_result
-        return content.results[place].fingerprint if 0 <= place < len(content.results) else UNKNOWN
-
-    def rejection(self, lsn: Lsn) -> str | None:
-        """Why the transaction at an LSN was rejected, also after trimming; None when it was not, or was forgotten."""
-        return self._content.rejected.get(lsn)
-
-    def lsn_before(self, timestamp: Timestamp) -> Lsn:
-        """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing."""
-        content = self._content
-        held = bisect_left(content.ordered, timestamp, key=itemgetter(0))
-        if held:
-            return content.current.first_lsn + held - 1
-        mark = bisect_left(content.marks, timestamp, key=itemgetter(1))
-        return content.marks[mark - 1][0] if mark else 0
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Record]]:
         """All held records with their numbers, from number ``start`` on."""

@@ -21,6 +21,7 @@ first entry of ``streams[o]`` has the number ``used[o]``; exactly what is in ``s
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from operator import itemgetter
 
 import lmdb
@@ -173,6 +174,23 @@ class Tail:
             if is_parked != (txid in was_parked):
                 self.waiting_puts.append((number_key(place), waiting_row(PARKED if is_parked else HELD, node, txid)))
         self.parked.update((txid, None) for txid in self.places[node] if (node, txid) not in recovered)
+
+    def take_state(self, is_known: Callable[[TxId], bool]) -> Counter[int]:
+        """Forget the bodies of transactions that the state knows; all others get rows in `waiting`, so that no restart looks behind.
+
+        Returns how many bodies are left of each record that has any.
+        """
+        for origin, places in self.places.items():
+            for txid, place in places.items():
+                self.spilled[origin, txid] = place
+                mark = PARKED if origin == self._node and txid in self.parked else HELD
+                self.waiting_puts.append((number_key(place), waiting_row(mark, origin, txid)))
+            places.clear()
+        for origin, txid in [body for body in self.spilled if is_known(body[1])]:
+            self._unspill(origin, txid)
+            if origin == self._node:
+                self.parked.pop(txid, None)
+        return Counter(place >> ITEM_BITS for place in self.spilled.values())
 
     def forget(self, origin: NodeId, txid: TxId) -> int:
         """Take out one body; returns its place, or 0."""

@@ -12,12 +12,14 @@ Invariant: numbers of records only grow, so that `log` and the indexes by LSN ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import lmdb
 
 from brokerha.journal.current import Current
 from brokerha.journal.database import Table, Tables
 from brokerha.journal.decisions import Decision, Decisions
-from brokerha.journal.known_ids import KnownIds
+from brokerha.journal.known_ids import Get, KnownIds
 from brokerha.journal.rows import (
     AddedRow,
     added_key,
@@ -30,12 +32,24 @@ from brokerha.journal.rows import (
     seal,
     stream_key,
 )
+from brokerha.journal.state_taken import Cut
 from brokerha.journal.tail import Tail
 from brokerha.model.codec import encode_record
-from brokerha.model.ids import Lsn
+from brokerha.model.ids import Lsn, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import REJECTED
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, EpochInstalled, Outcomes, Rebased, Record
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    EpochInstalled,
+    IdsTaken,
+    Outcomes,
+    Rebased,
+    Record,
+    StateTaken,
+)
 
 Row = tuple[bytes, bytes]
 
@@ -44,7 +58,7 @@ class Turn:
     """Collects what one call of `append` or `follow` writes, from record ``number`` on."""
 
     def __init__(
-        self, number: int, seed: int, current: Current, tail: Tail, ids: KnownIds, decisions: Decisions
+        self, number: int, seed: int, current: Current, tail: Tail, ids: KnownIds, decisions: Decisions, get_id: Get
     ) -> None:
         self.number = number
         """Number of the next record."""
@@ -60,15 +74,21 @@ class Turn:
         self._tail = tail
         self._ids = ids
         self._decisions = decisions
+        self._get_id = get_id
         self._log: list[Row] = []
         self._added: list[Row] = []
         self._outcomes: list[Row] = []
         self._stream: list[Row] = []
         self._dropped: list[Row] = []
         self._rejected: list[Row] = []
+        self._trimmed: list[Row] = []
+        self.cut: Cut | None = None
+        """What stays of everything before the last `StateTaken` of this turn."""
         self._rebased_to: Lsn | None = None
         """Set when all results written before this turn go, and the rejections above this LSN."""
         self._first_rebased: Lsn = 0
+        self._rebased_end = b""
+        """Key of the last LSN whose rejection goes with them."""
 
     def take_at(self, number: int, record: Record) -> None:
         """Take a record of another process under its number. Raises InvariantBroken, also when numbers do not grow."""
@@ -97,6 +117,11 @@ class Turn:
                 self._execute(number, record)
             elif isinstance(record, Rebased):
                 self._forget_results(record.lsn)
+            elif isinstance(record, IdsTaken):
+                self._ids.take(record.ids)
+                self._reject(record.rejections)
+            elif isinstance(record, StateTaken):
+                self._take_state(record)
             elif isinstance(record, Decision):
                 self._decide(number, record)
         row = seal(self._seed, number, live, encode_record(record))
@@ -131,10 +156,28 @@ class Turn:
         if not record.results:
             return
         self._outcomes.append((number_key(record.first_lsn), counted_row(number, len(record.results))))
-        for lsn, (outcome, reason, _, _) in enumerate(record.results, record.first_lsn):
-            if outcome == REJECTED:
-                key = number_key(lsn)
-                self._rejected.append((key, keyed_row(key, reason.encode())))
+        found = enumerate(record.results, record.first_lsn)
+        self._reject([(lsn, reason) for lsn, (outcome, reason, _, _) in found if outcome == REJECTED])
+
+    def _reject(self, reasons: Iterable[tuple[Lsn, str]]) -> None:
+        keyed = [(number_key(lsn), reason) for lsn, reason in reasons]
+        self._rejected += [(key, keyed_row(key, reason.encode())) for key, reason in keyed]
+
+    def _take_state(self, record: StateTaken) -> None:
+        """Note what stays of the log, and forget all else of this turn; the `Added` records that go say no ids any more."""
+
+        def is_known(txid: TxId) -> bool:
+            return (self._ids.find(txid, self._get_id) or record.lsn + 1) <= record.lsn
+
+        bodies = self._tail.take_state(is_known)
+        pinned = frozenset([*self._decisions.prepared.values(), self._current.installed_by])
+        self.cut = cut = Cut(record, bodies, dict(self._current.used), pinned)
+        self._ids.write_all_next()
+        self._stream = cut.runs(self._stream)
+        needed = cut.needed(self._stream)
+        self._log = [row for row in self._log if number_of(row[0]) in needed]
+        self._trimmed = cut.gone(self._log)
+        self._added, self._outcomes, self._dropped, self.held = [], [], [], []
 
     def _decide(self, number: int, record: Decision) -> None:
         pinned = self._decisions.prepared.get(record.txid, number)
@@ -148,7 +191,9 @@ class Turn:
         void = {row[:8] for _, row in self._outcomes}
         self._log = [row for row in self._log if row[0] not in void]
         self._outcomes = []
-        self._rejected = [row for row in self._rejected if row[0] <= number_key(lsn)]
+        # What is behind the queue came with the state of another master, and is no result of this site.
+        self._rebased_end = number_key(self._current.lsn)
+        self._rejected = [row for row in self._rejected if not number_key(lsn) < row[0] <= self._rebased_end]
         if self._rebased_to is None:
             self._rebased_to = self._first_rebased = lsn
         self._rebased_to = min(lsn, self._rebased_to)
@@ -165,7 +210,9 @@ class Turn:
         if self._rebased_to is not None:
             lacking = _last_rejecting(txn, tables, self._first_rebased)
             self._current.lacking_to = max(self._current.lacking_to, lacking)
-            _drop_results(txn, tables, self._rebased_to)
+            _drop_results(txn, tables, self._rebased_to, self._rebased_end)
+        if self.cut is not None:
+            self.cut.carry_out(txn, tables)
         for table, rows in ((tables.log, self._log), (tables.added, self._added), (tables.outcomes, self._outcomes)):
             if rows:
                 with txn.cursor(table) as cursor:
@@ -174,6 +221,7 @@ class Turn:
             (tables.stream, self._stream),
             (tables.dropped, self._dropped),
             (tables.rejected, self._rejected),
+            (tables.trimmed, self._trimmed),
         ):
             for key, value in rows:
                 txn.put(key, value, db=table)
@@ -213,8 +261,8 @@ def _at_or_below(cursor: lmdb.Cursor, lsn: Lsn) -> bool:
     return bool(cursor.prev() if found else cursor.last())
 
 
-def _drop_results(txn: lmdb.Transaction, tables: Tables, lsn: Lsn) -> None:
-    """Delete all results with their records, and which transactions above an LSN were rejected."""
+def _drop_results(txn: lmdb.Transaction, tables: Tables, lsn: Lsn, end: bytes) -> None:
+    """Delete all results with their records, and which transactions above an LSN were rejected, up to a key."""
     with txn.cursor(tables.outcomes) as cursor:
         numbers = [row[:8] for row in cursor.iternext(keys=False)]
     for number in numbers:
@@ -222,5 +270,5 @@ def _drop_results(txn: lmdb.Transaction, tables: Tables, lsn: Lsn) -> None:
     txn.drop(tables.outcomes, delete=False)
     with txn.cursor(tables.rejected) as cursor:
         found = cursor.set_range(number_key(lsn + 1))
-        while found:
+        while found and bytes(cursor.key()) <= end:
             found = cursor.delete()

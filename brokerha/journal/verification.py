@@ -58,6 +58,7 @@ from brokerha.model.records import (
     Outcomes,
     Rebased,
     Record,
+    StateTaken,
     TxDecided,
     TxPrepared,
     ViewStarted,
@@ -182,8 +183,8 @@ class _LogCheck:
             self._counts[record.origin] = record.start + len(record.entries)
             key = stream_key(record.origin, record.start)
             yield from self._points_here(self._database.tables.stream, key, number, len(record.entries))
-        elif isinstance(record, Rebased):
-            yield from self._check_rebased(number)
+        elif isinstance(record, (Rebased, StateTaken)):
+            yield from self._check_rebased(number, record)
         elif isinstance(record, EpochInstalled):
             yield from self._check_installed(number, record)
         elif isinstance(record, ViewStarted):
@@ -227,10 +228,18 @@ class _LogCheck:
             if row != expected:
                 yield f"whether LSN {lsn} was rejected, and why, is not what its result says"
 
-    def _check_rebased(self, number: int) -> Iterator[str]:
+    def _check_rebased(self, number: int, record: Rebased | StateTaken) -> Iterator[str]:
+        if isinstance(record, StateTaken):
+            yield from self._check_taken(number, record)
         if self._next_result:
             yield f"record {number} makes all results before it void, and some are still there"
         self._next_result = 0
+
+    def _check_taken(self, number: int, record: StateTaken) -> Iterator[str]:
+        """It stays as long as nothing behind it is trimmed, and nothing of the queue stays that was before it."""
+        current = self._state.current
+        if (current.first_lsn, self._next_lsn) != (record.lsn + 1, record.lsn + 1):
+            yield f"record {number} makes the queue go on behind LSN {record.lsn}, and the log does not"
 
     def _check_decided(self, number: int, record: TxDecided) -> Iterator[str]:
         """A decision that is not remembered may be forgotten; one that is remembered is that of the record."""

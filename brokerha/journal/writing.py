@@ -172,7 +172,8 @@ class LmdbWriter(LmdbHistory):
 
     def _begun(self) -> Turn:
         self._check_writable()
-        return Turn(self._next, self._database.seed, self._current, self._tail, self._ids, self._decisions)
+        get_id = self._database.get_id
+        return Turn(self._next, self._database.seed, self._current, self._tail, self._ids, self._decisions, get_id)
 
     def _finish(self, turn: Turn) -> None:
         """Go on from a turn that is durable."""
@@ -180,6 +181,11 @@ class LmdbWriter(LmdbHistory):
         self._written_bytes += turn.size_bytes
         self._swept_to = min(self._swept_to, turn.unpinned_from)
         self._database.refresh()
+        if turn.cut is not None:
+            self._swept_to = 0
+            self._recent.clear()
+            self._unpacked.clear()
+            self._forget_row()
         for number, record, size_bytes in turn.held:
             self._recent.add(number, record, size_bytes)
 

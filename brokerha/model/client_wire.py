@@ -1,10 +1,10 @@
 """What client programs and masters say to each other over AMQP: bodies, headers and content types, both directions.
 
-    WRITES_TYPE       [[txid, body], …]                                       to brokerha.writes; headers ack, copies, timeout_ms
+    WRITES_TYPE       [[txid, body], …]                                       to brokerha.writes; headers ack, copies, timeout_ms, apart
     REPLIES_TYPE      [[txid, status, lsn, error, reason], …]                  back, in any split, with the batch's correlation id
     READ_TYPE         {kind, name, arguments, min_lsn, timeout_ms}             to brokerha.reads
                       {ask, arguments}
-    READ_ANSWER_TYPE  {error, reason, content_type, lsn, body} or {error, reason, answer}
+    READ_ANSWER_TYPE  {error, reason, content_type, lsn, body, apart, stale_ms} or {error, reason, answer}
 
 Other content types on brokerha.writes carry one transaction each and are read by the master (docs/amqp.md). What
 cannot be decoded is InvalidRequest: it came from a client, not from a node.
@@ -19,8 +19,8 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.levels import parse_ack
-from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.model.levels import parse_ack, parse_apart
+from brokerha.model.requests import APPLIED_LEVEL, WAIT
 
 WRITES_TYPE = "application/vnd.brokerha.writes+msgpack"
 REPLIES_TYPE = "application/vnd.brokerha.replies+msgpack"
@@ -49,9 +49,15 @@ def terms(headers: Mapping[str, Any]) -> tuple[str, int, int]:
     return level, copies, timeout_ms
 
 
-def headers_of(level: str, copies: int, timeout_ms: int) -> dict[str, Any]:
-    """The opposite of `terms`."""
-    return {"ack": level, "copies": copies, "timeout_ms": timeout_ms}
+def apart_of(headers: Mapping[str, Any]) -> str:
+    """What headers ask for at a master that is apart. Raises InvalidRequest."""
+    return parse_apart(str(headers.get("apart", "")))
+
+
+def headers_of(level: str, copies: int, timeout_ms: int, apart: str = WAIT) -> dict[str, Any]:
+    """The opposite of `terms` and `apart_of`."""
+    headers: dict[str, Any] = {"ack": level, "copies": copies, "timeout_ms": timeout_ms}
+    return headers if apart == WAIT else {**headers, "apart": apart}
 
 
 def cut(writes: Sequence[tuple[TxId, bytes]]) -> Iterator[Sequence[tuple[TxId, bytes]]]:
@@ -140,9 +146,13 @@ def decode_read(data: bytes) -> dict[str, Any]:
     return full
 
 
-def encode_read_answer(error: str, reason: str, content_type: str, lsn: Lsn, body: bytes) -> bytes:
-    """The answer to a read; ``error`` names a class of errors.py, or is empty."""
+def encode_read_answer(
+    error: str, reason: str, content_type: str, lsn: Lsn, body: bytes, apart: str = "", stale_ms: int | None = None
+) -> bytes:
+    """The answer to a read; ``error`` names a class of errors.py, or is empty. The last two are there while the master is apart."""
     answer = {"error": error, "reason": reason, "content_type": content_type, "lsn": lsn, "body": body}
+    if apart:
+        answer |= {"apart": apart, "stale_ms": stale_ms}
     data: bytes = msgpack.packb(answer)
     return data
 

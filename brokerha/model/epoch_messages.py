@@ -3,6 +3,7 @@
 EpochPrepare ->  <- EpochReport | EpochRefused         who holds what (rule R9)
 EpochInstall ->                                        what was decided (R11, R12)
 TailWanted ->  <- Tail                                 the part of the queue that a master lacks (R16)
+StateWanted ->  <- State                               what a master takes over when nobody holds that part any more (R16)
 Join ->                                                take me back (R8)
 Notice ->                                              you are no master of this cluster any more (R15)
 """
@@ -143,3 +144,37 @@ class Notice:
     """Of the sender."""
     journal: str
     """With which the receiver was a master."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateWanted:
+    """Master to one that is ahead and does not hold what comes next any more: send me your state instead (R16)."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    lsn: Lsn
+    """Position of the state that is being read; 0 to begin."""
+    cursor: bytes
+    """Where its next page begins; empty for the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Answer to `StateWanted`: a page of what is remembered at a position. For a position that is gone the first page of another one."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    lsn: Lsn
+    """Synchronised and executed up to here by its sender, who holds what comes behind."""
+    cursor: bytes
+    """Where this page begins."""
+    last: Ordered
+    """The entry at `lsn`."""
+    fingerprint: bytes
+    """Of the content at `lsn`."""
+    items: int
+    """Quads and keys at `lsn`; 0 when that is not known."""
+    ids: tuple[tuple[TxId, Lsn], ...]
+    """Transactions that are remembered, none above `lsn`."""
+    rejections: tuple[tuple[Lsn, str], ...]
+    """Which of these were rejected, and why."""
+    next_cursor: bytes
+    """Where the next page begins; empty when this is the last one."""

@@ -39,6 +39,10 @@ from __future__ import annotations
 class BrokerhaError(Exception):
     """Base of all errors that brokerha raises on purpose."""
 
+    apart: str = ""
+    """Of a read that found nothing: state word of the master, if it was apart (ports.front.ReadOutcome)."""
+    stale_ms: int | None = None
+
 
 class InvalidRequest(BrokerhaError):
     """The request can never succeed as it is; the text says what is wrong and what to write instead."""

@@ -1,6 +1,6 @@
-"""What people write to say how much they want: the level of a write, and the least LSN of a read.
+"""What people write to say how much they want: the level of a write, whether it waits, and the least LSN of a read.
 
-A write waits for ``accepted``, ``synchronised``, ``applied`` or ``applied=2``. A read may ask for at least an LSN, or for
+A write waits for ``accepted``, ``synchronised``, ``applied`` or ``applied=2``; at a master that is apart it says ``wait`` or ``refuse``. A read may ask for at least an LSN, or for
 ``latest``: the synchronised LSN of the moment at the master that is asked.
 
 >>> parse_ack("applied=2")
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Lsn
-from brokerha.model.requests import APPLIED_LEVEL, LEVELS
+from brokerha.model.requests import APART, APPLIED_LEVEL, LEVELS, WAIT
 
 COPIES_LIMIT = 1000
 LATEST = "latest"
@@ -38,6 +38,15 @@ def parse_ack(text: str) -> tuple[str, int]:
 def ack_text(level: str, copies: int) -> str:
     """The text of a level and a number of copies."""
     return f"{level}={copies}" if level == APPLIED_LEVEL and copies != 1 else level
+
+
+def parse_apart(text: str) -> str:
+    """What a write wants at a master that is apart; ``wait`` when it does not say. Raises InvalidRequest."""
+    if not text:
+        return WAIT
+    if text not in APART:
+        raise InvalidRequest(f"at a master that is apart a write can {' or '.join(APART)}, not {text!r}")
+    return text
 
 
 def parse_min_lsn(text: str, name: str = "a least LSN") -> Lsn:

@@ -25,6 +25,8 @@ from brokerha.model.epoch_messages import (
     Join,
     Notice,
     Row,
+    State,
+    StateWanted,
     Tail,
     TailWanted,
 )
@@ -329,7 +331,7 @@ Message = (
     | Coin | Idle | LoadFrom | Request | RangeMissing | SnapshotWanted | SnapshotOffered | ChunksWanted | Chunk
     | SnapshotDone | Task | TaskReport | Replicate | Confirmed | Candidate | Vote | RecordsWanted | Records
     | RecordsMissing | TxJoin | TxEvents | TxAnswer | Promote | EpochPrepare | EpochReport | EpochRefused | EpochInstall
-    | TailWanted | Tail | Join | Notice
+    | TailWanted | Tail | Join | Notice | StateWanted | State
 )  # fmt: skip
 
 MESSAGES: tuple[type, ...] = (
@@ -337,7 +339,7 @@ MESSAGES: tuple[type, ...] = (
     Coin, Idle, LoadFrom, Request, RangeMissing, SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk,
     SnapshotDone, Task, TaskReport, Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records,
     RecordsMissing, TxJoin, TxEvents, TxAnswer, Promote, EpochPrepare, EpochReport, EpochRefused, EpochInstall,
-    TailWanted, Tail, Join, Notice,
+    TailWanted, Tail, Join, Notice, StateWanted, State,
 )  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
 

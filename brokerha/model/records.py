@@ -174,6 +174,31 @@ class EpochInstalled:
 
 
 @dataclass(frozen=True, slots=True)
+class IdsTaken:
+    """A page of the state of another master: transactions that are synchronised, here or not yet (R16)."""
+
+    ids: tuple[tuple[TxId, Lsn], ...]
+    rejections: tuple[tuple[Lsn, str], ...]
+    """Which of them were rejected, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateTaken:
+    """This master goes on behind ``lsn``; all ids up to there have come (R16). What it held of the queue up to there is gone.
+
+    Results begin anew there. Accepted transactions that are known by then, at or below ``lsn``, wait for nothing any more.
+    """
+
+    lsn: Lsn
+    last: Ordered
+    """The entry at ``lsn``."""
+    fingerprint: bytes
+    """Of the content at ``lsn``."""
+    items: int
+    """Quads and keys at ``lsn``; 0 when that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rewound:
     """The synchronised queue ends at ``lsn`` again: what was behind it was synchronised on one side of a split only.
 
@@ -188,11 +213,14 @@ class Rewound:
 Record = (
     Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes | WorkersChanged | Rebased
     | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged | EpochPromised | EpochInstalled | Rewound
+    | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged | EpochPromised | EpochInstalled
+    | IdsTaken | StateTaken
 )  # fmt: skip
 
 RECORDS: tuple[type, ...] = (
     Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes, WorkersChanged, Rebased,
-    ViewStarted, TxPrepared, TxDecided, TxForgotten, PinsChanged, EpochPromised, EpochInstalled, Rewound,
+    ViewStarted, TxPrepared, TxDecided, TxForgotten, PinsChanged, EpochPromised, EpochInstalled,
+    IdsTaken, StateTaken, Rewound,
 )  # fmt: skip
 """All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
 
@@ -267,6 +295,16 @@ class MasterState:
         return max(self.incarnation + 1, self.views[-1][0] * STARTS_OF_A_VIEW if self.views else 0)
 
 
+class Remembered(NamedTuple):
+    """A page of the transactions that are remembered."""
+
+    ids: tuple[tuple[TxId, Lsn], ...]
+    rejections: tuple[tuple[Lsn, str], ...]
+    """Which of them were rejected, and why."""
+    next_cursor: bytes
+    """Where the next page begins; empty when this is the last one."""
+
+
 class History(Protocol):
     """Read-only view of what a master holds durably; answers come from memory or a memory map, never from a network.
 
@@ -306,6 +344,15 @@ class History(Protocol):
 
         None when it was not rejected, has no result yet, or is forgotten.
         """
+
+    def remembered(self, cursor: bytes, up_to: Lsn, limit: int) -> Remembered:
+        """The remembered transactions up to an LSN, ``limit`` of all looked at, from a cursor on (empty: from the first one).
+
+        A cursor stays good while transactions are added and forgotten: what is remembered all the time is in exactly one page.
+        """
+
+    def items_at(self, lsn: Lsn) -> int:
+        """Quads and keys at an LSN; 0 when that is not known."""
 
     def lsn_before(self, timestamp: Timestamp) -> Lsn:
         """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing.

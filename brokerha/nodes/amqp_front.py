@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from brokerha.model import client_wire
 from brokerha.model.errors import BrokerhaError, InvalidRequest, UnsupportedType
 from brokerha.model.ids import Instant, TxId
-from brokerha.model.requests import ACCEPTED, REFUSED, Reply, Submit
+from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit
 from brokerha.nodes.checking import check_terms, checked_body
 from brokerha.nodes.tickets import Tickets
 from brokerha.ports.front import Front, ReadOutcome
@@ -108,6 +108,7 @@ class AmqpFront:
 
     def _writes(self, message: ClientMessage, txid: TxId = "") -> list[Submit]:
         level, copies, timeout_ms = client_wire.terms(message.headers)
+        apart = client_wire.apart_of(message.headers)
         items: list[tuple[str, bytes]] = []
         batch = _Batch(message, txid or message.message_id)
         if message.content_type == client_wire.WRITES_TYPE:
@@ -129,10 +130,12 @@ class AmqpFront:
         if batch.answers:
             self._answered[id(batch)] = batch
         if not message.reply_to:
-            level, copies = ACCEPTED, 1
+            # Nobody could be told of a refusal; what nobody waits for may as well wait here.
+            level, copies, apart = ACCEPTED, 1, WAIT
         receiver = functools.partial(self._on_reply if message.reply_to else self._on_silent_reply, batch)
         return [
-            Submit(self._tickets.open(txid, receiver), txid, body, level, copies, timeout_ms) for txid, body in items
+            Submit(self._tickets.open(txid, receiver), txid, body, level, copies, timeout_ms, apart)
+            for txid, body in items
         ]
 
     def _on_reply(self, batch: _Batch, reply: Reply) -> None:
@@ -280,6 +283,7 @@ def _plain(done: Future[Any]) -> bytes:
 def _read_answer(done: Future[ReadOutcome]) -> bytes:
     error = done.exception()
     if error is not None:
-        return client_wire.encode_read_answer(type(error).__name__, str(error), "", 0, b"")
+        age = (error.apart, error.stale_ms) if isinstance(error, BrokerhaError) else ()
+        return client_wire.encode_read_answer(type(error).__name__, str(error), "", 0, b"", *age)
     outcome = done.result()
-    return client_wire.encode_read_answer("", "", outcome.content_type, outcome.lsn, outcome.body)
+    return client_wire.encode_read_answer("", "", *outcome)

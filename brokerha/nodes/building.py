@@ -62,6 +62,7 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
         followers,
         config.routing_limits(config.dead_after_ms),
         protect_single_worker=config.protect_single_worker,
+        shares_broker=config.shares_broker(node_id),
     )
 
 
@@ -94,6 +95,7 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
         config.protect_single_worker,
         publisher_of,
         config.on_role_change,
+        config.shares_broker(master_id),
     )
     return ProcessNode(process_config(config, node_id), options, copy, transport, SystemClock())
 

@@ -13,7 +13,7 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Lsn, is_tx_id
 from brokerha.model.levels import LATEST_LSN
 from brokerha.model.operations import Operation, pack_operations, unpack_operations
-from brokerha.model.requests import LEVELS
+from brokerha.model.requests import APART, LEVELS, WAIT
 from brokerha.stores.control_sparql import check_check
 from brokerha.stores.rdf_change import check_nquads
 from brokerha.stores.sparql_text import check_update
@@ -38,14 +38,16 @@ def checked_body(operations: Sequence[Operation] | bytes) -> bytes:
     return body
 
 
-def check_terms(txid: str, level: str, copies: int, timeout_ms: int) -> None:
-    """Raise InvalidRequest when the transaction id, the level or the numbers are not usable."""
+def check_terms(txid: str, level: str, copies: int, timeout_ms: int, apart: str = WAIT) -> None:
+    """Raise InvalidRequest when the transaction id, a word or a number is not usable."""
     if not is_tx_id(txid):
         message = "an idempotency key has 1 to 128 visible ASCII characters, without spaces"
         raise InvalidRequest(message)
     if level not in LEVELS:
         message = f"unknown acknowledgement level {level!r}: write one of {', '.join(LEVELS)}, or applied=N"
         raise InvalidRequest(message)
+    if apart not in APART:
+        raise InvalidRequest(f"at a master that is apart a write can {' or '.join(APART)}, not {apart!r}")
     if not 1 <= copies <= 1000 or not 1 <= timeout_ms <= TIMEOUT_LIMIT_MS:
         message = "copies is 1 to 1000, and a time-out 1 ms to one hour"
         raise InvalidRequest(message)

@@ -259,6 +259,11 @@ class ClusterConfig(SiteKeys):
 
     # ---- settings of the parts
 
+    def shares_broker(self, master_id: NodeId) -> bool:
+        """Whether another master takes from the same queues of writes as this one."""
+        broker = self.broker_of(master_id)
+        return any(self.broker_of(master.id) == broker for master in self.masters if master.id != master_id)
+
     def publishes_changes(self, master_id: NodeId) -> bool:
         """Whether a master publishes changes: the first of those that share its broker does."""
         broker = self.broker_of(master_id)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from brokerha.master.apart import is_alone
 from brokerha.master.core import MasterConfig
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
@@ -22,7 +23,7 @@ from brokerha.model.ids import Instant, Lsn, TxId
 from brokerha.model.levels import LATEST_LSN
 from brokerha.model.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
 from brokerha.model.operations import LoggedRow, Operation
-from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, Reply, Submit, TxCommand
+from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, WAIT, Reply, Submit, TxCommand
 from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_read, check_terms, checked_body
 from brokerha.nodes.commands import Commands
@@ -34,6 +35,7 @@ from brokerha.nodes.reads_queue import WorkerFacts
 from brokerha.nodes.reads_routing import RoutingLimits
 from brokerha.nodes.runner import IDLE_MS, MasterRunner
 from brokerha.nodes.site_log import SiteLog
+from brokerha.nodes.staleness import Staleness, with_age
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.nodes.tickets import Tickets
 from brokerha.nodes.transacting import Host, Transacting
@@ -61,10 +63,12 @@ class MasterNode:
         reads: RoutingLimits | None = None,
         *,
         protect_single_worker: bool = True,
+        shares_broker: bool = True,
         runner: MasterRunner | None = None,
         loop: NodeLoop | None = None,
     ) -> None:
-        """``followers`` publishes what is committed to whoever follows from outside; None for nobody.
+        """``followers`` publishes what is committed to whoever follows from outside; None for nobody. ``shares_broker``: whether other
+        masters take from the same shared queues of writes.
 
         With ``runner`` and ``loop`` the master is a part of a process that has backups (process_node.py): that one takes the
         turns, and `retire` ends it.
@@ -78,7 +82,8 @@ class MasterNode:
         self.tickets = Tickets()
         self.runner = runner or MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
         self.runner.on_reply = self.tickets.on_reply
-        self.view = MasterView(cluster, self.runner, transport)
+        self.staleness = Staleness()
+        self.view = MasterView(cluster, self.runner, transport, self.staleness)
         self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop)
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
@@ -91,6 +96,7 @@ class MasterNode:
         self._gathering = StatusGathering(self.node_id, config.sync.members)
         self._site_log = SiteLog(self.node_id)
         self._epoch_log = EpochLog(self.node_id)
+        self._shares_broker = shares_broker
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         self._ended = ""
         """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
@@ -137,8 +143,7 @@ class MasterNode:
         if self.followers is not None:
             self.followers.note(min(self.runner.core.feed.executed, self.runner.safe_lsn))
         self.commands.settle(self.runner)
-        # Writes that any master may take are left to the others while none are taken here.
-        self.transport.serve_shared(not self.runner.failure and not self.runner.core.refusal(self.clock.now()))
+        self._serve_shared(self.clock.now())
         self.loop.serve_calls()
         self.transacting.tick()
         now = self.clock.now()
@@ -148,6 +153,13 @@ class MasterNode:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
             self._serve_waits(now)
+
+    def _serve_shared(self, now: Instant) -> None:
+        """Writes that any master may take are left to the others while none are taken here, or while others may go on without this one."""
+        core = self.runner.core
+        self.staleness.note(core, now)
+        is_left = self._shares_broker and is_alone(self.staleness.found)
+        self.transport.serve_shared(not self.runner.failure and not core.refusal(now) and not is_left)
 
     def _wait_ms(self) -> int:
         """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
@@ -199,17 +211,18 @@ class MasterNode:
         level: str = APPLIED_LEVEL,
         copies: int = 1,
         timeout_ms: int = 30_000,
+        apart: str = WAIT,
     ) -> Future[Reply]:
         """Check a write and hand it to the loop."""
         self._check_not_ended()
         txid = txid or self.new_txid()
-        check_terms(txid, level, copies, timeout_ms)
+        check_terms(txid, level, copies, timeout_ms, apart)
         body = checked_body(operations)
         if not self.loop.is_running:
             message = "the master is not running"
             raise NotReady(message)
         ticket, future = self.tickets.for_future(txid)
-        self._inbox.append(Submit(ticket, txid, body, level, copies, timeout_ms))
+        self._inbox.append(Submit(ticket, txid, body, level, copies, timeout_ms, apart))
         if self._ended:
             # It ended meanwhile: nobody takes it out of there any more, or it was among the last.
             self.tickets.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", self._ended))
@@ -247,7 +260,9 @@ class MasterNode:
         mono_ms = self.clock.now().mono_ms
         least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
         read = Read("", kind, name, arguments, least, timeout_ms)
-        self.transport.send(self._reads.ask(read, self._readers(mono_ms), mono_ms, future))
+        # As old as it may be when it is asked for: what a worker shows then is at least that.
+        marked = with_age(future, self.staleness.of(mono_ms))
+        self.transport.send(self._reads.ask(read, self._readers(mono_ms), mono_ms, marked))
 
     def transact(
         self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000

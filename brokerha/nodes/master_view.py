@@ -11,6 +11,7 @@ from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.operations import LoggedRow, unpack_operations
 from brokerha.nodes.journal_lines import entry_rows, held_from, logged_lines
 from brokerha.nodes.runner import MasterRunner
+from brokerha.nodes.staleness import Staleness
 from brokerha.nodes.status import FIELDS
 from brokerha.ports.transport import Transport
 from brokerha.replication.healing import progress_of
@@ -33,10 +34,11 @@ def backup_row(node: NodeId, master: NodeId, state: str, reason: str) -> dict[st
 class MasterView:
     """Questions about one master; `rows` and `outcome` belong to the loop's thread, the rest to any."""
 
-    def __init__(self, cluster: str, runner: MasterRunner, transport: Transport) -> None:
+    def __init__(self, cluster: str, runner: MasterRunner, transport: Transport, staleness: Staleness) -> None:
         self.cluster = cluster
         self._runner = runner
         self._transport = transport
+        self._staleness = staleness
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:
         """Status rows of this master and of its workers."""
@@ -53,6 +55,7 @@ class MasterView:
             "applied_lsn": applied,
             "lag_entries": lag,
             "lag_s": self._lag_s(applied, lag, now),
+            "stale_s": self._stale_s(now),
             "fingerprint": text_of(self._runner.journal.fingerprint_at(applied)),
             "items": max((worker.items for worker in core.site.workers.values()), default=0),
             "incoming": core.sync.backlog(),
@@ -66,6 +69,11 @@ class MasterView:
             **_epoch_fields(core.sync),
         }
         return [own, *self._backup_rows(), *(self._worker_row(worker, now) for worker in core.feed.workers.values())]
+
+    def _stale_s(self, now: Instant) -> float | None:
+        """For how long what this master knows has not been known to be up to date; 0 while it agrees with the others."""
+        stale_ms = self._staleness.of(now.mono_ms).stale_ms
+        return None if stale_ms is None else stale_ms / 1000
 
     def _backup_rows(self) -> list[dict[str, Any]]:
         """Rows of the processes that stand by."""

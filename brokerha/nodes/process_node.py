@@ -23,7 +23,7 @@ from brokerha.model.errors import InvalidRequest, NotPrimary, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Envelope, Outgoing, StatusReport, StatusRequest
 from brokerha.model.operations import LoggedRow, Operation
-from brokerha.model.requests import APPLIED_LEVEL, Reply
+from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
 from brokerha.nodes.address_book import AddressedTransport
 from brokerha.nodes.journal_copying import JournalThread
 from brokerha.nodes.loop import NodeLoop, parting_ms
@@ -54,6 +54,7 @@ class ProcessOptions:
     publisher_of: Callable[[Journal], LogPublisher | None]
     """Publishes the log of the journal that is primary now."""
     on_role_change: str = ""
+    shares_broker: bool = True
 
 
 class ProcessNode:
@@ -131,6 +132,7 @@ class ProcessNode:
                 options.publisher_of(journal),
                 options.reads,
                 protect_single_worker=options.protect_single_worker,
+                shares_broker=options.shares_broker,
                 runner=runner,
                 loop=self.loop,
             )
@@ -177,9 +179,10 @@ class ProcessNode:
         level: str = APPLIED_LEVEL,
         copies: int = 1,
         timeout_ms: int = 30_000,
+        apart: str = WAIT,
     ) -> Future[Reply]:
         """Hand a write to the primary; raises NotReady elsewhere."""
-        return self._front().submit(operations, txid, level, copies, timeout_ms)
+        return self._front().submit(operations, txid, level, copies, timeout_ms, apart)
 
     def read(
         self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000

@@ -55,7 +55,7 @@ class ReadAnswers:
             return [_error(request, type(error).__name__, str(error))]
         if opening != self._pool.opening:
             return [_error(request, "NotReady", self._pool.closed_reason or "the copy was replaced meanwhile")]
-        content_type, lsn, body = done.result()
+        content_type, lsn, body, *_ = done.result()
         count = max(1, -(-len(body) // PIECE_BYTES))
         return [
             ReadResult(

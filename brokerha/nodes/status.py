@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from brokerha.nodes.loop import NodeLoop
 
 FIELDS = (
-    "id", "role", "state", "reason", "action", "master", "received_lsn", "applied_lsn", "lag_entries", "lag_s",
+    "id", "role", "state", "reason", "action", "master", "received_lsn", "applied_lsn", "lag_entries", "lag_s", "stale_s",
     "fingerprint", "items", "incoming", "in_doubt", "seen_s", "probe",
     "readable", "free_bytes", "primary", "view",
     "epoch", "proposer", "members", "excluded",

@@ -23,7 +23,7 @@ from brokerha.model.levels import LATEST_LSN
 from brokerha.model.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest, Task
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.ready import Damaged
-from brokerha.model.requests import APPLIED_LEVEL, Reply
+from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
 from brokerha.nodes.checking import check_read
 from brokerha.nodes.copy_threads import CopyThreads
 from brokerha.nodes.guarding import Guard, GuardLimits, Seen
@@ -169,10 +169,8 @@ class WorkerNode:
     def _report_state(self) -> None:
         """One line in the log of the node for each change of what it does."""
         core = self.runner.core
-        if (
-            self._load_watch.note(core.loading, self.clock.now().mono_ms)
-            and (load := self._load_watch.last) is not None
-        ):
+        is_loaded = self._load_watch.note(core.loading, self.clock.now().mono_ms)
+        if is_loaded and (load := self._load_watch.last) is not None:
             log.info("loaded", node=self.config.node, lsn=load.lsn, size_bytes=load.total_bytes, seconds=load.seconds)
         now = (core.state.value, core.trouble or core.idle_reason or core.failure)
         if now != self._reported:
@@ -232,6 +230,7 @@ class WorkerNode:
         level: str = APPLIED_LEVEL,
         copies: int = 1,
         timeout_ms: int = 30_000,
+        apart: str = WAIT,
     ) -> Future[Reply]:
         """Workers take no writes."""
         raise ReadOnly(self._no_writes())

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import LoggedRow, Operation
-from brokerha.model.requests import APPLIED_LEVEL, Reply
+from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
 
 
 class ReadOutcome(NamedTuple):
@@ -21,6 +21,10 @@ class ReadOutcome(NamedTuple):
     content_type: str
     lsn: Lsn
     body: bytes
+    apart: str = ""
+    """State word of the master when it was asked, if it was apart: it could not agree with the others (master/apart.py)."""
+    stale_ms: int | None = None
+    """Then: for how long it had not been known to be up to date; None when that was never known, or it was not apart."""
 
 
 class Front(Protocol):
@@ -44,8 +48,12 @@ class Front(Protocol):
         level: str = APPLIED_LEVEL,
         copies: int = 1,
         timeout_ms: int = 30_000,
+        apart: str = WAIT,
     ) -> Future[Reply]:
         """Hand in a write: operations, or a body that is packed already. An empty ``txid`` makes a new one.
+
+        ``apart`` is what becomes of it at a master that cannot agree with the others now: ``wait`` (taken in, and answered at the
+        latest when its time is over) or ``refuse`` (ReadOnly at once; nothing of it is kept).
 
         Checks it first (shape, SPARQL syntax, limits): raises InvalidRequest and its kinds at once, in the calling
         thread, and then nothing was taken in. The future's result is a Reply, whatever the status; it never raises.

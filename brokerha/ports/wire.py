@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.requests import Reply
+from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 
 
@@ -18,7 +18,7 @@ class Wire(Protocol):
     """A connection of one client program; callable from any thread."""
 
     def submit(
-        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
     ) -> list[Future[Reply]]:
         """Send writes (transaction id, body) together, in order; each future gets its reply, or Unreachable/OutcomeUnknown.
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from brokerha.model import client_wire
 from brokerha.model.errors import BrokerhaError, OutcomeUnknown, TimedOut, Unreachable, error_named
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.requests import Reply
+from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 from brokerha.transports.topology import READS_EXCHANGE, WRITES_EXCHANGE
 
@@ -31,6 +31,8 @@ class Request(Protocol):
     exchange: str
     content_type: str
     is_persistent: bool
+    may_wait: bool
+    """Whether it is of use to a master that takes it after its deadline."""
     deadline_s: float
     """Monotonic."""
     attempts: int
@@ -66,7 +68,10 @@ class Writes:
         level: str,
         copies: int,
         deadline_s: float,
+        apart: str = WAIT,
     ) -> None:
+        self.may_wait = apart == WAIT
+        self._apart = apart
         self.deadline_s = deadline_s
         self.attempts = 0
         self._level = level
@@ -81,7 +86,7 @@ class Writes:
 
     def headers(self, now_s: float) -> dict[str, Any]:
         """The terms, with the time that is left."""
-        return client_wire.headers_of(self._level, self._copies, _left_ms(self.deadline_s, now_s))
+        return client_wire.headers_of(self._level, self._copies, _left_ms(self.deadline_s, now_s), self._apart)
 
     def answer(self, data: bytes) -> bool:
         """Complete the futures of the answered writes."""
@@ -106,6 +111,7 @@ class Question:
     exchange = READS_EXCHANGE
     content_type = client_wire.READ_TYPE
     is_persistent = False
+    may_wait = False
 
     def __init__(
         self,
@@ -149,7 +155,13 @@ class Question:
 def read_outcome(answer: Mapping[str, Any]) -> ReadOutcome:
     """The result of a read. Raises the error that the answer stands for."""
     _raise_error_of(answer)
-    return ReadOutcome(str(answer.get("content_type", "")), int(answer.get("lsn", 0)), bytes(answer.get("body") or b""))
+    return ReadOutcome(
+        str(answer.get("content_type", "")),
+        int(answer.get("lsn", 0)),
+        bytes(answer.get("body") or b""),
+        str(answer.get("apart", "")),
+        answer.get("stale_ms"),
+    )
 
 
 def plain_answer(answer: Mapping[str, Any]) -> Any:

@@ -31,7 +31,7 @@ import pika
 from brokerha.model import client_wire
 from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
 from brokerha.model.ids import Lsn, NodeId, TxId
-from brokerha.model.requests import Reply
+from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.client_requests import Question, Request, Writes, plain_answer, read_outcome
@@ -59,7 +59,7 @@ class _Waiting:
 
     __slots__ = ("body", "deadline_s", "future", "terms", "txid")
 
-    def __init__(self, txid: TxId, body: bytes, terms: tuple[str, int, int], deadline_s: float) -> None:
+    def __init__(self, txid: TxId, body: bytes, terms: tuple[str, int, int, str], deadline_s: float) -> None:
         self.txid = txid
         self.body = body
         self.terms = terms
@@ -100,11 +100,11 @@ class AmqpWire:
     # ------------------------------------------------------------------------------- ports.Wire, from any thread
 
     def submit(
-        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
     ) -> list[Future[Reply]]:
         """Send writes together, in order; see ports.Wire."""
         deadline_s = time.monotonic() + timeout_ms / 1000
-        waiting = [_Waiting(txid, body, (level, copies, timeout_ms), deadline_s) for txid, body in writes]
+        waiting = [_Waiting(txid, body, (level, copies, timeout_ms, apart), deadline_s) for txid, body in writes]
         futures = [each.future for each in waiting]
         self._hand_in(waiting, futures, [len(body) for _, body in writes])
         return futures
@@ -263,8 +263,8 @@ class AmqpWire:
             correlation_id=correlation_id,
             reply_to=REPLY_ADDRESS,
             headers=request.headers(now_s),
-            # Nobody waits for the answer to a read that is older than its deadline.
-            expiration=None if request.is_persistent else str(max(1, int((request.deadline_s - now_s) * 1000))),
+            # Nobody waits for the answer to a read that is older than its deadline, nor wants a write done that should not wait.
+            expiration=None if request.may_wait else str(max(1, int((request.deadline_s - now_s) * 1000))),
         )
         self._channel.basic_publish(
             request.exchange, request.to or self._to, request.body(), properties, mandatory=True
@@ -323,11 +323,11 @@ def _batches(items: Sequence[_Waiting]) -> list[Request]:
     requests: list[Request] = []
     for terms, group in itertools.groupby(items, key=lambda item: item.terms):
         same = list(group)
-        level, copies, _ = terms
+        level, copies, _, apart = terms
         start = 0
         for writes in client_wire.cut([(item.txid, item.body) for item in same]):
             part = same[start : start + len(writes)]
             start += len(writes)
             futures = [item.future for item in part]
-            requests.append(Writes(writes, futures, level, copies, part[0].deadline_s))
+            requests.append(Writes(writes, futures, level, copies, part[0].deadline_s, apart))
     return requests

@@ -22,6 +22,7 @@ from tests.contracts.epoch_contract import EpochContract
 from tests.contracts.follow_contract import DecisionsContract, FollowContract
 from tests.contracts.journal_contract import JournalContract, flag_set
 from tests.contracts.rebase_contract import RebaseContract
+from tests.contracts.state_contract import StateContract
 from tests.contracts.trim_contract import TrimContract
 
 SMALL: dict[str, Any] = {"cache_bytes": 1, "ids_buffered": 2, "tail_records": 2}
@@ -100,6 +101,7 @@ class TestMemoryJournal(
     EpochContract,
     FollowContract,
     RebaseContract,
+    StateContract,
     TrimContract,
     BeginningContract,
 ):
@@ -118,6 +120,7 @@ class TestLmdbJournal(
     EpochContract,
     FollowContract,
     RebaseContract,
+    StateContract,
     TrimContract,
     BeginningContract,
 ):

@@ -13,6 +13,7 @@ from brokerha.model.epoch_messages import EpochInstall, Tail
 from brokerha.model.ids import NodeId
 from brokerha.nodes.epoch_log import EpochLog
 from brokerha.nodes.master_view import MasterView
+from brokerha.nodes.staleness import Staleness
 from brokerha.nodes.status import summary
 from tests.simulation.scene import Scene
 
@@ -26,6 +27,7 @@ class Watched:
     def __init__(self, workers: tuple[int, ...] = (1, 1, 1), **settings: Any) -> None:
         self.scene = Scene(workers, **settings)
         self.logs = {f"m{place}": EpochLog(f"m{place}") for place in range(1, len(workers) + 1)}
+        self.ages = {node: Staleness() for node in self.logs}
         self.lines: list[dict[str, Any]] = []
         self.words: dict[NodeId, set[str]] = {node: set() for node in self.logs}
         self.step()
@@ -39,6 +41,7 @@ class Watched:
             for node in self.up():
                 runner = self.scene.master(node).runner
                 self.logs[node].note(runner.core, runner.clock.now().mono_ms)
+                self.ages[node].note(runner.core, runner.clock.now())
                 self.words[node].add(self.scene.state(node)[0])
         self.lines += [dict(line) for line in lines]
 
@@ -69,7 +72,7 @@ class Watched:
 
     def view(self, node: NodeId) -> MasterView:
         runner = self.scene.master(node).runner
-        return MasterView("c", runner, runner.transport)
+        return MasterView("c", runner, runner.transport, self.ages[node])
 
 
 def without_m3() -> Watched:
@@ -101,6 +104,9 @@ class TestExclusionAndReturn:
         assert rows["m1w1"]["members"] is None
         # And the one that is alone tells its own epoch, which is the first
         assert (rows["m3"]["epoch"], rows["m3"]["members"], rows["m3"]["excluded"]) == (1, ["m1", "m2", "m3"], [])
+        # And what it shows is as old as the last that it heard, while the others are up to date
+        assert (rows["m1"]["stale_s"], rows["m2"]["stale_s"]) == (0.0, 0.0)
+        assert rows["m3"]["stale_s"] >= LAG_MS / 1000
         (line,) = watched.said("m1", "epoch begins")
         assert (line["log_level"], line["epoch"], line["members"]) == ("warning", number, ["m1", "m2"])
         assert (line["left_out"], line["back"]) == (["m3"], [])
@@ -142,6 +148,7 @@ class TestExclusionAndReturn:
         assert watched.said("m3", "agrees again")
         status = watched.status()
         assert (status["members"], status["excluded"]) == (["m1", "m2", "m3"], [])
+        assert {row["stale_s"] for row in status["nodes"] if row["role"] == "master"} == {0.0}
         watched.scene.agree()
 
 

@@ -25,6 +25,7 @@ def node(
         "applied_lsn": lsn,
         "lag_entries": 0,
         "lag_s": 0.0,
+        "stale_s": 0.0 if role == "master" else None,
         "fingerprint": fingerprint,
         "items": 12,
         "incoming": 0,

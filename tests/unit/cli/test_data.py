@@ -51,7 +51,17 @@ def test_an_update_is_sent_with_its_options_and_its_place_is_shown(run, cluster)
     client = cluster(update=Written())
     ran = run("update", "INSERT DATA {}", "--repository", "graph", "--ack", "applied=2", "--key", "k1", *URL)
     assert (ran.code, ran.out) == (0, "applied: LSN 7, transaction t1\n")
-    assert ("update", "graph", "INSERT DATA {}", {"key": "k1", "ack": "applied=2"}) in client.calls
+    assert ("update", "graph", "INSERT DATA {}", {"key": "k1", "ack": "applied=2", "apart": "wait"}) in client.calls
+
+
+def test_a_write_says_what_it_wants_at_a_master_that_cannot_agree(run, cluster):
+    client = cluster(put=Written(), delete=Written())
+    run("put", "t", "k", "v", "--apart", "refuse", *URL)
+    run("delete", "t", "k", *URL)
+    assert [call[-1]["apart"] for call in client.calls if call[0] in {"put", "delete"}] == ["refuse", "wait"]
+    ran = run("put", "t", "k", "v", "--apart", "later", *URL)
+    assert ran.code == 64
+    assert "write wait or refuse" in ran.err
 
 
 def test_an_update_comes_from_a_file_or_from_standard_input(run, cluster, tmp_path, standard_input):

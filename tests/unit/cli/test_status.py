@@ -53,6 +53,12 @@ def test_where_a_master_has_backups_the_table_says_which_process_is_primary(run,
     assert rows[2].split()[:4] == ["w1", "worker", "on", "7"]
 
 
+def test_how_old_reads_may_be_is_told_of_a_master_that_cannot_agree(run, cluster):
+    cluster(status=answer(node("m1", "master"), node("m2", "master", states.EXCLUDED, reason="so it is", stale_s=34.2)))
+    lines = run("status", *URL).out.splitlines()
+    assert lines[-1] == f"m2: so it is: reads show what was known 34 s ago: {states.ACTIONS[states.EXCLUDED]}"
+
+
 def test_what_is_not_well_is_followed_by_what_to_do(run, cluster):
     cluster(
         status=answer(

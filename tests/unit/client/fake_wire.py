@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from threading import Condition
 from typing import Any
 
-from brokerha.model.requests import Reply
+from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 
 
@@ -18,6 +18,7 @@ class FakeWire:
         self.answer = answer
         self.batches: list[list[tuple[str, bytes]]] = []
         self.terms: list[tuple[str, int, int]] = []
+        self.apart: list[str] = []
         self.open: list[tuple[str, Future[Reply]]] = []
         self.most_open = 0
         self.reads: list[tuple[str, str, dict[str, Any], int, int]] = []
@@ -27,12 +28,13 @@ class FakeWire:
         self.is_closed = False
 
     def submit(
-        self, writes: Sequence[tuple[str, bytes]], level: str, copies: int, timeout_ms: int
+        self, writes: Sequence[tuple[str, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
     ) -> list[Future[Reply]]:
         futures: list[Future[Reply]] = [Future() for _ in writes]
         with self.changed:
             self.batches.append(list(writes))
             self.terms.append((level, copies, timeout_ms))
+            self.apart.append(apart)
             if self.answer is None:
                 self.open.extend((txid, future) for (txid, _), future in zip(writes, futures, strict=True))
                 self.most_open = max(self.most_open, len(self.open))

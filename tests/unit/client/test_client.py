@@ -315,3 +315,35 @@ def test_terms_are_text_that_knows_its_kind(db: Session) -> None:
     row = db.select("main", "SELECT * { ?s ?p ?o }")[0]
 
     assert (row["s"], type(row["s"]), type(row["o"])) == ("urn:a", Iri, BlankNode)
+
+
+# ---- masters that cannot agree with the others
+
+
+def test_what_a_write_wants_there_is_said_by_the_call_or_by_the_connection() -> None:
+    wire = FakeWire(lambda txid, _: Reply(0, txid, "applied", 7))
+    client = Client(wire, apart="refuse")
+    client.put("t", "k", "v")
+    client.update("main", "CLEAR ALL", apart="wait")
+    client.session().publish("q", "x")
+    with client.pipeline() as pipeline:
+        pipeline.put("t", "k", "v")
+    with client.pipeline(apart="wait") as pipeline:
+        pipeline.put("t", "k", "v")
+    Client(wire).delete("t", "k")
+    assert wire.apart == ["refuse", "wait", "refuse", "refuse", "wait", "wait"]
+    for wrong in (lambda: Client(wire, apart="later"), lambda: client.put("t", "k", "v", apart="later")):
+        with pytest.raises(errors.InvalidRequest, match="wait or refuse"):
+            wrong()
+
+
+def test_the_result_of_a_query_says_how_old_it_may_be() -> None:
+    wire = FakeWire()
+    client = Client(wire)
+    body = b'{"head": {"vars": []}, "results": {"bindings": []}}'
+    wire.read_answer = ReadOutcome("application/sparql-results+json", 7, body, "no-majority", 1500)
+    rows = client.select("main", "SELECT * {}")
+    assert (rows.lsn, rows.apart, rows.stale_ms) == (7, "no-majority", 1500)
+    wire.read_answer = ReadOutcome("application/n-triples", 7, b"")
+    triples = client.construct("main", "CONSTRUCT {} {}")
+    assert (triples.lsn, triples.apart, triples.stale_ms) == (7, "", None)

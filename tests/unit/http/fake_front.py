@@ -34,7 +34,7 @@ from brokerha.model.operations import (
     pack_operations,
     unpack_operations,
 )
-from brokerha.model.requests import APPLIED_LEVEL, READS_INSIDE, REFUSED, REJECTED_STATUS, UNKNOWN, Reply
+from brokerha.model.requests import APPLIED_LEVEL, READS_INSIDE, REFUSED, REJECTED_STATUS, UNKNOWN, WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 from tests.unit.http.fake_data import Data
 from tests.unit.http.fake_rdf import check
@@ -54,6 +54,8 @@ class FakeFront:
         self.bodies: dict[str, tuple[int, bytes]] = {}
         self.submitted: list[tuple[str, str, int, int]] = []
         """(txid, level, copies, timeout_ms) of every submit that was taken in."""
+        self.apart: list[str] = []
+        """What each of them wants at a master that is apart."""
         self.commands: list[tuple[str, dict[str, Any], int]] = []
         self.reads: list[tuple[str, str, dict[str, Any], int, int]] = []
         self.is_silent = False
@@ -110,6 +112,7 @@ class FakeFront:
         level: str = APPLIED_LEVEL,
         copies: int = 1,
         timeout_ms: int = 30_000,
+        apart: str = WAIT,
     ) -> Future[Reply]:
         if self.role == "worker":
             raise ReadOnly(self.writable()[1])
@@ -121,6 +124,7 @@ class FakeFront:
         # What it is when it takes the write in counts, whatever a test makes of it afterwards.
         is_dead = self.is_dead
         self.submitted.append((txid, level, copies, timeout_ms))
+        self.apart.append(apart)
         future: Future[Reply] = Future()
 
         def answer() -> None:
@@ -257,7 +261,7 @@ class FakeFront:
         lsn = len(self.results)
         row = {
             "id": self.node_id, "role": self.role, **states.describe("ok"), "master": "m1", "received_lsn": lsn,
-            "applied_lsn": lsn, "lag_entries": 0, "lag_s": 0.0, "fingerprint": self.data.fingerprint(),
+            "applied_lsn": lsn, "lag_entries": 0, "lag_s": 0.0, "stale_s": 0.0, "fingerprint": self.data.fingerprint(),
             "items": len(self.keys), "incoming": 0, "in_doubt": 0, "seen_s": 0.0,
         }  # fmt: skip
         return {"cluster": "orders", "epoch": 1, "state": "ok", "nodes": [row]}

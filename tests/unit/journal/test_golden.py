@@ -28,12 +28,14 @@ from brokerha.model.records import (
     ClockReserved,
     EpochInstalled,
     EpochPromised,
+    IdsTaken,
     Outcomes,
     PeerJournal,
     PinsChanged,
     Rebased,
     Record,
     Started,
+    StateTaken,
     TxDecided,
     TxForgotten,
     TxPrepared,
@@ -76,6 +78,8 @@ EXAMPLES: tuple[tuple[int, Record], ...] = (
     (0, PinsChanged((("archive", 300, 1_790_000_000_000_003),))),
     (0, EpochPromised((4, "m2"))),
     (0, EpochInstalled(EPOCH)),
+    (0, IdsTaken((("key-1", 299), ("key-2", 301)), ((299, "näh"),))),
+    (0, StateTaken(301, (6, "key-3", "m2"), packed(7), 12)),
 )
 OLD = 10
 """So many of them were there in format 2."""

@@ -9,6 +9,7 @@ author.add(3)                 Added           the next three of all streams by t
 author.execute(3)             Outcomes
 author.rebase(2)              Rebased         back or forward to LSN 2
 author.bring(entries)         Added           of a tail or a recovered list: no stream is used
+author.take_state(9)          StateTaken      the queue goes on behind LSN 9
 author.install(2, [...], {})  EpochInstalled  all streams end; they go on behind a gap of so many numbers
 """
 
@@ -19,7 +20,17 @@ from collections.abc import Sequence
 from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Entry, Ordered
 from brokerha.model.operations import Result
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, EpochInstalled, Outcomes, Rebased, Record
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    EpochInstalled,
+    Outcomes,
+    Rebased,
+    Record,
+    StateTaken,
+)
 from brokerha.ports.journal import Journal
 
 REJECTED_EACH = 5
@@ -123,6 +134,12 @@ class Author:
     def rebase(self, lsn: int) -> Rebased:
         self.executed = lsn
         return Rebased(lsn, b"copied at %d" % lsn, 1_000 + lsn, "by hand")
+
+    def take_state(self, lsn: int) -> StateTaken:
+        """Go on behind an LSN; ids come before, by `IdsTaken`."""
+        self.lsn = self.executed = lsn
+        self.clock += 10
+        return StateTaken(lsn, (self.clock, f"s{lsn}", "m2"), b"taken at %d" % lsn, 1_000 + lsn)
 
     def whole(self, *txids: str) -> list[Record]:
         """One turn that takes own transactions from their acceptance to their results."""

@@ -26,6 +26,8 @@ def test_both_directions_come_back_equal() -> None:
 def test_terms_come_from_headers() -> None:
     assert client_wire.terms({}) == ("applied", 1, client_wire.DEFAULT_TIMEOUT_MS)
     assert client_wire.terms({"ack": "applied=2", "timeout_ms": 10}) == ("applied", 2, 10)
+    assert [client_wire.apart_of(headers) for headers in ({}, {"apart": "refuse"})] == ["wait", "refuse"]
+    assert client_wire.headers_of("applied", 1, 10, "refuse")["apart"] == "refuse"
     assert client_wire.terms({"ack": "accepted", "copies": 3}) == ("accepted", 3, client_wire.DEFAULT_TIMEOUT_MS)
     for headers in (
         {"ack": "applied=many"},

@@ -19,6 +19,8 @@ from brokerha.model.epoch_messages import (
     Join,
     Notice,
     Row,
+    State,
+    StateWanted,
     Tail,
     TailWanted,
 )
@@ -74,12 +76,14 @@ from brokerha.model.records import (
     ClockReserved,
     EpochInstalled,
     EpochPromised,
+    IdsTaken,
     Outcomes,
     PeerJournal,
     PinsChanged,
     Rebased,
     Record,
     Started,
+    StateTaken,
     TxDecided,
     TxForgotten,
     TxPrepared,
@@ -149,6 +153,8 @@ EXAMPLES: tuple[Message, ...] = (
     TailWanted(5, 7),
     Tail(5, ((10, "t-2", "m3"),), 3),
     Join(3, 9, ROW),
+    StateWanted(7, b"\x01\xff"),
+    State(7, b"", (10, "t-2", "m3"), FINGERPRINT, 12, (("t-1", 6),), ((6, "no place"),), b"\x01\xff"),
 )
 RECORD_EXAMPLES: tuple[Record, ...] = (
     Started(3),
@@ -168,6 +174,8 @@ RECORD_EXAMPLES: tuple[Record, ...] = (
     PinsChanged((("archive", 7, 10**15),)),
     EpochPromised((2, "m2")),
     EpochInstalled(EPOCH),
+    IdsTaken((("t-1", 6),), ((6, "no place"),)),
+    StateTaken(7, (10, "t-2", "m3"), FINGERPRINT, 12),
 )
 
 

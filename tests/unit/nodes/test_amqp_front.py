@@ -165,3 +165,20 @@ def test_a_question_that_was_never_looked_at_is_answered_too() -> None:
     answers = [client_wire.decode_answer(reply.body) for reply in bench.wire.replies]
     assert len(answers) == 6
     assert {answer["error"] for answer in answers} == {"", "NotReady"}
+
+
+def test_what_a_write_wants_at_a_master_that_is_apart_is_in_its_headers() -> None:
+    bench = Bench()
+    wanted = [bench.take(tag, reply_to="me", headers=headers)[0].apart for tag, headers in
+              (("a", {}), ("b", {"apart": "refuse"}), ("c", {"apart": "wait"}))]  # fmt: skip
+    assert wanted == ["wait", "refuse", "wait"]
+    assert bench.take("d", reply_to="me", headers={"apart": "later"}) == []
+    assert bench.wire.rejected == [
+        "d: InvalidRequest: at a master that is apart a write can wait or refuse, not 'later'"
+    ]
+
+
+def test_what_nobody_waits_for_waits_at_a_master_that_is_apart() -> None:
+    # Nobody could be told of a refusal, and the message would be lost.
+    (submit,) = Bench().take("a", headers={"apart": "refuse"})
+    assert submit.apart == "wait"

@@ -255,3 +255,69 @@ def test_a_worker_that_takes_too_much_memory_refuses_reads_until_it_does_not(sit
         worker.read("get", "t", {"key": b"k"}).result(WAIT_S)
     worker.guard.limits = GuardLimits(memory_bytes=1 << 50)
     until(lambda: not worker.reads.closed_reason and not worker.must_restart)
+
+
+def test_a_master_that_cannot_agree_goes_on_reading_and_says_how_old_that_may_be(site: Site) -> None:
+    # Given a master that agrees with the other: its reads say nothing of age
+    site.put("m1", b"k", b"before").result(WAIT_S)
+    master = site.masters["m1"]
+    read = master.read("get", "t", {"key": b"k"}, timeout_ms=5000).result(WAIT_S)
+    assert (read.body, read.apart, read.stale_ms) == (b"before", "", None)
+    assert master.view.rows(master.clock.now())[0]["stale_s"] == 0.0
+    # When the other one is gone
+    site.masters["m2"].stop(5)
+    until(lambda: master.staleness.found is not None)
+    # Then reads go on, with state and age, and so does the status
+    first = master.read("get", "t", {"key": b"k"}, timeout_ms=5000).result(WAIT_S)
+    assert (first.body, first.lsn, first.apart) == (b"before", 1, states.WAITING_FOR_PEERS)
+    until(lambda: (master.read("get", "t", {"key": b"k"}).result(WAIT_S).stale_ms or 0) > (first.stale_ms or 0) > 0)
+    assert (master.view.rows(master.clock.now())[0]["stale_s"] or 0) > 0
+    # And that there is no such key is as old
+    with pytest.raises(errors.NotFound) as missing:
+        master.read("get", "t", {"key": b"missing"}).result(WAIT_S)
+    assert missing.value.apart == states.WAITING_FOR_PEERS
+    assert (missing.value.stale_ms or 0) > 0
+
+
+def test_a_master_that_cannot_agree_refuses_what_does_not_want_to_wait_and_holds_the_rest(site: Site) -> None:
+    site.masters["m2"].stop(5)
+    master = site.masters["m1"]
+    until(lambda: master.staleness.found is not None)
+    refused = site.put("m1", b"refused", txid="refused", apart="refuse").result(WAIT_S)
+    assert (refused.status, refused.error) == ("refused", "ReadOnly")
+    held = site.put("m1", b"held", txid="held", timeout_ms=300).result(WAIT_S)
+    assert (held.status, held.error) == ("unknown", "OutcomeUnknown")
+    with pytest.raises(errors.InvalidRequest, match="wait or refuse, not 'later'"):
+        site.put("m1", b"k", apart="later")
+    # When the other one is back, only what was held takes place
+    site.start_master("m2")
+    until(lambda: (master.outcome("held") or {}).get("outcome") == "applied")
+    assert master.outcome("refused") is None
+    assert [line["txid"] for line in master.log(1, 10)] == ["held"]
+
+
+def test_what_any_master_may_take_is_left_to_those_that_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(f"nodes-{next(_numbers)}", ("m1", "m2", "m3"))
+    try:
+        master, said = site.masters["m1"], list[bool]()
+        monkeypatch.setattr(master.transport, "serve_shared", said.append)
+        until(lambda: said[-1:] == [True])
+        # Given a master that still hears another one: both wait for the third, and take what comes
+        site.masters["m3"].stop(5)
+        until(lambda: master.staleness.found is not None)
+        assert master.staleness.found[0] == states.WAITING_FOR_PEERS  # type: ignore[index]
+        assert said[-1]
+        # When it hears none any more, then it leaves such writes to the others
+        site.masters["m2"].stop(5)
+        until(lambda: said[-1] is False)
+        # But not where no other master takes from the same broker
+        master._shares_broker = False
+        master.transport.wake()
+        until(lambda: said[-1])
+        # And it takes them again once a majority is heard
+        master._shares_broker = True
+        until(lambda: said[-1] is False)
+        site.start_master("m2")
+        until(lambda: said[-1])
+    finally:
+        site.stop()

@@ -78,6 +78,12 @@ class TestWrites:
         assert request.headers(now_s=7.5) == {"ack": "applied", "copies": 1, "timeout_ms": 2500}
         assert request.headers(now_s=11.0)["timeout_ms"] == 1
 
+    def test_a_write_that_does_not_want_to_wait_says_so_and_is_of_no_use_after_its_deadline(self):
+        request = Writes([("a", b"a")], [Future()], "applied", 1, deadline_s=10.0, apart="refuse")
+        assert request.headers(now_s=7.5)["apart"] == "refuse"
+        assert not request.may_wait
+        assert writes("a")[0].may_wait
+
     def test_bytes_that_are_no_answer_complete_nothing(self):
         request, (future,) = writes("a")
         for garbage in (b"", b"\xc1", client_wire.encode_answer("", "", []), b"\x91\x91\x01"):
@@ -136,3 +142,11 @@ class TestBatches:
         given = [(str(n), b"x" * (n * 7919 % 300_000)) for n in range(200)]
         assert [write for batch in client_wire.cut(given) for write in batch] == given
         assert list(client_wire.cut([])) == []
+
+
+def test_how_old_a_read_may_be_comes_with_its_answer():
+    answer = client_wire.decode_answer(client_wire.encode_read_answer("", "", "text/plain", 7, b"v", "excluded", 1500))
+    assert read_outcome(answer) == ReadOutcome("text/plain", 7, b"v", "excluded", 1500)
+    answer = client_wire.decode_answer(client_wire.encode_read_answer("", "", "text/plain", 7, b"v"))
+    assert set(answer) == {"error", "reason", "content_type", "lsn", "body"}
+    assert read_outcome(answer) == ReadOutcome("text/plain", 7, b"v")
