@@ -212,9 +212,8 @@ class Rewound:
 
 Record = (
     Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes | WorkersChanged | Rebased
-    | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged | EpochPromised | EpochInstalled | Rewound
     | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged | EpochPromised | EpochInstalled
-    | IdsTaken | StateTaken
+    | IdsTaken | StateTaken | Rewound
 )  # fmt: skip
 
 RECORDS: tuple[type, ...] = (
