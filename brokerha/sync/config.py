@@ -80,6 +80,15 @@ class SyncConfig:
         return min(self.queue_window, REPORTED_LIMIT // max(1, members))
 
     @property
+    def _noticed_ms(self) -> int:
+        """When news of a master that is there has come for sure: it may come through another one, a heartbeat later."""
+        return 2 * self.idle_round_ms + self.round_timeout_ms
+
+    @property
     def lag_ms(self) -> int:
-        """When a master is missed: news of it may have come through another one, a heartbeat later."""
-        return max(self.max_peer_lag_ms, 2 * self.idle_round_ms + self.round_timeout_ms)
+        """When a master is missed."""
+        return max(self.max_peer_lag_ms, self._noticed_ms)
+
+    def lag_of(self, mode: str) -> int:
+        """The same where this strategy is chosen: with ``none`` updates are not delayed any longer than it takes to notice."""
+        return self._noticed_ms if mode == "none" else self.lag_ms

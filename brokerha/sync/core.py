@@ -334,6 +334,11 @@ class SyncCore:
         self.recovery = Recovery(epoch, self.lsn, self.bodies.has)
         self.clock.saw(epoch.above)
 
+    def choose(self, mode: str) -> None:
+        """Take another strategy for splits from now on; which ones may be chosen when is for whoever calls (master/split_commands.py)."""
+        self.mode = mode
+        self.epochs.suspicion.lag_ms = self.config.lag_of(mode)
+
     def go_back(self, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
         """Give up what was synchronised behind an LSN (going_back.py)."""
         go_back(self, lsn, epoch, result)

@@ -178,7 +178,7 @@ class Proposing:
 
     def _may_part(self, core: SyncCore, missing_ms: int) -> bool:
         """Whether to go on without the missing, of whom nobody knows what they do: not before a copy is kept, if one can be had."""
-        return core.is_ready_to_part() or missing_ms >= self._config.lag_ms
+        return core.mode == "none" or core.is_ready_to_part() or missing_ms >= self._config.lag_ms
 
     def _missing(self, core: SyncCore, mono_ms: int) -> list[NodeId]:
         """Members to go on without, as far as a majority is left without them."""

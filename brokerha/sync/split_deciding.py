@@ -122,7 +122,9 @@ def decide_split(
         return lsn is not None and lsn <= base_lsn
 
     order = {head.epoch: place for place, head in enumerate(heads)}
-    later = sorted(reports, key=lambda r: (order.get(r.row.epoch, len(order)), [-n for n in r.row.epoch[:1]], r.row.epoch))
+    later = sorted(
+        reports, key=lambda r: (order.get(r.row.epoch, len(order)), [-n for n in r.row.epoch[:1]], r.row.epoch)
+    )
     groups = [list(group) for _, group in groupby(later, lambda report: report.row.epoch)]
     base = (base_lsn, last[1] if last else "")
     epoch = epoch_of(number, groups, base, is_synchronised, last[0] if last else 0, configuration_of(reports))

@@ -29,6 +29,8 @@ class Suspicion:
 
     def __init__(self, config: SyncConfig) -> None:
         self._config = config
+        self.lag_ms = config.lag_of(config.split_recovery)
+        """When a member is missed."""
         self._looked_ms: int | None = None
         self._head: Head | None = None
         self._head_ms = 0
@@ -78,12 +80,12 @@ class Suspicion:
     def silent(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:
         """Members of which nothing new was heard for too long."""
         known = {node: peer.known_ms for node, peer in peers.peers.items()}
-        return [node for node, at_ms in known.items() if at_ms is not None and mono_ms - at_ms >= self._config.lag_ms]
+        return [node for node, at_ms in known.items() if at_ms is not None and mono_ms - at_ms >= self.lag_ms]
 
     def missing(self, peers: PeerTable, culprits: list[NodeId], mono_ms: int) -> list[NodeId]:
         """Members to go on without: silent, or what the queue has waited for all the time (``culprits``)."""
         missing = self.silent(peers, mono_ms)
-        if self._head is not None and mono_ms - self._head_ms >= self._config.lag_ms:
+        if self._head is not None and mono_ms - self._head_ms >= self.lag_ms:
             missing += [node for node in culprits if node not in missing]
         if not missing:
             self.missing_ms = None
@@ -103,10 +105,9 @@ class Suspicion:
 
     def deadline_ms(self, peers: PeerTable) -> int | None:
         """When something may be due."""
-        lag_ms = self._config.lag_ms
-        due = [peer.known_ms + lag_ms for peer in peers.peers.values() if peer.known_ms is not None]
+        due = [peer.known_ms + self.lag_ms for peer in peers.peers.values() if peer.known_ms is not None]
         if self._head is not None:
-            due.append(self._head_ms + lag_ms)
+            due.append(self._head_ms + self.lag_ms)
         if self._joined_ms is not None:
             due.append(self._joined_ms + self._config.round_timeout_ms)
         return min(due, default=None)

@@ -29,7 +29,9 @@ def split(mode: str, masters: int, *sides: str) -> MemberTable:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("sides", [("m1", "m2"), ("m1 m2", "m3"), ("m1", "m2 m3"), ("m1", "m2", "m3"), ("m1 m3", "m2 m4")])
+@pytest.mark.parametrize(
+    "sides", [("m1", "m2"), ("m1 m2", "m3"), ("m1", "m2 m3"), ("m1", "m2", "m3"), ("m1 m3", "m2 m4")]
+)
 def test_both_sides_go_on_and_nothing_is_lost_or_doubled_when_they_meet(mode: str, sides: tuple[str, ...]) -> None:
     masters = sum(len(side.split()) for side in sides)
     # Given two or three sides that each synchronised what they took in
