@@ -271,6 +271,9 @@ class Epochs:
         if not self.is_standing_still(core.epoch):
             return True
         if self.decided is not None and core.lsn > (agreed := self._agreed(core, self.decided)):
+            if agreed + 1 < core.history.first_lsn():
+                core.lost = f"the queue here parted from that of the others at LSN {agreed}, and begins at {core.history.first_lsn()}"
+                return False
             core.go_back(agreed, self.decided, result)
             self.tail.forget()
             return True

@@ -1,0 +1,113 @@
+"""Which queue stays after a split: `split_deciding.py` as a function of reports (rule R13)."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+
+from brokerha.model.epoch_messages import EpochReport
+from brokerha.model.epochs import Configuration, EpochId
+from brokerha.model.ids import Lsn, Ordered, TxId
+from brokerha.sync.split_deciding import ENDLESS, agreement, base_of_split, decide_split, heads_of, parting, path_of
+from tests.unit.sync.reports import report
+
+FIRST: EpochId = (1, "")
+UK: EpochId = (2, "uk1")
+US: EpochId = (2, "us1")
+NEXT: EpochId = (9, "uk1")
+MEMBERS = {UK: ("uk1", "uk2"), US: ("us1",), FIRST: ("uk1", "uk2", "us1")}
+ALL = Configuration(("uk1", "uk2", "us1"))
+PARTED = {UK: ((FIRST, 100),), US: ((FIRST, 101),), FIRST: ()}
+
+
+def said(node: str, epoch: EpochId, lsn: Lsn, **more: Any) -> EpochReport:
+    """A report of a master in one of the three epochs; uk parted from the first one at 100, us at 101."""
+    found = report(node, lsn=lsn, epoch=epoch, **more)
+    return dataclasses.replace(found, members=MEMBERS[epoch], lineage=PARTED[epoch], configuration=ALL)
+
+
+def entry(lsn: Lsn) -> Ordered:
+    return (1000 + lsn, f"t{lsn}", "uk1")
+
+
+def nobody(_txid: TxId) -> Lsn | None:
+    return None
+
+
+SPLIT = (said("uk1", UK, 105), said("uk2", UK, 104), said("us1", US, 109))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "lsn"),
+    [
+        (((FIRST, 100), (UK, 105)), ((FIRST, 101), (US, 109)), 100),
+        (((FIRST, 100), (UK, 105)), ((FIRST, 70),), 70),
+        (((FIRST, 100), (UK, 105)), ((FIRST, 100), (UK, 90)), 90),
+        (((UK, 5),), ((US, 7),), 0),
+    ],
+)
+def test_two_paths_agree_up_to_where_they_part(one: Any, other: Any, lsn: Lsn) -> None:
+    assert agreement(one, other) == agreement(other, one) == lsn
+
+
+def test_an_epoch_that_another_one_continues_is_no_head() -> None:
+    lagger = said("us1", FIRST, 99)
+    assert [head.epoch for head in heads_of([*SPLIT[:2], lagger])] == [UK]
+    # But one that added more than those who left it know of, is
+    ahead = said("us1", FIRST, 101)
+    assert [head.epoch for head in heads_of([*SPLIT[:2], ahead])] == [FIRST, UK]
+
+
+def test_more_members_win_then_more_reporters_then_the_longer_queue() -> None:
+    assert [head.epoch for head in heads_of(SPLIT)] == [UK, US]
+    alone = [dataclasses.replace(each, members=("x",)) for each in (SPLIT[0], SPLIT[2])]
+    assert [head.epoch for head in heads_of(alone)] == [US, UK]
+    equal = [said("uk1", UK, 105), said("us1", US, 105)]
+    equal = [dataclasses.replace(each, members=("x",)) for each in equal]
+    assert [head.epoch for head in heads_of(equal)] == [US, UK]
+
+
+def test_whoever_decides_and_in_whatever_order_reports_come_the_epoch_is_the_same() -> None:
+    for mode in ("none", "simple", "smart"):
+        epochs = {repr(decide_split(NEXT, order, mode, nobody, entry)) for order in itertools.permutations(SPLIT)}
+        assert len(epochs) == 1
+
+
+@pytest.mark.parametrize("mode", ["none", "smart"])
+def test_the_first_head_keeps_its_queue_and_the_others_go_back(mode: str) -> None:
+    assert base_of_split(SPLIT, mode) == (105, ["uk1", "uk2"])
+    epoch = decide_split(NEXT, SPLIT, mode, nobody, entry)
+    assert (epoch.base_lsn, epoch.base_txid, epoch.members) == (105, "t105", ("uk1", "uk2", "us1"))
+    assert epoch.agreed == ((UK, 105, "uk1"), (US, 100, "us1"))
+    assert epoch.lineage == ((FIRST, 100), (UK, 105))
+
+
+def test_in_simple_all_go_back_to_where_the_heads_part() -> None:
+    assert parting(heads_of(SPLIT)) == 100
+    lsn, deciders = base_of_split(SPLIT, "simple")
+    assert (lsn, sorted(deciders)) == (100, ["uk1", "uk2", "us1"])
+    epoch = decide_split(NEXT, SPLIT, "simple", nobody, entry)
+    assert (epoch.base_lsn, epoch.agreed) == (100, ((UK, 100, "uk1"), (US, 100, "us1")))
+    assert epoch.lineage == ((FIRST, 100), (UK, 100))
+
+
+def test_what_is_stamped_on_both_sides_is_recovered_that_of_the_first_head_first() -> None:
+    uk = said("uk1", UK, 105, streams={"uk1": (7, (5000, "x"))})
+    us = said("us1", US, 109, streams={"us1": (3, (2000, "y"), (2001, "known"))})
+    epoch = decide_split(NEXT, [us, uk], "smart", lambda txid: 4 if txid == "known" else None, entry)
+    assert [txid for _, txid, _ in epoch.recovered] == ["x", "y"]
+    assert [timestamp for timestamp, _, _ in epoch.recovered] == [5000, 5000]
+
+
+def test_in_simple_what_was_synchronised_behind_the_base_counts_as_not_synchronised() -> None:
+    uk = said("uk1", UK, 105)
+    us = said("us1", US, 109, streams={"us1": (3, (2000, "y"))})
+    epoch = decide_split(NEXT, [us, uk], "simple", lambda _txid: 103, entry)
+    assert [txid for _, txid, _ in epoch.recovered] == ["y"]
+
+
+def test_a_path_that_goes_on_has_no_end() -> None:
+    assert path_of(SPLIT[0], ENDLESS) == ((FIRST, 100), (UK, ENDLESS))
