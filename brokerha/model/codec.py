@@ -31,7 +31,7 @@ from brokerha.model.records import RECORDS, Record
 
 VERSION = 1
 """Of records."""
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 """Of messages."""
 MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
 """Below RabbitMQ's own limit of 16 MiB; senders split long before it."""

@@ -84,6 +84,8 @@ class Execute:
     items: tuple[tuple[TxId, Timestamp, bytes], ...]
     """(transaction id, timestamp, body)"""
     view: int = 1
+    lineage: int = 0
+    """Of the log that they are places of; a worker takes only what is of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class Executed:
     """Quads and keys held at ``applied_lsn``."""
     journal: str = ""
     """Name of the copy that holds them, as in `Progress`."""
+    lineage: int = 0
+    """Of that copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ class Apply:
     first_lsn: Lsn
     items: tuple[LoggedRow, ...]
     view: int = 1
+    lineage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,15 @@ class Progress:
     """Line of the log that led this copy to another content than the line says; 0 when none did."""
     differs_fingerprint: bytes = b""
     """What this copy came to there."""
+    lineage: int = 0
+    """Of the log that this copy has followed."""
+    kept_lsn: Lsn = -1
+    """LSN of the copy that it keeps; -1 when it keeps none."""
+    kept_lineage: int = 0
+    kept_number: int = 0
+    """Of the order by which it keeps it."""
+    kept_reason: str = ""
+    """Why the last order to keep a copy could not be followed; empty when it could."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +219,10 @@ class Coin:
     """Nodes that may have older parts of the log than the master."""
     forgiven_lsn: Lsn = 0
     """Where this copy differed from the log at this LSN, the log was wrong."""
+    lineage: int = 0
+    """Of the log to follow."""
+    agreed_lsn: Lsn = 0
+    """Up to here the log that the copy followed, if it is of an older lineage, is this one: whoever is beyond cannot go over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +241,30 @@ class LoadFrom:
     CHANNEL: ClassVar[str] = DATA
     view: int
     sources: tuple[NodeId, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Master to worker: keep a copy of your content of now beside it, or drop the one that you keep.
+
+    Of two orders the one with the higher number counts; the same one again changes nothing.
+    """
+
+    CHANNEL: ClassVar[str] = DATA
+    view: int
+    number: int
+    is_wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Master to worker: put the copy that you keep in the place of yours, which holds what is void behind ``agreed_lsn``."""
+
+    CHANNEL: ClassVar[str] = DATA
+    view: int
+    lineage: int
+    agreed_lsn: Lsn
     reason: str
 
 
@@ -331,15 +373,18 @@ Message = (
     | Coin | Idle | LoadFrom | Request | RangeMissing | SnapshotWanted | SnapshotOffered | ChunksWanted | Chunk
     | SnapshotDone | Task | TaskReport | Replicate | Confirmed | Candidate | Vote | RecordsWanted | Records
     | RecordsMissing | TxJoin | TxEvents | TxAnswer | Promote | EpochPrepare | EpochReport | EpochRefused | EpochInstall
-    | TailWanted | Tail | Join | Notice | StateWanted | State
+    | TailWanted | Tail | Join | Notice | StateWanted | State | Keep | Restore
 )  # fmt: skip
+
+Order = Coin | Idle | LoadFrom | Keep | Restore
+"""What a primary tells its workers to do."""
 
 MESSAGES: tuple[type, ...] = (
     Post, Bodies, Fetch, Execute, Executed, Apply, Progress, Read, ReadResult, StatusRequest, StatusReport,
     Coin, Idle, LoadFrom, Request, RangeMissing, SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk,
     SnapshotDone, Task, TaskReport, Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records,
     RecordsMissing, TxJoin, TxEvents, TxAnswer, Promote, EpochPrepare, EpochReport, EpochRefused, EpochInstall,
-    TailWanted, Tail, Join, Notice, StateWanted, State,
+    TailWanted, Tail, Join, Notice, StateWanted, State, Keep, Restore,
 )  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
 

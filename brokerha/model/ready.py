@@ -47,6 +47,13 @@ class ResendResults:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginLineage:
+    """Decision: what is applied from now on is of this lineage; to be durable before any of it is."""
+
+    lineage: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReadRange:
     """Decision: read this range of the log from the store and send it to a node that asked."""
 
@@ -112,6 +119,23 @@ class Condemn:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepCopy:
+    """Decision: keep a copy of the content of now under this number; one that is kept already goes when the new one is whole."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropKept:
+    """Decision: delete the copy that is kept. Nothing is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreKept:
+    """Decision: put the copy that is kept in the place of the present one. Answered like `OpenLoad`."""
+
+
+@dataclass(frozen=True, slots=True)
 class OpenTxQueue:
     """Decision of a primary: declare the queue of a transaction, before what is sent through it."""
 
@@ -144,10 +168,11 @@ class LeaveTxQueue:
 
 TxQueueDecision = OpenTxQueue | DropTxQueue | FollowTxQueue | LeaveTxQueue
 """Work of the transport, in the order in which it was decided, and in order with what is sent."""
-StoreDecision = ExecuteBatch | ApplyBatch | ResendResults
+StoreDecision = ExecuteBatch | ApplyBatch | ResendResults | BeginLineage
 """Work of the one thread that writes the store; one at a time."""
 CopyDecision = (
     ReadRange | MakeSnapshot | ReadChunks | DropSnapshot | BeginLoad | KeepChunk | OpenLoad | AbandonLoad | Condemn
+    | KeepCopy | DropKept | RestoreKept
 )
 """Work beside the store; in the order in which it was decided."""
 Decision = StoreDecision | CopyDecision
@@ -229,12 +254,13 @@ class ChunkKept:
 
 @dataclass(frozen=True, slots=True)
 class LoadOpened:
-    """Input to a worker's core: the snapshot is the copy now."""
+    """Input to a worker's core: the snapshot, or what was kept, is the copy now."""
 
     journal: str
     applied_lsn: Lsn
     fingerprint: str
     items: int
+    lineage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +271,25 @@ class LoadFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyKept:
+    """Input to a worker's core: a copy is kept now at this LSN; with a reason there is none under this number."""
+
+    number: int
+    lsn: Lsn
+    lineage: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Damaged:
     """Input to a worker's core: somebody (scrub, a read) found that the copy is not what it should be."""
 
     reason: str
 
 
-CopyAnswer = RangeRead | SnapshotMade | ChunksRead | LoadBegun | ChunkKept | LoadOpened | LoadFailed
+OfferAnswer = RangeRead | SnapshotMade | ChunksRead
+LoadAnswer = LoadBegun | ChunkKept | LoadOpened | LoadFailed
+CopyAnswer = OfferAnswer | LoadAnswer | CopyKept
 StoreAnswer = StoreDone | StoreFailed | CopyAnswer | Damaged
 
 

@@ -10,6 +10,10 @@ together, are a store at one LSN. It is cut into chunks of `chunk_bytes`, number
 The present copy stays untouched, open and readable until `open_load` has opened the new one; a kill at any moment leaves
 either the old or the new one, whole. What was loaded before a kill is found again by the next `begin_load` of the same
 snapshot.
+
+A worker may also keep a copy of its own, at most one, and put it in the place of the present one later:
+
+    keep -> restore_kept ... -> drop_kept
 """
 
 from __future__ import annotations
@@ -33,6 +37,19 @@ class Snapshot(NamedTuple):
     chunk_bytes: int
     files: tuple[tuple[str, int, bytes], ...]
     """(path relative to the snapshot, with ``/``; size in bytes; SHA-256 of each chunk, 32 bytes each, one after the other)"""
+
+
+class Kept(NamedTuple):
+    """A copy that is kept beside the present one."""
+
+    number: int
+    """Of the order by which it is kept."""
+    lsn: Lsn
+    lineage: int
+    fingerprint: str
+    items: int
+    size_bytes: int = 0
+    """On disk, if nothing else shared its files."""
 
 
 class Snapshots(Protocol):
@@ -88,6 +105,26 @@ class WorkerCopy(Store, Snapshots, Protocol):
     @property
     def pending_load(self) -> str:
         """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+
+    @property
+    def kept(self) -> Kept | None:
+        """The copy that is kept; None when there is none. Any thread."""
+
+    def keep(self, number: int) -> Kept:
+        """Keep the content of now under a number; durable on return, over restarts. Writers wait for a moment only.
+
+        What has the number already stays as it is. Another one goes when the new one is whole. Raises StoreError: no space, damage.
+        """
+
+    def drop_kept(self) -> None:
+        """Delete the copy that is kept. Idempotent. Raises StoreError."""
+
+    def restore_kept(self) -> None:
+        """Put the kept copy in the place of the present one, under a new name; it stays kept. A load that was begun is given up.
+
+        Reads under way end on the content that they began with. Raises StoreError: there is none, no space, or it is damaged, and then it
+        is kept no longer; the old copy is the present one then, as before.
+        """
 
     def free_bytes(self) -> int:
         """Space for a snapshot beside the present copy; 0 when nobody can say. Any thread, and quick."""

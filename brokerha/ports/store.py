@@ -50,6 +50,13 @@ class Store(Protocol):
         Raises StoreDiffers at the first that is another: nothing from that line on is kept then.
         """
 
+    @property
+    def lineage(self) -> int:
+        """Number of the log that it followed, as it was told last; 0 if never. A part of the copy. Any thread."""
+
+    def begin_lineage(self, lineage: int) -> None:
+        """What is executed and applied from now on is of this lineage; durable on return. Raises StoreError."""
+
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
         """Lines of the log that the store keeps, for sending them again. Shorter where it ends, none where it was trimmed."""
 

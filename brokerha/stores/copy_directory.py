@@ -7,6 +7,7 @@
     condemned     number of a copy that is not to be trusted, though it can be opened, and why; JSON
     aside.<n>/    the last copy that was damaged, for whoever wants to look at it
     load          what is being loaded
+    kept, kept.<n>/ the copy that is kept (kept.py)
     snapshots/    what is given to others (snapshots.py); deleted by a start
 
 A number is never used twice while anything of it is there. What neither the pointer nor `load` names is left over from a kill
@@ -35,6 +36,8 @@ POINTER: Final = "present"
 OPENING: Final = "opening"
 CONDEMNED: Final = "condemned"
 OPENINGS_LIMIT: Final = 3
+SPARE_BYTES: Final = 16 * 1024 * 1024
+"""Space that a load leaves free: opening writes a little, and the present copy goes on."""
 
 _COPY, _ASIDE = "copy", "aside"
 
@@ -158,6 +161,17 @@ class CopyDirectory:
         for number in numbers:
             delete_tree(self.home / f"{_ASIDE}.{number}")
         return bool(numbers)
+
+    def check_space(self, what: str, missing_bytes: int, free_bytes: Callable[[Path], int]) -> None:
+        """Raise StoreError when the disk has no room for what is missing; a damaged copy that lies aside makes room first."""
+        needed_bytes = missing_bytes + SPARE_BYTES
+        if free_bytes(self.home) < needed_bytes:
+            self.delete_aside()
+        free = free_bytes(self.home)
+        if free < needed_bytes:
+            raise StoreError(
+                f"no space for {what}: it needs {needed_bytes:,} bytes beside the present copy, {free:,} are free"
+            )
 
     def close(self) -> None:
         """Let the next process in. Idempotent."""

@@ -38,6 +38,7 @@ class Frozen(NamedTuple):
 
     state: StoreState
     """As the copy has it."""
+    lineage: int
     transaction: Any
     """LMDB read transaction; of the thread that began it."""
     environment: Environment

@@ -17,8 +17,9 @@ from zlib import crc32
 
 import msgpack
 
-from brokerha.model.errors import StoreError
+from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.ports.copies import Snapshot
+from brokerha.ports.store import Applied
 from brokerha.stores.durable_files import fsync_path, fsync_tree, replace_file
 from brokerha.stores.environment import store_errors
 from brokerha.stores.snapshot_chunks import FOLDERS, Chunks, Place
@@ -101,6 +102,16 @@ class Load:
 
     def _is_there(self, directory: Path, place: Place) -> bool:
         return any(place.is_right(data) for data in _read(directory / place.path, place))
+
+
+def compare(found: Applied, promised: Applied) -> None:
+    """Raise StoreDamaged when a copy is not what its snapshot says."""
+    if found != promised:
+        raise StoreDamaged(f"the copy that was loaded is {_said(found)}, and its snapshot says {_said(promised)}")
+
+
+def _said(applied: Applied) -> str:
+    return f"at LSN {applied.lsn} with {applied.items} items and fingerprint {applied.fingerprint}"
 
 
 def found_load(home: Path) -> Load | None:

@@ -72,6 +72,15 @@ class MemoryStore:
         """(transaction id, LSN) of everything executed here, in order; applied effects carry no transaction id."""
         return iter(self._image.executed)
 
+    @property
+    def lineage(self) -> int:
+        """Number of the log that this store followed."""
+        return self._image.lineage
+
+    def begin_lineage(self, lineage: int) -> None:
+        """What comes from now on is of this lineage."""
+        self._image.lineage = lineage
+
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; those applied already are answered again."""
         skipped = min(self._skipped(first_lsn), len(items))

@@ -29,7 +29,7 @@ from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import Change, Logged, LoggedRow, Result
-from brokerha.ports.copies import Snapshot
+from brokerha.ports.copies import Kept, Snapshot
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.control import Suite
 from brokerha.stores.key_range import row_key_of
@@ -62,6 +62,7 @@ class _Image:
     journal: str
     load: _Load | None
     condemned: str
+    kept: tuple[Kept, object] | None
 
 
 class MemoryCopy:
@@ -85,6 +86,8 @@ class MemoryCopy:
         self._trouble = ""
         self._condemned = ""
         self._load: _Load | None = None
+        self._kept: tuple[Kept, object] | None = None
+        """What is kept, and the image of its store."""
         self._snapshots: dict[str, tuple[Snapshot, list[bytes]]] = {}
 
     @classmethod
@@ -107,6 +110,7 @@ class MemoryCopy:
             copy._store = MemoryStore.from_image(found.store, keep_results)
             copy._journal = found.journal
             copy._condemned = found.condemned
+        copy._kept = found.kept
         if found.load is not None:
             copy._load = replace(found.load, chunks=dict(found.load.chunks))
         return copy
@@ -114,7 +118,7 @@ class MemoryCopy:
     def image(self) -> object:
         """A copy of everything durable, for `from_image`."""
         load = self._load and replace(self._load, chunks=dict(self._load.chunks))
-        return _Image(self._store.image(), self._journal, load, self._condemned)
+        return _Image(self._store.image(), self._journal, load, self._condemned, self._kept)
 
     def damage(self, change: Change) -> None:
         """Change data and nothing else, as a disk would: ``("put", table, key, value)``, ``("delete", table, key)`` or
@@ -151,6 +155,43 @@ class MemoryCopy:
     def pending_load(self) -> str:
         """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
         return self._load.name if self._load is not None else ""
+
+    @property
+    def kept(self) -> Kept | None:
+        """The copy that is kept; None when there is none."""
+        return self._kept[0] if self._kept is not None else None
+
+    def keep(self, number: int) -> Kept:
+        """Keep the content of now under a number."""
+        if self._kept is None or self._kept[0].number != number:
+            image, (lsn, fingerprint, items) = self._store.image(), self._store.applied()
+            size_bytes = sum(len(content) for _, content in _written(cast("Any", image)))
+            self._check_space("the copy to keep", size_bytes)
+            self._kept = Kept(number, lsn, self._store.lineage, fingerprint, items, size_bytes), image
+        return self._kept[0]
+
+    def drop_kept(self) -> None:
+        """Delete the copy that is kept. Idempotent."""
+        self._kept = None
+
+    def restore_kept(self) -> None:
+        """Put the kept copy in the place of the present one, under a new name. Raises StoreError."""
+        if self._kept is None:
+            raise StoreError("no copy is kept")
+        self.abandon_load()
+        self._check_space("the kept copy", self._kept[0].size_bytes)
+        self._store = MemoryStore.from_image(self._kept[1], self._keep_results)
+        self._journal = self._journals()
+        self._trouble = self._condemned = ""
+
+    @property
+    def lineage(self) -> int:
+        """Number of the log that the present copy followed."""
+        return self._store.lineage
+
+    def begin_lineage(self, lineage: int) -> None:
+        """What comes from now on is of this lineage."""
+        self._store.begin_lineage(lineage)
 
     @property
     def executed(self) -> Iterator[tuple[TxId, Lsn]]:
@@ -227,10 +268,7 @@ class MemoryCopy:
             self._load = None
         found = {} if self._load is None else self._load.chunks
         needed_bytes = places.size_bytes - sum(map(len, found.values()))
-        if self._free_bytes is not None and self._free_bytes() < needed_bytes:
-            raise StoreError(
-                f"no space for the snapshot: it needs {needed_bytes:,} bytes, {self._free_bytes():,} are free"
-            )
+        self._check_space("the snapshot", needed_bytes)
         self._load = _Load(name, snapshot, places, found)
         return set(found)
 
@@ -269,6 +307,10 @@ class MemoryCopy:
         """Forget the snapshots."""
         self._snapshots.clear()
 
+    def _check_space(self, what: str, needed_bytes: int) -> None:
+        if self._free_bytes is not None and self._free_bytes() < needed_bytes:
+            raise StoreError(f"no space for {what}: it needs {needed_bytes:,} bytes, {self._free_bytes():,} are free")
+
     def _begun_load(self) -> _Load:
         if self._load is None:
             raise StoreError("no snapshot is being loaded")
@@ -285,7 +327,7 @@ def _written(image: Any) -> Iterator[tuple[str, bytes]]:
     yield "data/queues", msgpack.packb(queues)
     changes = [(kind, name, lsn) for (kind, name), lsn in image.changed.items() if kind is not None]
     yield "data/changes", msgpack.packb(sorted(changes))
-    yield "data/state", msgpack.packb([image.lsn, packed(image.fingerprint), image.items, checks])
+    yield "data/state", msgpack.packb([image.lsn, packed(image.fingerprint), image.items, checks, image.lineage])
     for name, lines in sorted(image.repositories.items()):
         yield f"repositories/{name}", msgpack.packb(sorted(lines))
 
@@ -300,7 +342,7 @@ def _opened(contents: dict[str, bytearray]) -> object:
             for name, counts, messages in msgpack.unpackb(contents.pop("data/queues"))
         }
         changed = {(kind, name): lsn for kind, name, lsn in msgpack.unpackb(contents.pop("data/changes"))}
-        lsn, fingerprint, items, checks = msgpack.unpackb(contents.pop("data/state"))
+        lsn, fingerprint, items, checks, lineage = msgpack.unpackb(contents.pop("data/state"))
         repositories = {path.partition("/")[2]: set(msgpack.unpackb(lines)) for path, lines in contents.items()}
     except (KeyError, ValueError, TypeError) as error:
         raise StoreDamaged(f"the copy that was loaded is none: {error}") from error
@@ -314,6 +356,7 @@ def _opened(contents: dict[str, bytearray]) -> object:
         fingerprint=int.from_bytes(fingerprint[1:], "big"),
         items=items,
         lsn=lsn,
+        lineage=lineage,
         first_kept=first_kept,
         lines=[Logged(*line) for line in lines],
     )

@@ -86,6 +86,7 @@ class MemoryImage:
     suite: Suite = EMPTY
     items: int = 0
     lsn: Lsn = 0
+    lineage: int = 0
     first_kept: Lsn = 1
     """LSN of the first of `lines`."""
     lines: list[Logged] = field(default_factory=list)

@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 from brokerha.model.errors import StoreError
 from brokerha.model.fingerprints import packed, text_of
-from brokerha.ports.copies import Snapshot
+from brokerha.ports.copies import Kept, Snapshot
 from brokerha.stores.durable_files import delete_tree
 from brokerha.stores.environment import store_errors
 from brokerha.stores.frozen import write_tables
 from brokerha.stores.snapshot_chunks import Chunks, sums_of
+from brokerha.stores.state import StoreState
 from brokerha.stores.worker_store import WorkerStore
 
 SNAPSHOTS_LIMIT = 3
@@ -71,6 +72,13 @@ class Snapshots:
                 self._making = ""
             return snapshot
 
+    def write(self, store: WorkerStore, directory: Path) -> Kept:
+        """Write the content of a store into a new directory that nothing here deletes. Raises StoreError."""
+        with self._one_at_a_time, store_errors("cannot keep a copy"):
+            self._making, self._is_wanted = "", True
+            state, lineage = self._written(store, directory, "keep")
+            return Kept(0, state.lsn, lineage, text_of(packed(state.fingerprint)), state.items)
+
     def read(self, name: str, number: int) -> bytes | None:
         """One chunk; None when there is no such snapshot or number. Raises StoreError."""
         kept = self._kept.get(name)
@@ -88,7 +96,7 @@ class Snapshots:
 
     def drop(self, name: str) -> None:
         """Delete one, or end making it. Idempotent."""
-        if name == self._making:
+        if name and name == self._making:
             self._is_wanted = False
         self._delete(name)
 
@@ -109,17 +117,20 @@ class Snapshots:
             raise StoreError("the snapshot is not wanted any more")
 
     def _made(self, store: WorkerStore, directory: Path) -> Snapshot:
-        with store.frozen(directory / "repositories") as frozen:
-            self._crash_point("snapshot: engines backed up")
-            write_tables(frozen, directory / "data", self._check_wanted)
-            self._crash_point("snapshot: tables written")
-            state = frozen.state
+        state, _ = self._written(store, directory, "snapshot")
         paths = sorted(path for path in directory.rglob("*") if path.is_file())
         files = []
         for path in paths:
             sums = sums_of(self._pieces(path))
             files.append((path.relative_to(directory).as_posix(), path.stat().st_size, sums))
         return Snapshot(state.lsn, text_of(packed(state.fingerprint)), state.items, self._chunk_bytes, tuple(files))
+
+    def _written(self, store: WorkerStore, directory: Path, doing: str) -> tuple[StoreState, int]:
+        with store.frozen(directory / "repositories") as frozen:
+            self._crash_point(f"{doing}: engines backed up")
+            write_tables(frozen, directory / "data", self._check_wanted)
+            self._crash_point(f"{doing}: tables written")
+            return frozen.state, frozen.lineage
 
     def _pieces(self, path: Path) -> Iterator[bytes]:
         with path.open("rb", buffering=0) as file:

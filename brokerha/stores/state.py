@@ -18,7 +18,7 @@ from brokerha.model.ids import Lsn
 from brokerha.stores.control import EMPTY, Suite
 from brokerha.stores.environment import WriteTransaction
 
-_KEY = b"state"
+_KEY, _LINEAGE_KEY = b"state", b"lineage"
 
 
 class RepositoryState(NamedTuple):
@@ -51,6 +51,22 @@ def write_state(transaction: WriteTransaction, meta: Any, state: StoreState) -> 
     fingerprint = state.fingerprint.to_bytes(16, "big")
     body = msgpack.packb((state.lsn, fingerprint, state.items, state.repositories))
     transaction.put(_KEY, crc32(body).to_bytes(4, "big") + body, db=meta)
+
+
+def write_lineage(transaction: WriteTransaction, meta: Any, lineage: int) -> None:
+    """Write which log the store follows, in a row of its own: it changes after a split only."""
+    body = msgpack.packb(lineage)
+    transaction.put(_LINEAGE_KEY, crc32(body).to_bytes(4, "big") + body, db=meta)
+
+
+def read_lineage(transaction: Any, meta: Any) -> int:
+    """Which log the store follows; 0 when it was never told. Raises StoreDamaged."""
+    row = transaction.get(_LINEAGE_KEY, db=meta)
+    if row is None:
+        return 0
+    if len(row) <= 4 or crc32(row[4:]) != int.from_bytes(row[:4], "big"):
+        raise StoreDamaged("the store does not say which log it follows; take the content from another worker")
+    return int(msgpack.unpackb(row[4:]))
 
 
 def read_state(transaction: Any, meta: Any) -> StoreState | None:

@@ -2,6 +2,7 @@
 
     present copy   ---- make_snapshot -> read_chunk ... ---->   another worker
     next copy      <--- begin_load -> keep_chunk ... -> open_load     beside the present one, which goes on meanwhile
+    kept copy      <--- keep ... restore_kept ... drop_kept           the present one as it was (kept.py)
 
 Everything that a `Store` does is done by the WorkerStore of the present copy. Replacing it has one moment that counts, the
 replacement of the pointer file (copy_directory.py):
@@ -22,27 +23,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
 from brokerha.model.errors import StoreDamaged, StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Logged, LoggedRow, Result
-from brokerha.ports.copies import CHUNK_BYTES, Snapshot
+from brokerha.ports.copies import CHUNK_BYTES, Kept, Snapshot
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.copy_directory import CopyDirectory
 from brokerha.stores.data_pages import check_pages
 from brokerha.stores.durable_files import delete_tree
 from brokerha.stores.environment import adopt
 from brokerha.stores.generation import Generation, HeldPieces
+from brokerha.stores.kept import KeptFiles
 from brokerha.stores.lives import Lives
-from brokerha.stores.load import MANIFEST, Load, found_load
+from brokerha.stores.load import MANIFEST, Load, compare, found_load
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.repositories import OpenEngine
 from brokerha.stores.snapshots import Snapshots
 from brokerha.stores.worker_store import StoreOptions, WorkerStore
-
-SPARE_BYTES: Final = 16 * 1024 * 1024
-"""Space that a load leaves free: opening writes a little, and the present copy goes on."""
 
 
 def _no_crash(_place: str) -> None:
@@ -93,6 +91,7 @@ class WorkerCopy:
                 self._forget_load()
             self._directory.delete_others(self._loading())
             self._snapshots = Snapshots(directory / "snapshots", chunk_bytes, crash_point)
+            self._kept = KeptFiles(directory, crash_point)
         except BaseException:
             self._directory.close()
             raise
@@ -117,6 +116,20 @@ class WorkerCopy:
     def pending_load(self) -> str:
         """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
         return self._load.name if self._load is not None else ""
+
+    @property
+    def kept(self) -> Kept | None:
+        """The copy that is kept beside the present one; None when there is none. Any thread."""
+        return self._kept.present
+
+    @property
+    def lineage(self) -> int:
+        """Number of the log that the present copy followed. Any thread."""
+        return self._generation.store.lineage
+
+    def begin_lineage(self, lineage: int) -> None:
+        """What comes from now on is of this lineage; durable on return. Raises StoreError."""
+        self._generation.store.begin_lineage(lineage)
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; durable together when this returns. Raises StoreError."""
@@ -198,7 +211,7 @@ class WorkerCopy:
             self.abandon_load()
         directory = self._directory.path(load.generation)
         load.resume(directory)
-        self._check_space(load)
+        self._directory.check_space("the snapshot", load.missing_bytes(), self._free_bytes)
         load.write(self._directory.home)
         self._load = load
         self._crash_point("load: begun")
@@ -221,8 +234,8 @@ class WorkerCopy:
         load.finish(self._directory.path(load.generation))
         self._crash_point("load: files durable")
         try:
-            store = self._opened_load(load)
-            self._switch_pointer(load, store)
+            store = self._opened_as(load.generation, Applied(*load.snapshot[:3]), "load")
+            self._switch_pointer(load.generation, store)
         except StoreDamaged:
             # The same chunks would lead to the same end.
             self.abandon_load()
@@ -232,14 +245,7 @@ class WorkerCopy:
             load.kept.clear()
             raise
         self._crash_point("load: pointer replaced")
-        old = self._generation
-        self._generation = self._generation_of(store)
-        self._directory.trouble = ""
-        self._replaced = [one for one in self._replaced if not one.is_ended]
-        self._replaced.append(old)
-        # From here on nothing may fail: what is left over is deleted by the next start.
-        with suppress(StoreError):
-            self.lives.begin(load.generation)
+        old = self._replaced_by(store)
         self._forget_load()
         self._crash_point("load: forgotten")
         old.replace()
@@ -250,6 +256,42 @@ class WorkerCopy:
             generation = self._load.generation
             self._forget_load()
             delete_tree(self._directory.path(generation))
+
+    def keep(self, number: int) -> Kept:
+        """Keep the content of now under a number; durable on return. Raises StoreError; what was kept before stays then."""
+        kept = self.kept
+        if kept is not None and kept.number == number:
+            return kept
+        with self._held() as generation:
+            self._directory.check_space("the copy to keep", generation.store.tables_bytes(), self._free_bytes)
+
+            return self._kept.keep(number, lambda directory: self._snapshots.write(generation.store, directory))
+
+    def drop_kept(self) -> None:
+        """Delete the copy that is kept. Idempotent. Raises StoreError."""
+        self._kept.drop()
+
+    def restore_kept(self) -> None:
+        """Put the kept copy in the place of the present one, which ends with its last reader. Raises StoreError."""
+        kept = self.kept
+        if kept is None:
+            raise StoreError("no copy is kept")
+        self.abandon_load()
+        self._directory.check_space("the kept copy", self._kept.own_bytes(), self._free_bytes)
+        number = self._directory.next_number()
+        try:
+            self._kept.copy_to(self._directory.path(number))
+            self._crash_point("restore: files durable")
+            store = self._opened_as(number, Applied(kept.lsn, kept.fingerprint, kept.items), "restore")
+        except BaseException as error:
+            delete_tree(self._directory.path(number))
+            if isinstance(error, StoreDamaged):
+                # The same files would lead to the same end.
+                self.drop_kept()
+            raise
+        self._switch_pointer(number, store)
+        self._crash_point("restore: pointer replaced")
+        self._replaced_by(store).replace()
 
     def close(self) -> None:
         """Release the directory, after the reads that run. Idempotent."""
@@ -273,12 +315,12 @@ class WorkerCopy:
             self.lives.begin(self._directory.present)
             return self._opened(self._directory.present)
 
-    def _opened(self, number: int, *, is_foreign: bool = False) -> WorkerStore:
+    def _opened(self, number: int, adopting: str = "") -> WorkerStore:
         with self._directory.opening(number):
-            if is_foreign:
+            if adopting:
                 path, size_bytes = self._directory.path(number), self._options.map_size_bytes
                 adopt(path, self._cluster, self._node, size_bytes, self._from_cluster)
-                self._crash_point("load: identity written")
+                self._crash_point(f"{adopting}: identity written")
             return WorkerStore(
                 self._directory.path(number),
                 cluster=self._cluster,
@@ -289,27 +331,39 @@ class WorkerCopy:
                 crash_point=self._crash_point,
             )
 
-    def _opened_load(self, load: Load) -> WorkerStore:
-        """Open what was loaded as this node's own, and compare it with its snapshot. Raises StoreDamaged, StoreError."""
-        store = self._opened(load.generation, is_foreign=True)
+    def _opened_as(self, number: int, promised: Applied, adopting: str) -> WorkerStore:
+        """Open what came from elsewhere as a copy of this node, and compare it with what it should be. Raises StoreDamaged, StoreError."""
+        store = self._opened(number, adopting)
         try:
-            self._crash_point("load: opened")
-            _compare(store.applied(), load.snapshot)
+            self._crash_point(f"{adopting}: opened")
+            compare(store.applied(), promised)
         except BaseException:
             store.close()
             raise
         return store
 
-    def _switch_pointer(self, load: Load, store: WorkerStore) -> None:
+    def _switch_pointer(self, number: int, store: WorkerStore) -> None:
         before = self._directory.present
         try:
-            self._directory.point_to(load.generation)
+            self._directory.point_to(number)
         except BaseException:
             store.close()
             # It may name the new copy already. Either is whole, so that it is no harm if this fails too.
             with suppress(StoreError):
                 self._directory.point_to(before)
             raise
+
+    def _replaced_by(self, store: WorkerStore) -> Generation:
+        """The pointer names this store now: let it be the present one; returns the one before, which still has to end."""
+        old = self._generation
+        self._generation = self._generation_of(store)
+        self._directory.trouble = ""
+        self._replaced = [one for one in self._replaced if not one.is_ended]
+        self._replaced.append(old)
+        # From here on nothing may fail: what is left over is deleted by the next start.
+        with suppress(StoreError):
+            self.lives.begin(self._directory.present)
+        return old
 
     def _generation_of(self, store: WorkerStore) -> Generation:
         path = self._directory.path(self._directory.present)
@@ -341,26 +395,3 @@ class WorkerCopy:
         self._load = None
         with suppress(OSError):
             (self._directory.home / MANIFEST).unlink(missing_ok=True)
-
-    def _check_space(self, load: Load) -> None:
-        """Raise StoreError when the disk has no room for what is missing; a damaged copy that lies aside makes room first."""
-        needed_bytes = load.missing_bytes() + SPARE_BYTES
-        home = self._directory.home
-        if self._free_bytes(home) < needed_bytes:
-            self._directory.delete_aside()
-        free_bytes = self._free_bytes(home)
-        if free_bytes < needed_bytes:
-            raise StoreError(
-                f"no space for the snapshot: it needs {needed_bytes:,} bytes beside the present copy, {free_bytes:,} are free"
-            )
-
-
-def _compare(found: Applied, snapshot: Snapshot) -> None:
-    """Raise StoreDamaged when a copy is not what its snapshot says."""
-    promised = Applied(snapshot.lsn, snapshot.fingerprint, snapshot.items)
-    if found != promised:
-        raise StoreDamaged(f"the copy that was loaded is {_said(found)}, and its snapshot says {_said(promised)}")
-
-
-def _said(applied: Applied) -> str:
-    return f"at LSN {applied.lsn} with {applied.items} items and fingerprint {applied.fingerprint}"

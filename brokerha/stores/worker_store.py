@@ -48,7 +48,7 @@ from brokerha.stores.reading import Reader, Reading
 from brokerha.stores.reading_together import TogetherRun
 from brokerha.stores.recovery import bring_up
 from brokerha.stores.repositories import OpenEngine, Repositories
-from brokerha.stores.state import StoreState, read_state, write_state
+from brokerha.stores.state import StoreState, read_lineage, read_state, write_lineage, write_state
 from brokerha.stores.together import together_answer, wanted_reads
 
 MAIN_REPOSITORY = "main"
@@ -102,6 +102,8 @@ class WorkerStore:
         try:
             with store_errors("cannot open the store"):
                 self._state = self._opened()
+                with self._environment.lmdb.begin() as transaction:
+                    self._lineage = read_lineage(transaction, self._environment.meta)
         except BaseException:
             self._repositories.close()
             self._environment.close()
@@ -115,6 +117,18 @@ class WorkerStore:
     def journal(self) -> str:
         """Random name of this copy: the same node id with another name is another copy."""
         return self._environment.identity.journal
+
+    @property
+    def lineage(self) -> int:
+        """Number of the log that this copy followed, as it was told last; 0 if never. Any thread."""
+        return self._lineage
+
+    def begin_lineage(self, lineage: int) -> None:
+        """What comes from now on is of this lineage; durable on return. Raises StoreError."""
+        with self._exclusively("cannot write down which log is followed"):
+            with self._environment.lmdb.begin(write=True) as transaction:
+                write_lineage(transaction, self._environment.meta, lineage)
+            self._lineage = lineage
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; durable together when this returns. Those applied already are answered again.
@@ -220,9 +234,16 @@ class WorkerStore:
                     repository.engine.flush()
             with self._exclusively("cannot make a snapshot"):
                 state = backed_up(self._state, self._repositories, repositories)
+                lineage = self._lineage
                 transaction = self._environment.lmdb.begin()
             with transaction:
-                yield Frozen(state, transaction, self._environment)
+                yield Frozen(state, lineage, transaction, self._environment)
+
+    def tables_bytes(self) -> int:
+        """Size of the file of the tables, which a copy of them does not exceed; 0 when the system does not say."""
+        with suppress(OSError):
+            return self._environment.file.stat().st_size
+        return 0
 
     def close(self) -> None:
         """Release the directory, after the reads that run. Idempotent."""

@@ -97,10 +97,28 @@ def look_scenario(crash_point: Callable[[str], None], directory: Path) -> None:
     copy.recompute(step)
 
 
+def keep_scenario(crash_point: Callable[[str], None], directory: Path) -> None:
+    """Keep a copy, whatever is kept already."""
+    opened(directory, crash_point).keep(2)
+
+
+def restore_scenario(crash_point: Callable[[str], None], directory: Path) -> None:
+    """Restore what is kept."""
+    opened(directory, crash_point).restore_kept()
+
+
+def drop_scenario(crash_point: Callable[[str], None], directory: Path) -> None:
+    """Drop what is kept."""
+    opened(directory, crash_point).drop_kept()
+
+
 SCENARIOS: dict[str, Callable[..., None]] = {
     "open": open_scenario,
     "snapshot": snapshot_scenario,
     "load": load_scenario,
+    "keep": keep_scenario,
+    "restore": restore_scenario,
+    "drop": drop_scenario,
     "live": live_scenario,
     "look": look_scenario,
 }
