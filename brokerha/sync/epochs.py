@@ -24,6 +24,8 @@ from brokerha.model.epoch_messages import (
     Join,
     Notice,
     Row,
+    State,
+    StateWanted,
     Tail,
     TailWanted,
 )
@@ -37,6 +39,7 @@ from brokerha.sync.config import SyncConfig
 from brokerha.sync.membership import Membership
 from brokerha.sync.proposing import Proposing
 from brokerha.sync.suspicion import Suspicion
+from brokerha.sync.transferring import StateReader, state_for
 from brokerha.sync.waiting import head_of
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 
 NEAR = 2 * TAIL_LIMIT
 """A master that lacks no more of the queue may be taken back."""
-EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join, Notice)
+EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join, Notice, StateWanted, State)
 """What `Epochs.on_message` takes."""
 
 
@@ -59,6 +62,7 @@ class Epochs:
         self.decided: Epoch | None = None
         """To be installed as soon as the own queue ends at its base."""
         self.tail = TailReader()
+        self.transfer = StateReader()
         self.suspicion = Suspicion(config)
         self.proposing = Proposing(config)
         self.membership = Membership(config)
@@ -108,6 +112,8 @@ class Epochs:
                 self.on_join(core, sender, message, now)
             case Notice():
                 identity.on_notice(core, sender, message)
+            case StateWanted() | State():
+                self._on_state(core, sender, message)
 
     def on_prepare(self, core: SyncCore, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
         """Promise, or say what was promised (R9)."""
@@ -233,7 +239,17 @@ class Epochs:
     def on_tail(self, core: SyncCore, sender: NodeId, tail: Tail) -> None:
         """Take in a part of somebody's synchronised queue, if it was asked for."""
         if sender in self.tail.sources:
-            self.tail.on_tail(core.lsn, tail)
+            self.tail.on_tail(core.lsn, tail, sender)
+
+    def _on_state(self, core: SyncCore, sender: NodeId, message: StateWanted | State) -> None:
+        """Say what is remembered here to one whose queue cannot go on any more, or take in what another one remembers (R16)."""
+        if core.peers.peer(sender) is None:
+            core.peers.ignored["unknown_peer"] += 1
+        elif isinstance(message, State):
+            core.peers.ignored["unwanted_state"] += not self.transfer.on_state(sender, message, core.lsn)
+        else:
+            state = state_for(core, message)
+            self._outgoing += [Outgoing(sender, state)] if state else []
 
     # ---- the parts of a round
 
@@ -255,6 +271,10 @@ class Epochs:
         if taken:
             core.append(taken, {}, result)
             self.proposing.on_progress(now.mono_ms)
+        elif self.transfer.take(core, result):
+            self.proposing.on_progress(now.mono_ms)
+            if self.decided is not None and core.lsn > self.decided.base_lsn:
+                self.decided = None  # The others have gone on since, and take this one back.
         decided = self.decided
         if decided is not None and core.lsn == decided.base_lsn:
             if core.last()[1] != decided.base_txid:
@@ -294,6 +314,8 @@ class Epochs:
         result.messages.extend(self.proposing.messages(core, now.mono_ms))
         if self.is_standing_still(core.epoch):
             again_ms = self._config.retransmit_ms
+            self.transfer.look(core, now.mono_ms)
+            result.messages.extend(self.transfer.messages(now.mono_ms, again_ms))
             result.messages.extend(self.tail.messages(core.lsn, core.bodies.has, now.mono_ms, again_ms))
 
     def _report(self, core: SyncCore, epoch: EpochId, now: Instant) -> EpochReport:
@@ -323,5 +345,5 @@ class Epochs:
             self.membership.deadline_ms(),
         ]
         if self.is_standing_still(core.epoch):
-            due.append(self.tail.due_ms(core.lsn, again_ms))
+            due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms)]
         return min((at if at > looked_ms else looked_ms + again_ms for at in due if at is not None), default=None)
