@@ -29,7 +29,7 @@ from brokerha.model.epoch_messages import (
     Tail,
     TailWanted,
 )
-from brokerha.model.epochs import ADD, REMOVE, Change, Epoch, EpochId
+from brokerha.model.epochs import ADD, FIRST, REMOVE, Change, Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Message, Outgoing
 from brokerha.model.records import EpochInstalled, EpochPromised
@@ -162,10 +162,10 @@ class Epochs:
         """Take in a decision; only what was promised may be installed (R11)."""
         epoch = message.epoch
         if core.peers.peer(sender) is not None:
-            identity.on_epoch_without_me(core, epoch)
+            identity.on_epoch(core, epoch)
         self.proposing.saw(epoch.id)
-        if core.node not in epoch.members or epoch.id != self.promised or epoch.id == core.epoch.id:
-            return
+        if core.node not in epoch.members or epoch.id != self.promised or epoch.id in {core.epoch.id, FIRST}:
+            return  # The first one is begun, never installed: a joiner has no part in it.
         if core.lsn > epoch.base_lsn:
             # It gave this one up, and has read what a later one brought since.
             core.peers.ignored["base_passed"] += 1
@@ -182,7 +182,7 @@ class Epochs:
                 self.decided = None  # The others went on without it.
             if self.decided is None:
                 self._come_near(core, sender, row, now)
-        elif sender in core.peers.peers and self._may_tell(sender, now.mono_ms):
+        elif (sender in core.peers.peers or identity.is_in_doubt(row)) and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
     def _come_near(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
