@@ -11,7 +11,8 @@ Must never: change anything, or remember anything. It is asked each turn.
 
 from __future__ import annotations
 
-from brokerha.master.state_words import State, epoch_state
+from brokerha.master.belonging import State
+from brokerha.master.state_words import epoch_state
 from brokerha.model import states
 from brokerha.sync.core import SyncCore
 

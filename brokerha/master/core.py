@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brokerha.master.admission import Waiters
+from brokerha.master import belonging
 from brokerha.master.apart import apart_reason
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
@@ -188,6 +189,9 @@ class MasterCore:
         if self.sync.lost:
             self.waiters.refuse(submit, "ReadOnly", self.sync.lost)
             return
+        if self.sync.retired and submit.txid in self.sync.pending:
+            self.waiters.unknown(submit, belonging.unknown(self.sync, submit.txid))
+            return
         if self.transacting.is_known(submit.txid):
             self.attend(submit, now, is_compared=True)
             return
@@ -275,6 +279,8 @@ class MasterCore:
         self.feed.lsn = self.site.lsn = self._durable_lsn
         self.site.executed = self._written_executed
         self.sites.compare(self.history, self._written_executed)
+        if self.sync.retired:
+            self.waiters.give_up(lambda txid: belonging.unknown(self.sync, txid))
         (first_lsn, added), self._added = self._added, (0, ())
         if added:
             self.waiters.on_added(first_lsn, added, self._is_other_origin)
@@ -295,8 +301,8 @@ class MasterCore:
         self._durable_lsn = self.sync.lsn
         tx_messages, queues, tx_replies = self.transacting.outgoing()
         messages = [*tx_messages, *round_.messages]
-        if not records and not self.sync.lost:
-            # A master without its own disk knows nothing: it must not tell good workers to take other copies.
+        if not records and not self.sync.lost and not self.sync.is_joiner():
+            # A master without its own disk, or with an empty one, knows nothing: it must not tell good workers to take other copies.
             messages = [*messages, *self.feed.messages(now.mono_ms), *self.tasks.messages(now)]
         if not records and not self.sync.has_more():
             self._settled_at = now
@@ -370,7 +376,8 @@ class MasterCore:
 
     def refusal(self, now: Instant) -> str:
         """Why new writes are refused; empty when they are taken."""
-        return self.sync.lost or self.withheld or self.site.read_only_reason(now.mono_ms)
+        why = self.sync.lost or belonging.refusal(self.sync) or self.withheld
+        return why or self.site.read_only_reason(now.mono_ms)
 
     def state(self, now: Instant) -> tuple[str, str]:
         """State word and reason, without what the runner knows of broker and disk."""

@@ -4,6 +4,7 @@ The first that is true counts: what stops this master alone, then what its epoch
 which go before all of it (nodes/master_view.py).
 
     lost-state         its disk is not the one that it had
+    retired, waiting-to-be-added, joining      it is no master any more, or not yet (belonging.py)
     left-behind        it lacks a part of the synchronised queue that no other master holds any more
     no-majority        it hears too few masters to agree on anything
     catching-up        it takes over what others have synchronised, before its next epoch begins
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokerha.master.belonging import State, belonging_state
 from brokerha.model import states
 from brokerha.model.ids import Instant, NodeId
 from brokerha.sync.core import SyncCore
@@ -26,10 +28,6 @@ if TYPE_CHECKING:
 
 SMALLEST = 2
 """Of so few masters none can be left out."""
-
-State = tuple[str, str]
-"""(word, reason)"""
-
 
 def state_of(core: MasterCore, now: Instant) -> State:
     """What is to be said of a master, without what the runner knows of broker and disk."""
@@ -56,6 +54,8 @@ def state_of(core: MasterCore, now: Instant) -> State:
 
 def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
     """What keeps this master from agreeing with the others now; None when nothing does."""
+    if (found := belonging_state(sync, mono_ms)) is not None:
+        return found
     peers = sync.peers
     if sync.config.has_epochs and len(sync.epoch.configuration.masters) > SMALLEST:
         found = _without_others(sync, mono_ms) or _coming_back(sync, mono_ms)

@@ -355,7 +355,7 @@ class SyncCore:
             heard=self.peers.heard(now.mono_ms),
             fingerprint_lsn=fingerprint_lsn,
             fingerprint=fingerprint,
-            known={node: name for node, name in self.peers.journals.items() if not self.counts.get(node)},
+            known={node: name for node, name in self.peers.founders() if not self.counts.get(node)},
         )
 
     def own_row(self, now: Instant) -> Row:

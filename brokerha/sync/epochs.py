@@ -215,9 +215,14 @@ class Epochs:
                 self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
     def on_stranger(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
-        """A post of one that is no master here: one that was taken out is told."""
-        if row.node == sender and core.peers.is_retired(row) and self._may_tell(sender, now.mono_ms):
-            self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
+        """A post of one that is no master here: one that was taken out is told, and one that takes itself for a founder."""
+        if row.node != sender:
+            return
+        if core.peers.is_retired(row):
+            if self._may_tell(sender, now.mono_ms):
+                self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
+        elif row.epoch == FIRST and core.peers.peer(sender) is None and core.is_known() and self._may_tell(sender, now.mono_ms):
+            self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
     def _may_tell(self, node: NodeId, mono_ms: int) -> bool:
         told_ms = self._told_ms.get(node)
