@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerha.master.admission import Waiters
 from brokerha.master import belonging
+from brokerha.master.admission import Waiters
 from brokerha.master.apart import apart_reason
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
