@@ -5,7 +5,7 @@ which go before all of it (nodes/master_view.py).
 
     lost-state         its disk is not the one that it had
     retired, waiting-to-be-added, joining      it is no master any more, or not yet (belonging.py)
-    left-behind        it lacks a part of the synchronised queue that no other master holds any more
+    left-behind        it lacks a part of the synchronised queue that no other master holds any more, and none has given its state yet
     no-majority        it hears too few masters to agree on anything
     catching-up        it takes over what others have synchronised, before its next epoch begins
     excluded           the others are in a later epoch, and take it back
@@ -74,6 +74,8 @@ def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
     """Too few are heard, or none of them has what is needed."""
     tail, peers, configuration = sync.epochs.tail, sync.peers, sync.epoch.configuration
     if tail.kept_from and _tail_length(sync):
+        if sync.epochs.transfer.ids:
+            return states.CATCHING_UP, _transfer(sync)
         kept = f"the other masters hold nothing before LSN {tail.kept_from:,} any more"
         return states.LEFT_BEHIND, f"LSN {sync.lsn + 1:,} is what comes next here; {kept}"
     others = [node for node in configuration.masters if node != sync.node]
@@ -102,6 +104,13 @@ def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
     verb = "is" if len(later) == 1 else "are"
     reason = f"{', '.join(sorted(later))} {verb} in epoch {number}, this master in epoch {sync.epoch.number}"
     return states.EXCLUDED, f"{reason}; {tail}" if count else reason
+
+
+def _transfer(sync: SyncCore) -> str:
+    """How far the state of another master is taken over."""
+    transfer = sync.epochs.transfer
+    what = f"the state of {transfer.source} at LSN {transfer.lsn:,} is taken over, as nobody holds LSN {sync.lsn + 1:,} any more"
+    return f"{what}: {transfer.ids:,} transactions are known"
 
 
 def _tail_length(sync: SyncCore) -> int:
