@@ -257,6 +257,7 @@ def _show(report: ArchiveReport, chosen: Format) -> None:
     data = {**dataclasses.asdict(report), "notes": list(report.notes)}
     if chosen is not Format.TABLE:
         output.write(data, [data], chosen, {})
+        return
     would = "would be" if report.is_dry_run else "were"
     text = f"{report.into}: {counted(report.added_entries, 'transaction')} {would} archived"
     if not report.is_dry_run:
@@ -267,6 +268,6 @@ def _show(report: ArchiveReport, chosen: Format) -> None:
         text += f"; {counted(report.deleted_files, 'file')} ({size_text(report.deleted_bytes)}) {would} deleted"
     if report.last_lsn >= report.first_lsn:
         text += f"; it holds LSN {report.first_lsn:,} to {report.last_lsn:,}, {size_text(report.size_bytes)}"
-    exits.say(text)
+    print(text)
     for note in report.notes:
         exits.say(note)

@@ -132,7 +132,7 @@ def _show(report: AuditReport, chosen: Format) -> None:
             print()
         output.console().print(output.table(found, FINDINGS))
     for line in _summary(report):
-        exits.say(line)
+        print(line)
 
 
 def _number(copy: Any) -> str:
@@ -149,7 +149,8 @@ def _summary(report: AuditReport) -> list[str]:
     lines += report.notes
     equal = sum(copy.result == "equal" for copy in report.copies)
     if report.copies:
-        lines.append(f"{equal} of {counted(len(report.copies), 'worker')} hold what the log leads to")
+        hold = "holds" if len(report.copies) == 1 else "hold"
+        lines.append(f"{equal} of {counted(len(report.copies), 'worker')} {hold} what the log leads to")
     if any(copy.result == "differs" for copy in report.copies):
         lines.append("brokerha worker copy NODE brings another copy to a worker that differs")
     ids = report.txids

@@ -129,16 +129,14 @@ def load(
 def _check_syntax(files: list[str], syntax: str | None, mapping: str | None) -> None:
     """Raises typer.BadParameter for a syntax that is not known, and for rows without a mapping."""
     from brokerha.pipeline.loading import CSV, PARQUET
-    from brokerha.pipeline.loading_plan import syntax_of
+    from brokerha.pipeline.loading_plan import no_mapping, syntax_of
 
     for name in files:
         try:
-            found = syntax_of(Path(name), syntax)
+            if syntax_of(Path(name), syntax) in {CSV, PARQUET} and mapping is None:
+                raise no_mapping(name)
         except InvalidRequest as error:
             raise typer.BadParameter(str(error)) from None
-        if found in {CSV, PARQUET} and mapping is None:
-            message = f"{name}: say with --mapping how a row becomes statements or keys"
-            raise typer.BadParameter(message)
 
 
 def _size(files: list[str]) -> int:

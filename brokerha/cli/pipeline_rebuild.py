@@ -132,15 +132,16 @@ def _show(report: RebuildReport, chosen: Format) -> None:
     data: dict[str, Any] = dataclasses.asdict(report)
     if chosen is not Format.TABLE:
         output.write(data, [data], chosen, {})
+        return
     stamp = output.time_text(report.timestamp) if report.timestamp else "the beginning"
     state = f"LSN {report.lsn:,} ({report.txid or 'no transaction'}, {stamp}), fingerprint {report.fingerprint}"
     if report.is_dry_run:
         way = f"; it cannot be made now: {report.in_the_way}" if report.in_the_way else ""
-        exits.say(
+        print(
             f"{report.target} would be made for {state}, from {counted(report.rows, 'row')}; nothing was changed{way}"
         )
         return
-    exits.say(
+    print(
         f"{report.target}: {state}; {counted(report.items, 'item')} in {report.compute_s + report.build_s:,.1f} s, computed "
         f"{'on Spark' if report.is_on_spark else 'here'} from {counted(report.rows, 'row')}, read again and equal"
     )

@@ -10,7 +10,7 @@ Each ticket gets exactly one reply: the level it asked for, a refusal, a rejecti
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,16 @@ class Waiters:
         if submit.ticket:
             self.ready_replies.append(Reply(submit.ticket, submit.txid, REFUSED, 0, error, reason))
 
+    def unknown(self, submit: Submit, reason: str) -> None:
+        """Answer that nothing will be heard of the write here."""
+        if submit.ticket:
+            self.ready_replies.append(Reply(submit.ticket, submit.txid, UNKNOWN, 0, "OutcomeUnknown", reason))
+
+    def give_up(self, reason: Callable[[TxId], str]) -> None:
+        """Answer *unknown* to everybody whose transaction has no LSN here: none will come."""
+        for waiting in [each for each in self._open.values() if not each.lsn]:
+            self._answer(waiting, UNKNOWN, reason(waiting.txid))
+
     def add(self, submit: Submit, mono_ms: int, lsn: Lsn, result: ResultRow | None) -> None:
         """Let a ticket wait; ``lsn`` and ``result`` of a transaction that is synchronised already, else 0 and None."""
         if not submit.ticket:
@@ -110,6 +120,14 @@ class Waiters:
                 if outcome == REJECTED:
                     waiting.rejection = reason
 
+    def on_state(self, lsn: Lsn, known: Mapping[TxId, Lsn], rejection: Callable[[Lsn], str | None]) -> None:
+        """The state of another master was taken over: these got their LSNs with it, and everything up to ``lsn`` its result."""
+        for txid, at in known.items():
+            self.on_added(at, ((0, txid, ""),), lambda _origin, _txid: False)
+        for at in [at for at in self._by_lsn if at <= lsn]:
+            for waiting in self._by_lsn.pop(at):
+                waiting.rejection = rejection(at)
+
     def on_applied(self, copies: int, lsn: Lsn) -> None:
         """``copies`` workers have applied everything up to ``lsn``."""
         heap = self._to_apply.get(copies)
@@ -140,9 +158,9 @@ class Waiters:
             if waiting is not None:
                 self._answer(waiting, UNKNOWN)
 
-    def _answer(self, waiting: Waiting, status: str) -> None:
+    def _answer(self, waiting: Waiting, status: str, reason: str = "") -> None:
         del self._open[waiting.ticket]
-        error, reason = "", ""
+        error = ""
         if status == REJECTED_STATUS:
             error, reason = "Rejected", waiting.rejection or ""
         elif status == REFUSED:
@@ -150,7 +168,7 @@ class Waiters:
         elif status == UNKNOWN:
             error = "OutcomeUnknown"
             reached = f"synchronised at LSN {waiting.lsn}" if waiting.lsn else "accepted"
-            reason = f"deadline passed; the transaction is {reached} and goes on by itself"
+            reason = reason or f"deadline passed; the transaction is {reached} and goes on by itself"
             self._forget(waiting)
         replies = self.replies if status == SYNCHRONISED else self.ready_replies
         replies.append(Reply(waiting.ticket, waiting.txid, status, waiting.lsn, error, reason))

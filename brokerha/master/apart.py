@@ -11,9 +11,13 @@ Must never: change anything, or remember anything. It is asked each turn.
 
 from __future__ import annotations
 
-from brokerha.master.state_words import State, epoch_state
+from brokerha.master.belonging import State
+from brokerha.master.state_words import epoch_state
 from brokerha.model import states
 from brokerha.sync.core import SyncCore
+
+_NOT_HEARD = (states.WAITING_FOR_PEERS, states.NO_MAJORITY)
+"""Words for masters that are not heard directly; what others pass on may do."""
 
 
 def apart_state(sync: SyncCore, mono_ms: int) -> State | None:
@@ -21,7 +25,7 @@ def apart_state(sync: SyncCore, mono_ms: int) -> State | None:
     if sync.lost:
         return states.LOST_STATE, sync.lost
     found = epoch_state(sync, mono_ms)
-    if found is None or found[0] != states.WAITING_FOR_PEERS or sync.epochs.is_frozen(sync.epoch):
+    if found is None or found[0] not in _NOT_HEARD or sync.epochs.is_frozen(sync.epoch):
         return found
     return found if news_ms(sync, mono_ms) is None else None
 
@@ -29,8 +33,8 @@ def apart_state(sync: SyncCore, mono_ms: int) -> State | None:
 def news_ms(sync: SyncCore, mono_ms: int) -> int | None:
     """When all other members had been heard of last, directly or through others; None when one of them is not any more."""
     config, least_ms = sync.config, mono_ms
-    # What others pass on is as much as one heartbeat older.
-    passed_on_ms = config.heard_ms + config.idle_round_ms
+    # What others pass on is as much as one heartbeat older. Nobody passes anything on where none is heard.
+    passed_on_ms = config.heard_ms + config.idle_round_ms if sync.peers.heard(mono_ms) else 0
     for node, peer in sync.peers.peers.items():
         if sync.peers.is_heard(node, mono_ms):
             least_ms = min(least_ms, peer.heard_ms)

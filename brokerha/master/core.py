@@ -18,11 +18,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from brokerha.master import belonging
 from brokerha.master.admission import Waiters
 from brokerha.master.apart import apart_reason
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
 from brokerha.master.state_words import state_of
+from brokerha.master.taking_over import TakingOver
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
@@ -93,6 +95,7 @@ class MasterCore:
         """Who needs more of the log than is kept, and has to begin anew from a snapshot."""
         self.sites = SiteComparison()
         self.waiters = Waiters()
+        self._taking_over = TakingOver()
         self.ignored: Counter[str] = Counter()
         self.withheld = ""
         """Why nothing can be told now, and so no write is taken in: too few backups confirm. Empty when all is well."""
@@ -188,6 +191,9 @@ class MasterCore:
         if self.sync.lost:
             self.waiters.refuse(submit, "ReadOnly", self.sync.lost)
             return
+        if self.sync.retired and submit.txid in self.sync.pending:
+            self.waiters.unknown(submit, belonging.unknown(self.sync, submit.txid))
+            return
         if self.transacting.is_known(submit.txid):
             self.attend(submit, now, is_compared=True)
             return
@@ -275,6 +281,9 @@ class MasterCore:
         self.feed.lsn = self.site.lsn = self._durable_lsn
         self.site.executed = self._written_executed
         self.sites.compare(self.history, self._written_executed)
+        self._taking_over.settle(self, now)
+        if self.sync.retired:
+            self.waiters.give_up(lambda txid: belonging.unknown(self.sync, txid))
         (first_lsn, added), self._added = self._added, (0, ())
         if added:
             self.waiters.on_added(first_lsn, added, self._is_other_origin)
@@ -289,14 +298,15 @@ class MasterCore:
         round_ = self.sync.collect(now)
         self._bodies = {}
         self._added = (round_.first_lsn, round_.added)
+        self._taking_over.on_round(self, round_)
         self._rebase()
         waiting, self.to_write = [*self.to_write, *self.transacting.records(now)], []
         records = (*waiting, *self._due_outcomes(bool(waiting or round_.records), now), *round_.records)
         self._durable_lsn = self.sync.lsn
         tx_messages, queues, tx_replies = self.transacting.outgoing()
         messages = [*tx_messages, *round_.messages]
-        if not records and not self.sync.lost:
-            # A master without its own disk knows nothing: it must not tell good workers to take other copies.
+        if not records and not self.sync.lost and not self.sync.is_joiner():
+            # A master without its own disk, or with an empty one, knows nothing: it must not tell good workers to take other copies.
             messages = [*messages, *self.feed.messages(now.mono_ms), *self.tasks.messages(now)]
         if not records and not self.sync.has_more():
             self._settled_at = now
@@ -337,16 +347,21 @@ class MasterCore:
 
     def _begin_anew(self, rebased: Rebased) -> None:
         self.to_write.append(rebased)
-        self.feed.rebase(rebased.lsn)
+        self.go_on_behind(rebased.lsn)
+
+    def go_on_behind(self, lsn: Lsn) -> None:
+        """The results of this site begin anew there, with the records of this turn."""
+        self.feed.rebase(lsn)
         self._outcomes, self._outcomes_due_ms = [], None
-        self._written_executed = rebased.lsn
+        self._written_executed = lsn
 
     def forgetting(self, now: Instant) -> Step | None:
         """How much of the log the journal may forget in this turn; None for nothing. Whoever asks calls `retention.done`."""
         # Where nothing is ever executed nobody needs the log for it; a site that lost its last worker may get it back.
         is_executing = self.site.workers or self.config.feed.workers or self._written_executed
         executed = self._written_executed if is_executing else self._durable_lsn
-        step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, *pins_of(self, now)))
+        gives_way = self.sync.config.has_epochs
+        step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, *pins_of(self, now), gives_way))
         if step is not None:
             self.dropped_pins = step.dropped
         return step
@@ -370,7 +385,8 @@ class MasterCore:
 
     def refusal(self, now: Instant) -> str:
         """Why new writes are refused; empty when they are taken."""
-        return self.sync.lost or self.withheld or self.site.read_only_reason(now.mono_ms)
+        why = self.sync.lost or belonging.refusal(self.sync) or self.withheld
+        return why or self.site.read_only_reason(now.mono_ms)
 
     def state(self, now: Instant) -> tuple[str, str]:
         """State word and reason, without what the runner knows of broker and disk."""

@@ -3,8 +3,9 @@
 The newest ``max_size`` transactions are kept, but none that is older than ``max_depth_us``, whichever bound is reached
 first. Nothing goes that somebody still needs, who says so by a **pin**: the lowest LSN that a live worker, a load under
 way, an archive (pins.py) or a peer has not got yet. A pin may make the log grow up to ``hard_limit`` transactions; then it is dropped
-and named, for an alarm, and whoever set it has to begin anew from a snapshot. Peers' pins are never dropped, as a master
-cannot be brought back by a snapshot; and what is not executed yet is never forgotten.
+and named, for an alarm, and whoever set it has to begin anew from a snapshot. So are the pins of peers, which then take over a state
+(R16), where the split recovery has epochs; where it has none a master cannot be brought back so, and its pin is never dropped. What
+is not executed yet is never forgotten.
 
     first            wanted        pin w3      executed          lsn
       |---- may go ----|- pinned ----|------------|----------------|
@@ -16,8 +17,8 @@ It only decides; the journal forgets, in steps that leave the loop its time:
     if step is not None:
         retention.done(more=journal.keep(step.below, step.ids_below))
 
-Invariants: ``below`` is never above a peer's pin, nor above what is executed, nor above a pin within the hard limit; ids
-stay known for ``max_depth_us`` at least, whether their entries are held or not.
+Invariants: ``below`` is never above what is executed, nor above a pin within the hard limit; ids stay known for ``max_depth_us``
+at least, whether their entries are held or not, and as long as any peer may hold transactions that were synchronised without it.
 
 Must never: decide by what it remembers of a pin. Every step asks for the pins of that moment.
 """
@@ -73,7 +74,9 @@ class Facts:
     pins: Mapping[str, Lsn] = field(default_factory=dict)
     """Name -> lowest LSN still needed: live workers, loads under way, archives."""
     peers: Mapping[str, Lsn] = field(default_factory=dict)
-    """The same of peers, whose pins are never dropped."""
+    """The same of peers."""
+    peers_give_way: bool = False
+    """Whether their pins may be dropped, too: they can take over a state instead."""
 
 
 class Step(NamedTuple):
@@ -109,7 +112,7 @@ class Retention:
             old_lsn = history.lsn_before(now.wall_us - self._config.max_depth_us)
             self._old_below = max(self._old_below, old_lsn + 1)
         first_lsn = history.first_lsn()
-        below, dropped = self._below(facts)
+        below, dropped = self._below(facts, first_lsn)
         if is_due and below - first_lsn >= self._config.least:
             self._target = below
         # A peer that is behind may hold transactions that were synchronised without it: their ids have to be found.
@@ -125,14 +128,20 @@ class Retention:
         """Say whether the step left more to do at once."""
         self._is_busy = more
 
-    def _below(self, facts: Facts) -> tuple[Lsn, tuple[str, ...]]:
+    def _below(self, facts: Facts, first_lsn: Lsn) -> tuple[Lsn, tuple[str, ...]]:
         """The LSN below which everything may go, and the pins that do not count for it."""
         end = facts.lsn + 1
         wanted = max(end - self._config.max_size, self._old_below)
-        firm = min([wanted, facts.executed_lsn + 1, *facts.peers.values()])
+        firm = min(wanted, facts.executed_lsn + 1)
+        pins = dict(facts.pins)
+        if facts.peers_give_way:
+            # One that was not heard of yet, or reads a state now, may need all that is held.
+            pins.update({node: max(lsn, first_lsn) for node, lsn in facts.peers.items()})
+        else:
+            firm = min([firm, *facts.peers.values()])
         lowest_pinned = end - self._config.most
-        dropped = sorted(name for name, lsn in facts.pins.items() if lsn < min(firm, lowest_pinned))
-        kept = [lsn for name, lsn in facts.pins.items() if name not in dropped]
+        dropped = sorted(name for name, lsn in pins.items() if lsn < min(firm, lowest_pinned))
+        kept = [lsn for name, lsn in pins.items() if name not in dropped]
         return min([firm, *kept]), tuple(dropped)
 
     def deadline_ms(self) -> int | None:

@@ -1,4 +1,5 @@
-"""Operators' commands about the workers of a master: add, remove, on, off, readable, trust, copy, repair, tasks; pins.py has more.
+"""Operators' commands about the workers of a master: add, remove, on, off, readable, trust, copy, repair, tasks; pins.py and
+peer_commands.py have more.
 
 Each returns plain data, or raises InvalidRequest or NotReady with what is wrong and what to do. What has to be remembered
 becomes a record that the next batch writes; until it is durable nothing of it is answered (the caller waits for a turn).
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from brokerha.master.core import MasterCore
+from brokerha.master.peer_commands import PeerCommands
 from brokerha.master.pins import PinCommands
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
@@ -28,7 +30,7 @@ class SiteCommands:
         self._core = core
         self._site = core.site
         self._protects = protect_single_worker
-        pins = PinCommands(core)
+        pins, peers = PinCommands(core), PeerCommands(core)
         self._commands: dict[str, Callable[[Arguments, Instant], Answer]] = {
             "worker-add": self._add,
             "worker-remove": self._remove,
@@ -45,6 +47,9 @@ class SiteCommands:
             "pin": pins.pin,
             "unpin": pins.unpin,
             "pins": pins.pins,
+            "peer-add": peers.add,
+            "peer-remove": peers.remove,
+            "peers": peers.peers,
         }
 
     @property

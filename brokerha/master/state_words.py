@@ -4,7 +4,8 @@ The first that is true counts: what stops this master alone, then what its epoch
 which go before all of it (nodes/master_view.py).
 
     lost-state         its disk is not the one that it had
-    left-behind        it lacks a part of the synchronised queue that no other master holds any more
+    retired, waiting-to-be-added, joining      it is no master any more, or not yet (belonging.py)
+    left-behind        it lacks a part of the synchronised queue that no other master holds any more, and none has given its state yet
     no-majority        it hears too few masters to agree on anything
     catching-up        it takes over what others have synchronised, before its next epoch begins
     excluded           the others are in a later epoch, and take it back
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokerha.master.belonging import State, belonging_state
 from brokerha.model import states
 from brokerha.model.ids import Instant, NodeId
 from brokerha.sync.core import SyncCore
@@ -26,10 +28,6 @@ if TYPE_CHECKING:
 
 SMALLEST = 2
 """Of so few masters none can be left out."""
-
-State = tuple[str, str]
-"""(word, reason)"""
-
 
 def state_of(core: MasterCore, now: Instant) -> State:
     """What is to be said of a master, without what the runner knows of broker and disk."""
@@ -56,6 +54,8 @@ def state_of(core: MasterCore, now: Instant) -> State:
 
 def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
     """What keeps this master from agreeing with the others now; None when nothing does."""
+    if (found := belonging_state(sync, mono_ms)) is not None:
+        return found
     peers = sync.peers
     if sync.config.is_quorum and len(sync.epoch.configuration.masters) > SMALLEST:
         found = _without_others(sync, mono_ms) or _coming_back(sync, mono_ms)
@@ -78,6 +78,8 @@ def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
     """Too few are heard, or none of them has what is needed."""
     tail, peers, configuration = sync.epochs.tail, sync.peers, sync.epoch.configuration
     if tail.kept_from and _tail_length(sync):
+        if sync.epochs.transfer.ids:
+            return states.CATCHING_UP, _transfer(sync)
         kept = f"the other masters hold nothing before LSN {tail.kept_from:,} any more"
         return states.LEFT_BEHIND, f"LSN {sync.lsn + 1:,} is what comes next here; {kept}"
     others = [node for node in configuration.masters if node != sync.node]
@@ -119,6 +121,13 @@ def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
     verb = "is" if len(later) == 1 else "are"
     reason = f"{', '.join(sorted(later))} {verb} in epoch {number}, this master in epoch {sync.epoch.number}"
     return states.EXCLUDED, f"{reason}; {tail}" if count else reason
+
+
+def _transfer(sync: SyncCore) -> str:
+    """How far the state of another master is taken over."""
+    transfer = sync.epochs.transfer
+    what = f"the state of {transfer.source} at LSN {transfer.lsn:,} is taken over, as nobody holds LSN {sync.lsn + 1:,} any more"
+    return f"{what}: {transfer.ids:,} transactions are known"
 
 
 def _tail_length(sync: SyncCore) -> int:

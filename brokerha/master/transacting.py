@@ -11,7 +11,7 @@ among the other writers, with the ticket below zero so that the reply is turned 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
@@ -82,6 +82,12 @@ class Transacting:
         """Transactions were executed."""
         self.coordinator.on_results(first_lsn, results)
 
+    def on_state(self, lsn: Lsn, known: Mapping[TxId, Lsn]) -> None:
+        """The state of another master was taken over, with LSNs of these; everything up to ``lsn`` has a result now."""
+        for txid, at in known.items():
+            self.on_added(at, ((0, txid, ""),))
+        self.coordinator.on_state(lsn, lambda at: self._core.result_of(at) or (APPLIED, "", b"", b""))
+
     def refusal_of(self, submit: Submit) -> tuple[str, str] | None:
         """What speaks against a plain write by itself, or beside the open transactions: (name of an error, reason), or None."""
         book = self.coordinator.book
@@ -125,7 +131,7 @@ class Transacting:
         """Records of this turn. To be asked for first: it finds out what `outgoing` gives."""
         book = self.coordinator.book
         self.coordinator.collect(now)
-        if self._core.sync.lost:
+        if self._is_over():
             # Sync writes nothing any more, so no decision may be written either: both or none.
             return []
         records, book.records = book.records, []
@@ -136,9 +142,12 @@ class Transacting:
         book = self.coordinator.book
         messages, book.messages = book.messages, []
         queues, book.queues = tuple(book.queues), []
-        replies = tuple(reply for reply in book.replies if reply.error or not self._core.sync.lost)
+        replies = tuple(reply for reply in book.replies if reply.error or not self._is_over())
         book.replies = []
         return messages, queues, replies
+
+    def _is_over(self) -> bool:
+        return bool(self._core.sync.lost or self._core.sync.retired)
 
     def deadline_ms(self) -> int | None:
         """When it wants to be woken."""

@@ -36,6 +36,8 @@ NO_MAJORITY = "no-majority"
 EXCLUDED = "excluded"
 LEFT_BEHIND = "left-behind"
 SPLIT = "split"
+WAITING_TO_BE_ADDED = "waiting-to-be-added"
+RETIRED = "retired"
 NO_WORKER = "no-worker"
 BLOCKED = "blocked"
 DISK_FULL = "disk-full"
@@ -59,7 +61,7 @@ ACTIONS = {
     REPLICATION_CLIENT: "wait; it takes the content of another worker and goes on by itself",
     UNKNOWN: "start the worker, or look at its log",
     READY: "",
-    JOINING: "wait; it takes the journal of its primary and goes on by itself",
+    JOINING: "wait; it takes what it lacks from the others and goes on by itself",
     IDLE: "brokerha promote ID declares a primary; then it goes on by itself",
     WAITING_FOR_PRIMARY: "wait for the fail-over; if it lasts, start the other processes of the master, or brokerha promote ID",
     WAITING_FOR_BACKUPS: "start the backups that the reason names: writes are held until they confirm, reads go on",
@@ -71,11 +73,13 @@ ACTIONS = {
     EXCLUDED: "wait; it is taken back by itself, and what it has accepted is synchronised then",
     SPLIT: "wait; when the masters that the reason names are heard again, all agree by themselves: brokerha splits list tells what came of it",
     LEFT_BEHIND: "leave it stopped and keep its data directory as it is; operating.md says how it comes back, the others go on",
+    WAITING_TO_BE_ADDED: "add it, with the cluster file of the others: brokerha peer add MASTER",
+    RETIRED: "stop it; to have it back empty its data directory, start it, and add it: brokerha peer add MASTER",
     NO_WORKER: "start a worker of this master: writes are ordered but not applied until then",
     BLOCKED: "free memory or disk space on the broker; the node goes on by itself",
     DISK_FULL: "free disk space in the data directory; the node goes on by itself",
     HALTED: "read the reason; the node needs a person, the rest of the cluster goes on",
-    LOST_STATE: "the data directory was emptied or replaced: bring back the directory itself, never an older copy of it",
+    LOST_STATE: "the data directory was emptied or replaced: bring back the directory itself, never an older copy of it; or begin anew with brokerha peer replace MASTER",
     UNREACHABLE: "start the node, or look at its log",
 }
 """What a person should do about each state."""

@@ -14,12 +14,19 @@ not know yet that another acts in its stead is heard by nobody who has heard the
 Invariants: only masters of the cluster are noted; what a process says as itself (`BETWEEN_PROCESSES`, its status, all
 with incarnation 0) and what workers say is left alone, because their incarnations count something else; messages
 between processes go to the very process that they name.
+
+A master that was taken out and added again with an empty journal begins with a low incarnation again. So the book is told which journal
+each master is known by (`trust`): when that changes, what was noted of the master before is forgotten, and from then on only a message
+that shows this journal (a row) makes another process known. A process with another journal, or with one that was taken out, is
+handed on, so that it can be told, but never noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import BETWEEN_PROCESSES, Envelope, Message, Outgoing, StatusReport, StatusRequest
@@ -28,6 +35,15 @@ from brokerha.ports.transport import ClientMessage, ClientReply, Transport, Tran
 
 _AS_ITSELF: frozenset[type[Message]] = BETWEEN_PROCESSES | {StatusRequest, StatusReport}
 """A process that stands by says these under its own id, which may be that of its master."""
+
+
+class _Acting(NamedTuple):
+    """Who acts for a master."""
+
+    incarnation: int
+    process: NodeId
+    is_shown: bool = False
+    """Whether a message of it showed the journal that the master is known by."""
 
 
 class AddressBook:
@@ -46,22 +62,54 @@ class AddressBook:
         """``processes`` of each master that has backups, its own among them."""
         self._masters = frozenset(masters)
         self._processes = {master: tuple(names) for master, names in (processes or {}).items()}
-        self._known: dict[NodeId, tuple[int, NodeId]] = {}
-        """(incarnation, process) of each master that was heard."""
+        self._known: dict[NodeId, _Acting] = {}
+        """Of each master that was heard."""
+        self._journals: dict[NodeId, str] = {}
+        """By which masters are known, as far as somebody has said so."""
+        self._retired: frozenset[tuple[NodeId, str]] = frozenset()
         self._doubted: set[NodeId] = set()
         """Masters that were heard, but not lately."""
 
-    def note(self, master: NodeId, incarnation: int, process: NodeId) -> bool:
+    def trust(
+        self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Iterable[tuple[NodeId, str]]
+    ) -> None:
+        """These are the masters, each known by this journal, and (master, journal) that were taken out.
+
+        >>> book = AddressBook(["m1"])
+        >>> book.note("m1", 8, "m1", "old"), book.trust(["m1"], {"m1": "new"}, [("m1", "old")])
+        (True, None)
+        >>> book.note("m1", 1, "m1b", "new"), book.note("m1", 9, "m1", "old"), book.note("m1", 9, "m1"), book.process_of("m1")
+        (True, True, False, 'm1b')
+        """
+        self._masters, self._retired = frozenset(masters), frozenset(retired)
+        for master, journal in self._journals.items():
+            if journals.get(master) != journal:
+                self.forget(master)
+        self._journals = dict(journals)
+
+    def forget(self, master: NodeId) -> None:
+        """Whoever acts for it has to be heard anew."""
+        self._known.pop(master, None)
+
+    def note(self, master: NodeId, incarnation: int, process: NodeId, journal: str = "") -> bool:
         """Learn that a process acts for a master; False when another is known to do so since.
 
-        Of two processes with the same incarnation, which cannot both be right, the first one counts.
+        ``journal`` is what the message shows of it, if anything. Of two processes with the same incarnation, which cannot both be right, the
+        first one counts.
         """
         if master not in self._masters or incarnation <= 0:
             return True
-        known, acting = self._known.get(master, (0, process))
-        if incarnation < known or (incarnation == known and process != acting):
+        if journal and ((master, journal) in self._retired or self._journals.get(master, journal) != journal):
+            return True
+        known = self._known.get(master, _Acting(0, process))
+        is_shown = bool(journal) and master in self._journals
+        if is_shown and not known.is_shown:
+            known = _Acting(0, process)
+        elif known.is_shown and not journal and incarnation > known.incarnation:
             return False
-        self._known[master] = (incarnation, process)
+        if incarnation < known.incarnation or (incarnation == known.incarnation and process != known.process):
+            return False
+        self._known[master] = _Acting(incarnation, process, is_shown or known.is_shown)
         self._doubted.discard(master)
         return True
 
@@ -77,26 +125,38 @@ class AddressBook:
         (('m1', 'm1b'), True, ('m1b',))
         """
         if node in self._known and node not in self._doubted:
-            return (self._known[node][1],)
+            return (self._known[node].process,)
         return self._processes.get(node, (node,))
 
     def point(self, master: NodeId, process: NodeId) -> None:
         """A process that stands by knows its primary from the journal's feed, which nobody else hears."""
-        incarnation, _ = self._known.get(master, (0, process))
-        self._known[master] = (incarnation, process)
+        self._known[master] = self._known.get(master, _Acting(0, process))._replace(process=process)
         self._doubted.discard(master)
 
     def process_of(self, node: NodeId) -> NodeId:
         """Whose inbox takes what is for this node."""
-        return self._known[node][1] if node in self._known else node
+        return self._known[node].process if node in self._known else node
 
 
 class AddressedTransport:
     """A ports.Transport around another one, which reaches whoever acts for a master, and hears nobody else for it."""
 
-    def __init__(self, transport: Transport, book: AddressBook) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        book: AddressBook,
+        patience_s: float = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """With ``patience_s`` a fence ends when whoever is behind it was not heard for so long.
+
+        That is for a worker, to which nobody says that its master has another journal now.
+        """
         self._transport = transport
         self._book = book
+        self._patience_s = patience_s
+        self._clock = clock
+        self._heard_s: dict[NodeId, float] = {}
         self._fenced = 0
         self._speaks_for: tuple[NodeId, int] | None = None
 
@@ -109,6 +169,12 @@ class AddressedTransport:
     def point(self, master: NodeId, process: NodeId) -> None:
         """What is for this master goes to this process from now on, until another one is heard as it."""
         self._book.point(master, process)
+
+    def trust(
+        self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Collection[tuple[NodeId, str]]
+    ) -> None:
+        """Who the masters are, and by which journals they are known (`AddressBook.trust`)."""
+        self._book.trust(masters, journals, retired)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
         """Send each message to the process that acts for its destination, or to all that may."""
@@ -171,7 +237,18 @@ class AddressedTransport:
     def _is_heard(self, item: Envelope | ClientMessage) -> bool:
         if isinstance(item, ClientMessage) or type(item.message) in _AS_ITSELF:
             return True
-        if self._book.note(item.sender, item.incarnation, item.process or item.sender):
+        row = getattr(item.message, "row", None)
+        said = (item.sender, item.incarnation, item.process or item.sender, row.journal if row is not None else "")
+        if self._book.note(*said) or (self._is_silent(item.sender) and self._book.note(*said)):
+            if self._patience_s:
+                self._heard_s[item.sender] = self._clock()
             return True
         self._fenced += 1
         return False
+
+    def _is_silent(self, master: NodeId) -> bool:
+        """Whether whoever acts for a master was not heard for long; then it is forgotten."""
+        if not self._patience_s or self._clock() - self._heard_s.get(master, 0.0) < self._patience_s:
+            return False
+        self._book.forget(master)
+        return True

@@ -32,6 +32,9 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.log_stream import LogStream
 
+PATIENCE_S = 10.0
+"""A worker that hears its master only with a lower incarnation for so long takes it for one with a journal that began anew."""
+
 
 def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     """Return a master, not started. Raises JournalError and its kinds, ConfigurationError."""
@@ -100,10 +103,11 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
     return ProcessNode(process_config(config, node_id), options, copy, transport, SystemClock())
 
 
-def addressed(config: ClusterConfig, transport: Transport) -> AddressedTransport:
+def addressed(config: ClusterConfig, transport: Transport, patience_s: float = 0) -> AddressedTransport:
     """The transport of a node that reaches whichever process acts for a master."""
     names = [master.id for master in config.masters]
-    return AddressedTransport(transport, AddressBook(names, {name: config.processes_of(name) for name in names}))
+    book = AddressBook(names, {name: config.processes_of(name) for name in names})
+    return AddressedTransport(transport, book, patience_s)
 
 
 def process_config(config: ClusterConfig, node_id: str) -> ProcessConfig:
@@ -135,7 +139,7 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
         open_engine=partial(RdfRepository, result_limit_bytes=limits.result_bytes),
     )
     wire = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
-    transport = addressed(config, wire)
+    transport = addressed(config, wire, PATIENCE_S)
     clock = SystemClock()
     scrub_limits = ScrubLimits(config.scrub_every_s, config.scrub_items_per_s)
     scrubbing = Scrubbing(copy, node_id, scrub_limits, copy.lives)

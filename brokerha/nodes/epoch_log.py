@@ -1,8 +1,10 @@
 """What happens to the epochs of a master, as lines in its log, and numbers of it for /metrics.
 
     epoch begins         number, proposer, members, who was left out, who came back, LSN, entries that were recovered
+    masters change       who was added and who was taken out, with that epoch; all masters from then on
     epoch change begins  it has promised the next one, and is frozen until one begins
     is excluded          the others are in a later epoch          hears no majority    writes wait
+    waits to be added    it is none of their masters yet           is taken out          it is none any more
     is left behind       it needs what no other master holds      agrees again         none of these any more
 
 `note` is called once per turn and compares what is with what it saw last. What is over within a moment, as after a start, is not told.
@@ -25,6 +27,9 @@ _TOLD = {
     states.EXCLUDED: "is excluded",
     states.NO_MAJORITY: "hears no majority",
     states.LEFT_BEHIND: "is left behind",
+    states.WAITING_TO_BE_ADDED: "waits to be added",
+    states.JOINING: "takes over",
+    states.RETIRED: "is taken out",
 }
 """Words that have a line of their own."""
 
@@ -83,6 +88,16 @@ class EpochLog:
             lsn=epoch.base_lsn,
             recovered=len(epoch.recovered),
         )
+        masters, known = {*epoch.configuration.masters}, {*before.configuration.masters}
+        if masters != known and known:
+            log.warning(
+                "masters change",
+                node=self._master,
+                epoch=epoch.number,
+                added=sorted(masters - known),
+                taken_out=sorted(known - masters),
+                masters=sorted(masters),
+            )
 
     def _on_promise(self, promised: EpochId | None, mono_ms: int) -> None:
         if self._promised is None:
@@ -96,7 +111,7 @@ class EpochLog:
     def _on_word(self, word: str, reason: str) -> None:
         before, self._told = self._told, word
         if word:
-            tell = log.error if word == states.LEFT_BEHIND else log.warning
+            tell = log.error if word in {states.LEFT_BEHIND, states.RETIRED} else log.warning
             tell(_TOLD[word], node=self._master, reason=reason)
         elif before:
             log.info("agrees again", node=self._master)

@@ -28,6 +28,7 @@ from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_read, check_terms, checked_body
 from brokerha.nodes.commands import Commands
 from brokerha.nodes.epoch_log import EpochLog
+from brokerha.nodes.known_masters import KnownMasters
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master_view import MasterView
 from brokerha.nodes.reading import Reads
@@ -96,6 +97,7 @@ class MasterNode:
         self._gathering = StatusGathering(self.node_id, config.sync.members)
         self._site_log = SiteLog(self.node_id)
         self._epoch_log = EpochLog(self.node_id)
+        self._known_masters = KnownMasters(config.sync.members, transport, self._gathering.look_for)
         self._shares_broker = shares_broker
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         self._ended = ""
@@ -149,6 +151,7 @@ class MasterNode:
         now = self.clock.now()
         self._site_log.note(self.runner.core, now.mono_ms)
         self._epoch_log.note(self.runner.core, now.mono_ms)
+        self._known_masters.note(self.runner.core)
         if self._reads.is_busy:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
@@ -158,7 +161,7 @@ class MasterNode:
         """Writes that any master may take are left to the others while none are taken here, or while others may go on without this one."""
         core = self.runner.core
         self.staleness.note(core, now)
-        is_left = self._shares_broker and is_alone(self.staleness.found)
+        is_left = (self._shares_broker or self._known_masters.are_more) and is_alone(self.staleness.found)
         self.transport.serve_shared(not self.runner.failure and not core.refusal(now) and not is_left)
 
     def _wait_ms(self) -> int:

@@ -248,8 +248,9 @@ class MasterView:
         sync = self._runner.core.sync
         numbers: dict[str, float] = {
             "epoch": sync.epoch.number,
+            "epoch_masters": len(sync.epoch.configuration.masters),
             "epoch_members": len(sync.epoch.members),
-            "epoch_excluded": len(sync.peers.outside),
+            "epoch_excluded": len({*sync.epoch.configuration.masters}.difference(sync.epoch.members)),
             "epoch_frozen": sync.epochs.is_frozen(sync.epoch),
         }
         for node in sync.epoch.configuration.masters:
@@ -291,7 +292,8 @@ def _epoch_fields(sync: SyncCore) -> dict[str, Any]:
         "epoch": epoch.number,
         "proposer": epoch.proposer,
         "members": list(epoch.members),
-        "excluded": sorted(sync.peers.outside),
+        "excluded": sorted({*epoch.configuration.masters}.difference(epoch.members)),
+        "masters": list(epoch.configuration.masters),
     }
 
 

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from brokerha.master.apart import apart_state, news_ms
+from brokerha.master.belonging import State
 from brokerha.master.core import MasterCore
-from brokerha.master.state_words import State
 from brokerha.model.errors import NotFound, UnknownRepository
 from brokerha.model.ids import Instant
 from brokerha.ports.front import ReadOutcome

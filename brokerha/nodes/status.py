@@ -1,6 +1,6 @@
 """The status of the whole cluster, gathered from its masters: the contract of ``status -o json``.
 
-    {"cluster", "epoch", "members", "excluded", "state", "nodes": [one row for each node, with FIELDS]}
+    {"cluster", "epoch", "members", "excluded", "masters", "state", "nodes": [one row for each node, with FIELDS]}
 
 Each master knows itself and its workers. Whoever is asked asks all other masters and waits a moment; a master that does
 not answer is shown as unreachable, never left out. Where nobody knows which process acts for a master, all of them are
@@ -27,7 +27,7 @@ FIELDS = (
     "id", "role", "state", "reason", "action", "master", "received_lsn", "applied_lsn", "lag_entries", "lag_s", "stale_s",
     "fingerprint", "items", "incoming", "in_doubt", "seen_s", "probe",
     "readable", "free_bytes", "primary", "view",
-    "epoch", "proposer", "members", "excluded",
+    "epoch", "proposer", "members", "excluded", "masters",
 )  # fmt: skip
 """Fields of one row; none is ever taken away within a major version."""
 
@@ -47,22 +47,27 @@ class StatusGathering:
         self._standby: dict[str, dict[tuple[NodeId, str], dict[str, Any]]] = {}
         """Rows of processes that stand by, by master and process."""
 
+    def look_for(self, others: tuple[NodeId, ...]) -> None:
+        """These are the other masters from now on."""
+        self._others = others
+
     def gather(self, loop: NodeLoop, transport: Transport, timeout_ms: int) -> list[dict[str, Any]]:
         """Rows of all other masters and their workers; one row saying *unreachable* for a master that is silent."""
         request = f"{self._node}.{next(self._numbers)}"
         with self._changed:
             self._reports[request], self._standby[request] = {}, {}
-        asked = [Outgoing(master, StatusRequest(request)) for master in self._others]
+        others = self._others
+        asked = [Outgoing(master, StatusRequest(request)) for master in others]
         loop.call(lambda: transport.send(asked))
         deadline = time.monotonic() + timeout_ms / 1000
         with self._changed:
-            while len(self._reports[request]) < len(self._others):
+            while len(self._reports[request]) < len(others):
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
             reports, standby = self._reports.pop(request), self._standby.pop(request)
         rows: list[dict[str, Any]] = []
-        for master in self._others:
+        for master in others:
             if found := reports.get(master):
                 rows.extend(dict(row) for row in found)
                 continue
@@ -133,8 +138,8 @@ def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, A
         state = "degraded" if words <= states.HEALTHY | states.DEGRADED else "action-needed"
     latest = max((row for row in nodes if row["epoch"]), key=_epoch_id_of, default=None)
     if latest is None:
-        latest = {"epoch": epoch, "members": [], "excluded": []}
-    told = {name: latest[name] for name in ("epoch", "members", "excluded")}
+        latest = {"epoch": epoch, "members": [], "excluded": [], "masters": []}
+    told = {name: latest[name] for name in ("epoch", "members", "excluded", "masters")}
     return {"cluster": cluster, **told, "state": state, "nodes": nodes}
 
 

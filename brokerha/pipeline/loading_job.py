@@ -38,7 +38,7 @@ from brokerha.pipeline.loading import (
 )
 from brokerha.pipeline.loading_ledger import Ledger
 from brokerha.pipeline.loading_mapping import Mapping, load_mapping
-from brokerha.pipeline.loading_plan import LoadFile, load_files, splits_of
+from brokerha.pipeline.loading_plan import LoadFile, load_files, no_mapping, splits_of
 from brokerha.pipeline.loading_rejects import gather
 from brokerha.pipeline.loading_rows import head_of
 from brokerha.pipeline.loading_split import Connect, run_split
@@ -118,7 +118,7 @@ def _checked(options: LoadOptions, files: list[LoadFile], mapping: Mapping | Non
     for file in files:
         if file.syntax in {CSV, PARQUET}:
             if mapping is None:
-                raise InvalidRequest(f"{file.path}: say with --mapping how a row becomes statements or keys")
+                raise no_mapping(file.path)
             columns[file.number] = head_of(file, mapping)
         elif options.graph and file.syntax != NT:
             raise InvalidRequest(f"{file.path} names its graphs itself: a graph can be given for triples only")

@@ -131,6 +131,11 @@ def syntax_of(path: Path, given: str | None) -> str:
     return syntax
 
 
+def no_mapping(name: str) -> InvalidRequest:
+    """The error for a file of rows when nothing says what becomes of a row."""
+    return InvalidRequest(f"{name}: say with --mapping how a row becomes statements or keys")
+
+
 def _digest(file: IO[bytes], size: int) -> str:
     digest = hashlib.sha256(str(size).encode())
     digest.update(file.read(_PROBE_BYTES))

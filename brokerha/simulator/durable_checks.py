@@ -17,10 +17,12 @@ from brokerha.model.records import (
     ClockReserved,
     EpochInstalled,
     EpochPromised,
+    IdsTaken,
     Outcomes,
     Rebased,
     Record,
     Started,
+    StateTaken,
 )
 from brokerha.simulator.truth import Mirror, Truth, check
 
@@ -53,6 +55,8 @@ class DurableChecks:
             case EpochPromised(epoch):
                 check(epoch > mirror.promised_epoch, "S12", "the promised epoch grows", node=node, epoch=epoch)
                 mirror.promised_epoch = epoch
+            case IdsTaken() | StateTaken():
+                self._state(node, mirror, record)
             case EpochInstalled():
                 self._installed(node, mirror, record.epoch)
             case Started():
@@ -197,6 +201,25 @@ class DurableChecks:
         is_right = text_of(record.fingerprint) == right or self._truth.may_differ
         check(is_right, "S7", "results begin anew from the right content", node=node)
         mirror.executed = record.lsn
+
+    def _state(self, node: NodeId, mirror: Mirror, record: IdsTaken | StateTaken) -> None:
+        """R16: what a state says is so, and the queue goes on behind it when everything up to there is known."""
+        truth = self._truth
+        if isinstance(record, IdsTaken):
+            mirror.known.update(txid for txid, _ in record.ids)
+            wrong = [txid for txid, lsn in record.ids if truth.lsn_of.get(txid) != lsn]
+            check(not wrong, "S3", "a state says LSNs as they are", node=node, wrong=wrong)
+            return
+        check(mirror.lsn < record.lsn <= truth.lsn, "S1", "a state is ahead", node=node, lsn=record.lsn, was=mirror.lsn)
+        canon = truth.canon[record.lsn - 1]
+        check(record.last == canon, "S1", "a state ends with the queue's", node=node, here=record.last, elsewhere=canon)
+        unknown = [txid for _, txid, _ in truth.canon[mirror.lsn : record.lsn] if txid not in mirror.known]
+        check(not unknown, "S2", "what is in a state is known", node=node, unknown=unknown)
+        right = truth.model.fingerprints[record.lsn]
+        is_right = text_of(record.fingerprint) == right or truth.may_differ
+        check(is_right, "S7", "results begin anew from the right content", node=node)
+        mirror.lsn = mirror.executed = record.lsn
+        truth.world.faults_seen["state taken"] += 1
 
     def on_start(self, node: NodeId, journal: MemoryJournal) -> None:
         """S3: a restart finds everything that was durable."""

@@ -201,7 +201,7 @@ def _install_without_base(self: Epochs, core: SyncCore, result: RoundResult, now
     if decided is not None and core.lsn < decided.base_lsn:
         # The rest of the round finds a queue that ends at the base.
         core.lsn = decided.base_lsn
-        core._last = (0, decided.base_txid, core.node)
+        core.last_entry = (0, decided.base_txid, core.node)
     return _before(self, core, result, now)
 
 

@@ -44,7 +44,9 @@ class ReplyChecks:
         truth = self._truth
         lsn = truth.lsn_of.get(reply.txid)
         check(lsn == reply.lsn, "S3", "the LSN is that of the queue", node=node, reply=reply, lsn=lsn)
-        check(reply.lsn <= truth.mirrors[node].lsn, "replies", "only what is durable here", node=node, reply=reply)
+        mirror = truth.mirrors[node]
+        is_durable = reply.lsn <= mirror.lsn or reply.txid in mirror.known
+        check(is_durable, "replies", "only what is durable here", node=node, reply=reply)
 
     def _applied(self, node: NodeId, reply: Reply, copies: int) -> None:
         truth = self._truth

@@ -18,7 +18,17 @@ from zlib import crc32
 
 from brokerha.model.epoch_messages import Row
 from brokerha.model.messages import Apply, Bodies, Envelope, Execute, Executed, Fetch, Outgoing, Post, Progress
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, ClockReserved, Outcomes, PeerJournal, Started
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    ClockReserved,
+    IdsTaken,
+    Outcomes,
+    PeerJournal,
+    Started,
+)
 from brokerha.model.requests import Reply, Submit
 
 KEPT = 40
@@ -125,6 +135,8 @@ def _record(record: object) -> str:
             return f"Appended {origin}[{start}] {_names(f'{_short(ts)}/{txid}' for ts, txid in entries)}"
         case Added(first_lsn, entries):
             return f"Added {first_lsn}: {_names(f'{_short(ts)}/{txid}/{o}' for ts, txid, o in entries)}"
+        case IdsTaken(ids):
+            return f"IdsTaken {_names(f'{txid}@{lsn}' for txid, lsn in ids)}"
         case Outcomes(first_lsn, results):
             return f"Outcomes {_range(first_lsn, len(results))}"
         case _:

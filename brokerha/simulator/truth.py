@@ -44,6 +44,8 @@ class Mirror:
     epoch: Epoch | None = None
     """The last one installed; None in the first."""
     promised_epoch: EpochId = FIRST
+    known: set[TxId] = field(default_factory=set)
+    """Transactions that came with states of others."""
     lsn: Lsn = 0
     executed: Lsn = 0
     promised: Timestamp = 0

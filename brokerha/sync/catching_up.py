@@ -81,7 +81,9 @@ class TailReader:
         self.sources: tuple[NodeId, ...] = ()
         """Masters that have it up to there, by their own word."""
         self.kept_from: Lsn = 0
-        """Above 0: no source holds what comes next any more, only what begins here."""
+        """Above 0: the source that was asked last does not hold what comes next any more, only what begins here."""
+        self.refused: dict[NodeId, Lsn] = {}
+        """From where on each source holds the queue that has said so since anything came."""
         self._missing = Missing()
         self._asked_ms: int | None = None
         self._tries = 0
@@ -94,23 +96,32 @@ class TailReader:
         """The own queue ends elsewhere now: ask anew."""
         self._missing, self._asked_ms = Missing(), None
 
+    def ask(self, sources: Iterable[NodeId]) -> None:
+        """Ask others for the same: those that have not said that they do not hold it."""
+        if self.sources != tuple(sources):
+            self.sources, self._asked_ms = tuple(sources), None
+
     def take(self, lsn: Lsn, has: Has) -> list[Ordered]:
         """What comes after ``lsn``, the end of the own queue, and is complete here."""
         if lsn >= self.target:
-            self._missing = Missing()
+            self.begin_anew()
             return []
         return self._missing.take(has)
 
-    def on_tail(self, lsn: Lsn, tail: Tail) -> None:
+    def begin_anew(self) -> None:
+        """The own queue goes on elsewhere: what was said about its old end counts no more."""
+        self._missing, self.kept_from, self.refused, self._asked_ms = Missing(), 0, {}, None
+
+    def on_tail(self, lsn: Lsn, tail: Tail, sender: NodeId = "") -> None:
         """Take in an answer; what is known, or leaves a gap, is left out."""
         following = lsn + len(self._missing) + 1
         skip = following - tail.first_lsn
         if not tail.entries and tail.kept_from > following:
-            self.kept_from = tail.kept_from
+            self.kept_from = self.refused[sender] = tail.kept_from
         elif 0 <= skip < len(tail.entries):
             room = max(0, self.target - following + 1)
             self._missing.extend(tail.entries[skip : skip + room])
-            self.kept_from, self._asked_ms, self._tries = 0, None, 0
+            self.kept_from, self.refused, self._asked_ms, self._tries = 0, {}, None, 0
 
     def messages(self, lsn: Lsn, has: Has, mono_ms: int, again_ms: int) -> list[Outgoing]:
         """What to ask for now."""

@@ -68,7 +68,7 @@ class SyncCore:
         """How many entries of each stream are held, for comparing with what peers hold at one stroke."""
         self.lsn = state.lsn
         self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has, self.bodies.is_left)
-        self._last = state.last
+        self.last_entry = state.last
         self._looked_ms = 0
         self.parked: deque[TxId] = deque(state.parked)
         unused = [txid for _, txid in self.own.between(self.own.used, 2**62)]
@@ -307,7 +307,7 @@ class SyncCore:
         result.records.append(Added(self.lsn + 1, tuple(entries), used, self.epoch.number))
         self.lsn += len(entries)
         if entries:
-            self._last = entries[-1]
+            self.last_entry = entries[-1]
         for _, txid, origin in entries:
             if origin == self.node:
                 self.pending.discard(txid)
@@ -386,7 +386,7 @@ class SyncCore:
             heard=self.peers.heard(now.mono_ms),
             fingerprint_lsn=fingerprint_lsn,
             fingerprint=fingerprint,
-            known={node: name for node, name in self.peers.journals.items() if not self.counts.get(node)},
+            known={node: name for node, name in self.peers.founders() if not self.counts.get(node)},
             is_quorum=self.config.is_quorum,
         )
 
@@ -397,7 +397,7 @@ class SyncCore:
 
     def last(self) -> tuple[Timestamp, TxId]:
         """Of the last transaction in the synchronised queue; 0 and empty when there is none."""
-        return self._last[:2] if self._last else (0, "")
+        return self.last_entry[:2] if self.last_entry else (0, "")
 
     def is_busy(self) -> bool:
         """Whether there is anything to agree on (R17)."""

@@ -24,10 +24,12 @@ from brokerha.model.epoch_messages import (
     Join,
     Notice,
     Row,
+    State,
+    StateWanted,
     Tail,
     TailWanted,
 )
-from brokerha.model.epochs import ADD, REMOVE, Change, Epoch, EpochId
+from brokerha.model.epochs import ADD, FIRST, REMOVE, Change, Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Message, Outgoing
 from brokerha.model.records import EpochInstalled, EpochPromised
@@ -37,6 +39,7 @@ from brokerha.sync.config import SyncConfig
 from brokerha.sync.membership import Membership
 from brokerha.sync.proposing import Proposing
 from brokerha.sync.suspicion import Suspicion
+from brokerha.sync.transferring import StateReader, state_for
 from brokerha.sync.waiting import head_of
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 
 NEAR = 2 * TAIL_LIMIT
 """A master that lacks no more of the queue may be taken back."""
-EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join, Notice)
+EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join, Notice, StateWanted, State)
 """What `Epochs.on_message` takes."""
 
 
@@ -59,6 +62,7 @@ class Epochs:
         self.decided: Epoch | None = None
         """To be installed as soon as the own queue ends at its base."""
         self.tail = TailReader()
+        self.transfer = StateReader()
         self.suspicion = Suspicion(config)
         self.proposing = Proposing(config)
         self.membership = Membership(config)
@@ -108,6 +112,8 @@ class Epochs:
                 self.on_join(core, sender, message, now)
             case Notice():
                 identity.on_notice(core, sender, message)
+            case StateWanted() | State():
+                self._on_state(core, sender, message)
 
     def on_prepare(self, core: SyncCore, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
         """Promise, or say what was promised (R9)."""
@@ -159,10 +165,10 @@ class Epochs:
         """Take in a decision; only what was promised may be installed (R11)."""
         epoch = message.epoch
         if core.peers.peer(sender) is not None:
-            identity.on_epoch_without_me(core, epoch)
+            identity.on_epoch(core, epoch)
         self.proposing.saw(epoch.id)
-        if core.node not in epoch.members or epoch.id != self.promised or epoch.id == core.epoch.id:
-            return
+        if core.node not in epoch.members or epoch.id != self.promised or epoch.id in {core.epoch.id, FIRST}:
+            return  # The first one is begun, never installed: a joiner has no part in it.
         if self._config.is_quorum and core.lsn > epoch.base_lsn:
             # It gave this one up, and has read what a later one brought since.
             core.peers.ignored["base_passed"] += 1
@@ -181,7 +187,7 @@ class Epochs:
                 self.decided = None  # The others went on without it.
             if self.decided is None:
                 self._come_near(core, sender, row, now)
-        elif sender in core.peers.peers and self._may_tell(sender, now.mono_ms):
+        elif (sender in core.peers.peers or identity.is_in_doubt(row)) and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
     def _meet(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
@@ -226,9 +232,14 @@ class Epochs:
                 self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
     def on_stranger(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
-        """A post of one that is no master here: one that was taken out is told."""
-        if row.node == sender and core.peers.is_retired(row) and self._may_tell(sender, now.mono_ms):
-            self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
+        """A post of one that is no master here: one that was taken out is told, and one that takes itself for a founder."""
+        if row.node != sender:
+            return
+        if core.peers.is_retired(row):
+            if self._may_tell(sender, now.mono_ms):
+                self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
+        elif row.epoch == FIRST and core.peers.peer(sender) is None and core.is_known() and self._may_tell(sender, now.mono_ms):
+            self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
     def _may_tell(self, node: NodeId, mono_ms: int) -> bool:
         told_ms = self._told_ms.get(node)
@@ -250,7 +261,17 @@ class Epochs:
     def on_tail(self, core: SyncCore, sender: NodeId, tail: Tail) -> None:
         """Take in a part of somebody's synchronised queue, if it was asked for."""
         if sender in self.tail.sources:
-            self.tail.on_tail(core.lsn, tail)
+            self.tail.on_tail(core.lsn, tail, sender)
+
+    def _on_state(self, core: SyncCore, sender: NodeId, message: StateWanted | State) -> None:
+        """Say what is remembered here to one whose queue cannot go on any more, or take in what another one remembers (R16)."""
+        if core.peers.peer(sender) is None:
+            core.peers.ignored["unknown_peer"] += 1
+        elif isinstance(message, State):
+            core.peers.ignored["unwanted_state"] += not self.transfer.on_state(sender, message, core.lsn)
+        else:
+            state = state_for(core, message)
+            self._outgoing += [Outgoing(sender, state)] if state else []
 
     # ---- the parts of a round
 
@@ -281,6 +302,10 @@ class Epochs:
         if taken:
             core.append(taken, {}, result)
             self.proposing.on_progress(now.mono_ms)
+        elif self.transfer.take(core, result):
+            self.proposing.on_progress(now.mono_ms)
+            if self.decided is not None and core.lsn > self.decided.base_lsn:
+                self.decided = None  # The others have gone on since, and take this one back.
         decided = self.decided
         if decided is not None and core.lsn == decided.base_lsn:
             if core.last()[1] != decided.base_txid:
@@ -331,6 +356,8 @@ class Epochs:
         result.messages.extend(self.proposing.messages(core, now.mono_ms))
         if self.is_standing_still(core.epoch):
             again_ms = self._config.retransmit_ms
+            self.transfer.look(core, now.mono_ms)
+            result.messages.extend(self.transfer.messages(now.mono_ms, again_ms))
             result.messages.extend(self.tail.messages(core.lsn, core.bodies.has, now.mono_ms, again_ms))
 
     def _report(self, core: SyncCore, epoch: EpochId, now: Instant) -> EpochReport:
@@ -360,5 +387,5 @@ class Epochs:
             self.membership.deadline_ms(),
         ]
         if self.is_standing_still(core.epoch):
-            due.append(self.tail.due_ms(core.lsn, again_ms))
+            due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms)]
         return min((at if at > looked_ms else looked_ms + again_ms for at in due if at is not None), default=None)

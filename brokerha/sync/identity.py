@@ -28,23 +28,23 @@ def is_known(core: SyncCore) -> bool:
     Nothing can be added in the first epoch before everybody was heard anyway.
     """
     journal, peers = core.posting.journal, core.peers
+    if peers.journals.get(core.node) == journal:
+        return True
     if core.is_joiner():
         return False
-    if core.own.count or core.epoch.proposer or peers.journals.get(core.node) == journal:
+    if core.own.count or core.epoch.proposer:
         return True  # A later epoch names the journals of its members, and a majority has agreed.
     rows = [peers.last_row(node) for node in core.epoch.configuration.masters if node != core.node]
     if not all(row and row.known.get(core.node) == journal for row in rows):
         return False
-    # Remembered, as others may be away when it matters again.
-    peers.journals[core.node] = journal
-    peers.new_journals.append(PeerJournal(core.node, journal))
+    _remember(core)
     return True
 
 
 def is_blank(core: SyncCore) -> bool:
-    """Whether nothing was ever stamped, promised or agreed on with this journal: it may still become a joiner."""
-    is_first = core.epoch.id == FIRST and core.epochs.promised == FIRST
-    return core.is_joiner() or (is_first and not core.own.count and not is_known(core))
+    """Whether nothing was ever stamped or agreed on with this journal: it may still become a joiner."""
+    # Who is not known promises as a joiner only: such a promise does not make it a founder.
+    return core.is_joiner() or (core.epoch.id == FIRST and not core.own.count and not is_known(core))
 
 
 def why_lost(core: SyncCore, row: Row) -> str:
@@ -60,10 +60,25 @@ def why_lost(core: SyncCore, row: Row) -> str:
     return ""
 
 
-def on_epoch_without_me(core: SyncCore, epoch: Epoch) -> None:
-    """A master says in which epoch it is, and that this node is no master of it: a blank one becomes a joiner."""
-    if core.node not in epoch.configuration.masters and is_blank(core) and not core.is_joiner():
+def is_in_doubt(row: Row) -> bool:
+    """Whether a master does not know yet that it is known: it has to be told who the masters are."""
+    return row.epoch <= FIRST and not row.have.get(row.node) and row.node not in row.known
+
+
+def on_epoch(core: SyncCore, epoch: Epoch) -> None:
+    """A master says in which epoch it is: with this node and its journal among the masters, or without, so that a blank one joins."""
+    if epoch.configuration.journals.get(core.node) == core.posting.journal:
+        if not is_known(core):
+            # It was added, and died before it could install that.
+            _remember(core)
+    elif core.node not in epoch.configuration.masters and is_blank(core) and not core.is_joiner():
         core.join()
+
+
+def _remember(core: SyncCore) -> None:
+    """Be known from now on: others may be away when it matters again."""
+    core.peers.journals[core.node] = core.posting.journal
+    core.peers.new_journals.append(PeerJournal(core.node, core.posting.journal))
 
 
 def on_notice(core: SyncCore, sender: NodeId, notice: Notice) -> None:

@@ -162,7 +162,7 @@ class Membership:
         change: Change, known: Configuration, own: Configuration, reports: Mapping[NodeId, EpochReport]
     ) -> Change:
         """The change as far as these reports allow it: of the configuration that it was meant for, and with all that it concerns."""
-        if known.masters != own.masters:
+        if known != own:
             return NO_CHANGE
         report = reports.get(change.node)
         if change.kind == ADD:
@@ -187,6 +187,11 @@ class Membership:
         if (wish.node in epoch.configuration.masters) == (wish.kind == ADD):
             wish.ends_at = max(1, epoch.base_lsn + len(epoch.recovered))
             wish.stage = "what it brings is being synchronised"
+        else:
+            # Another epoch was decided instead of the one that had it.
+            wish.ends_at = 0
+            if wish.kind == ADD:
+                core.peers.listen_to(wish.node)
 
     def look(self, core: SyncCore, now: Instant) -> list[Outgoing]:
         """Take note of a turn; returns the invitation when it is due."""
@@ -194,7 +199,8 @@ class Membership:
         if wish is None or wish.state != UNDER_WAY:
             return []
         if wish.ends_at:
-            if core.recovery.is_over():
+            # Before a majority is in that epoch another one may still come without it; by force there may be none.
+            if wish.is_forced or (core.recovery.is_over() and core.peers.is_active()):
                 self._end(core, DONE, f"since epoch {core.epoch.number}")
             return []
         if now.mono_ms - wish.moved_ms >= PATIENCE_MS:

@@ -137,6 +137,10 @@ class PeerTable:
             self.guests.remove(node)
             self.outside.pop(node, None)
 
+    def founders(self) -> list[tuple[NodeId, str]]:
+        """Journals by node, without those that are only listened to: by being told that it is known one would be a master at once."""
+        return [(node, name) for node, name in self.journals.items() if node not in self.guests]
+
     def givers(self) -> set[NodeId]:
         """Who may hand in bodies: all that are heard, and a master that was just taken out."""
         return {*self.peers, *self.outside, *self.epoch.configuration.before}

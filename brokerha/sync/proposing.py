@@ -245,10 +245,11 @@ class Proposing:
 
     def _configuration(self, core: SyncCore, attempt: Attempt) -> Configuration:
         """That of the epoch to be decided: with the change, as far as the reports allow it."""
-        known = configuration_of(attempt.reports.values())
-        if known == core.epoch.configuration and core.peers.is_known_before():
+        known, own = configuration_of(attempt.reports.values()), core.epoch.configuration
+        change = core.epochs.membership.allowed(attempt.change, known, own, attempt.reports)
+        if known == own and core.peers.is_known_before():
             known = known.settled()
-        return known.after(core.epochs.membership.allowed(attempt.change, known, core.epoch.configuration, attempt.reports))
+        return known.after(change)
 
     def _is_enough(self, core: SyncCore, attempt: Attempt) -> bool:
         """Whether a majority has reported of those who count so far, and of those who count from then on."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from brokerha.model.ids import Lsn, Ordered
+from brokerha.model.ids import Lsn, Ordered, TxId
 from brokerha.model.messages import Outgoing
-from brokerha.model.records import Record
+from brokerha.model.records import Record, StateTaken
 
 
 @dataclass(slots=True)
@@ -15,5 +15,9 @@ class RoundResult:
 
     records: list[Record] = field(default_factory=list)
     messages: list[Outgoing] = field(default_factory=list)
+    state: StateTaken | None = None
+    """The state that was taken over; then nothing is added."""
+    known: dict[TxId, Lsn] = field(default_factory=dict)
+    """What was accepted here and is synchronised by that state."""
     first_lsn: Lsn = 0
     added: tuple[Ordered, ...] = ()

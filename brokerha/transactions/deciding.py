@@ -11,6 +11,8 @@ there is no moment at which it is decided and could be lost. A rollback of what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState, error_named
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
@@ -291,6 +293,11 @@ class Deciding:
             for lsn, (_, txid, _) in enumerate(added, first_lsn):
                 if txid in self._book.executing:
                     self._lsns[lsn] = txid
+
+    def on_state(self, lsn: Lsn, result_of: Callable[[Lsn], ResultRow]) -> None:
+        """Everything up to an LSN has a result now, which came with the state of another master."""
+        for at in [at for at in self._lsns if at <= lsn]:
+            self.on_results(at, (result_of(at),))
 
     def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
         """Transactions were executed."""

@@ -117,6 +117,24 @@ def test_the_terms_travel_in_the_headers(vhost_url: str, wires, masters):
     level, copies, timeout_ms = client_wire.terms(master.taken[0].headers)
     assert (level, copies) == ("synchronised", 3)
     assert 0 < timeout_ms <= 5000
+    assert client_wire.apart_of(master.taken[0].headers) == "wait"
+    wires(vhost_url).submit([("t-2", b"2")], "synchronised", 3, 5000, "refuse")[0].result(PATIENCE_S)
+    assert client_wire.apart_of(master.taken[1].headers) == "refuse"
+
+
+def test_what_should_not_wait_is_not_done_after_its_deadline(vhost_url: str, wires, masters):
+    # Given queues that no master takes from, and a write in them that says so, another that does not
+    masters(apply_all).close()
+    wire = wires(vhost_url)
+    (waiting,) = wire.submit([("t-1", b"1")], "applied", 1, 300)
+    (hasty,) = wire.submit([("t-2", b"2")], "applied", 1, 300, "refuse")
+    for future in (waiting, hasty):
+        with pytest.raises(OutcomeUnknown):
+            future.result(PATIENCE_S)
+    # When a master comes after the deadline, then it gets the one that waits
+    master = masters(apply_all, "m2")
+    write(wire, 3)[0].result(PATIENCE_S)
+    assert {txid for message in master.taken for txid, _ in client_wire.decode_writes(message.body)} == {"t-1", "t-3"}
 
 
 def test_many_threads_can_write_at_once(vhost_url: str, wires, masters):
@@ -195,7 +213,8 @@ def test_a_read_gets_its_result_or_its_error(vhost_url: str, wires, masters):
     def answer(message: ClientMessage) -> list[ClientReply]:
         request = client_wire.decode_read(message.body)
         if request["name"] == "main":
-            body = client_wire.encode_read_answer("", "", "text/csv", request["min_lsn"], b"x" * 300_000)
+            age = ("no-majority", 1500)
+            body = client_wire.encode_read_answer("", "", "text/csv", request["min_lsn"], b"x" * 300_000, *age)
         else:
             body = client_wire.encode_read_answer("UnknownRepository", "no repository 'other'", "", 0, b"")
         return [reply_to(message, body)]
@@ -206,6 +225,8 @@ def test_a_read_gets_its_result_or_its_error(vhost_url: str, wires, masters):
         "text/csv",
         4,
         b"x" * 300_000,
+        "no-majority",
+        1500,
     )
     with pytest.raises(UnknownRepository, match="other"):
         wire.read("query", "other", {}, 0, _TIMEOUT_MS).result(PATIENCE_S)

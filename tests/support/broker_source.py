@@ -19,12 +19,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -36,6 +39,8 @@ AMQP_VARIABLE = "BROKERHA_TEST_AMQP_URL"
 MANAGEMENT_VARIABLE = "BROKERHA_TEST_MANAGEMENT_URL"
 _CONTAINER_IMAGE = "rabbitmq:4-management"
 _INSTALLED_WITHIN_S = 900
+_ENDED_WITHIN_S = 10
+"""Less than the patience of whoever sends SIGTERM (all_parts: 20 s), so that the broker is stopped too."""
 
 
 class NoBrokerError(RuntimeError):
@@ -188,6 +193,36 @@ def _started_container(stack: contextlib.ExitStack) -> BrokerSource:
     )
 
 
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as an exception, so that what it opened is closed; the second one and later ones are ignored meanwhile."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> int:
+    """The exit code of a command. When this process is told to end, the command is told first, and waited for a while."""
+    process = subprocess.Popen(command, env=environment)
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout=_ENDED_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command: ``prepare``, or ``run -- COMMAND``. Ends with the command's exit code, or 2 without a broker."""
     try:
@@ -196,10 +231,10 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"broker: {local_scripts()}", file=sys.stderr)
             return 0
         if list(arguments[:2]) == ["run", "--"] and len(arguments) > 2:
-            with open_broker() as broker:
+            with _ended_by_sigterm(), open_broker() as broker:
                 print(f"broker: {broker.origin}", file=sys.stderr)
                 lent = {AMQP_VARIABLE: broker.amqp_url, MANAGEMENT_VARIABLE: broker.management_url}
-                return subprocess.run(list(arguments[2:]), env=os.environ | lent, check=False).returncode
+                return _run(list(arguments[2:]), os.environ | lent)
     except NoBrokerError as problem:
         print(problem, file=sys.stderr)
         return 2

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,3 +111,50 @@ def test_without_any_broker_the_error_lists_what_was_tried(engine, monkeypatch):
     assert "BROKERHA_TEST_AMQP_URL is not set" in report
     assert "no package here" in report
     assert "ConnectionRefusedError: no engine" in report
+
+
+_LENDING = """
+import contextlib, pathlib, sys
+from tests.support import broker_source
+
+@contextlib.contextmanager
+def open_broker():
+    try:
+        yield broker_source.BrokerSource("amqp://h/", "http://h/", "a stand-in")
+    finally:
+        pathlib.Path(sys.argv[1]).write_text("stopped")
+
+broker_source.open_broker = open_broker
+sys.exit(broker_source.main(["run", "--", sys.executable, "-c", sys.argv[2]]))
+"""
+
+
+def _lent_to(command: str, mark: Path) -> subprocess.Popen[str]:
+    """A process that lends a broker to a command of Python, and writes the file ``mark`` when the broker is stopped."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _LENDING, str(mark), command],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def test_sigterm_ends_the_command_and_then_stops_the_broker_that_it_was_lent(tmp_path):
+    # Given a broker that is lent to a command that waits
+    waits = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    with _lent_to(waits, tmp_path / "mark") as lending:
+        assert lending.stdout is not None
+        command_pid = int(lending.stdout.readline())
+        # When the lender is told to end
+        lending.send_signal(signal.SIGTERM)
+        # Then the command is gone, and the broker stopped
+        assert lending.wait(timeout=30) == 128 + signal.SIGTERM
+        with pytest.raises(ProcessLookupError):
+            os.kill(command_pid, 0)
+        assert (tmp_path / "mark").read_text() == "stopped"
+
+
+def test_the_exit_code_of_the_command_is_that_of_the_lender(tmp_path):
+    with _lent_to("raise SystemExit(7)", tmp_path / "mark") as lending:
+        assert lending.wait(timeout=30) == 7
+    assert (tmp_path / "mark").read_text() == "stopped"

@@ -351,4 +351,4 @@ def run_round(
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Lines of a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "/") for cell in line) + " |" for line in lines)

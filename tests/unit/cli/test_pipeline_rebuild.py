@@ -73,20 +73,20 @@ def test_what_contradicts_itself_is_a_mistake_in_the_command(run, program, tmp_p
 
 def test_the_report_is_one_line_for_people_and_all_fields_for_programs(run, program):
     ran = run("pipeline", "rebuild", "r", "--archive", "A", "--backups", "B")
-    assert ran.out == ""
-    assert ran.err == (
-        "brokerha: b/r: LSN 1,234 (t9, 2026-11-21 04:15:42.116798), fingerprint 1:ab; 777 items in 3.8 s, computed on Spark from 5,000 "
+    assert ran.err == ""
+    assert ran.out == (
+        "b/r: LSN 1,234 (t9, 2026-11-21 04:15:42.116798), fingerprint 1:ab; 777 items in 3.8 s, computed on Spark from 5,000 "
         "rows, read again and equal\n"
     )
     ran = run("pipeline", "rebuild", "r", "--archive", "A", "--backups", "B", "-o", "json")
-    assert json.loads(ran.out) == asdict(REPORT)
+    assert (json.loads(ran.out), ran.err) == (asdict(REPORT), "")
 
 
 def test_a_dry_run_with_something_in_the_way_fails_and_says_what(run, program):
     program.answer = replace(REPORT, is_dry_run=True, in_the_way="there is a backup r already")
     ran = run("pipeline", "rebuild", "r", "--archive", "A", "--backups", "B", "--dry-run")
     assert ran.code == exits.FAILED
-    assert "nothing was changed; it cannot be made now: there is a backup r already" in ran.err
+    assert "nothing was changed; it cannot be made now: there is a backup r already" in ran.out
 
 
 def test_a_state_that_differs_is_one_line_and_a_failure(run, program):

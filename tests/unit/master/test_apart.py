@@ -7,16 +7,25 @@ from dataclasses import replace
 import pytest
 
 from brokerha.master.apart import apart_state, is_alone, news_ms
+from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
 from brokerha.model.epoch_messages import EpochPrepare
+from brokerha.model.ids import NodeId
 from brokerha.model.messages import Post
 from brokerha.model.requests import ACCEPTED, REFUSE, REFUSED, WAIT, Reply, Submit
+from brokerha.sync.config import SyncConfig
 from tests.unit.master.test_state_words import ROW
 from tests.unit.master.test_state_words import Bench as Quorum
 
 
 class Bench(Quorum):
-    """m1 of three masters, with writers."""
+    """m1 of three masters, or of those that are named, with writers."""
+
+    def __init__(self, *members: NodeId) -> None:
+        super().__init__()
+        if members:
+            self.core = MasterCore(MasterConfig(SyncConfig("m1", members)), self.journal.state(), self.journal)
+            self.run()
 
     def submit(self, txid: str, apart: str = WAIT, body: bytes = b"body") -> list[Reply]:
         """Hand a write in, and carry everything out; returns the replies of this turn."""
@@ -108,6 +117,23 @@ def test_a_member_that_others_hear_keeps_nobody_from_agreeing(bench: Bench) -> N
         bench.wait(1_000)
         bench.post("m2")
     assert bench.found() == states.WAITING_FOR_PEERS
+
+
+def test_a_majority_of_which_most_is_heard_of_through_one_is_one() -> None:
+    # Given m1 of five masters, which hears m2 alone, and m2 passes on what the others say
+    bench = Bench("m1", "m2", "m3", "m4", "m5")
+    others = ("m2", "m3", "m4", "m5")
+    bench.post(*others)
+    for _ in range(4):
+        bench.wait(1_000)
+        bench.number += 1
+        m2, *relayed = [replace(ROW, node=m, journal=f"journal-of-{m}", number=bench.number) for m in others]
+        bench.say("m2", Post(m2, tuple(relayed), ()))
+    assert bench.state()[0] == states.NO_MAJORITY
+    # Then it agrees with them all the same, until m2 is silent too
+    assert bench.found() == ""
+    bench.wait(2_000)
+    assert bench.found() == states.NO_MAJORITY
 
 
 def test_an_excluded_master_is_alone(bench: Bench) -> None:

@@ -92,6 +92,29 @@ def test_peers_and_what_is_not_executed_hold_without_a_limit(journal: MemoryJour
     assert decided(config, journal, executed_lsn=3) == Step(4, 1, ())
 
 
+def test_peers_that_may_take_over_a_state_hold_up_to_the_hard_limit(journal: MemoryJournal) -> None:
+    retention = Retention(RetentionConfig(max_size=20, hard_limit=50))
+
+    def below(second: int, peers: dict[str, Lsn]) -> tuple[Lsn, Lsn, tuple[str, ...]]:
+        step = retention.step(journal, Instant(second * LOOK_MS, 0), Facts(100, 100, {"w1": 70}, peers, peers_give_way=True))
+        assert step is not None
+        return step.below, step.ids_below, step.dropped
+
+    assert below(1, {"m2": 51, "m3": 90}) == (51, 1, ())
+    assert below(2, {"m2": 50, "m3": 90}) == (70, 1, ("m2",))
+    # One that needs what is gone already holds what is held
+    journal.trim(55)
+    assert below(3, {"m2": 7, "m3": 1}) == (55, 1, ())
+
+
+def test_ids_stay_known_as_long_as_a_peer_is_away(journal: MemoryJournal) -> None:
+    config, late = RetentionConfig(max_size=20, max_depth_us=100), Instant(0, 10**9)
+    for peers, ids_below in (({"m2": 7}, 7), ({"m2": 101}, 101)):
+        step = Retention(config).step(journal, late, Facts(100, 100, {}, peers, peers_give_way=True))
+        assert step is not None
+        assert (step.below, step.ids_below) == (101, ids_below)
+
+
 def test_forgetting_begins_only_when_it_is_worth_it() -> None:
     config = RetentionConfig(max_size=40)  # Two transactions are worth it.
     journal = log_of(41)

@@ -234,3 +234,68 @@ def test_who_was_primary_and_stands_by_asks_its_primary_alone():
     assert book.addresses("m1") == ("m1", "m1b")
     book.point("m1", "m1b")
     assert book.addresses("m1") == ("m1b",)
+
+
+# ---- masters that were taken out and added again: another journal under the same id
+
+
+def test_a_master_with_another_journal_is_heard_although_it_begins_with_a_low_incarnation():
+    book = AddressBook(["m3"])
+    book.trust(["m3"], {"m3": "old"}, [])
+    assert book.note("m3", 57, "m3", "old")
+    assert not book.note("m3", 1, "m3b", "old")
+    book.trust(["m3"], {"m3": "new"}, [("m3", "old")])
+    assert book.note("m3", 1, "m3b", "new")
+    assert book.process_of("m3") == "m3b"
+
+
+def test_a_retired_process_is_handed_on_and_never_comes_back_into_the_book():
+    # Given m3 with a new journal, and its old process that is started again later
+    book = AddressBook(["m3"])
+    book.trust(["m3"], {"m3": "new"}, [("m3", "old")])
+    assert book.note("m3", 1, "m3b", "new")
+    # When the old one shows its journal, and says something else
+    assert book.note("m3", 58, "m3", "old")
+    assert not book.note("m3", 58, "m3")
+    # Then the new one is still who acts, and is heard
+    assert book.process_of("m3") == "m3b"
+    assert book.note("m3", 1, "m3b")
+    assert book.note("m3", 2, "m3", "new")
+    assert book.process_of("m3") == "m3"
+
+
+def test_what_was_noted_before_a_journal_was_shown_gives_way_to_the_one_that_shows_it():
+    book = AddressBook(["m3"])
+    book.trust(["m3"], {"m3": "new"}, [("m3", "old")])
+    assert book.note("m3", 58, "m3")
+    assert book.note("m3", 1, "m3b", "new")
+    assert book.process_of("m3") == "m3b"
+
+
+def test_a_node_that_becomes_a_master_takes_a_place_in_the_book():
+    book = AddressBook(["m1"])
+    book.trust(["m1", "m4"], {}, [])
+    assert book.note("m4", 5, "m4b")
+    assert book.addresses("m4") == ("m4b",)
+
+
+def test_a_worker_hears_a_master_that_began_anew_once_the_one_before_is_silent():
+    # Given a worker that has heard m1 with a high incarnation
+    wire, seconds = Wire(), [100.0]
+    transport: Any = wire
+    addressed = AddressedTransport(transport, AddressBook(["m1"]), 10.0, lambda: seconds[0])
+
+    def hears(incarnation: int) -> bool:
+        wire.arrived.append(Envelope("orders", "m1", incarnation, FETCH))
+        return bool(addressed.receive(10, 0))
+
+    assert hears(57)
+    seconds[0] += 9
+    assert not hears(1)
+    assert hears(57)
+    seconds[0] += 9
+    assert not hears(1)
+    seconds[0] += 1
+    assert hears(1)
+    assert hears(57)
+    assert not hears(1)

@@ -15,12 +15,12 @@ ALL = ["m1", "m2", "m3"]
 def master(node: str, epoch: int, members: list[str], proposer: str = "m1") -> dict[str, Any]:
     excluded = [each for each in ALL if each not in members]
     row = {"id": node, "role": "master", "state": "ok", "master": node, "epoch": epoch, "proposer": proposer}
-    return {**dict.fromkeys(FIELDS), **row, "members": members, "excluded": excluded}
+    return {**dict.fromkeys(FIELDS), **row, "members": members, "excluded": excluded, "masters": ALL}
 
 
 def told(*rows: dict[str, Any]) -> tuple[Any, Any, Any]:
     answer = summary("orders", 1, list(rows))
-    assert list(answer) == ["cluster", "epoch", "members", "excluded", "state", "nodes"]
+    assert list(answer) == ["cluster", "epoch", "members", "excluded", "masters", "state", "nodes"]
     return answer["epoch"], answer["members"], answer["excluded"]
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.ids import NodeId
+from brokerha.model.records import Started
+from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 from brokerha.sync.membership import Wish
 from tests.unit.paper.masters import Choice
@@ -32,7 +34,19 @@ class MemberTable(EpochTable):
 
     def __init__(self, masters: int = 3, **settings: object) -> None:
         self._old: dict[NodeId, MemoryJournal] = {}
+        self.files: dict[NodeId, tuple[NodeId, ...]] = {}
+        """Masters that the file of each node names, from its first start on."""
         super().__init__(masters, **settings)
+
+    def start(self, name: NodeId) -> SyncCore:
+        """Start a master from its journal, with the file that it has."""
+        state = self.journals[name].state()
+        state.incarnation = state.next_incarnation
+        self.journals[name].append([Started(state.incarnation)])
+        members = self.files.setdefault(name, self.names)
+        config = SyncConfig(node=name, members=members, **self.settings)  # type: ignore[arg-type]
+        self.cores[name] = SyncCore(config, state, self.journals[name])
+        return self.cores[name]
 
     def newcomer(self, node: NodeId) -> SyncCore:
         """Start a master that nobody knows; its own file names it and all others."""

@@ -1,0 +1,59 @@
+"""Whether a master belongs to the cluster, for whoever wants to write at it or to know how it is.
+
+    retired                it was taken out, for good: takes no writes; what it holds can still be read, and says how old it is
+    leaving                it is about to be taken out, and has said what it holds
+    joining                it takes over what the others have, and is a master then
+    waiting-to-be-added    the others go on without it, and nobody has told one of them to add it
+
+Must never: change anything. It is asked each turn.
+"""
+
+from __future__ import annotations
+
+from brokerha.model import states
+from brokerha.model.ids import TxId
+from brokerha.sync.core import SyncCore
+
+State = tuple[str, str]
+"""(word, reason)"""
+
+
+def belonging_state(sync: SyncCore, mono_ms: int) -> State | None:
+    """State word and reason of one that is no master, any more or yet; None of a master."""
+    if sync.retired:
+        return states.RETIRED, sync.retired
+    if not sync.is_joiner():
+        return None
+    heard = sync.peers.heard_of([*sync.peers.peers, *sync.peers.outside], mono_ms)
+    if not heard:
+        return states.WAITING_TO_BE_ADDED, f"the other masters go on without {sync.node}, and nobody has asked for it"
+    left = max((sync.peers.lsn_of(node) for node in heard), default=0) - sync.lsn
+    named = ", ".join(sorted(heard))
+    if left > 0:
+        return states.JOINING, f"{left:,} transactions to take over from {named}"
+    return states.JOINING, f"it has what {named} has; an epoch is to be decided"
+
+
+def refusal(sync: SyncCore) -> str:
+    """Why no write is taken in here although another master may take it; empty when this speaks against none."""
+    if sync.retired:
+        return f"{sync.retired}: write to another master"
+    if sync.epochs.membership.is_leaving:
+        return f"{sync.node} is being taken out of the cluster: write to another master"
+    if sync.is_joiner():
+        return f"{sync.node} is not a master of the cluster yet: write to another master"
+    return ""
+
+
+def no_command(sync: SyncCore) -> str:
+    """Why this master cannot be asked to change the masters; empty when it can."""
+    if sync.lost or sync.retired:
+        return f"{sync.lost or sync.retired}: ask another master"
+    if sync.is_joiner():
+        return f"{sync.node} is not a master of the cluster yet: ask another master"
+    return ""
+
+
+def unknown(sync: SyncCore, txid: TxId) -> str:
+    """What to say of a transaction that was taken in here and that this master hears nothing of any more."""
+    return f"{sync.retired}; transaction {txid} was taken in before: ask another master, or write it there under the same key"

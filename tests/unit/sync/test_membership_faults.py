@@ -1,0 +1,396 @@
+"""Bad luck while masters are added and taken out: somebody dies at each step, messages are lost, two want different things (rule R15)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join
+from brokerha.model.epochs import ADD, FIRST, NO_CHANGE, REMOVE, Change, Configuration
+from brokerha.model.errors import BrokerhaError
+from brokerha.model.ids import NodeId
+from brokerha.model.messages import Bodies, Outgoing
+from brokerha.model.records import EpochInstalled, EpochPromised
+from brokerha.sync.membership import DONE, UNDER_WAY, Membership, Wish
+from tests.unit.sync.epoch_table import LAG_MS, STEP_MS
+from tests.unit.sync.member_schedules import MemberSchedule
+from tests.unit.sync.member_table import MemberTable, between, without
+from tests.unit.sync.reports import report
+
+SEEDS = 150
+"""Schedules of each kind of chance; about a quarter of a second each."""
+UNWRITTEN, UNSENT, HALF_SENT = "before it is written", "before anything is sent", "after the first message"
+
+
+@dataclass
+class Trap:
+    """Where somebody dies."""
+
+    nodes: tuple[NodeId, ...]
+    point: str
+    kind: type
+
+
+class TrapTable(MemberTable):
+    """Masters of which some die at a point, once; they are started again after a while."""
+
+    def __init__(self, masters: int = 3, **settings: object) -> None:
+        self.trap: Trap | None = None
+        self.died: list[NodeId] = []
+        super().__init__(masters, **settings)
+
+    def round(self, *names: NodeId) -> None:
+        for name in names or tuple(self.cores):
+            if name not in self.cores:
+                continue
+            result = self.cores[name].collect(self.instant(name))
+            at_hand = [*result.records, *(out.message for out in result.messages)]
+            trap = self.trap
+            is_caught = trap is not None and name in trap.nodes and any(isinstance(x, trap.kind) for x in at_hand)
+            point = trap.point if trap is not None and is_caught else ""
+            if result.records and point != UNWRITTEN:
+                self.journals[name].append(result.records)
+            letters = [(name, out) for out in result.messages if out.to in self.cores]
+            if point == HALF_SENT:
+                kinds = [isinstance(out.message, trap.kind) for _, out in letters] if trap else []
+                letters = letters[: kinds.index(True) + 1 if True in kinds else 1]
+            elif point:
+                letters = []
+            self.mail.extend(letters)
+            self.sent.extend(letters)
+            if point and trap is not None:
+                self.trap = replace(trap, nodes=tuple(n for n in trap.nodes if n != name))
+                self.died.append(name)
+                self.crash(name)
+
+    def start_all(self) -> None:
+        """Who died comes back."""
+        for name in self.journals:
+            if name not in self.cores:
+                self.start(name)
+
+    def say_again(self, kind: str, node: NodeId, at: NodeId) -> Wish | None:
+        """An operator says it again, until it is done."""
+        try:
+            return self.add(at, node) if kind == ADD else self.remove(at, node)
+        except BrokerhaError:
+            return None
+
+    def until_done(self, kind: str, node: NodeId, *at: NodeId) -> None:
+        """It comes to pass, said again and again to these in turn."""
+        for number in range(40):
+            if all((node in self.masters(n)) == (kind == ADD) for n in at if n in self.cores):
+                break
+            self.say_again(kind, node, at[number % len(at)])
+            self.live(LAG_MS)
+        self.live(4 * LAG_MS)
+
+    def are_of_one_mind(self, *names: NodeId) -> None:
+        """These are the masters, in one epoch with one queue."""
+        assert {self.masters(name) for name in names} == {tuple(sorted(names))}
+        assert len({self.cores[name].epoch.id for name in names}) == 1
+        assert {self.members(name) for name in names} == {tuple(sorted(names))}
+        queues = {tuple(self.queue(name)) for name in names}
+        assert len(queues) == 1
+        queue = queues.pop()
+        assert len(set(queue)) == len(queue)
+
+
+STEPS = [
+    (UNWRITTEN, EpochPromised),
+    (UNSENT, EpochPromised),
+    (HALF_SENT, EpochPrepare),
+    (UNSENT, EpochReport),
+    (HALF_SENT, EpochReport),
+    (UNWRITTEN, EpochInstalled),
+    (UNSENT, EpochInstalled),
+    (HALF_SENT, EpochInstall),
+    (HALF_SENT, Join),
+]
+"""Moments of a change of epoch."""
+
+
+class TestSomebodyDiesAtAStep:
+    @pytest.mark.parametrize(("point", "kind"), STEPS)
+    @pytest.mark.parametrize("victims", [("m1",), ("m2",), ("m4",), ("m1", "m4"), ("m1", "m2", "m3", "m4")])
+    def test_of_adding(self, victims: tuple[NodeId, ...], point: str, kind: type) -> None:
+        # Given three masters that write, and a fourth one
+        table = TrapTable()
+        table.make_queue("a", "b")
+        table.newcomer("m4")
+        # When m1 is told to add it, and some die in the middle of it
+        table.trap = Trap(victims, point, kind)
+        table.add("m1", "m4")
+        for number, node in enumerate(("m1", "m2", "m3")):
+            if node in table.cores:
+                table.write(node, f"x{number}")
+        table.live(3 * LAG_MS)
+        # Then, when they are back and it is said again, it is a master with everything
+        table.start_all()
+        table.until_done(ADD, "m4", "m1", "m2")
+        table.start_all()
+        table.live(6 * LAG_MS)
+        table.are_of_one_mind("m1", "m2", "m3", "m4")
+        written = {f"x{n}" for n in range(3) if table.journals[f"m{n + 1}"].body(f"m{n + 1}", f"x{n}") is not None}
+        assert {"a", "b", *written} == set(table.queue("m4"))
+
+    @pytest.mark.parametrize(("point", "kind"), STEPS)
+    @pytest.mark.parametrize("victims", [("m1",), ("m2",), ("m3",), ("m1", "m3"), ("m1", "m2", "m3", "m4")])
+    def test_of_taking_out(self, victims: tuple[NodeId, ...], point: str, kind: type) -> None:
+        # Given four masters, one of which has taken in more than it may stamp
+        table = TrapTable(4, queue_window=1)
+        table.make_queue("a", "b")
+        table.write("m3", *(f"x{n}" for n in range(4)))
+        # When it is taken out, and some die in the middle of it
+        table.trap = Trap(victims, point, kind)
+        table.remove("m1", "m3")
+        table.live(3 * LAG_MS)
+        table.start_all()
+        table.until_done(REMOVE, "m3", "m1", "m2")
+        table.start_all()
+        table.live(6 * LAG_MS)
+        # Then the others are of one mind, and whoever is out knows it
+        table.are_of_one_mind("m1", "m2", "m4")
+        assert "taken out" in table.cores["m3"].retired
+        if "m3" not in table.died:
+            assert {"a", "b", "x0", "x1", "x2", "x3"} == set(table.queue("m1"))
+
+
+class TestSchedules:
+    @pytest.mark.parametrize("first", range(0, SEEDS, 25))
+    def test_of_every_kind_of_bad_luck(self, first: int) -> None:
+        for seed in range(first, first + 25):
+            try:
+                MemberSchedule(seed).run()
+            except Exception as error:
+                error.add_note(f"seed {seed}")
+                raise
+
+
+class TestTwoWishes:
+    def test_two_masters_with_different_wishes_get_both(self) -> None:
+        # Given a newcomer, and five masters of which two are told different things in the same moment
+        table = MemberTable(5)
+        table.make_queue("a")
+        table.newcomer("m6")
+        added, removed = table.add("m1", "m6"), table.remove("m2", "m5")
+        table.live(10 * LAG_MS)
+        # Then both come to pass, one after the other
+        assert (added.state, removed.state) == (DONE, DONE)
+        assert {table.masters(n) for n in ("m1", "m2", "m3", "m4", "m6")} == {("m1", "m2", "m3", "m4", "m6")}
+
+    def test_two_masters_that_take_each_other_out(self) -> None:
+        table = MemberTable()
+        table.make_queue("a")
+        table.remove("m1", "m2")
+        table.remove("m2", "m1")
+        table.live(10 * LAG_MS)
+        # Then one of them is out, and the other goes on with m3
+        masters = table.masters("m3")
+        assert masters in {("m1", "m3"), ("m2", "m3")}
+        table.write("m3", "b")
+        table.live(LAG_MS)
+        assert {tuple(table.queue(name)) for name in masters} == {("a", "b")}
+
+    def test_two_masters_that_add_the_same_one(self) -> None:
+        table = MemberTable()
+        table.newcomer("m4")
+        wishes = [table.add(node, "m4") for node in ("m1", "m2", "m3")]
+        table.live(6 * LAG_MS)
+        assert [wish.state for wish in wishes] == [DONE] * 3
+        assert {table.masters(name) for name in table.cores} == {("m1", "m2", "m3", "m4")}
+
+    def test_who_is_excluded_is_taken_back_beside_one_that_is_added(self) -> None:
+        # Given m3 left out, and m4 to be added
+        table = MemberTable()
+        table.make_queue("a")
+        table.live(3 * LAG_MS, without("m3"))
+        assert table.members("m1") == ("m1", "m2")
+        table.newcomer("m4")
+        wish = table.add("m2", "m4")
+        table.write("m1", "b")
+        # When m3 is heard again
+        table.live(8 * LAG_MS)
+        # Then all four are members
+        assert wish.state == DONE
+        assert {table.members(name) for name in table.cores} == {("m1", "m2", "m3", "m4")}
+        assert {tuple(table.queue(name)) for name in table.cores} == {("a", "b")}
+
+
+class TestProposers:
+    def test_one_that_is_to_go_proposes_and_goes_all_the_same(self) -> None:
+        # Given m3 in the middle of proposing an epoch
+        table = MemberTable()
+        table.make_queue("a")
+        table.attempt("m3")
+        table.deliver(lambda _sender, out: out.to == "m2")
+        # When m1 is told to take it out
+        wish = table.remove("m1", "m3")
+        table.live(8 * LAG_MS)
+        assert wish.state == DONE, wish.stage
+        assert table.masters("m1") == table.masters("m2") == ("m1", "m2")
+        assert table.cores["m3"].retired
+
+    def test_the_first_in_the_alphabet_is_taken_out_by_another_one(self) -> None:
+        # Given that m1 begins whenever there is something to begin
+        table = MemberTable()
+        table.make_queue("a")
+        table.write("m1", "of-m1")
+        wish = table.remove("m3", "m1")
+        table.live(6 * LAG_MS)
+        assert wish.state == DONE, wish.stage
+        assert table.masters("m2") == ("m2", "m3")
+        assert table.queue("m2") == table.queue("m3") == ["a", "of-m1"]
+        # And when m2 dies next, m3 waits for it and is not disturbed by m1
+        table.live(3 * LAG_MS, without("m2"))
+        assert table.members("m3") == ("m2", "m3")
+
+    def test_a_proposer_that_meets_a_later_configuration_makes_no_change(self) -> None:
+        # Given a change that was meant for three masters which were so for long
+        meant = Configuration(("m1", "m2", "m3"), journals={"m3": "j3"})
+        change = Change(REMOVE, "m3", "j3")
+        reports = {"m1": report("m1")}
+        assert Membership.allowed(change, meant, meant, reports) == change
+        # Then it is not made where these three are masters since a moment ago, whether others know of that or not
+        young = replace(meant, before=("m1", "m2", "m3", "m4"))
+        assert Membership.allowed(change, young, meant, reports) == NO_CHANGE
+        other_disk = replace(meant, journals={"m3": "another"})
+        assert Membership.allowed(change, other_disk, meant, reports) == NO_CHANGE
+
+
+class TestWhoIsOut:
+    def test_what_a_retired_one_says_changes_nothing(self) -> None:
+        # Given m3 taken out, which has not heard of it
+        table = MemberTable()
+        table.make_queue("a")
+        table.remove("m1", "m3")
+        table.live(4 * LAG_MS, without("m3"))
+        before = {name: table.cores[name].epoch for name in ("m1", "m2")}
+        # When it writes, proposes and wants to be taken back
+        table.write("m3", "late")
+        table.attempt("m3")
+        row = table.cores["m3"].own_row(table.instant("m3"))
+        for name in ("m1", "m2"):
+            table.tell(name, Join(table.cores[name].incarnation, 1, row), "m3")
+            table.tell(name, EpochInstall(table.first()), "m3")
+        table.deliver()
+        table.live(4 * LAG_MS)
+        # Then nobody listens, and it is told
+        assert {name: table.cores[name].epoch for name in ("m1", "m2")} == before
+        assert table.queue("m1") == ["a"]
+        assert "taken out" in table.cores["m3"].retired
+
+    def test_one_with_its_old_journal_is_not_added_and_with_a_new_one_it_is(self) -> None:
+        table = MemberTable()
+        table.make_queue("a")
+        table.remove("m1", "m3")
+        table.live(4 * LAG_MS)
+        # When it is to be added again as it is
+        wish = table.add("m1", "m3")
+        table.restart("m3")
+        table.live(6 * LAG_MS)
+        # Then nothing comes of it
+        assert wish.state == UNDER_WAY
+        assert table.masters("m1") == ("m1", "m2")
+        # When it is emptied
+        table.empty_disk("m3")
+        table.live(6 * LAG_MS)
+        assert wish.state == DONE, wish.stage
+        assert {tuple(table.queue(name)) for name in table.cores} == {("a",)}
+
+    def test_what_an_epoch_names_is_believed_by_a_joiner_that_has_died(self) -> None:
+        # Given m4 that is named by an epoch and died before it knew
+        table = TrapTable()
+        table.make_queue("a")
+        table.newcomer("m4")
+        table.trap = Trap(("m4",), UNSENT, EpochReport)
+        table.add("m1", "m4")
+        table.live(3 * LAG_MS)
+        assert table.died == ["m4"]
+        table.start("m4")
+        table.trap = Trap(("m4",), UNWRITTEN, EpochInstalled)
+        table.live_until(lambda: len(table.died) == 2 or table.say_again(ADD, "m4", "m1") is None)
+        assert "m4" in table.masters("m1")
+        # When it is back, and one of the three is away for good
+        table.start("m4")
+        table.crash("m3")
+        table.live(10 * LAG_MS)
+        # Then it takes part, as nobody could do without it
+        assert table.members("m1") == ("m1", "m2", "m4")
+        table.write("m4", "b")
+        table.live(LAG_MS)
+        assert table.queue("m1") == ["a", "b"]
+
+
+class TestJoiners:
+    def test_a_joiner_installs_no_first_epoch_of_another_one_that_waits(self) -> None:
+        # Given m4 and m5 that wait to be added, each with the other one in its file
+        table = MemberTable()
+        table.newcomer("m4")
+        table.newcomer("m5")
+        table.add("m1", "m4")
+        table.live_until(lambda: table.cores["m4"].is_joiner())
+        # When m5, which takes itself for a founder, tells m4 of the first epoch
+        table.tell("m4", EpochInstall(table.first()), "m5")
+        table.round("m4")
+        # Then m4 goes on to join
+        assert table.cores["m4"].is_joiner()
+        table.live(4 * LAG_MS)
+        assert table.masters("m4") == ("m1", "m2", "m3", "m4")
+
+    def test_one_that_has_promised_and_died_may_still_be_added(self) -> None:
+        # Given a joiner that promised to m1, which then died
+        table = TrapTable()
+        table.make_queue("a")
+        table.newcomer("m4")
+        table.trap = Trap(("m4",), UNSENT, EpochReport)
+        table.add("m1", "m4")
+        table.live_until(lambda: table.died == ["m4"])
+        table.crash("m1")
+        table.live(4 * LAG_MS)
+        assert table.masters("m2") == ("m1", "m2", "m3")
+        # When it is started again, and m2 is told to add it
+        table.start("m4")
+        assert table.cores["m4"].epochs.promised > FIRST
+        wish = table.add("m2", "m4")
+        table.live(6 * LAG_MS)
+        assert wish.state == DONE, wish.stage
+        table.start("m1")
+        table.live(4 * LAG_MS)
+        table.are_of_one_mind("m1", "m2", "m3", "m4")
+
+    def test_its_bodies_are_lost_on_the_way_and_come_later(self) -> None:
+        table = MemberTable()
+        table.make_queue(*(f"a{n}" for n in range(30)))
+        table.newcomer("m4")
+        table.add("m1", "m4")
+
+        def no_bodies(_sender: str, out: Outgoing) -> bool:
+            return not (isinstance(out.message, Bodies) and out.to == "m4")
+
+        table.live(4 * LAG_MS, no_bodies)
+        assert "m4" not in table.masters("m1")
+        table.write("m1", "b")
+        table.live(STEP_MS * 20)
+        table.live(4 * LAG_MS)
+        assert table.masters("m1") == ("m1", "m2", "m3", "m4")
+        assert len(table.queue("m4")) == 31
+
+
+def test_a_change_is_not_done_before_a_majority_is_in_its_epoch() -> None:
+    # Given an epoch of m1 to m4 that of the three before only m1 has installed
+    table = MemberTable()
+    table.make_queue("a")
+    table.newcomer("m4")
+    wish = table.add("m1", "m4")
+    table.live_until(lambda: "m4" in table.masters("m1"))
+    table.mail.clear()
+    # When the other two do not hear of it and go on
+    table.live(12 * LAG_MS, between("m2", "m3"))
+    assert table.masters("m2") == ("m1", "m2", "m3")
+    # Then nobody was told that it is done; and it comes to pass at last
+    assert wish.state == UNDER_WAY
+    table.live(12 * LAG_MS)
+    assert wish.state == DONE, wish.stage
+    assert {table.masters(name) for name in table.cores} == {("m1", "m2", "m3", "m4")}
