@@ -92,10 +92,6 @@ class TailReader:
         """Go for this LSN from now on."""
         self.target, self.sources = target, tuple(sources)
 
-    def forget(self) -> None:
-        """The own queue ends elsewhere now: ask anew."""
-        self._missing, self._asked_ms = Missing(), None
-
     def ask(self, sources: Iterable[NodeId]) -> None:
         """Ask others for the same: those that have not said that they do not hold it."""
         if self.sources != tuple(sources):

@@ -348,10 +348,6 @@ class SyncCore:
         entries = self.history.ordered(lsn, 1) if lsn else []
         return entries[0] if entries else None
 
-    def set_last(self, last: Ordered | None) -> None:
-        """The queue ends with this entry now."""
-        self._last = last
-
     def is_whole(self) -> bool:
         """Whether every master is a member of this epoch and has been heard in it: nobody comes back from an older one."""
         is_full = self.epoch.members == self.epoch.configuration.masters

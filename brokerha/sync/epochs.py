@@ -296,7 +296,7 @@ class Epochs:
                 core.lost = f"the queue here parted from that of the others at LSN {agreed}, and begins at {core.history.first_lsn()}"
                 return False
             core.go_back(agreed, self.decided, result)
-            self.tail.forget()
+            self.tail.begin_anew()
             return True
         taken = self.tail.take(core.lsn, core.bodies.has)
         if taken:

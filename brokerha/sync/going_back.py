@@ -40,7 +40,6 @@ def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None
     core.parked = deque(dict.fromkeys(again))
     core.pending.update(core.parked)
     core.lsn = lsn
-    last = core.entry_at(lsn)
-    core.set_last(last)
+    core.last_entry = core.entry_at(lsn)
     core.recovery = Recovery(core.epoch, lsn, core.bodies.has)
     core.gone_back = lsn
