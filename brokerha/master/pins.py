@@ -43,6 +43,9 @@ def pins_of(core: MasterCore, now: Instant) -> tuple[dict[str, Lsn], dict[str, L
             pins[worker.node] = worker.load_from_lsn + 1
         elif worker.is_following and not worker.condemned:
             pins[worker.node] = worker.applied + 1
+        if progress.kept_lsn >= 0:
+            # Whoever restores it goes on from there.
+            pins[worker.node] = min(pins.get(worker.node, progress.kept_lsn + 1), progress.kept_lsn + 1)
     masters = core.sync.peers
     # Also of one that is excluded: it needs all of it when it comes back.
     peers = {node: masters.lsn_of(node) + 1 for node in (*masters.peers, *masters.outside)}

@@ -259,12 +259,16 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Master to worker: put the copy that you keep in the place of yours, which holds what is void behind ``agreed_lsn``."""
+    """Master to worker: put the copy that you keep in the place of yours."""
 
     CHANNEL: ClassVar[str] = DATA
     view: int
+    number: int
+    """Of the order by which it is kept."""
     lineage: int
+    """Of the log; only a copy of an older one is replaced,"""
     agreed_lsn: Lsn
+    """and only one that holds something behind this LSN, which is void."""
     reason: str
 
 
@@ -376,6 +380,8 @@ Message = (
     | TailWanted | Tail | Join | Notice | StateWanted | State | Keep | Restore
 )  # fmt: skip
 
+SnapshotAsked = Request | SnapshotWanted | ChunksWanted | SnapshotDone
+"""What one follower asks another one for: its copy, or a part of its log."""
 Order = Coin | Idle | LoadFrom | Keep | Restore
 """What a primary tells its workers to do."""
 

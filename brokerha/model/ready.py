@@ -288,8 +288,7 @@ class Damaged:
 
 
 OfferAnswer = RangeRead | SnapshotMade | ChunksRead
-LoadAnswer = LoadBegun | ChunkKept | LoadOpened | LoadFailed
-CopyAnswer = OfferAnswer | LoadAnswer | CopyKept
+CopyAnswer = OfferAnswer | LoadBegun | ChunkKept | LoadOpened | LoadFailed | CopyKept
 StoreAnswer = StoreDone | StoreFailed | CopyAnswer | Damaged
 
 

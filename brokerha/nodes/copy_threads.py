@@ -12,12 +12,9 @@ from collections import deque
 from collections.abc import Callable
 
 from brokerha.model.ready import (
-    ApplyBatch,
     CopyDecision,
     Decision,
-    ExecuteBatch,
     LoadFailed,
-    ResendResults,
     SnapshotMade,
     StoreAnswer,
     StoreDecision,
@@ -49,7 +46,7 @@ class CopyThreads:
 
     def begin(self, decision: Decision) -> None:
         """Hand a decision over."""
-        if isinstance(decision, ExecuteBatch | ApplyBatch | ResendResults):
+        if isinstance(decision, StoreDecision):
             self._store.put(decision)
         else:
             self._beside.put(decision)

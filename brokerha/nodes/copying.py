@@ -13,9 +13,12 @@ from brokerha.model.ready import (
     Condemn,
     CopyAnswer,
     CopyDecision,
+    CopyKept,
     Damaged,
+    DropKept,
     DropSnapshot,
     KeepChunk,
+    KeepCopy,
     LoadBegun,
     LoadFailed,
     LoadOpened,
@@ -24,9 +27,26 @@ from brokerha.model.ready import (
     RangeRead,
     ReadChunks,
     ReadRange,
+    RestoreKept,
     SnapshotMade,
 )
 from brokerha.ports.copies import Snapshot, Snapshots, WorkerCopy
+from brokerha.replication.kept_here import NOTHING, KeptState
+from brokerha.replication.worker_config import CopyState
+
+
+def state_of(copy: WorkerCopy) -> CopyState:
+    """What a worker that starts now finds."""
+    kept = copy.kept
+    return CopyState(
+        copy.journal,
+        *copy.applied(),
+        note=copy.trouble,
+        pending_load=copy.pending_load,
+        condemned=copy.condemned,
+        lineage=copy.lineage,
+        kept=KeptState(*kept[:3]) if kept is not None else NOTHING,
+    )
 
 
 def carry_out_copy(copy: WorkerCopy, decision: CopyDecision) -> CopyAnswer | Damaged | None:
@@ -47,7 +67,14 @@ def carry_out_copy(copy: WorkerCopy, decision: CopyDecision) -> CopyAnswer | Dam
         case Condemn():
             _condemn(copy, decision)
             return None
-        case BeginLoad() | KeepChunk() | OpenLoad():
+        case KeepCopy():
+            return _keep(copy, decision)
+        case DropKept():
+            # What stays on the disk is told by the next process, and the order comes again.
+            with suppress(StoreError):
+                copy.drop_kept()
+            return None
+        case BeginLoad() | KeepChunk() | OpenLoad() | RestoreKept():
             try:
                 return _load(copy, decision)
             except StoreError as error:
@@ -102,8 +129,23 @@ def load_chunks(copy: Snapshots, decision: BeginLoad | KeepChunk) -> LoadBegun |
     return LoadBegun(offer.snapshot, tuple(sorted(copy.begin_load(offer.snapshot, snapshot))))
 
 
-def _load(copy: WorkerCopy, decision: BeginLoad | KeepChunk | OpenLoad) -> LoadBegun | ChunkKept | LoadOpened:
+def _keep(copy: WorkerCopy, decision: KeepCopy) -> CopyKept | Damaged:
+    try:
+        kept = copy.keep(decision.number)
+    except StoreDamaged as error:
+        return Damaged(str(error))
+    except StoreError as error:
+        return CopyKept(decision.number, -1, 0, str(error))
+    return CopyKept(kept.number, kept.lsn, kept.lineage)
+
+
+def _load(
+    copy: WorkerCopy, decision: BeginLoad | KeepChunk | OpenLoad | RestoreKept
+) -> LoadBegun | ChunkKept | LoadOpened:
     if isinstance(decision, BeginLoad | KeepChunk):
         return load_chunks(copy, decision)
-    copy.open_load()
-    return LoadOpened(copy.journal, *copy.applied())
+    if isinstance(decision, RestoreKept):
+        copy.restore_kept()
+    else:
+        copy.open_load()
+    return LoadOpened(copy.journal, *copy.applied(), copy.lineage)

@@ -26,6 +26,7 @@ from brokerha.model.ready import Damaged
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
 from brokerha.nodes.checking import check_read
 from brokerha.nodes.copy_threads import CopyThreads
+from brokerha.nodes.copying import state_of
 from brokerha.nodes.guarding import Guard, GuardLimits, Seen
 from brokerha.nodes.load_watch import LoadWatch
 from brokerha.nodes.loop import NodeLoop, parting_ms
@@ -42,7 +43,7 @@ from brokerha.ports.copies import WorkerCopy
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.transport import Transport
 from brokerha.replication.worker import WorkerCore
-from brokerha.replication.worker_config import CopyState, WorkerConfig
+from brokerha.replication.worker_config import WorkerConfig
 
 log = structlog.get_logger()
 
@@ -54,10 +55,6 @@ HASTE_S = 0.5
 
 def _nothing() -> None:
     """Nobody looks at the data."""
-
-
-def _state_of(copy: WorkerCopy) -> CopyState:
-    return CopyState(copy.journal, *copy.applied(), copy.trouble, copy.pending_load, copy.condemned)
 
 
 class WorkerNode:
@@ -84,7 +81,7 @@ class WorkerNode:
         self.clock = clock
         on_given = scrubbing.look_soon if scrubbing is not None else _nothing
         self._threads = CopyThreads(store, config.node, transport.wake, on_given)
-        core = WorkerCore(config, _state_of(store))
+        core = WorkerCore(config, state_of(store))
         self.runner = WorkerRunner(config, core, self._threads, transport, clock)
         self.runner.on_node = self._on_node
         self.reads = ReadPool(store, config.node, reads, on_damage=self.on_damage)
@@ -169,7 +166,7 @@ class WorkerNode:
     def _report_state(self) -> None:
         """One line in the log of the node for each change of what it does."""
         core = self.runner.core
-        is_loaded = self._load_watch.note(core.loading, self.clock.now().mono_ms)
+        is_loaded = self._load_watch.note(core.replacing.loading, self.clock.now().mono_ms)
         if is_loaded and (load := self._load_watch.last) is not None:
             log.info("loaded", node=self.config.node, lsn=load.lsn, size_bytes=load.total_bytes, seconds=load.seconds)
         now = (core.state.value, core.trouble or core.idle_reason or core.failure)

@@ -8,7 +8,16 @@ from typing import Protocol
 from brokerha.model.errors import StoreDamaged, StoreDiffers, StoreError
 from brokerha.model.messages import Envelope
 from brokerha.model.operations import ResultRow
-from brokerha.model.ready import ApplyBatch, Decision, ExecuteBatch, StoreAnswer, StoreDecision, StoreDone, StoreFailed
+from brokerha.model.ready import (
+    ApplyBatch,
+    BeginLineage,
+    Decision,
+    ExecuteBatch,
+    StoreAnswer,
+    StoreDecision,
+    StoreDone,
+    StoreFailed,
+)
 from brokerha.nodes.runner import IDLE_MS, TURN_LIMIT, NodeHandler
 from brokerha.ports.clock import Clock
 from brokerha.ports.store import Store
@@ -73,6 +82,8 @@ def carry_out(store: Store, decision: StoreDecision) -> StoreDone | StoreFailed:
             results = store.execute(decision.first_lsn, decision.items)
         elif isinstance(decision, ApplyBatch):
             store.apply(decision.first_lsn, decision.items)
+        elif isinstance(decision, BeginLineage):
+            store.begin_lineage(decision.lineage)
         else:
             results = [line[2:] for line in store.logged(decision.first_lsn, decision.last_lsn)]
     except StoreDiffers as error:
@@ -80,4 +91,5 @@ def carry_out(store: Store, decision: StoreDecision) -> StoreDone | StoreFailed:
     except StoreError as error:
         return StoreFailed(str(error), is_damage=isinstance(error, StoreDamaged))
     applied = store.applied()
-    return StoreDone(decision.first_lsn, applied.lsn, tuple(results), applied.fingerprint, applied.items)
+    first_lsn = applied.lsn + 1 if isinstance(decision, BeginLineage) else decision.first_lsn
+    return StoreDone(first_lsn, applied.lsn, tuple(results), applied.fingerprint, applied.items)

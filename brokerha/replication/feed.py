@@ -59,8 +59,8 @@ class Feed:
         worker = self.workers.get(sender)
         if worker is None or worker.condemned:
             return None
-        if report.journal != worker.journal:
-            # Said by a copy that this worker had before, or that is not judged yet.
+        if report.journal != worker.journal or report.lineage != self.site.lineages.number:
+            # Said by a copy that this worker had before, or that is not judged yet; or of a log that is void.
             self.ignored += 1
             return None
         self._confirm(worker, report.applied_lsn, mono_ms)
@@ -162,6 +162,16 @@ class Feed:
         self._probe = None
         for worker in self.workers.values():
             worker.sent = worker.applied
+
+    def rewind(self, lsn: Lsn, lineage: int, mono_ms: int) -> None:
+        """The log goes another way behind ``lsn``; see `Site.rewind`, which this does too."""
+        if lineage <= self.site.lineages.number:
+            return
+        self.lsn, self.executed = min(self.lsn, lsn), min(self.executed, lsn)
+        self._probe = None
+        self.site.rewind(lsn, lineage, mono_ms)
+        for worker in self.workers.values():
+            worker.sent = min(worker.applied, lsn)
 
     def on_changed_workers(self) -> None:
         """Workers were added or removed."""
@@ -305,7 +315,7 @@ class Feed:
             size += len(result.effect)
             if size >= self.config.message_bytes:
                 break
-        return Apply(first, tuple(items), self.site.view) if items else None
+        return Apply(first, tuple(items), self.site.view, self.site.lineages.number) if items else None
 
     def _execute(self, first: Lsn, count: int) -> Execute | None:
         items = []
@@ -318,7 +328,7 @@ class Feed:
             size += len(body)
             if size >= self.config.message_bytes:
                 break
-        return Execute(first, tuple(items), self.site.view) if items else None
+        return Execute(first, tuple(items), self.site.view, self.site.lineages.number) if items else None
 
     # ---- questions
 

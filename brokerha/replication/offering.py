@@ -30,6 +30,7 @@ from brokerha.model.ready import (
     CopyDecision,
     DropSnapshot,
     MakeSnapshot,
+    OfferAnswer,
     RangeRead,
     ReadChunks,
     ReadRange,
@@ -87,11 +88,11 @@ class Offering:
             case SnapshotDone():
                 self.on_done(message.snapshot)
 
-    def on_answer(self, answer: RangeRead | SnapshotMade | ChunksRead, view: int, now: Instant) -> None:
+    def on_answer(self, answer: OfferAnswer, view: int, now: Instant, lineage: int = 0) -> None:
         """The disk answers."""
         match answer:
             case RangeRead():
-                self.on_range(answer, view)
+                self.on_range(answer, view, lineage)
             case SnapshotMade():
                 self.on_made(answer, now)
             case ChunksRead():
@@ -170,14 +171,14 @@ class Offering:
         last = min(request.last_lsn, request.first_lsn + self.config.lines - 1)
         self._decisions.append(ReadRange(sender, request.first_lsn, last))
 
-    def on_range(self, read: RangeRead, view: int) -> None:
+    def on_range(self, read: RangeRead, view: int, lineage: int = 0) -> None:
         """Lines of the log came from the disk."""
         if not read.items:
             missing = RangeMissing(read.first_lsn, read.last_lsn, read.kept_from)
             self._messages.append(Outgoing(read.to, missing))
         first = read.first_lsn
         for part in cut(read.items, result_bytes):
-            self._messages.append(Outgoing(read.to, Apply(first, part, view)))
+            self._messages.append(Outgoing(read.to, Apply(first, part, view, lineage)))
             first += len(part)
 
     def on_done(self, snapshot: str) -> None:

@@ -1,7 +1,8 @@
 r"""The site: which workers a master has, what it thinks of each, and the orders that follow from that (replication, section 5).
 
     Progress -> judge -> standing: uninitialised, on, off, out-of-sync, replication-client, unknown
-                     \-> order: Coin (follow me), LoadFrom (take a snapshot of one of these), Idle (stop)
+                     \-> order: Coin (follow me), LoadFrom (take a snapshot of one of these), Idle (stop),
+                               Restore (put what you kept in the place of your copy), Keep (keeping.py)
 
 A worker is **on** when it follows the log, has the content that the log says at its LSN, and is not further behind than the
 window. Only such workers are read, execute, and are sources of snapshots; with fewer than `min_in_sync` of them the
@@ -9,30 +10,32 @@ master is read-only. One that differs, or is in trouble, is condemned: its copy 
 
 Orders are given again until the worker's own words show that it follows them, so that nothing depends on one message. Invariants:
 a condemned copy never comes back (a new copy has a new name); the log is the judge unless a majority of live copies says
-otherwise; with unknown copies and no good one nothing is chosen: an operator does (`trust`).
+otherwise; with unknown copies and no good one nothing is chosen: an operator does (`trust`); after the log went back (`rewind`)
+nobody is in sync before it says that it follows the lineage of now (lineages.py).
 """
 
 from __future__ import annotations
 
 from brokerha.model import states
 from brokerha.model.fingerprints import from_text
-from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.messages import Coin, Idle, LoadFrom, Message, Outgoing, Progress
+from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.messages import Idle, LoadFrom, Message, Outgoing, Progress
 from brokerha.model.records import History
 from brokerha.replication.healing import behind, should_copy, sources_for
 from brokerha.replication.judging import Ruling, Verdict, Votes, verdict
-from brokerha.replication.site_config import NEVER, FeedConfig, Filling, Standing, Trust, WorkerFeed
-
-PAST_JOURNALS = 8
-"""Names of earlier copies of a worker that are remembered."""
+from brokerha.replication.lineages import Rewind
+from brokerha.replication.site_config import NEVER, FeedConfig, Filling, Named, Standing, Trust, WorkerFeed
+from brokerha.replication.site_words import attention_of, read_only_reason_of
+from brokerha.replication.splits import Splits
 
 
 class Site:
     """All workers of one master."""
 
     def __init__(
-        self, config: FeedConfig, history: History, workers: tuple[tuple[NodeId, bool, bool], ...], view: int = 1
+        self, config: FeedConfig, history: History, workers: Named, view: int = 1, rewinds: tuple[Rewind, ...] = ()
     ) -> None:
+        """``rewinds`` are those from before this master started, as `lineages.rewinds` had them."""
         self.config = config
         self.history = history
         self.view = view
@@ -51,6 +54,8 @@ class Site:
         """Results that are fetched from elsewhere, because a good copy is ahead of them."""
         self.repair_sources: tuple[NodeId, ...] = ()
         """Workers of another site whose content this site is to take."""
+        self.splits = Splits(config, history, rewinds)
+        self.lineages = self.splits.lineages
         self.ignored = 0
         self._votes: Votes | None = None
         self._orders: list[Outgoing] = []
@@ -63,16 +68,7 @@ class Site:
             self.ignored += 1
             return
         if worker.journal != progress.journal or progress.applied_lsn < worker.applied:
-            known = (*worker.past_journals[1 - PAST_JOURNALS :], worker.journal)
-            worker.past_journals = tuple(name for name in known if name != progress.journal)
-            if worker.journal != progress.journal:
-                worker.journal, worker.condemned = progress.journal, ""
-            worker.applied = worker.sent = progress.applied_lsn
-            worker.agreed_lsn, worker.reason = 0, ""
-            worker.rated_ms = NEVER
-            worker.wanted.clear()
-            if worker.standing is Standing.ON:
-                worker.standing = Standing.UNINITIALISED
+            worker.take_copy(progress)
         if worker.progress is None or worker.progress.follows != progress.follows:
             if worker.order != "LoadFrom" or progress.follows != "idle":
                 # A load that failed is ordered again after a while, not at once: who refused it would refuse it again.
@@ -88,7 +84,7 @@ class Site:
             worker.load_from_lsn = None
         worker.progress = progress
         worker.heard_ms = mono_ms
-        self._rate(worker, progress.applied_lsn, mono_ms)
+        worker.rate(progress.applied_lsn, mono_ms)
         self.judge(worker, mono_ms)
 
     def _is_past(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> bool:
@@ -97,17 +93,8 @@ class Site:
         Of a worker that says nothing else any more it is the present, however that came to be.
         """
         is_earlier = progress.journal in worker.past_journals
-        is_less = progress.journal == worker.journal and progress.applied_lsn < worker.applied
-        return (is_earlier or is_less) and self.is_alive(worker, mono_ms)
-
-    def _rate(self, worker: WorkerFeed, applied: Lsn, mono_ms: int) -> None:
-        """Measure how fast it catches up, over a second or more."""
-        passed_ms = mono_ms - worker.rated_ms
-        if worker.rated_ms == NEVER or applied < worker.rated_lsn:
-            worker.rated_ms, worker.rated_lsn = mono_ms, applied
-        elif passed_ms >= 1000:
-            worker.replay_per_s = 1000 * (applied - worker.rated_lsn) / passed_ms
-            worker.rated_ms, worker.rated_lsn = mono_ms, applied
+        is_less = progress.applied_lsn < worker.applied or progress.lineage < worker.lineage
+        return (is_earlier or (progress.journal == worker.journal and is_less)) and self.is_alive(worker, mono_ms)
 
     def judge(self, worker: WorkerFeed, mono_ms: int) -> None:
         """Decide what a worker is, and what it has to do."""
@@ -124,17 +111,14 @@ class Site:
                 self._order(worker, Idle(self.view, "switched off by its master"), mono_ms)
         elif progress.differs_lsn and progress.differs_lsn == worker.forgiven_lsn:
             self._stand(worker, Standing.OUT_OF_SYNC, f"comes back: the log was wrong at LSN {worker.forgiven_lsn}")
-            self._order(worker, Coin(self.view, (), worker.forgiven_lsn), mono_ms)
+            self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
         elif progress.follows == "load":
             # Remembered here, because a worker that dies forgets what was found out about its copy.
             worker.condemned = progress.trouble or worker.condemned
             self._stand(worker, Standing.LOADING, progress.reason)
             self._vote(worker, progress, mono_ms)
-            if (
-                not progress.total_bytes
-                and self.overruled is None
-                and not self._is_undecided(worker, progress, mono_ms)
-            ):
+            is_idle = not progress.total_bytes and self.overruled is None
+            if is_idle and not self._is_undecided(worker, progress, mono_ms):
                 self._heal(worker, progress.trouble or worker.reason, mono_ms)
         elif progress.trouble:
             worker.condemned = progress.trouble
@@ -148,8 +132,10 @@ class Site:
         found, reason = verdict(self.history, self.lsn, self.executed, progress.applied_lsn, progress.fingerprint)
         if worker.trust is not Trust.NONE and self._adopts(worker, progress, found):
             return
-        is_good = found in (Verdict.FOUND, Verdict.AHEAD) and not worker.condemned
-        if found is Verdict.FOUND:
+        void = self.splits.void(worker) if worker.trust is Trust.NONE else ""
+        reason = void or reason
+        is_good = found in (Verdict.FOUND, Verdict.AHEAD) and not worker.condemned and not void
+        if found is Verdict.FOUND and not void:
             worker.agreed_lsn = max(worker.agreed_lsn, progress.applied_lsn)
         if not is_good:
             worker.condemned = worker.condemned or reason
@@ -157,14 +143,17 @@ class Site:
             self._heal(worker, worker.condemned, mono_ms)
             return
         lag = behind(self.executed, progress.applied_lsn)
-        if progress.follows == "idle" or progress.view != self.view:
+        is_elsewhere = progress.lineage != self.lineages.number
+        if progress.follows == "idle" or progress.view != self.view or is_elsewhere:
             sources = sources_for(worker.node, self.workers.values())
             if sources and should_copy(self.config, lag, worker.replay_per_s, self.workers[sources[0]].items):
                 self._stand(worker, Standing.OUT_OF_SYNC, f"{lag} transactions behind: takes a snapshot")
                 self._order_load(worker, sources, worker.reason, mono_ms)
                 return
-            self._order(worker, Coin(self.view, sources, worker.forgiven_lsn), mono_ms)
-        if progress.state == states.HALTED:
+            self._order(worker, self.splits.coin(worker, self.view, sources), mono_ms)
+        if is_elsewhere and not worker.is_on:
+            self._stand(worker, Standing.OUT_OF_SYNC, f"is to follow lineage {self.lineages.number} of the log")
+        elif progress.state == states.HALTED:
             # It cannot write: another one executes meanwhile, and it is in sync again when it can.
             self._stand(worker, Standing.OUT_OF_SYNC, progress.reason)
         else:
@@ -188,6 +177,8 @@ class Site:
             self._stand(worker, Standing.OUT_OF_SYNC, f"waits for the results up to LSN {progress.applied_lsn}")
             return True
         is_chosen, worker.trust = worker.trust is Trust.CHOSEN, Trust.NONE
+        if found is Verdict.FOUND:
+            worker.vouched_lsn = progress.applied_lsn
         if not is_chosen or progress.applied_lsn + 1 < self.history.first_lsn():
             return False
         self.adopt(worker, f"the copy of {worker.node} was chosen")
@@ -214,6 +205,7 @@ class Site:
         progress = worker.progress
         if progress is not None:
             worker.condemned, worker.forgiven_lsn = "", progress.differs_lsn
+            worker.vouched_lsn = progress.applied_lsn
             self.repair_sources, self.disagreement, self._votes = (), "", None
             for other in self.workers.values():
                 if other is not worker and other.trust is Trust.CHOSEN:
@@ -233,6 +225,9 @@ class Site:
 
     def _heal(self, worker: WorkerFeed, reason: str, mono_ms: int) -> None:
         """Have a copy replaced; without any good copy it stops serving what it has."""
+        if self.splits.may_restore(worker):
+            self._order(worker, self.splits.restore(worker, self.view, reason), mono_ms)
+            return
         sources = sources_for(worker.node, self.workers.values()) or self._foreign(mono_ms)
         if sources:
             if sources[0] not in self.workers:
@@ -257,10 +252,43 @@ class Site:
             return self.repair_sources
         if self.disagreement or self.is_settling(mono_ms):
             return ()
-        hopeful = (
-            w for w in self.workers.values() if w.is_switched_on and not w.condemned and self.is_alive(w, mono_ms)
-        )
-        return () if any(hopeful) else self.config.others
+        alive = [each for each in self.workers.values() if each.is_switched_on and self.is_alive(each, mono_ms)]
+        is_hopeful = any(not each.condemned or self.splits.may_restore(each) for each in alive)
+        return () if is_hopeful else self.config.others
+
+    # ---- splits
+
+    def rewind(self, lsn: Lsn, lineage: int, mono_ms: int) -> None:
+        """The log goes another way behind ``lsn`` from now on: results and places behind it are void, and so are copies beyond it.
+
+        ``lineage`` is the same number at all masters, and the highest so far; where nothing is lost ``lsn`` is the end of the log.
+        """
+        if lineage <= self.lineages.number:
+            return
+        is_shorter = lsn < self.lsn
+        self.lineages.rewind(lsn, lineage)
+        self.lsn, self.executed = min(self.lsn, lsn), min(self.executed, lsn)
+        if is_shorter:
+            self._votes, self.overruled, self.filling, self.disagreement = None, None, None, ""
+            self.adopted = self.adopted if self.adopted is not None and self.adopted[0] <= lsn else None
+        for worker in self.workers.values():
+            worker.go_back(lsn)
+            if is_shorter and worker.is_on:
+                self._stand(worker, Standing.OUT_OF_SYNC, f"the log went back to LSN {lsn}")
+        for worker in self.workers.values():
+            self.judge(worker, mono_ms)
+
+    def keep_copy(self, now: Instant) -> None:
+        """Have one worker in sync keep a copy of its content, another one when that one dies; until `drop_copies`."""
+        self.splits.keeping.keep(now)
+
+    def drop_copies(self, now: Instant) -> None:
+        """The split is over: nobody is to keep anything any more."""
+        self.splits.keeping.drop(now)
+
+    def kept(self) -> dict[NodeId, Lsn]:
+        """Workers that keep a copy which could be restored, by their own words, and its LSN."""
+        return self.splits.kept(list(self.workers.values()))
 
     # ---- disagreement
 
@@ -311,7 +339,7 @@ class Site:
         for worker in self.workers.values():
             if worker.node in right:
                 worker.forgiven_lsn, worker.condemned, worker.order = votes.lsn, "", ""
-                self._orders.append(Outgoing(worker.node, Coin(self.view, (), votes.lsn)))
+                self._orders.append(Outgoing(worker.node, self.splits.coin(worker, self.view, ())))
             elif worker.applied >= votes.lsn:
                 worker.condemned = f"differs from the majority at LSN {votes.lsn}"
                 self._stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
@@ -335,7 +363,8 @@ class Site:
             if worker.heard_ms != NEVER and not self.is_alive(worker, mono_ms):
                 self._stand(worker, Standing.UNKNOWN, "not heard")
         orders, self._orders = self._orders, []
-        return orders
+        alive = [each for each in self.workers.values() if self.is_alive(each, mono_ms)]
+        return orders + self.splits.orders(alive, self.view, mono_ms)
 
     # ---- questions
 
@@ -364,30 +393,8 @@ class Site:
 
     def read_only_reason(self, mono_ms: int) -> str:
         """Why writes are refused; empty when they are taken."""
-        if self.disagreement:
-            return self.disagreement
-        good = len(self.in_sync(mono_ms))
-        if self.is_settling(mono_ms):
-            # Those that have not been heard since this master started get the time to speak up.
-            good += sum(1 for worker in self.workers.values() if worker.heard_ms == NEVER and worker.is_switched_on)
-        if good >= self.needed:
-            return ""
-        away = ", ".join(
-            f"{worker.node} is {worker.standing.value}" + (f" ({worker.reason})" if worker.reason else "")
-            for worker in self.workers.values()
-            if not worker.is_on
-        )
-        return f"{good} of {len(self.workers)} workers in sync, writes need {self.needed}: {away}"
+        return read_only_reason_of(self, mono_ms)
 
     def attention(self, mono_ms: int) -> str:
         """What needs a person: copies of which none is known to be good; empty when nothing does."""
-        if self.disagreement or self.repair_sources or not self.workers or self.is_settling(mono_ms):
-            return self.disagreement
-        alive = [worker for worker in self.workers.values() if worker.is_switched_on and self.is_alive(worker, mono_ms)]
-        if not alive or any(not worker.condemned for worker in alive):
-            return ""
-        if any(worker.progress is not None and worker.progress.total_bytes for worker in alive):
-            return ""
-        return "no copy is known to be good: " + "; ".join(
-            f"{worker.node} at LSN {worker.applied} with {worker.fingerprint} ({worker.condemned})" for worker in alive
-        )
+        return attention_of(self, mono_ms)

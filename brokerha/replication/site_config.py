@@ -9,6 +9,10 @@ from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.messages import Progress
 
 NEVER = -(10**12)
+Named = tuple[tuple[NodeId, bool, bool], ...]
+"""Workers: name, whether it is read, whether it is switched on."""
+PAST_JOURNALS = 8
+"""Names of earlier copies of a worker that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,8 @@ class WorkerFeed:
     sent: Lsn = 0
     agreed_lsn: Lsn = 0
     """Highest LSN at which it had the content that the log says."""
+    vouched_lsn: Lsn = 0
+    """Up to here its copy is right, whatever lineage it followed: somebody chose it, or it was compared."""
     executed_lsn: Lsn = 0
     executed_fingerprint: str = ""
     """Of its content at `executed_lsn`, as it said with results: newer than its last heartbeat."""
@@ -129,6 +135,35 @@ class WorkerFeed:
     is_probe: bool = False
     """Whether it executes now."""
 
+    def take_copy(self, progress: Progress) -> None:
+        """It tells of another copy, or of one that stands lower than what it confirmed: what was known of it does not hold."""
+        known = (*self.past_journals[1 - PAST_JOURNALS :], self.journal)
+        self.past_journals = tuple(name for name in known if name != progress.journal)
+        if self.journal != progress.journal:
+            self.journal, self.condemned = progress.journal, ""
+        self.applied = self.sent = progress.applied_lsn
+        self.agreed_lsn, self.vouched_lsn, self.reason = 0, 0, ""
+        self.rated_ms = NEVER
+        self.wanted.clear()
+        if self.standing is Standing.ON:
+            self.standing = Standing.UNINITIALISED
+
+    def rate(self, applied: Lsn, mono_ms: int) -> None:
+        """Measure how fast it catches up, over a second or more."""
+        passed_ms = mono_ms - self.rated_ms
+        if self.rated_ms == NEVER or applied < self.rated_lsn:
+            self.rated_ms, self.rated_lsn = mono_ms, applied
+        elif passed_ms >= 1000:
+            self.replay_per_s = 1000 * (applied - self.rated_lsn) / passed_ms
+            self.rated_ms, self.rated_lsn = mono_ms, applied
+
+    def go_back(self, lsn: Lsn) -> None:
+        """The log goes another way behind ``lsn``: what was known behind it does not hold."""
+        self.agreed_lsn, self.vouched_lsn = min(self.agreed_lsn, lsn), min(self.vouched_lsn, lsn)
+        self.forgiven_lsn = self.forgiven_lsn if self.forgiven_lsn <= lsn else 0
+        self.order, self.executed_lsn, self.executed_fingerprint = "", 0, ""
+        self.wanted.clear()
+
     @property
     def is_giving(self) -> bool:
         """Whether another worker is taking its copy."""
@@ -138,6 +173,31 @@ class WorkerFeed:
     def is_following(self) -> bool:
         """Whether it takes records."""
         return self.progress is not None and self.progress.follows in ("basic", "request")
+
+    @property
+    def lineage(self) -> int:
+        """Of the log that its copy followed."""
+        return self.progress.lineage if self.progress is not None else 0
+
+    @property
+    def kept_lsn(self) -> Lsn:
+        """LSN of the copy that it keeps; -1 when it keeps none, or was not heard."""
+        return self.progress.kept_lsn if self.progress is not None else -1
+
+    @property
+    def kept_lineage(self) -> int:
+        """Lineage of that copy."""
+        return self.progress.kept_lineage if self.progress is not None else 0
+
+    @property
+    def kept_number(self) -> int:
+        """Number of the order by which it keeps it."""
+        return self.progress.kept_number if self.progress is not None else 0
+
+    @property
+    def kept_reason(self) -> str:
+        """Why it could not keep one; empty when it could, or was not told to."""
+        return self.progress.kept_reason if self.progress is not None else ""
 
     @property
     def is_on(self) -> bool:

@@ -2,14 +2,15 @@
 
     Execute, Apply --> backlog --> decision --> store --> StoreDone --> Executed, Progress
     Coin, Idle, LoadFrom --> follower's machine (follower.py) --> Request, or a load (loading.py)
-    SnapshotWanted, ChunksWanted --> offering.py
+    SnapshotWanted, ChunksWanted --> offering.py          Keep, Restore --> kept_here.py
 
 While a decision is with the store, what comes in meanwhile gathers in the backlog and becomes the next decision: batches
 grow with the load by themselves. What the store did is durable before it is reported.
 
 Invariants: decisions are contiguous from the store's applied LSN on; never two of the store at once, none while a load is under
 way; nothing is handed over twice; what was confirmed never moves backwards within a copy; records of an older view, of an
-unknown sender, or that come in IDLE or LOAD change nothing; a copy that is in trouble is neither read nor given away.
+unknown sender, of another lineage, or that come in IDLE or LOAD change nothing; a copy that is in trouble is neither read nor given away.
+A copy goes over to another lineage by a Coin only, and only where it is not beyond what both agree on.
 """
 
 from __future__ import annotations
@@ -19,37 +20,37 @@ from brokerha.model.invariants import invariant
 from brokerha.model.messages import (
     Apply,
     Chunk,
-    ChunksWanted,
     Coin,
     Envelope,
     Execute,
     Executed,
     Idle,
+    Keep,
     LoadFrom,
     Message,
+    Order,
     Outgoing,
     RangeMissing,
     Request,
-    SnapshotDone,
+    Restore,
+    SnapshotAsked,
     SnapshotOffered,
-    SnapshotWanted,
 )
 from brokerha.model.ready import (
     ApplyBatch,
+    BeginLineage,
     ChunkKept,
-    ChunksRead,
     Condemn,
+    CopyKept,
     Damaged,
     Decision,
     ExecuteBatch,
     LoadBegun,
     LoadFailed,
     LoadOpened,
-    OpenLoad,
-    RangeRead,
+    OfferAnswer,
     Ready,
     ResendResults,
-    SnapshotMade,
     StoreAnswer,
     StoreDecision,
     StoreDone,
@@ -59,8 +60,8 @@ from brokerha.replication.asking import Asking
 from brokerha.replication.backlog import Backlog, Items
 from brokerha.replication.cutting import cut, result_bytes
 from brokerha.replication.follower import FOLLOWING, Event, State, after
-from brokerha.replication.loading import Loading, Phase, new_request
 from brokerha.replication.offering import Offering
+from brokerha.replication.replacing import Replacing
 from brokerha.replication.worker_config import CopyState, WorkerConfig
 from brokerha.replication.worker_words import progress_of, word_of
 
@@ -71,6 +72,8 @@ class WorkerCore:
     def __init__(self, config: WorkerConfig, copy: CopyState) -> None:
         self.config = config
         self.journal = copy.journal
+        self.lineage = copy.lineage
+        """Of the log that this copy follows."""
         self.applied = copy.applied
         self.fingerprint = copy.fingerprint
         self.items = copy.items
@@ -86,13 +89,11 @@ class WorkerCore:
         self.running_reads = 0
         self.free_bytes = 0
         self.offering = Offering(config.offer)
-        self.loading: Loading | None = None
-        self.last_load = copy.note
-        """What became of the last load, or of the copy that was here before; for the status."""
+        self.replacing = Replacing(config, copy)
+        self.kept = self.replacing.kept
         self.differs: tuple[Lsn, bytes] = (0, b"")
         """Line of the log that led this copy to another content, and to which; (0, empty) when none did."""
-        self._pending_load = copy.pending_load
-        self._is_opening = False
+        self._is_lineage_durable = True
         self._asking = Asking(config.ask)
         self._backlog = Backlog(copy.applied, config.backlog)
         self._resend: tuple[Lsn, Lsn] | None = None
@@ -117,33 +118,40 @@ class WorkerCore:
                 self._on_failed(item, now)
             case Damaged():
                 self._on_damaged(item.reason)
-            case RangeRead() | SnapshotMade() | ChunksRead():
-                self.offering.on_answer(item, self.view, now)
-            case LoadBegun() | ChunkKept() | LoadOpened() | LoadFailed():
-                self._on_load_answer(item, now)
+            case CopyKept():
+                self.kept.on_kept(item)
+                self._tell = True
+            case _ if isinstance(item, OfferAnswer):
+                self.offering.on_answer(item, self.view, now, self.lineage)
+            case LoadOpened():
+                self._on_opened(item)
+            case LoadBegun() | ChunkKept() | LoadFailed():
+                self._fail_load(self.replacing.on_answer(item, now))
 
     def _on_message(self, sender: NodeId, message: Message, now: Instant) -> None:
         if sender == self.config.master and self._on_order(message, now):
             return
+        if isinstance(message, Apply | Execute) and message.items and message.lineage != self.lineage:
+            # Places of another log, sent before this copy went over to the one of now, or while it cannot.
+            self.ignored += 1
+            return
         match message:
-            case Apply() if self._may_send(sender, message.first_lsn):
+            case Apply() if sender == self.config.master or self._asking.is_asked(sender, message.first_lsn):
                 self._on_items(False, message.first_lsn, message.items, message.view, now)
             case Execute() if sender == self.config.master:
                 self._on_items(True, message.first_lsn, message.items, message.view, now)
             case RangeMissing():
                 self._on_range_missing(sender, message, now)
-            case Request() | SnapshotWanted() | ChunksWanted() | SnapshotDone():
+            case _ if isinstance(message, SnapshotAsked):
                 self.offering.on_message(sender, message, self._refusal(message), now)
-            case SnapshotOffered() if self.loading is not None:
-                self.loading.on_offered(sender, message, now)
-            case Chunk() if self.loading is not None:
-                self.loading.on_chunk(sender, message, now)
+            case SnapshotOffered() | Chunk() if self.replacing.loading is not None:
+                self.replacing.on_message(sender, message, now)
             case _:
                 self.ignored += 1
 
     def _on_order(self, message: Message, now: Instant) -> bool:
         """Orders of the primary; those of an older view are ignored. Returns whether it was one."""
-        if not isinstance(message, Coin | Idle | LoadFrom):
+        if not isinstance(message, Order):
             return False
         if message.view < self.view:
             self.ignored += 1
@@ -157,13 +165,31 @@ class WorkerCore:
                 if message.forgiven_lsn and message.forgiven_lsn == self.differs[0]:
                     self.trouble, self.differs = "", (0, b"")
                     self._change(Event.PAUSED)
-                if (is_new or self.state is State.IDLE) and not self.trouble:
+                is_other = self._goes_over(message)
+                if (is_new or is_other or self.state is State.IDLE) and not self.trouble:
                     self._change(Event.COINED)
             case Idle():
                 self.idle_reason = message.reason
                 self._change(Event.PAUSED)
-            case LoadFrom():
-                self._on_load_from(message, now)
+            case LoadFrom() if self.replacing.on_load_from(message, now):
+                self._change(Event.TOLD)
+            case Keep():
+                self.kept.on_keep(message, self._refusal(message))
+            case Restore() if self.replacing.on_restore(message, self.lineage, self.applied):
+                self._change(Event.TOLD)
+        return True
+
+    def _goes_over(self, coin: Coin) -> bool:
+        """Go over to the lineage that the primary says, if this copy may; what was received of the other one is dropped."""
+        end = self._backlog_end()
+        if coin.lineage <= self.lineage or self.state is State.LOAD or self.trouble or end > coin.agreed_lsn:
+            return False
+        # Told before it is durable, but nothing is applied before that: a crash only has it told anew.
+        self.lineage, self._is_lineage_durable = coin.lineage, False
+        self._asking.stop()
+        self._backlog.restart(end)
+        self._resend = None
+        self.master_lsn = end
         return True
 
     def _change(self, event: Event) -> None:
@@ -175,10 +201,10 @@ class WorkerCore:
         self._asking.stop()
         self.idle_reason = "" if self.state in FOLLOWING else self.idle_reason
         if self.state not in FOLLOWING or event is Event.COINED:
-            self._backlog.restart(self.applied if self._at_store is None else self._backlog_end())
+            self._backlog.restart(self._backlog_end())
             self._resend = None
         if before is State.LOAD:
-            self.loading = None
+            self.replacing.stop()
         if self.state not in FOLLOWING:
             self.offering.forget_all()
 
@@ -188,9 +214,6 @@ class WorkerCore:
         if isinstance(decision, ExecuteBatch | ApplyBatch):
             return decision.first_lsn + len(decision.items) - 1
         return self.applied
-
-    def _may_send(self, sender: NodeId, first: Lsn) -> bool:
-        return sender == self.config.master or self._asking.is_asked(sender, first)
 
     def _on_items(self, is_execute: bool, first: Lsn, items: Items, view: int, now: Instant) -> None:
         if not items:
@@ -238,7 +261,8 @@ class WorkerCore:
         self.failure = ""
         self.applied, self.fingerprint, self.items = done.applied_lsn, done.fingerprint, done.items
         self._backlog.on_applied(self.applied)
-        if isinstance(decision, ApplyBatch):
+        if isinstance(decision, ApplyBatch | BeginLineage):
+            self._is_lineage_durable = self._is_lineage_durable or decision == BeginLineage(self.lineage)
             self._tell = True
             return
         if isinstance(decision, ResendResults) and not done.results:
@@ -246,7 +270,7 @@ class WorkerCore:
             self._send(self.config.master, RangeMissing(decision.first_lsn, decision.last_lsn, 0))
         first = done.first_lsn
         for part in cut(done.results, result_bytes):
-            report = Executed(first, part, self.applied, self.fingerprint, self.items, self.journal)
+            report = Executed(first, part, self.applied, self.fingerprint, self.items, self.journal, self.lineage)
             self._send(self.config.master, report)
             first += len(part)
 
@@ -264,6 +288,7 @@ class WorkerCore:
     def _on_damaged(self, reason: str) -> None:
         if not self.trouble:
             # One that differs finds that out again; whether it is right is not settled by itself.
+            self.kept.on_damaged(reason)
             self._decisions += [Condemn(self.journal, reason)] if not self.differs[0] else []
             self._fall(reason, Event.DAMAGED)
 
@@ -274,33 +299,13 @@ class WorkerCore:
         self.offering.forget_all()
         self._change(event)
 
-    # ---- loading
-
-    def _on_load_from(self, order: LoadFrom, now: Instant) -> None:
-        if self.loading is not None and self.loading.phase is not Phase.FAILED:
-            return
-        self._change(Event.TOLD)
-        request = self._pending_load or new_request(self.config.node, now)
-        self.loading = Loading(self.config.load, order.sources, request, now)
-        self._tell = True
-
-    def _on_load_answer(self, answer: LoadBegun | ChunkKept | LoadOpened | LoadFailed, now: Instant) -> None:
-        self._is_opening = self._is_opening and not isinstance(answer, LoadFailed)
-        if isinstance(answer, LoadOpened):
-            self._on_opened(answer)
-        elif self.loading is not None:
-            self.loading.on_answer(answer, now)
-
     def _on_opened(self, opened: LoadOpened) -> None:
-        """The snapshot is the copy, whatever was decided meanwhile."""
-        self._is_opening = False
-        if self.loading is not None:
-            self._outgoing += self.loading.farewell()
+        """There is another copy, whatever was decided meanwhile."""
+        self._outgoing += self.replacing.on_opened(opened)
         self.journal, self.applied = opened.journal, opened.applied_lsn
         self.fingerprint, self.items = opened.fingerprint, opened.items
-        self.trouble = self.failure = self._pending_load = ""
-        self.differs = (0, b"")
-        self.last_load = f"loaded LSN {opened.applied_lsn}"
+        self.trouble, self.failure, self.differs = "", "", (0, b"")
+        self.lineage, self._is_lineage_durable = opened.lineage, True
         self.master_lsn = max(self.master_lsn, self.applied)
         self._change(Event.LOADED)
         self._backlog.restart(self.applied)
@@ -325,7 +330,7 @@ class WorkerCore:
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken; None before the first turn."""
         # A load begins when the store has finished what it is doing.
-        loading = self.loading.deadline_ms() if self.loading is not None and self._at_store is None else None
+        loading = self.replacing.deadline_ms() if self._at_store is None else None
         waits = (self._heartbeat_at_ms, self._retry_at_ms, loading, self._asking.deadline_ms(), self.offering.deadline_ms())
         return min((at for at in waits if at is not None), default=None)
 
@@ -339,37 +344,32 @@ class WorkerCore:
                 self._decisions.append(self._at_store)
         for target, request in self._asking.take(now):
             self._send(target, request)
-        self._take_from(self.offering, now)
-        if self.loading is not None and self._at_store is None:
-            self._take_from(self.loading, now)
-            self._end_failed_load()
+        loads, replaced, failure = self.replacing.take(now, is_free=self._at_store is None)
+        messages, decisions = self.offering.take(now)
+        self._outgoing += [*messages, *loads]
+        self._decisions += [*decisions, *replaced]
+        self._fail_load(failure)
         if self._heartbeat_at_ms is None or now.mono_ms >= self._heartbeat_at_ms:
             self._tell = True
         if self._tell:
             self._tell = False
             self._heartbeat_at_ms = now.mono_ms + self.config.heartbeat_ms
             self._send(self.config.master, progress_of(self))
-        outgoing, self._outgoing = self._outgoing, []
-        decisions, self._decisions = self._decisions, []
-        return Ready(messages=tuple(outgoing), decisions=tuple(decisions))
+        ready = Ready(messages=tuple(self._outgoing), decisions=tuple(self._decisions))
+        self._outgoing, self._decisions = [], []
+        return ready
 
-    def _take_from(self, part: Loading | Offering, now: Instant) -> None:
-        messages, decisions = part.take(now)
-        self._outgoing += messages
-        self._decisions += decisions
-        self._is_opening = self._is_opening or OpenLoad() in decisions
-
-    def _end_failed_load(self) -> None:
-        """No source is left: back to IDLE, the old files as they were."""
-        if self.loading is not None and self.loading.phase is Phase.FAILED:
-            self.last_load = "; ".join(self.loading.failures)
-            self.idle_reason = f"no source gave a snapshot ({self.last_load})"
-            self._pending_load = ""
+    def _fail_load(self, reason: str) -> None:
+        """Nothing takes the place of this copy: back to IDLE, the old files as they were. Empty for no reason."""
+        if reason:
+            self.idle_reason = reason
             self._change(Event.FAILED)
 
     def _next_decision(self) -> StoreDecision | None:
-        if self.state not in FOLLOWING or self._is_opening:
+        if self.state not in FOLLOWING or self.replacing.is_opening:
             return None
+        if not self._is_lineage_durable:
+            return BeginLineage(self.lineage)
         if self._resend is not None:
             first, last = self._resend
             end = min(last, first + self.config.decision_items - 1)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.replication.asking import AskConfig
+from brokerha.replication.kept_here import NOTHING, KeptState
 from brokerha.replication.loading import LoadConfig
 from brokerha.replication.offering import OfferConfig
 
@@ -42,3 +43,5 @@ class CopyState:
     """Name of a snapshot whose load was begun before the process started; empty when there is none."""
     condemned: str = ""
     """Why this copy is not to be trusted, as was found out before the process started; empty when it may be."""
+    lineage: int = 0
+    kept: KeptState = NOTHING

@@ -33,7 +33,9 @@ def word_of(core: WorkerCore) -> tuple[str, str]:
 
 
 def _loading(core: WorkerCore) -> str:
-    loading = core.loading
+    loading = core.replacing.loading
+    if core.kept.is_restoring:
+        return f"restores what it kept at LSN {core.kept.state.lsn}"
     if loading is None:
         return "waits for a source"
     if not loading.total_bytes:
@@ -44,7 +46,7 @@ def _loading(core: WorkerCore) -> str:
 def progress_of(core: WorkerCore) -> Progress:
     """The heartbeat."""
     word, reason = word_of(core)
-    loading = core.loading
+    loading = core.replacing.loading
     return Progress(
         journal=core.journal,
         applied_lsn=core.applied,
@@ -63,4 +65,9 @@ def progress_of(core: WorkerCore) -> Progress:
         wanted_lsn=core.master_lsn,
         differs_lsn=core.differs[0],
         differs_fingerprint=core.differs[1],
+        lineage=core.lineage,
+        kept_lsn=core.kept.state.lsn,
+        kept_lineage=core.kept.state.lineage,
+        kept_number=core.kept.state.number,
+        kept_reason=core.kept.reason,
     )

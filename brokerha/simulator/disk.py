@@ -15,17 +15,14 @@ from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.journal.memory_journal_copy import MemoryJournalCopy
 from brokerha.model.invariants import invariant
 from brokerha.model.ready import (
-    ApplyBatch,
     BeginLoad,
     CopyDecision,
     Decision,
-    ExecuteBatch,
     KeepChunk,
     LoadFailed,
     LoadOpened,
     MakeSnapshot,
     OpenLoad,
-    ResendResults,
     SnapshotMade,
     StoreAnswer,
     StoreDecision,
@@ -143,7 +140,7 @@ class SimDoor:
         process.world.checkers.on_decision(process.node, decision)
         process.world.trace.note(process.world.now_us, process.node, "begins", type(decision).__name__)
         at_us = process.world.now_us + process.write_us()
-        if not isinstance(decision, ExecuteBatch | ApplyBatch | ResendResults):
+        if not isinstance(decision, StoreDecision):
             at_us = self._free_us = max(at_us, self._free_us + 1)
         process.world.at(at_us, self._finish, process.life, decision)
 
@@ -154,7 +151,7 @@ class SimDoor:
 
     def _carry_out(self, decision: Decision) -> None:
         process = self._process
-        if isinstance(decision, ExecuteBatch | ApplyBatch | ResendResults):
+        if isinstance(decision, StoreDecision):
             self._answers.append(self._store(decision))
         else:
             answer = self._beside(decision)

@@ -18,11 +18,12 @@ from brokerha.model.messages import Envelope
 from brokerha.model.ready import Damaged
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.address_book import AddressBook, AddressedTransport
+from brokerha.nodes.copying import state_of
 from brokerha.nodes.runner import MasterRunner
 from brokerha.nodes.worker_runner import WorkerRunner
 from brokerha.ports.transport import Transport
 from brokerha.replication.worker import WorkerCore
-from brokerha.replication.worker_config import CopyState, WorkerConfig
+from brokerha.replication.worker_config import WorkerConfig
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimDoor, SimJournal
 from brokerha.simulator.network import SimTransport
@@ -319,7 +320,7 @@ class SimWorker(Process):
 
     def _open(self) -> None:
         copy = self.copy
-        state = CopyState(copy.journal, *copy.applied(), copy.trouble, copy.pending_load, copy.condemned)
+        state = state_of(copy)
         core = WorkerCore(self.config, state)
         self.door = SimDoor(self, copy)
         self.runner = WorkerRunner(self.config, core, self.door, self.wire(), self.clock)

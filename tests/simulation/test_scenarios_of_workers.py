@@ -96,9 +96,9 @@ class TestLoads:
         fill(scene, 100)
         lose(scene, "m1w3")
         core = scene.worker("m1w3").runner.core
-        scene.until(lambda: core.loading is not None and core.loading.phase is Phase.FETCHING)
-        assert core.loading is not None
-        first = core.loading.source
+        scene.until(lambda: core.replacing.loading is not None and core.replacing.loading.phase is Phase.FETCHING)
+        assert core.replacing.loading is not None
+        first = core.replacing.loading.source
         # When that one dies
         scene.kill(first)
         scene.until(lambda: loaded(scene) == 1, within_ms=10_000)

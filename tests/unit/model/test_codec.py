@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerha.model import codec
-from brokerha.model.codec import decode_envelope, decode_record, encode_envelope, encode_record
+from brokerha.model.codec import WIRE_VERSION, decode_envelope, decode_record, encode_envelope, encode_record
 from brokerha.model.epoch_messages import (
     EpochInstall,
     EpochPrepare,
@@ -38,6 +38,7 @@ from brokerha.model.messages import (
     Executed,
     Fetch,
     Idle,
+    Keep,
     LoadFrom,
     Message,
     Post,
@@ -46,6 +47,7 @@ from brokerha.model.messages import (
     Read,
     ReadResult,
     Request,
+    Restore,
     SnapshotDone,
     SnapshotOffered,
     SnapshotWanted,
@@ -125,6 +127,8 @@ EXAMPLES: tuple[Message, ...] = (
     Coin(2, ("w1", "w2")),
     Idle(2, "by command"),
     LoadFrom(2, ("w1",), "another content at LSN 7"),
+    Keep(2, 1_700_000_000_000_000, is_wanted=True),
+    Restore(2, 1_700_000_000_000_000, 7, 40, "it is at LSN 44, and what it followed is void behind 40"),
     Request(3, 7),
     RangeMissing(3, 7, 5),
     SnapshotWanted("l-1"),
@@ -233,16 +237,16 @@ def test_every_field_refuses_every_other_type(message: Message) -> None:
         (msgpack.packb([]), "version"),
         (msgpack.packb([99, "c", "m1", 1, 0]), "version"),
         (msgpack.packb([2, "c", "m1", 1, "", 0]), "version"),
-        (msgpack.packb([3, "c", "m1", "one", "", 0]), "envelope"),
-        (msgpack.packb([3, "c", "not a node", 1, "", 0]), "node id"),
-        (msgpack.packb([3, "c", "m1", 1, "not a node", 0]), "node id"),
-        (msgpack.packb([3, "c", "m1", 1, None, 0]), "node id"),
-        (msgpack.packb([3, "c", "m1", 1, "", 99]), "unknown kind"),
-        (msgpack.packb([3, "c", "m1", 1, "", "Post"]), "unknown kind"),
-        (msgpack.packb([3, "c", "m1", 1, "", 0]), "fields"),
+        (msgpack.packb([WIRE_VERSION, "c", "m1", "one", "", 0]), "envelope"),
+        (msgpack.packb([WIRE_VERSION, "c", "not a node", 1, "", 0]), "node id"),
+        (msgpack.packb([WIRE_VERSION, "c", "m1", 1, "not a node", 0]), "node id"),
+        (msgpack.packb([WIRE_VERSION, "c", "m1", 1, None, 0]), "node id"),
+        (msgpack.packb([WIRE_VERSION, "c", "m1", 1, "", 99]), "unknown kind"),
+        (msgpack.packb([WIRE_VERSION, "c", "m1", 1, "", "Post"]), "unknown kind"),
+        (msgpack.packb([WIRE_VERSION, "c", "m1", 1, "", 0]), "fields"),
         (b"\xdd\xff\xff\xff\xff", "not msgpack"),
         (b"\x91" * 5000, "not msgpack"),
-        (msgpack.packb([3, "c", "m1", 1, "", 2, msgpack.ExtType(1, b"x")]), "not msgpack"),
+        (msgpack.packb([WIRE_VERSION, "c", "m1", 1, "", 2, msgpack.ExtType(1, b"x")]), "not msgpack"),
     ],
 )
 def test_what_no_node_would_send_is_named(data: bytes, words: str) -> None:

@@ -25,8 +25,8 @@ def progress_in(ready: Ready) -> Progress:
 
 def offered(bench: WorkerBench, reason: str = "") -> SnapshotOffered:
     """The answer of the source that is asked: a snapshot of three chunks at LSN 40, or a refusal."""
-    assert bench.core.loading is not None
-    name = bench.core.loading.request
+    assert bench.core.replacing.loading is not None
+    name = bench.core.replacing.loading.request
     return SnapshotOffered(name, "" if reason else name, 40, text(40), 40, 10, FILES, reason)
 
 

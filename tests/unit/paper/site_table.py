@@ -20,13 +20,13 @@ from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Envelope, Message, Outgoing
 from brokerha.model.operations import pack_operations
-from brokerha.model.ready import ApplyBatch, ExecuteBatch, Ready, ResendResults
+from brokerha.model.ready import Ready, StoreDecision
 from brokerha.model.requests import Reply, Submit
-from brokerha.nodes.copying import carry_out_copy
+from brokerha.nodes.copying import carry_out_copy, state_of
 from brokerha.nodes.worker_runner import carry_out
 from brokerha.replication.site_config import FeedConfig, WorkerFeed
 from brokerha.replication.worker import WorkerCore
-from brokerha.replication.worker_config import CopyState, WorkerConfig
+from brokerha.replication.worker_config import WorkerConfig
 from brokerha.replication.worker_words import progress_of
 from brokerha.stores.memory_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
@@ -65,7 +65,7 @@ class SiteTable:
         if node not in self.copies:
             self.copies[node] = MemoryCopy(lambda: f"copy-{next(self._names)}")
         copy = self.copies[node]
-        state = CopyState(copy.journal, *copy.applied(), copy.trouble, copy.pending_load, copy.condemned)
+        state = state_of(copy)
         self.workers[node] = WorkerCore(WorkerConfig(node, "m1", **self._worker_settings), state)
 
     def crash(self, node: NodeId) -> None:
@@ -125,7 +125,7 @@ class SiteTable:
         while ready := core.take_ready(self.now()):
             self._post(node, ready)
             for decision in ready.decisions:
-                if isinstance(decision, ExecuteBatch | ApplyBatch | ResendResults):
+                if isinstance(decision, StoreDecision):
                     core.step(carry_out(copy, decision), self.now())
                 elif (answer := carry_out_copy(copy, decision)) is not None:
                     core.step(answer, self.now())

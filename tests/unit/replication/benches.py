@@ -19,6 +19,7 @@ from brokerha.model.operations import LoggedRow, ResultRow
 from brokerha.model.ready import Ready, StoreAnswer, StoreDone
 from brokerha.model.records import Accepted, Added, Appended, Outcomes, Rebased, Started
 from brokerha.replication.feed import Feed
+from brokerha.replication.kept_here import NOTHING, KeptState
 from brokerha.replication.site import Site
 from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
 from brokerha.replication.worker import WorkerCore
@@ -65,9 +66,18 @@ class WorkerBench:
     """The core of worker w1 of master m1; unless told otherwise it obeys its master already."""
 
     def __init__(
-        self, applied: Lsn = 0, *, is_coined: bool = True, pending_load: str = "", condemned: str = "", **settings: Any
+        self,
+        applied: Lsn = 0,
+        *,
+        is_coined: bool = True,
+        pending_load: str = "",
+        condemned: str = "",
+        lineage: int = 0,
+        kept: KeptState = NOTHING,
+        **settings: Any,
     ) -> None:
-        copy = CopyState("journal", applied, text(applied), applied, pending_load=pending_load, condemned=condemned)
+        found = {"pending_load": pending_load, "condemned": condemned}
+        copy = CopyState("journal", applied, text(applied), applied, **found, lineage=lineage, kept=kept)
         self.core = WorkerCore(WorkerConfig("w1", "m1", **settings), copy)
         self.ms = 1000
         if is_coined:

@@ -329,10 +329,10 @@ def test_a_snapshot_that_was_opened_counts_although_the_load_was_given_up_meanwh
 def test_a_second_order_to_load_does_not_begin_the_load_anew() -> None:
     bench = WorkerBench(applied=4)
     bench.take(LoadFrom(1, ("w2",), "because"))
-    load = bench.core.loading
+    load = bench.core.replacing.loading
     bench.ms += 100
     bench.take(LoadFrom(1, ("w3",), "because"))
-    assert bench.core.loading is load
+    assert bench.core.replacing.loading is load
 
 
 def test_a_load_waits_until_the_store_has_finished_what_it_is_doing() -> None:

@@ -1,0 +1,64 @@
+"""What splits of the cluster mean for the copies of one site: which are void, what could be restored, and what is to be kept.
+
+    rewind -> lineages.py: which log a copy followed, and up to where that is the log of now
+    keep   -> keeping.py:  one worker keeps a copy over a split
+
+A copy is **void** when it holds what was taken back. What a worker keeps is **usable** when nothing of it was, and the log reaches
+back to it.
+"""
+
+from __future__ import annotations
+
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.messages import Coin, Outgoing, Restore
+from brokerha.model.records import History
+from brokerha.replication.keeping import Keeping
+from brokerha.replication.lineages import Lineages, Rewind
+from brokerha.replication.site_config import FeedConfig, WorkerFeed
+
+
+class Splits:
+    """Lineages and kept copies of one site."""
+
+    def __init__(self, config: FeedConfig, history: History, rewinds: tuple[Rewind, ...]) -> None:
+        self.history = history
+        self.lineages = Lineages(rewinds)
+        self.keeping = Keeping(config)
+
+    def void(self, worker: WorkerFeed) -> str:
+        """Why its copy followed another log than that of now; empty when it did not."""
+        progress = worker.progress
+        if progress is None:
+            return ""
+        return self.lineages.problem(progress.lineage, progress.applied_lsn, worker.vouched_lsn)
+
+    def is_usable(self, worker: WorkerFeed) -> bool:
+        """Whether what it keeps is the beginning of the log of now, and the log reaches back to it."""
+        lsn = worker.kept_lsn
+        is_reached = lsn + 1 >= self.history.results_from()
+        return lsn >= 0 and is_reached and not self.lineages.problem(worker.kept_lineage, lsn)
+
+    def may_restore(self, worker: WorkerFeed) -> bool:
+        """Whether its copy is void and what it keeps is not."""
+        return worker.lineage < self.lineages.number and bool(self.void(worker)) and self.is_usable(worker)
+
+    def restore(self, worker: WorkerFeed, view: int, reason: str) -> Restore:
+        """The order to a worker that may restore."""
+        return Restore(view, worker.kept_number, self.lineages.number, self._agreed(worker), reason)
+
+    def coin(self, worker: WorkerFeed, view: int, sources: tuple[NodeId, ...]) -> Coin:
+        """The order to follow the log of now."""
+        return Coin(view, sources, worker.forgiven_lsn, self.lineages.number, self._agreed(worker))
+
+    def _agreed(self, worker: WorkerFeed) -> Lsn:
+        """Up to where it may be to go over to the lineage of now; 0 when it is of that one."""
+        agreed = self.lineages.agreed(worker.lineage)
+        return max(agreed, worker.vouched_lsn) if agreed is not None else 0
+
+    def kept(self, workers: list[WorkerFeed]) -> dict[NodeId, Lsn]:
+        """Which of them keep a copy that counts, and its LSN."""
+        return self.keeping.holders(workers, self.is_usable)
+
+    def orders(self, alive: list[WorkerFeed], view: int, mono_ms: int) -> list[Outgoing]:
+        """Orders to keep and to drop."""
+        return self.keeping.orders(alive, self.is_usable, view, mono_ms)
