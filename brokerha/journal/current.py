@@ -83,6 +83,8 @@ class Current:
     """Id of the epoch that was installed last."""
     installed_by: int = 0
     """Number of the `EpochInstalled` that says all of it; 0 in the first epoch."""
+    rewound_by: int = 0
+    """Number of the last `Rewound`; 0 for none."""
     begins: dict[NodeId, int] = field(default_factory=dict)
     """Number of the first entry of each stream in the epoch that named it last; what is below is not read any more."""
 
@@ -192,6 +194,27 @@ class Current:
         self.installed, self.installed_by = epoch.id, number
         self.promised_epoch = max(epoch.id, self.promised_epoch)
 
+    def check_back(self, lsn: Lsn) -> None:
+        """InvariantBroken unless the queue can go back to an LSN."""
+        first, last = self.first_lsn - 1, self.lsn
+        invariant(first <= lsn <= last, "a queue goes back to what is held", lsn=lsn, first=first, last=last)
+
+    def go_back(self, lsn: Lsn, number: int, last: Ordered | None, fingerprint: bytes, items: int) -> None:
+        """Let the queue end at an LSN, as record ``number`` says; ``last`` is the entry there, the rest is of its content.
+
+        When the fingerprint is not known, results begin anew behind the LSN.
+        """
+        self.rewound_by = number
+        if lsn < self.lsn:
+            self.lsn, self.last = lsn, last
+        if lsn < self.executed_lsn:
+            self.executed_lsn, self.fingerprint, self.items = lsn, fingerprint, items
+        if self.results_from > lsn + 1:
+            self.results_from, self.base = lsn + 1, fingerprint
+        if self.starts and self.starts[-1][1] > lsn:
+            # What such an incarnation took in may get its LSN from here on.
+            self.starts = tuple((incarnation, min(lsn, at)) for incarnation, at in self.starts)
+
     def stream_begin(self, origin: NodeId) -> int:
         """Number of the first entry of a stream that can be read."""
         return max(self.trimmed.get(origin, 0), self.begins.get(origin, 0))
@@ -242,7 +265,10 @@ class Current:
 
 _HISTORY = ("starts", "views")
 _NAMES = tuple(f.name for f in fields(Current) if f.name not in _HISTORY)
-_LATER: dict[str, Any] = {"pins": (), "promised_epoch": FIRST, "installed": FIRST, "installed_by": 0, "begins": {}}
+_LATER: dict[str, Any] = {
+    "pins": (), "promised_epoch": FIRST, "installed": FIRST, "installed_by": 0, "begins": {},
+    "rewound_by": 0,
+}
 """Fields that came later, with what they are where nothing of the kind was ever written."""
 
 

@@ -47,6 +47,8 @@ class Tables(NamedTuple):
     marks: Table
     prepared: Table
     decided: Table
+    given: Table
+    splits: Table
 
 
 class Database:

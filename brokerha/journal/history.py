@@ -33,6 +33,7 @@ from brokerha.journal.rows import (
     BadRow,
     added_key,
     body_key,
+    count_in_added_row,
     number_key,
     number_of,
     read_added_key,
@@ -42,6 +43,7 @@ from brokerha.journal.rows import (
     read_stream_key,
     stream_key,
 )
+from brokerha.journal.split_book import GivenUp, Split, read_given_up, read_splits
 from brokerha.journal.tail import Tail
 from brokerha.model.errors import JournalDamaged
 from brokerha.model.fingerprints import UNKNOWN
@@ -180,7 +182,26 @@ class LmdbHistory:
             except BadRow as error:
                 raise self._bad_row(error, "the time of an LSN") from error
 
+    def splits(self) -> list[Split]:
+        """What was given up when the queue went back, by head lines, oldest first. Raises JournalDamaged."""
+        with self._lock:
+            try:
+                return read_splits(self._split_rows)
+            except BadRow as error:
+                raise self._bad_row(error, "the split book") from error
+
+    def given_up(self, number: int, first_lsn: Lsn, limit: int) -> list[GivenUp]:
+        """Up to ``limit`` transactions of a split, from an old LSN on; none when they are not listed any more."""
+        with self._lock:
+            try:
+                return read_given_up(self._split_rows, number, first_lsn, limit)
+            except BadRow as error:
+                raise self._bad_row(error, "the split book") from error
+
     # ---------------------------------------------------------------- behind the lock
+
+    def _split_rows(self, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        return self._database.rows(self._database.tables.splits, start, limit)
 
     def _find_lsn_before(self, timestamp: Timestamp) -> Lsn:
         first, end = self._current.first_lsn, self._current.lsn + 1
@@ -288,15 +309,18 @@ class LmdbHistory:
         return read_added_key(found[0]), found[1]
 
     def _ordered_at(self, lsn: Lsn) -> tuple[Lsn, tuple[Ordered, ...]]:
-        (first, number), _ = self._added_at(lsn)
+        (first, number), data = self._added_at(lsn)
         record = self._record(number)
         if not isinstance(record, Added) or record.first_lsn != first:
             raise damaged(self._database.path, f"record {number} does not add LSN {first}")
-        return first, record.entries
+        # The end of the record may be given up; then the row has fewer places.
+        return first, record.entries[: count_in_added_row(data)]
 
     def _results_at(self, lsn: Lsn) -> tuple[Lsn, tuple[ResultRow, ...]]:
         record = self._outcomes_at(lsn)
-        return record.first_lsn, record.results
+        row = self._database.get(number_key(record.first_lsn), self._database.tables.outcomes)
+        # The end of the record may be given up; then the row counts fewer.
+        return record.first_lsn, record.results[: None if row is None else read_counted_row(row)[1]]
 
     def _outcomes_at(self, lsn: Lsn) -> Outcomes:
         found = self._database.floor(number_key(lsn), self._database.tables.outcomes)

@@ -14,6 +14,7 @@ does the one that ends it (`StateTaken`), because the `Added` records go with it
 
 Invariants: each id with an LSN at or above `first_waiting` is in a buffer or in the table, each below is in the table;
 `trim` never drops an `Added` record at or above it. A row is written again at most with the same LSN.
+Going back (`Rewound`) deletes ids in both places, and lowers `first_waiting` to the LSNs that are given anew.
 """
 
 from __future__ import annotations
@@ -90,6 +91,15 @@ class KnownIds:
                     waiting[prefix + key] = lsn
         found = {**{key: read_id_row(key[2:], row) for key, row in rows}, **waiting}
         return sorted(found.items())[:limit]
+
+    def go_back(self, first_lsn: Lsn, txids: Iterable[str], txn: lmdb.Transaction, table: Table) -> None:
+        """Forget ids whose LSNs, from ``first_lsn`` on, are given up, here and in the table; the LSNs are given anew."""
+        keys = [(crc32(key) >> PARTITION_SHIFT, key) for key in (txid.encode() for txid in txids)]
+        for partition, key in sorted(keys):
+            if self._buffers[partition].pop(key, None) is not None:
+                self._waiting -= 1
+            txn.delete(ID_PREFIXES[partition] + key, db=table)
+        self._first_waiting = [min(first_lsn, first) for first in self._first_waiting]
 
     def find(self, txid: str, get: Get) -> Lsn | None:
         """Return the LSN of an id, or None. Raises BadRow."""

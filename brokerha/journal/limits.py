@@ -24,6 +24,8 @@ FORGET_IDS = 5_000
 """Most rows of ids that one call of `forget_ids` looks at; measured: 6 to 8 ms."""
 FORGET_AT_ONCE = 10_000
 """`keep` looks through all ids once at least so many, and an eighth of all, may be old enough."""
+REWOUND_BYTES = 256
+"""About what going back writes of each transaction that is given up."""
 COMPACT_FREE_BYTES = 64 * 1024**2
 """A file with less free space than this is never copied into a smaller one."""
 COMPACT_AT_WORK_BYTES = 128 * 1024**2

@@ -25,7 +25,7 @@ from threading import Lock
 
 import lmdb
 
-from brokerha.journal import compaction, trimming
+from brokerha.journal import compaction, rewinding, trimming
 from brokerha.journal.beginning import Beginning
 from brokerha.journal.database import translated
 from brokerha.journal.directory import damaged
@@ -41,6 +41,7 @@ from brokerha.journal.limits import (
     TRIM_IDS,
 )
 from brokerha.journal.rows import BadRow, count_in_added_row, keyed_row, number_key
+from brokerha.journal.trimming import Cut
 from brokerha.journal.writing import LmdbWriter
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.ids import Lsn, NodeId
@@ -130,7 +131,10 @@ class LmdbJournal(LmdbWriter):
                     self._spill_before(cut.rows[-1][1])
                     self._tail.write(txn, tables.waiting)
                     pinned = frozenset([*self._decisions.prepared.values(), self._current.installed_by])
+                    cut = self._without_wanted(txn, cut)
                     self._swept_to = trimming.carry_out(txn, tables, self._current, cut, self._swept_to, pinned)
+                    if self._current.rewound_by:
+                        rewinding.trim_given(txn, tables, cut.rows[-1][1], pinned)
             except BadRow as error:
                 raise damaged(path, f"an index row is not what was written ({error})") from error
             self._put_state(txn, self._next)
@@ -138,6 +142,25 @@ class LmdbJournal(LmdbWriter):
             self._recent.forget_below(cut.rows[-1][1])
             self._unpacked.clear()
             self._forget_row()
+
+    def _without_wanted(self, txn: lmdb.Transaction, cut: Cut) -> Cut:
+        """Keep the bodies without an LSN that a `Rewound` left and that are still wanted; the others of them go with its row."""
+        if not any(row.dropped for _, _, row in cut.rows):
+            return cut
+        number = self._current.installed_by
+        recovered = {(origin, txid) for _, txid, origin in (self._installed(number).recovered if number else ())}
+
+        def is_wanted(origin: NodeId, txid: TxId) -> bool:
+            if (origin, txid) in recovered and self._ids.find(txid, self._database.get_id) is None:
+                return True
+            return self._tail.is_waiting(origin, txid)
+
+        rows = rewinding.expired(txn, self._database.tables, cut, self._tail, is_wanted)
+        if self._tail.waiting_deletes:
+            # A record that brought one of them again must not be read by a restart.
+            self._spill_before(self._next)
+        self._tail.write(txn, self._database.tables.waiting)
+        return replace(cut, rows=tuple((key, number, row) for (key, number, _), row in zip(cut.rows, rows, strict=True)))
 
     def _mark(self, lsn: Lsn) -> tuple[bytes, bytes] | None:
         """Return the mark that keeps the time of a trimmed LSN, when the last one is far enough behind it."""

@@ -13,6 +13,7 @@ import msgpack
 from brokerha.journal.beginning import Beginning
 from brokerha.journal.current import Current, unpack
 from brokerha.journal.decisions import Decisions
+from brokerha.journal.memory_rewinds import Rewinds, read_rewinds
 from brokerha.model.codec import decode_record, encode_record
 from brokerha.model.errors import JournalDamaged, ProtocolError
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
@@ -46,6 +47,7 @@ class Content:
     """Number of the last `Added` record that was trimmed."""
     decisions: Decisions = field(default_factory=Decisions)
     promised_view: int = 0
+    rewinds: Rewinds = field(default_factory=Rewinds)
 
     def copy(self) -> Content:
         """Return an independent copy."""
@@ -66,6 +68,7 @@ class Content:
             self.last_trimmed,
             self.decisions.copy(),
             self.promised_view,
+            self.rewinds.copy(),
         )
 
 
@@ -112,6 +115,7 @@ class JournalImage:
                 c.last_trimmed,
                 list(c.decisions.prepared.items()),
                 [(number, encode_record(record)) for number, record in c.decisions.decided.values()],
+                c.rewinds.packed(),
             ]
         )
         return data
@@ -123,7 +127,7 @@ def read_image(data: bytes) -> JournalImage:
         node, name, current, history, next_number, records, bodies, settled, parked, *rest = msgpack.unpackb(
             data, use_list=False
         )
-        streams, lsns, ordered, results, first_result, rejected, marks, last_trimmed, prepared, decided = rest
+        streams, lsns, ordered, results, first_result, rejected, marks, last_trimmed, prepared, decided, rewinds = rest
         decisions = Decisions()
         for txid, number in prepared:
             decisions.load_prepared(number, txid)
@@ -147,6 +151,7 @@ def read_image(data: bytes) -> JournalImage:
             list(marks),
             last_trimmed,
             decisions,
+            rewinds=read_rewinds(rewinds),
         )
     except (ValueError, TypeError, ProtocolError, msgpack.UnpackException) as error:
         raise JournalDamaged(f"the journal that was loaded is none: {error}") from error

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from operator import itemgetter
 
 from brokerha.journal.memory_content import Content
+from brokerha.journal.split_book import GivenUp, Split
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result
@@ -80,9 +81,20 @@ class MemoryHistory:
         if lsn == content.current.executed_lsn:
             return content.current.items
         found = (
-            r for r in content.records.values() if isinstance(r, Outcomes) and r.first_lsn + len(r.results) - 1 == lsn
+            record.items
+            for number, record in content.records.items()
+            if isinstance(record, Outcomes) and record.results and not content.rewinds.is_cut(number)
+            if record.first_lsn + len(record.results) - 1 == lsn
         )
-        return next((record.items for record in found if record.results), 0)
+        return next(found, 0)
+
+    def splits(self) -> list[Split]:
+        """What was given up when the queue went back, by head lines, oldest first."""
+        return list(self._content.rewinds.book.splits.values())
+
+    def given_up(self, number: int, first_lsn: Lsn, limit: int) -> list[GivenUp]:
+        """Up to ``limit`` transactions of a split, from an old LSN on; none when they are not listed any more."""
+        return self._content.rewinds.book.given_up(number, first_lsn, limit)
 
     def lsn_before(self, timestamp: Timestamp) -> Lsn:
         """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing."""

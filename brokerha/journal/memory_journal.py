@@ -23,6 +23,7 @@ from brokerha.journal.decisions import Decision
 from brokerha.journal.limits import FORGET_AT_ONCE, MARK_LSNS, TRIM_LSNS, TRIM_RECORDS
 from brokerha.journal.memory_content import Content, JournalImage, content_at
 from brokerha.journal.memory_history import MemoryHistory
+from brokerha.journal.memory_rewinds import forget_loose, go_back, in_order
 from brokerha.model.codec import encode_record
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.ids import Lsn, NodeId
@@ -115,7 +116,7 @@ class MemoryJournal(MemoryHistory):
             elif isinstance(record, Rebased):
                 self._rebased(record)
             elif isinstance(record, Rewound):
-                self._rewound(record)
+                go_back(content, self._node, number, record)
             elif isinstance(record, IdsTaken):
                 content.lsns.update(record.ids)
                 content.rejected.update(record.rejections)
@@ -158,6 +159,9 @@ class MemoryJournal(MemoryHistory):
         for origin, used in record.used.items():
             for _, txid in self.stream(origin, before[origin], used - before[origin]):
                 content.settled.setdefault((origin, txid), current.lsn)
+                if origin == self._node:
+                    # After going back it may be parked although it stands in the stream.
+                    content.parked.pop(txid, None)
 
     def _installed(self, number: int, record: EpochInstalled) -> None:
         content, node = self._content, self._node
@@ -170,26 +174,6 @@ class MemoryJournal(MemoryHistory):
         waiting = [body for body in content.bodies if body not in content.settled and body not in recovered]
         content.parked = {txid: None for origin, txid in waiting if origin == node}
         content.streams.update({origin: [] for origin in record.epoch.starts})
-
-    def _rewound(self, record: Rewound) -> None:
-        content, current, node = self._content, self._content.current, self._node
-        kept = record.lsn + 1 - current.first_lsn
-        invariant(0 <= kept <= len(content.ordered), "a queue goes back to what is held", lsn=record.lsn)
-        removed = content.ordered[kept:]
-        if record.lsn < current.executed_lsn:
-            fingerprint = self.fingerprint_at(record.lsn)
-            results = max(0, record.lsn + 1 - content.first_result)
-            del content.results[results:]
-            current.executed_lsn, current.fingerprint = record.lsn, fingerprint
-            content.rejected = {lsn: why for lsn, why in content.rejected.items() if lsn <= record.lsn}
-        del content.ordered[kept:]
-        for _, txid, origin in removed:
-            content.lsns.pop(txid, None)
-            content.settled.pop((origin, txid), None)
-        again = dict.fromkeys(txid for _, txid, origin in removed if origin == node)
-        content.parked = {**again, **content.parked}
-        current.lsn = record.lsn
-        current.last = content.ordered[-1] if content.ordered else None
 
     def _executed(self, record: Outcomes) -> None:
         content = self._content
@@ -212,6 +196,10 @@ class MemoryJournal(MemoryHistory):
             # What was rejected stays known, and nothing else says it.
             if any(outcomes.first_lsn <= lsn < outcomes.first_lsn + len(outcomes.results) for lsn in content.rejected):
                 content.current.lacking_to = max(content.current.lacking_to, number)
+            if number < content.current.rewound_by:
+                # A follower knows from it what had become of what was given up.
+                content.current.lacking_to = max(content.current.lacking_to, number)
+        content.rewinds.forget(content.records)
 
     def _taken(self, number: int, record: StateTaken) -> None:
         content = self._content
@@ -227,6 +215,8 @@ class MemoryJournal(MemoryHistory):
         content.marks.append((record.lsn, record.last[0]))
         content.last_trimmed = number - 1
         content.records = {n: r for n, r in content.records.items() if self._is_needed(n, r)}
+        content.rewinds.rows = {}
+        content.rewinds.forget(content.records)
 
     def _forget_results(self) -> None:
         content = self._content
@@ -292,7 +282,7 @@ class MemoryJournal(MemoryHistory):
         first = old_first = current.first_lsn
         old_begins = {origin: current.stream_begin(origin) for origin in current.counts}
         old_last = content.last_trimmed
-        for number, first_of_record, count, used in self._in_order()[:TRIM_RECORDS]:
+        for number, first_of_record, count, used in list(in_order(content))[:TRIM_RECORDS]:
             end = first_of_record + count
             if end > min(below, current.lsn + 1) or (first > old_first and end - old_first > TRIM_LSNS):
                 break
@@ -302,16 +292,6 @@ class MemoryJournal(MemoryHistory):
             return 0
         self._forget(first, old_begins)
         return first - old_first
-
-    def _in_order(self) -> list[tuple[int, Lsn, int, dict[NodeId, int]]]:
-        """What trimming goes by: (number, first LSN, LSNs, what is used) of each record that uses up streams."""
-        found: list[tuple[int, Lsn, int, dict[NodeId, int]]] = []
-        for number, record in self._content.records.items():
-            if isinstance(record, Added):
-                found.append((number, record.first_lsn, len(record.entries), record.used))
-            elif isinstance(record, EpochInstalled) and number > self._content.last_trimmed:
-                found.append((number, record.epoch.base_lsn + 1, 0, record.epoch.starts))
-        return found
 
     def _forget(self, first: Lsn, old_begins: dict[NodeId, int]) -> None:
         content, current = self._content, self._content.current
@@ -329,9 +309,11 @@ class MemoryJournal(MemoryHistory):
         for body in [body for body, lsn in content.settled.items() if lsn < first]:
             del content.settled[body]
             content.bodies.pop(body, None)
+        forget_loose(content, lambda: {(o, txid) for o, stream in self._unused().items() for _, txid in stream.entries})
         old, content.records = content.records, {n: r for n, r in content.records.items() if self._is_needed(n, r)}
         # A follower does not get what was cut, even where the record of the last epoch stays.
         current.lacking_to = max(current.lacking_to, content.last_trimmed, *(old.keys() - content.records.keys()))
+        content.rewinds.forget(content.records)
 
     def _is_needed(self, number: int, record: Record) -> bool:
         """Whether a record still brings something at or above the first LSN, or something without an LSN."""
@@ -343,8 +325,8 @@ class MemoryJournal(MemoryHistory):
                 bodies = [(origin, txid) for origin, txid, _ in items]
             case Appended(origin, start, entries) if entries:
                 return start + len(entries) > content.current.trimmed.get(origin, 0)
-            case Outcomes(first_lsn, results) if results:
-                return first_lsn + len(results) > content.current.first_lsn
+            case Outcomes(first_lsn, results) if results and number not in content.rewinds.given:
+                return first_lsn + content.rewinds.count(number, results) > content.current.first_lsn
             case TxPrepared(txid) if content.decisions.prepared.get(txid) == number:
                 return True
             case EpochInstalled() if content.current.installed_by == number:

@@ -21,7 +21,7 @@ first entry of ``streams[o]`` has the number ``used[o]``; exactly what is in ``s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 
 import lmdb
@@ -144,6 +144,10 @@ class Tail:
     def _drop(self, origin: NodeId, used: set[TxId], record: Added) -> list[tuple[NodeId, TxId, int]]:
         duplicates = used.difference(txid for _, txid, o in record.entries if o == origin)
         found = [(origin, txid, self.forget(origin, txid)) for txid in sorted(duplicates)]
+        if origin == self._node:
+            # After going back it may be parked although it stands in the stream.
+            for txid in duplicates:
+                self.parked.pop(txid, None)
         return [duplicate for duplicate in found if duplicate[2]]
 
     def install(self, epoch: Epoch) -> list[tuple[NodeId, TxId, int]]:
@@ -191,6 +195,37 @@ class Tail:
             if origin == self._node:
                 self.parked.pop(txid, None)
         return Counter(place >> ITEM_BITS for place in self.spilled.values())
+
+    def revive(self, bodies: Iterable[tuple[NodeId, TxId, int]]) -> None:
+        """Hold bodies again, (origin, transaction id, place), whose LSNs were given up; own ones are parked.
+
+        They may be older than what is held. So everything gets a row in `waiting`, and a restart reads none of the records before.
+        """
+        node, is_parked = self._node, set(self.parked)
+        found = [(o, txid, place) for o, places in self.places.items() for txid, place in places.items()]
+        for places in self.places.values():
+            places.clear()
+        for origin, txid, place in bodies:
+            found.append((origin, txid, place))
+            if origin == node:
+                is_parked.add(txid)
+        self.spilled.update(((origin, txid), place) for origin, txid, place in found)
+        for origin, txid, place in found:
+            mark = PARKED if origin == node and txid in is_parked else HELD
+            self.waiting_puts.append((number_key(place), waiting_row(mark, origin, txid)))
+        put = {key for key, _ in self.waiting_puts}
+        self.waiting_deletes = [key for key in self.waiting_deletes if key not in put]
+        own = sorted((place, txid) for (origin, txid), place in self.spilled.items() if origin == node)
+        self.parked = dict.fromkeys(txid for _, txid in own if txid in is_parked)
+
+    @property
+    def node(self) -> NodeId:
+        """Whose journal it is."""
+        return self._node
+
+    def is_waiting(self, origin: NodeId, txid: TxId) -> bool:
+        """Whether a transaction stands in the unused end of a stream."""
+        return any(entry[1] == txid for entry in self.streams.get(origin, ()))
 
     def forget(self, origin: NodeId, txid: TxId) -> int:
         """Take out one body; returns its place, or 0."""

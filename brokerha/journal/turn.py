@@ -7,21 +7,27 @@
 Memory moves on before the commit, because records of one turn build on each other (a transaction may be accepted,
 stamped and added in one turn). When anything fails in between, the journal reads memory back from the file.
 
+A `Rewound` changes what earlier records wrote, so that all before it is written first (rewinding.py), in the same transaction.
+
 Invariant: numbers of records only grow, so that `log` and the indexes by LSN are written at their ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import lmdb
 
 from brokerha.journal.current import Current
-from brokerha.journal.database import Table, Tables
+from brokerha.journal.database import Database, Table, Tables, translated
 from brokerha.journal.decisions import Decision, Decisions
+from brokerha.journal.directory import damaged
 from brokerha.journal.known_ids import Get, KnownIds
+from brokerha.journal.limits import REWOUND_BYTES
+from brokerha.journal.rewinding import Rewinding, last_void, trim_given
 from brokerha.journal.rows import (
     AddedRow,
+    BadRow,
     added_key,
     body_key,
     counted_row,
@@ -48,6 +54,7 @@ from brokerha.model.records import (
     Outcomes,
     Rebased,
     Record,
+    Rewound,
     StateTaken,
 )
 
@@ -87,6 +94,12 @@ class Turn:
         self._rebased_to: Lsn | None = None
         """Set when all results written before this turn go, and the rejections above this LSN."""
         self._first_rebased: Lsn = 0
+        self.database: Database
+        self.begin: Callable[[int], lmdb.Transaction]
+        """Begins the transaction of the turn before its end, with room for so many bytes. These two are set by who began the turn."""
+        self.txn: lmdb.Transaction | None = None
+        """The transaction, once something had to be written early."""
+        self._cut_written: Cut | None = None
         self._rebased_end = b""
         """Key of the last LSN whose rejection goes with them."""
 
@@ -95,6 +108,32 @@ class Turn:
         invariant(number >= self.number, "numbers of records grow", number=number, following=self.number)
         self.number = number
         self.take(record)
+
+    def _go_back(self, number: int, record: Rewound) -> None:
+        """Write all records before, and change in the file what is behind the LSN; the rest of the turn follows."""
+        self._current.check_back(record.lsn)
+        if self.txn is None:
+            self.txn = self.begin(self.size_bytes + REWOUND_BYTES * (self._current.lsn - record.lsn))
+        database = self.database
+        with translated(database.path):
+            self.write(self.txn, database.tables)
+            for rows in (self._log, self._added, self._outcomes, self._stream, self._dropped, self._rejected):
+                rows.clear()
+            self._trimmed.clear()
+            self._rebased_to, self._cut_written = None, self.cut
+            self._get_id = self._get_id_early
+            try:
+                Rewinding(self.txn, database, number, record).carry_out(self._current, self._tail, self._ids)
+            except BadRow as error:
+                raise damaged(database.path, f"an index row is not what was written ({error})") from error
+
+    def _get_id_early(self, key: bytes) -> bytes | None:
+        return None if self.txn is None else self.txn.get(key, db=self.database.tables.ids)
+
+    def abort(self) -> None:
+        """Take back what was written early."""
+        if self.txn is not None:
+            self.txn.abort()
 
     def take(self, record: Record) -> None:
         """Take one more record. Raises InvariantBroken when it does not follow on the ones before."""
@@ -122,6 +161,8 @@ class Turn:
                 self._reject(record.rejections)
             elif isinstance(record, StateTaken):
                 self._take_state(record)
+            elif isinstance(record, Rewound):
+                self._go_back(number, record)
             elif isinstance(record, Decision):
                 self._decide(number, record)
         row = seal(self._seed, number, live, encode_record(record))
@@ -209,10 +250,12 @@ class Turn:
         """Write all rows but those of ids and of the current state."""
         if self._rebased_to is not None:
             lacking = _last_rejecting(txn, tables, self._first_rebased)
+            lacking = max(lacking, last_void(txn, tables, self._current.rewound_by))
             self._current.lacking_to = max(self._current.lacking_to, lacking)
             _drop_results(txn, tables, self._rebased_to, self._rebased_end)
-        if self.cut is not None:
+        if self.cut is not None and self.cut is not self._cut_written:
             self.cut.carry_out(txn, tables)
+            trim_given(txn, tables, 0, frozenset())
         for table, rows in ((tables.log, self._log), (tables.added, self._added), (tables.outcomes, self._outcomes)):
             if rows:
                 with txn.cursor(table) as cursor:

@@ -25,6 +25,7 @@ from brokerha.journal.limits import MAP_SIZE_BYTES, READ_AT_ONCE, UNPACKED_BYTES
 from brokerha.journal.promise import read_promise
 from brokerha.journal.recent import Unpacked
 from brokerha.journal.recovery import State, read_decided, read_identity, read_state
+from brokerha.journal.rewinding import is_given
 from brokerha.journal.rows import (
     ID_PREFIXES,
     ITEM_BITS,
@@ -43,6 +44,7 @@ from brokerha.journal.rows import (
     read_keyed_row,
     stream_key,
 )
+from brokerha.journal.split_book import check_row
 from brokerha.model.codec import encode_record
 from brokerha.model.epochs import FIRST
 from brokerha.model.errors import JournalError
@@ -58,6 +60,7 @@ from brokerha.model.records import (
     Outcomes,
     Rebased,
     Record,
+    Rewound,
     StateTaken,
     TxDecided,
     TxPrepared,
@@ -113,6 +116,7 @@ def _contents(database: Database) -> Iterator[str]:
         yield from _rows_without_records(database)
         yield from _bad_ids(database)
         yield from _bad_keyed_rows(database)
+        yield from _bad_splits(database)
         read_promise(database.path.parent)
     except (JournalError, BadRow) as error:
         yield str(error)
@@ -133,6 +137,11 @@ class _LogCheck:
         self._views: list[tuple[int, int]] = []
         self._installed = (FIRST, 0)
         """Id of the last epoch, and number of its record."""
+        self._rewound = self._given_up = 0
+        """Numbers of the last `Rewound`, and of the last record that was given up."""
+        self._gone_back = {state.current.lsn} if state.current.rewound_by else set[Lsn]()
+        self._shorter: dict[Lsn, int] = {}
+        """Where records end whose rows are shorter than they are, with their numbers."""
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of all records, then of the current state."""
@@ -162,6 +171,11 @@ class _LogCheck:
                 f"{current.installed} of record {current.installed_by}"
             )
         yield from self._check_prepared()
+        if self._given_up > self._rewound:
+            yield f"record {self._given_up} is marked as given up, and nothing says so"
+        for lsn, number in self._shorter.items():
+            if lsn not in self._gone_back:
+                yield f"the index row of record {number} ends with LSN {lsn}, and the record does not"
 
     def _check_prepared(self) -> Iterator[str]:
         for key, row in _all(self._database, self._database.tables.prepared):
@@ -174,7 +188,12 @@ class _LogCheck:
     def _check(self, number: int, record: Record) -> Iterator[str]:
         if number >= self._state.next_number:
             yield f"record {number} is behind the last one"
-        if isinstance(record, Added):
+        if isinstance(record, Rewound):
+            self._rewound = number
+            self._gone_back.add(record.lsn)
+        elif isinstance(record, (Added, Outcomes)) and is_given(self._database, number):
+            self._given_up = number
+        elif isinstance(record, Added):
             yield from self._check_added(number, record)
         elif isinstance(record, Appended) and record.entries:
             expected = self._counts.get(record.origin, record.start)
@@ -197,10 +216,12 @@ class _LogCheck:
         elif isinstance(record, Outcomes) and record.results:
             if self._next_result not in {0, record.first_lsn}:
                 yield f"record {number} has results from LSN {record.first_lsn}, not {self._next_result}"
-            self._next_result = record.first_lsn + len(record.results)
             key = number_key(record.first_lsn)
-            yield from self._points_here(self._database.tables.outcomes, key, number, len(record.results))
-            yield from self._check_rejections(record)
+            row = self._database.get(key, self._database.tables.outcomes)
+            count = self._count(number, record.first_lsn, len(record.results), read_counted_row(row)[1] if row else 0)
+            self._next_result = record.first_lsn + count
+            yield from self._points_here(self._database.tables.outcomes, key, number, count)
+            yield from self._check_rejections(record, count)
 
     def _check_installed(self, number: int, record: EpochInstalled) -> Iterator[str]:
         epoch = record.epoch
@@ -208,7 +229,7 @@ class _LogCheck:
         data = self._database.get(added_key(epoch.base_lsn + 1, number), self._database.tables.added)
         if data is None:
             # The last epoch stays when what was added before it is trimmed.
-            if epoch.base_lsn >= self._state.current.first_lsn:
+            if epoch.base_lsn >= self._state.current.first_lsn and not is_given(self._database, number):
                 yield f"record {number} has no index row"
             return
         if epoch.base_lsn + 1 != self._next_lsn:
@@ -218,8 +239,15 @@ class _LogCheck:
             yield f"the index row of record {number} is not what the record says"
         self._counts.update(epoch.starts)
 
-    def _check_rejections(self, record: Outcomes) -> Iterator[str]:
-        for lsn, (outcome, reason, _, _) in enumerate(record.results, record.first_lsn):
+    def _count(self, number: int, first_lsn: Lsn, whole: int, count: int) -> int:
+        """How many LSNs of a record its row has, which may be fewer when the queue went back to the last of them."""
+        if not 0 < count < whole:
+            return whole
+        self._shorter[first_lsn + count - 1] = number
+        return count
+
+    def _check_rejections(self, record: Outcomes, count: int) -> Iterator[str]:
+        for lsn, (outcome, reason, _, _) in enumerate(record.results[:count], record.first_lsn):
             if lsn < self._state.current.first_lsn:
                 continue  # It may be forgotten while its record stays for the results behind it.
             key = number_key(lsn)
@@ -255,16 +283,18 @@ class _LogCheck:
     def _check_added(self, number: int, record: Added) -> Iterator[str]:
         if record.first_lsn != self._next_lsn:
             yield f"record {number} adds from LSN {record.first_lsn}, not {self._next_lsn}"
-        self._next_lsn = record.first_lsn + len(record.entries)
         data = self._database.get(added_key(record.first_lsn, number), self._database.tables.added)
+        self._next_lsn = record.first_lsn + len(record.entries)
         if data is None:
             yield f"record {number} has no index row"
             return
         row = read_added_row(data)
-        if len(row.places) != len(record.entries) or row.used != record.used:
+        count = self._count(number, record.first_lsn, len(record.entries), len(row.places))
+        self._next_lsn = record.first_lsn + count
+        if len(row.places) != count or row.used != record.used:
             yield f"the index row of record {number} is not what the record says"
             return
-        for lsn, (place, entry) in enumerate(zip(row.places, record.entries, strict=True), record.first_lsn):
+        for lsn, (place, entry) in enumerate(zip(row.places, record.entries, strict=False), record.first_lsn):
             yield from self._check_entry(lsn, place, entry[2], entry[1])
 
     def _check_entry(self, lsn: Lsn, place: int, origin: NodeId, txid: TxId) -> Iterator[str]:
@@ -305,6 +335,7 @@ def _rows_without_records(database: Database) -> Iterator[str]:
         ("waiting", tables.waiting, lambda key, _: number_of(key) >> ITEM_BITS),
         ("trimmed", tables.trimmed, lambda key, _: number_of(key)),
         ("prepared", tables.prepared, lambda key, _: number_of(key)),
+        ("given", tables.given, lambda key, _: number_of(key)),
     )
     for name, table, number_in in numbers:
         for key, row in _all(database, table):
@@ -334,6 +365,14 @@ def _bad_keyed_rows(database: Database) -> Iterator[str]:
                     read_decided(data)
             except BadRow as error:
                 yield f"row {key.hex()} of {name}: {error}"
+
+
+def _bad_splits(database: Database) -> Iterator[str]:
+    for key, row in _all(database, database.tables.splits):
+        try:
+            check_row(key, row)
+        except BadRow as error:
+            yield f"row {key.hex()} of splits: {error}"
 
 
 def _all(database: Database, table: Table) -> Iterator[tuple[bytes, bytes]]:

@@ -140,6 +140,7 @@ class LmdbWriter(LmdbHistory):
                     turn.take(record)
                 self._write(turn)
             except BaseException as error:
+                turn.abort()
                 self._recover_from(error)
                 raise
             self._finish(turn)
@@ -158,6 +159,7 @@ class LmdbWriter(LmdbHistory):
                     turn.take_at(number, record)
                 self._write(turn)
             except BaseException as error:
+                turn.abort()
                 self._recover_from(error)
                 raise
             self._finish(turn)
@@ -173,7 +175,14 @@ class LmdbWriter(LmdbHistory):
     def _begun(self) -> Turn:
         self._check_writable()
         get_id = self._database.get_id
-        return Turn(self._next, self._database.seed, self._current, self._tail, self._ids, self._decisions, get_id)
+        turn = Turn(self._next, self._database.seed, self._current, self._tail, self._ids, self._decisions, get_id)
+        turn.database, turn.begin = self._database, self._begin
+        return turn
+
+    def _begin(self, turn_bytes: int) -> lmdb.Transaction:
+        self._make_room(turn_bytes)
+        with translated(self._database.path):
+            return self._database.env.begin(write=True)
 
     def _finish(self, turn: Turn) -> None:
         """Go on from a turn that is durable."""
@@ -181,6 +190,8 @@ class LmdbWriter(LmdbHistory):
         self._written_bytes += turn.size_bytes
         self._swept_to = min(self._swept_to, turn.unpinned_from)
         self._database.refresh()
+        if turn.txn is not None:
+            self._forget_row()
         if turn.cut is not None:
             self._swept_to = 0
             self._recent.clear()
@@ -193,7 +204,8 @@ class LmdbWriter(LmdbHistory):
         env, tables, path = self._database.env, self._database.tables, self._database.path
         self._make_room(turn.size_bytes)
         self._spill(turn)
-        with translated(path), env.begin(write=True) as txn:
+        # Both leave a transaction that ends here, committed or aborted.
+        with translated(path), turn.txn or env.begin(write=True) as txn:
             turn.write(txn, tables)
             self._ids.write(txn, tables.ids, self._current.lsn + 1, 2 * turn.lsns + IDS_WRITTEN)
             self._put_state(txn, turn.number)

@@ -22,6 +22,7 @@ from tests.contracts.epoch_contract import EpochContract
 from tests.contracts.follow_contract import DecisionsContract, FollowContract
 from tests.contracts.journal_contract import JournalContract, flag_set
 from tests.contracts.rebase_contract import RebaseContract
+from tests.contracts.rewind_contract import RewindContract
 from tests.contracts.state_contract import StateContract
 from tests.contracts.trim_contract import TrimContract
 
@@ -101,6 +102,7 @@ class TestMemoryJournal(
     EpochContract,
     FollowContract,
     RebaseContract,
+    RewindContract,
     StateContract,
     TrimContract,
     BeginningContract,
@@ -120,6 +122,7 @@ class TestLmdbJournal(
     EpochContract,
     FollowContract,
     RebaseContract,
+    RewindContract,
     StateContract,
     TrimContract,
     BeginningContract,

@@ -8,6 +8,7 @@ author.append("m2", "c")      Appended m2
 author.add(3)                 Added           the next three of all streams by timestamp; duplicates are left out
 author.execute(3)             Outcomes
 author.rebase(2)              Rebased         back or forward to LSN 2
+author.go_back(2)             Rewound         what is behind LSN 2 is given up
 author.bring(entries)         Added           of a tail or a recovered list: no stream is used
 author.take_state(9)          StateTaken      the queue goes on behind LSN 9
 author.install(2, [...], {})  EpochInstalled  all streams end; they go on behind a gap of so many numbers
@@ -29,6 +30,7 @@ from brokerha.model.records import (
     Outcomes,
     Rebased,
     Record,
+    Rewound,
     StateTaken,
 )
 from brokerha.ports.journal import Journal
@@ -140,6 +142,15 @@ class Author:
         self.lsn = self.executed = lsn
         self.clock += 10
         return StateTaken(lsn, (self.clock, f"s{lsn}", "m2"), b"taken at %d" % lsn, 1_000 + lsn)
+
+    def go_back(self, lsn: int, epoch: int = 1) -> Rewound:
+        self.sink(lsn)
+        return Rewound(lsn, epoch)
+
+    def sink(self, lsn: int) -> None:
+        """Let the queue end at an LSN again."""
+        self.lsn, self.executed = lsn, min(lsn, self.executed)
+        self.known = {txid: at for txid, at in self.known.items() if at <= lsn}
 
     def whole(self, *txids: str) -> list[Record]:
         """One turn that takes own transactions from their acceptance to their results."""
