@@ -44,7 +44,7 @@ from brokerha.journal.rows import BadRow, count_in_added_row, keyed_row, number_
 from brokerha.journal.trimming import Cut
 from brokerha.journal.writing import LmdbWriter
 from brokerha.model.errors import JournalError, JournalFull
-from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.ids import Lsn, NodeId, TxId
 
 
 class LmdbJournal(LmdbWriter):

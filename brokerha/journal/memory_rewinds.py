@@ -136,9 +136,9 @@ def _content_at(content: Content, lsn: Lsn) -> tuple[bytes, int]:
         return (current.base if lsn == current.results_from - 1 else UNKNOWN), 0
     fingerprint = content.results[lsn - content.first_result].fingerprint
     for number, record in content.records.items():
-        if isinstance(record, Outcomes) and record.results and not rewinds.is_cut(number):
-            if record.first_lsn + len(record.results) - 1 == lsn:
-                return fingerprint, record.items
+        ends_there = isinstance(record, Outcomes) and record.first_lsn + len(record.results) - 1 == lsn
+        if isinstance(record, Outcomes) and record.results and ends_there and not rewinds.is_cut(number):
+            return fingerprint, record.items
     return fingerprint, 0
 
 

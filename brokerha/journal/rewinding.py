@@ -105,7 +105,7 @@ class Rewinding:
         with self._txn.cursor(table) as cursor:
             there = cursor.set_range(added_key(end, 0))
             if cursor.prev() if there else cursor.last():
-                rows.append(cursor.item())
+                rows.append((bytes(cursor.key()), bytes(cursor.value())))
         for key, data in _rows_from(self._txn, table, added_key(end, 0)):
             if read_added_key(key)[0] > end or count_in_added_row(data):
                 rows.append((key, data))
@@ -136,7 +136,7 @@ class Rewinding:
             self._txn.delete(key, db=table)
         with self._txn.cursor(table) as cursor:
             if cursor.last():
-                key, (number, count) = cursor.key(), read_counted_row(cursor.value())
+                key, (number, count) = bytes(cursor.key()), read_counted_row(cursor.value())
                 if number_of(key) + count > end:
                     self._txn.put(key, counted_row(number, end - number_of(key)), db=table)
         return gone
@@ -233,7 +233,7 @@ class Rewinding:
         row = self._txn.get(number_key(number), db=self._tables.log)
         if row is None:
             raise damaged(self._database.path, f"record {number} is missing")
-        return self._database.unseal(number, row)
+        return self._database.unseal(number, bytes(row))
 
 
 def _rows_from(txn: lmdb.Transaction, table: Table, start: bytes) -> list[tuple[bytes, bytes]]:

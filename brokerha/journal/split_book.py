@@ -1,6 +1,6 @@
 """The split book: what was given up when the synchronised queue went back (`Rewound`), kept for people.
 
-    splits()                     [Split(number=412, epoch=3, lsn=100, count=2, stamped=…, held=2)]      oldest first
+    splits()                     [Split(number=412, epoch=3, lsn=100, total=2, stamped=…, held=2)]      oldest first
     given_up(412, 101, 1_000)    [GivenUp(101, "x", "m3", "applied"), GivenUp(102, "y", "m3", "rejected")]
 
 Each `Rewound` that took something away is one split, named by the number of its record. It has the old LSNs with their transactions
@@ -43,7 +43,7 @@ class Split(NamedTuple):
     """Number of the epoch that was given up."""
     lsn: Lsn
     """The queue went back to this LSN."""
-    count: int
+    total: int
     """Transactions that were given up."""
     stamped: Timestamp
     """Of the last of them."""
@@ -69,10 +69,10 @@ Rows = Callable[[bytes, int], list[tuple[bytes, bytes]]]
 def losers(heads: Sequence[Split]) -> tuple[list[Split], list[Split]]:
     """Of splits, oldest first: those that go, and those that stay and lose their entries."""
     gone, kept = list(heads[:-SPLITS_KEPT]), heads[-SPLITS_KEPT:]
-    total, emptied = 0, list[Split]()
+    entries, emptied = 0, list[Split]()
     for split in reversed(kept):
-        total += split.held
-        if total > ENTRIES_KEPT and split.held:
+        entries += split.held
+        if entries > ENTRIES_KEPT and split.held:
             emptied.append(split)
     return gone, emptied
 
@@ -86,7 +86,7 @@ class SplitBook:
 
     def add(self, split: Split, entries: Sequence[GivenUp]) -> None:
         """Take in what a `Rewound` gave up, all of it; nothing when that is nothing."""
-        if not split.count:
+        if not split.total:
             return
         held = list(entries[:ENTRIES_KEPT])
         self.splits[split.number], self.entries[split.number] = split._replace(held=len(held)), held
@@ -124,7 +124,7 @@ def unpacked(data: Sequence[Any]) -> SplitBook:
 
 def write(txn: lmdb.Transaction, table: Table, split: Split, entries: Sequence[GivenUp]) -> None:
     """Take in what a `Rewound` gave up, all of it, and keep the book within its bounds; nothing when that is nothing."""
-    if not split.count:
+    if not split.total:
         return
     held = entries[:ENTRIES_KEPT]
     _put_head(txn, table, split._replace(held=len(held)))

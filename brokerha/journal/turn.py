@@ -128,7 +128,8 @@ class Turn:
                 raise damaged(database.path, f"an index row is not what was written ({error})") from error
 
     def _get_id_early(self, key: bytes) -> bytes | None:
-        return None if self.txn is None else self.txn.get(key, db=self.database.tables.ids)
+        row = None if self.txn is None else self.txn.get(key, db=self.database.tables.ids)
+        return None if row is None else bytes(row)
 
     def abort(self) -> None:
         """Take back what was written early."""

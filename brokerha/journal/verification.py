@@ -171,6 +171,9 @@ class _LogCheck:
                 f"{current.installed} of record {current.installed_by}"
             )
         yield from self._check_prepared()
+        yield from self._check_back()
+
+    def _check_back(self) -> Iterator[str]:
         if self._given_up > self._rewound:
             yield f"record {self._given_up} is marked as given up, and nothing says so"
         for lsn, number in self._shorter.items():
@@ -188,12 +191,9 @@ class _LogCheck:
     def _check(self, number: int, record: Record) -> Iterator[str]:
         if number >= self._state.next_number:
             yield f"record {number} is behind the last one"
-        if isinstance(record, Rewound):
-            self._rewound = number
-            self._gone_back.add(record.lsn)
-        elif isinstance(record, (Added, Outcomes)) and is_given(self._database, number):
-            self._given_up = number
-        elif isinstance(record, Added):
+        if self._is_given_up(number, record):
+            return
+        if isinstance(record, Added):
             yield from self._check_added(number, record)
         elif isinstance(record, Appended) and record.entries:
             expected = self._counts.get(record.origin, record.start)
@@ -223,13 +223,26 @@ class _LogCheck:
             yield from self._points_here(self._database.tables.outcomes, key, number, count)
             yield from self._check_rejections(record, count)
 
+    def _is_given_up(self, number: int, record: Record) -> bool:
+        """Whether a record of the queue or of results was given up; it has no index row then."""
+        if isinstance(record, Rewound):
+            self._rewound = number
+            self._gone_back.add(record.lsn)
+        if isinstance(record, (Added, Outcomes)) and is_given(self._database, number):
+            self._given_up = number
+            return True
+        return False
+
     def _check_installed(self, number: int, record: EpochInstalled) -> Iterator[str]:
         epoch = record.epoch
         self._installed = (epoch.id, number)
         data = self._database.get(added_key(epoch.base_lsn + 1, number), self._database.tables.added)
         if data is None:
             # The last epoch stays when what was added before it is trimmed.
-            if epoch.base_lsn >= self._state.current.first_lsn and not is_given(self._database, number):
+            if is_given(self._database, number):
+                # How much of the streams behind it is trimmed is not known here.
+                self._counts = {origin: count for origin, count in self._counts.items() if origin not in epoch.starts}
+            elif epoch.base_lsn >= self._state.current.first_lsn:
                 yield f"record {number} has no index row"
             return
         if epoch.base_lsn + 1 != self._next_lsn:

@@ -103,7 +103,7 @@ class RewindContract:
         for journal in around_restart(disk):
             assert [txid for _, txid, _ in journal.ordered(1, 9)] == ["t1", "t2"]
             assert journal.state().parked == ["t3", "t4", "t5", "t6"]
-            assert [(s.lsn, s.count) for s in journal.splits()] == [(3, 3), (2, 1), (2, 1)]
+            assert [(s.lsn, s.total) for s in journal.splits()] == [(3, 3), (2, 1), (2, 1)]
             assert [entry.outcome for entry in journal.given_up(journal.splits()[0].number, 0, 9)] == [
                 "applied",
                 "rejected",
@@ -306,11 +306,11 @@ class RewindContract:
         for n, count in enumerate((1, 2, 2, 2)):
             disk.journal.append([*author.whole(*[f"x{n}-{i}" for i in range(count)]), author.go_back(0)])
         for journal in around_restart(disk):
-            assert [(split.count, split.held) for split in journal.splits()] == [(2, 0), (2, 2), (2, 2)]
+            assert [(split.total, split.held) for split in journal.splits()] == [(2, 0), (2, 2), (2, 2)]
             first, second, third = (journal.given_up(split.number, 0, 9) for split in journal.splits())
-            assert ([], ["x2-0", "x2-1"]) == (first, [entry.txid for entry in second])
+            assert (first, [entry.txid for entry in second]) == ([], ["x2-0", "x2-1"])
             assert [entry.txid for entry in third] == ["x3-0", "x3-1"]
         disk.journal.append([*author.whole(*[f"y{i}" for i in range(7)]), author.go_back(0)])
         for journal in around_restart(disk):
-            assert [(split.count, split.held) for split in journal.splits()] == [(2, 0), (2, 0), (7, 5)]
+            assert [(split.total, split.held) for split in journal.splits()] == [(2, 0), (2, 0), (7, 5)]
             assert [e.lsn for e in journal.given_up(journal.splits()[-1].number, 3, 9)] == [3, 4, 5]
