@@ -6,6 +6,7 @@ lmdb_journal.py     LmdbJournal: all of it, and how it forgets
   history.py        LmdbHistory: what a core asks about its own past; the reading half
   reading.py        StoppedJournal: for reading only, by several processes at once
   recovery.py       what is known when a journal is opened, read back from its file
+  rewinding.py      what goes when the queue goes back behind a split
   trimming.py       which rows go when everything below an LSN is forgotten
   compaction.py     a smaller copy of the file takes its place
   promise.py        the view that this process promised to
@@ -16,7 +17,9 @@ journal_copy.py     LmdbJournalCopy: the journal in a directory as a whole: give
 memory_journal.py   MemoryJournal: the same in plain lists, for the simulator; says what the other one must do
   memory_content.py everything durable of it, and its bytes
   memory_journal_copy.py  MemoryJournalCopy: given away and replaced
+  memory_rewinds.py  how its queue goes back
 
+split_book.py       what was given up when the queue went back, for people; used by both
 beginning.py        where a journal of a restored cluster begins; used by both
 current.py          the current state in a few numbers, and the order in which records may come; used by both
 decisions.py        prepared transactions and remembered decisions; used by both

@@ -43,13 +43,23 @@ from brokerha.journal.rows import (
     read_stream_key,
     stream_key,
 )
-from brokerha.journal.split_book import GivenUp, Split, read_given_up, read_splits
+from brokerha.journal.split_book import read_given_up, read_splits
 from brokerha.journal.tail import Tail
 from brokerha.model.errors import JournalDamaged
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result, ResultRow
-from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record, Remembered
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    GivenUp,
+    Outcomes,
+    Record,
+    Remembered,
+    Split,
+)
 
 Item = TypeVar("Item")
 _NO_ROW = AddedRow((), {}, ())

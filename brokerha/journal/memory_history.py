@@ -6,11 +6,10 @@ from bisect import bisect_left
 from operator import itemgetter
 
 from brokerha.journal.memory_content import Content
-from brokerha.journal.split_book import GivenUp, Split
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result
-from brokerha.model.records import Outcomes, Remembered
+from brokerha.model.records import GivenUp, Outcomes, Remembered, Split
 
 
 class MemoryHistory:

@@ -15,11 +15,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from brokerha.journal.split_book import UNKNOWN_OUTCOME, GivenUp, Split, SplitBook, unpacked
+from brokerha.journal.split_book import SplitBook, unpacked
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import APPLIED, REJECTED
-from brokerha.model.records import Added, EpochInstalled, Outcomes, Record, Rewound
+from brokerha.model.records import (
+    UNKNOWN_OUTCOME,
+    Added,
+    EpochInstalled,
+    GivenUp,
+    Outcomes,
+    Record,
+    Rewound,
+    Split,
+)
 
 if TYPE_CHECKING:
     from brokerha.journal.memory_content import Content

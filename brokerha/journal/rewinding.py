@@ -40,13 +40,12 @@ from brokerha.journal.rows import (
     read_added_row,
     read_counted_row,
 )
-from brokerha.journal.split_book import UNKNOWN_OUTCOME, GivenUp, Split
 from brokerha.journal.tail import Tail
 from brokerha.journal.trimming import Cut
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import APPLIED, REJECTED
-from brokerha.model.records import Added, Outcomes, Rewound
+from brokerha.model.records import UNKNOWN_OUTCOME, Added, GivenUp, Outcomes, Rewound, Split
 
 ADDED, OUTCOMES = b"A", b"O"
 """Rows of `given`."""

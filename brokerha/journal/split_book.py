@@ -17,50 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import lmdb
 import msgpack
 
 from brokerha.journal.database import Table
 from brokerha.journal.rows import BadRow, added_key, keyed_row, read_added_key, read_keyed_row
-from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId
+from brokerha.model.ids import Lsn
+from brokerha.model.records import GivenUp, Split
 
 SPLITS_KEPT = 32
 ENTRIES_KEPT = 100_000
 PAGE_ENTRIES = 1_000
 """Entries in one row."""
-
-UNKNOWN_OUTCOME = "unknown"
-
-
-class Split(NamedTuple):
-    """The head line of what was given up at once."""
-
-    number: int
-    """Of the `Rewound`; names the split."""
-    epoch: int
-    """Number of the epoch that was given up."""
-    lsn: Lsn
-    """The queue went back to this LSN."""
-    total: int
-    """Transactions that were given up."""
-    stamped: Timestamp
-    """Of the last of them."""
-    held: int
-    """How many of them, from the first on, are still listed."""
-
-
-class GivenUp(NamedTuple):
-    """A transaction that lost its LSN."""
-
-    lsn: Lsn
-    """The one that it had."""
-    txid: TxId
-    origin: NodeId
-    outcome: str
-    """What had become of it here: applied, rejected, or `UNKNOWN_OUTCOME`."""
-
 
 Rows = Callable[[bytes, int], list[tuple[bytes, bytes]]]
 """Reads rows of the table `splits`: from a key on, so many."""

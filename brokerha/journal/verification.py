@@ -191,8 +191,10 @@ class _LogCheck:
     def _check(self, number: int, record: Record) -> Iterator[str]:
         if number >= self._state.next_number:
             yield f"record {number} is behind the last one"
-        if self._is_given_up(number, record):
-            return
+        if not self._is_given_up(number, record):
+            yield from self._check_record(number, record)
+
+    def _check_record(self, number: int, record: Record) -> Iterator[str]:
         if isinstance(record, Added):
             yield from self._check_added(number, record)
         elif isinstance(record, Appended) and record.entries:

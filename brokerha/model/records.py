@@ -304,6 +304,37 @@ class Remembered(NamedTuple):
     """Where the next page begins; empty when this is the last one."""
 
 
+UNKNOWN_OUTCOME = "unknown"
+
+
+class Split(NamedTuple):
+    """The head line of what was given up at once."""
+
+    number: int
+    """Of the `Rewound`; names the split."""
+    epoch: int
+    """Number of the epoch that was given up."""
+    lsn: Lsn
+    """The queue went back to this LSN."""
+    total: int
+    """Transactions that were given up."""
+    stamped: Timestamp
+    """Of the last of them."""
+    held: int
+    """How many of them, from the first on, are still listed."""
+
+
+class GivenUp(NamedTuple):
+    """A transaction that lost its LSN."""
+
+    lsn: Lsn
+    """The one that it had."""
+    txid: TxId
+    origin: NodeId
+    outcome: str
+    """What had become of it here: applied, rejected, or `UNKNOWN_OUTCOME`."""
+
+
 class History(Protocol):
     """Read-only view of what a master holds durably; answers come from memory or a memory map, never from a network.
 
@@ -352,6 +383,12 @@ class History(Protocol):
 
     def items_at(self, lsn: Lsn) -> int:
         """Quads and keys at an LSN; 0 when that is not known."""
+
+    def splits(self) -> list[Split]:
+        """What was given up when the queue went back (`Rewound`), by head lines, the last ones, oldest first."""
+
+    def given_up(self, number: int, first_lsn: Lsn, limit: int) -> list[GivenUp]:
+        """Up to ``limit`` transactions of a split, from an old LSN on; none when they are not listed any more."""
 
     def lsn_before(self, timestamp: Timestamp) -> Lsn:
         """Highest LSN up to which everything was stamped before a timestamp, as far as that is known; 0 for nothing.

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import pytest
 
-from brokerha.journal.split_book import GivenUp, Split
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.fingerprints import EMPTY, UNKNOWN
 from brokerha.model.ids import Lsn
@@ -34,10 +33,6 @@ class FullJournal(Journal, Protocol):
     """A journal with the one method more that both have."""
 
     def forget_ids(self, below: Lsn) -> bool: ...
-
-    def splits(self) -> list[Split]: ...
-
-    def given_up(self, number: int, first_lsn: Lsn, limit: int) -> list[GivenUp]: ...
 
 
 class Disk(Protocol):

@@ -92,6 +92,22 @@ class JournalCopyContract:
         follower.journal.follow(carried(source.journal, follower.journal.last_number + 1))
         assert content(follower) == content(source)
 
+    def test_a_loaded_journal_went_back_as_its_source_did(self, opened: Open, reopened: Reopen) -> None:
+        source, follower = opened("a"), opened("b")
+        author = filled(source.journal, turns=5, per_turn=2)
+        source.journal.append([author.go_back(5)])
+        carry(source, follower)
+        follower.open_load()
+        for copy in (source, follower):
+            copy.journal.append([author.bring([(7, "t8", "m1")])])
+            copy.journal.trim(below=6)
+            author.sink(5)
+        follower = reopened(follower)
+        assert content(follower) == content(source)
+        (split,) = follower.journal.splits()
+        assert source.journal.splits() == [split]
+        assert follower.journal.given_up(split.number, 0, 9) == source.journal.given_up(split.number, 0, 9) != []
+
     def test_a_promise_is_neither_given_away_nor_replaced(self, opened: Open, reopened: Reopen) -> None:
         source, follower, other = opened("a"), opened("b"), opened("c")
         used(source)

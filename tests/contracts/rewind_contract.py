@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from brokerha.journal import split_book
-from brokerha.journal.split_book import GivenUp, Split
 from brokerha.model.errors import JournalFull
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Ordered
 from brokerha.model.invariants import InvariantBroken
-from brokerha.model.records import Outcomes, Rewound, Started
+from brokerha.model.records import GivenUp, Outcomes, Rewound, Split, Started
 from tests.contracts.follow_contract import TwinDisk, carried
 from tests.contracts.journal_contract import Disk, FullJournal, around_restart
 from tests.unit.journal.turns import Author, body_of, everything, filled, fingerprint_after, result_of
