@@ -6,7 +6,7 @@ transaction. codec.py turns messages into bytes and back and
 checks every field against its annotation. Sender and incarnation travel in the envelope, beside cluster and version.
 
 What the processes of one master tell each other is in process_messages.py, what masters tell each other about epochs in
-epoch_messages.py.
+epoch_messages.py, what they order their workers around a split in split_messages.py.
 
 See brokerha/sync/PROTOCOL.md and brokerha/replication/PROTOCOL.md for who sends what, and when.
 """
@@ -45,6 +45,7 @@ from brokerha.model.process_messages import (
     TxJoin,
     Vote,
 )
+from brokerha.model.split_messages import Keep, Restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Execute:
     """(transaction id, timestamp, body)"""
     view: int = 1
     lineage: int = 0
-    """Of the log that they are places of; a worker takes only what is of its own."""
+    """Of the log that they are places of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,6 @@ class Progress:
     """LSN of the copy that it keeps; -1 when it keeps none."""
     kept_lineage: int = 0
     kept_number: int = 0
-    """Of the order by which it keeps it."""
     kept_reason: str = ""
     """Why the last order to keep a copy could not be followed; empty when it could."""
 
@@ -241,34 +241,6 @@ class LoadFrom:
     CHANNEL: ClassVar[str] = DATA
     view: int
     sources: tuple[NodeId, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Master to worker: keep a copy of your content of now beside it, or drop the one that you keep.
-
-    Of two orders the one with the higher number counts; the same one again changes nothing.
-    """
-
-    CHANNEL: ClassVar[str] = DATA
-    view: int
-    number: int
-    is_wanted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """Master to worker: put the copy that you keep in the place of yours."""
-
-    CHANNEL: ClassVar[str] = DATA
-    view: int
-    number: int
-    """Of the order by which it is kept."""
-    lineage: int
-    """Of the log; only a copy of an older one is replaced,"""
-    agreed_lsn: Lsn
-    """and only one that holds something behind this LSN, which is void."""
     reason: str
 
 
@@ -381,9 +353,7 @@ Message = (
 )  # fmt: skip
 
 SnapshotAsked = Request | SnapshotWanted | ChunksWanted | SnapshotDone
-"""What one follower asks another one for: its copy, or a part of its log."""
 Order = Coin | Idle | LoadFrom | Keep | Restore
-"""What a primary tells its workers to do."""
 
 MESSAGES: tuple[type, ...] = (
     Post, Bodies, Fetch, Execute, Executed, Apply, Progress, Read, ReadResult, StatusRequest, StatusReport,

@@ -6,6 +6,10 @@
     site.py            master side: what each worker is, and what it is told to do
       judging.py       whether a copy is what the log says, and who is right when copies disagree
       healing.py       whether a worker replays the log or takes a snapshot, and whose
+      splits.py        which copies are void when the log goes back, who restores
+      lineages.py      which log a copy followed, and up to where that is the log of now
+      keeping.py       which worker keeps a copy over a split
+      site_words.py    why a site takes no writes, and what needs a person
       site_config.py   settings of a master towards its workers, and what it knows of each
     tasks.py           master side: long work that it gives to a worker
 
@@ -15,6 +19,8 @@
       asking.py        exactly the range that is missing, from whoever has it
       loading.py       takes a snapshot: from the first source that is asked to the copy that is open
       offering.py      gives a snapshot: the chunks that others want of it
+      replacing.py     a load, or a restore of what was kept
+      kept_here.py     what is kept of the own content, by order
       worker_words.py  what a worker says of itself
       worker_config.py settings of a worker, and what it finds when it starts
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerha.model.ids import Lsn
-from brokerha.model.messages import Keep, Restore
 from brokerha.model.ready import CopyDecision, CopyKept, DropKept, KeepCopy, RestoreKept
+from brokerha.model.split_messages import Keep, Restore
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ nothing is opened while the store changes the copy.
 from __future__ import annotations
 
 from brokerha.model.ids import Instant, Lsn
-from brokerha.model.messages import Chunk, LoadFrom, Outgoing, Restore, SnapshotOffered
+from brokerha.model.messages import Chunk, LoadFrom, Outgoing, SnapshotOffered
 from brokerha.model.ready import (
     AbandonLoad,
     ChunkKept,
@@ -22,6 +22,7 @@ from brokerha.model.ready import (
     OpenLoad,
     RestoreKept,
 )
+from brokerha.model.split_messages import Restore
 from brokerha.replication.kept_here import KeptHere
 from brokerha.replication.loading import Loading, Phase, new_request
 from brokerha.replication.worker_config import CopyState, WorkerConfig

@@ -10,8 +10,9 @@ back to it.
 from __future__ import annotations
 
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.messages import Coin, Outgoing, Restore
+from brokerha.model.messages import Coin, Outgoing
 from brokerha.model.records import History
+from brokerha.model.split_messages import Restore
 from brokerha.replication.keeping import Keeping
 from brokerha.replication.lineages import Lineages, Rewind
 from brokerha.replication.site_config import FeedConfig, WorkerFeed

@@ -25,14 +25,12 @@ from brokerha.model.messages import (
     Execute,
     Executed,
     Idle,
-    Keep,
     LoadFrom,
     Message,
     Order,
     Outgoing,
     RangeMissing,
     Request,
-    Restore,
     SnapshotAsked,
     SnapshotOffered,
 )
@@ -56,6 +54,7 @@ from brokerha.model.ready import (
     StoreDone,
     StoreFailed,
 )
+from brokerha.model.split_messages import Keep, Restore
 from brokerha.replication.asking import Asking
 from brokerha.replication.backlog import Backlog, Items
 from brokerha.replication.cutting import cut, result_bytes

@@ -4,6 +4,7 @@ worker_copy.py     a worker's directory: its present copy, snapshots for others,
 copy_directory.py  which copy is the present one, what a start does with damage; FORMAT.md: all files
 generation.py      a copy that is replaced ends with its last reader
 snapshots.py       snapshots for others; frozen.py: the content at one LSN as files
+kept.py            the copy that a worker keeps over a split
 load.py            a snapshot that comes in; snapshot_chunks.py: which chunk lies where
 durable_files.py   small files that are replaced whole, directories that are fsynced
 scrub.py           the data compared with its fingerprint, slowly, in the background

@@ -14,6 +14,7 @@ from brokerha.stores.memory_copy import MemoryCopy
 from brokerha.stores.worker_copy import WorkerCopy
 from brokerha.stores.worker_store import StoreOptions
 from tests.contracts.copy_contract import CopyContract
+from tests.contracts.kept_contract import KeptContract
 from tests.contracts.store_contract import StoreContract
 
 SMALL = StoreOptions(map_size_bytes=64 * 1024 * 1024)
@@ -86,7 +87,7 @@ class _AsStores:
         return opened("w2")
 
 
-class TestMemoryCopy(InMemory, CopyContract):
+class TestMemoryCopy(InMemory, CopyContract, KeptContract):
     """The model, as a copy."""
 
 
@@ -94,7 +95,7 @@ class TestMemoryCopyAsStore(_AsStores, InMemory, StoreContract):
     """The model, as a store."""
 
 
-class TestWorkerCopy(InFiles, CopyContract):
+class TestWorkerCopy(InFiles, CopyContract, KeptContract):
     """The copy in files."""
 
 

@@ -38,7 +38,6 @@ from brokerha.model.messages import (
     Executed,
     Fetch,
     Idle,
-    Keep,
     LoadFrom,
     Message,
     Post,
@@ -47,7 +46,6 @@ from brokerha.model.messages import (
     Read,
     ReadResult,
     Request,
-    Restore,
     SnapshotDone,
     SnapshotOffered,
     SnapshotWanted,
@@ -92,6 +90,7 @@ from brokerha.model.records import (
     ViewStarted,
     WorkersChanged,
 )
+from brokerha.model.split_messages import Keep, Restore
 
 FINGERPRINT = bytes((1,)) + bytes(16)
 ROW = Row("m1", "journal", 3, 9, (1, ""), (2, "m2"), 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), 4, "1:ab", {"m3": "j"})

@@ -10,11 +10,9 @@ from brokerha.model.messages import (
     Execute,
     Executed,
     Idle,
-    Keep,
     LoadFrom,
     Progress,
     Request,
-    Restore,
     SnapshotOffered,
 )
 from brokerha.model.ready import (
@@ -35,6 +33,7 @@ from brokerha.model.ready import (
     StoreDone,
     StoreFailed,
 )
+from brokerha.model.split_messages import Keep, Restore
 from brokerha.replication.kept_here import KeptState
 from tests.unit.replication.benches import WorkerBench, lines, results, text, told, transactions
 
