@@ -82,6 +82,7 @@ from brokerha.model.records import (
     PinsChanged,
     Rebased,
     Record,
+    Rewound,
     Started,
     StateTaken,
     TxDecided,
@@ -179,6 +180,7 @@ RECORD_EXAMPLES: tuple[Record, ...] = (
     EpochInstalled(EPOCH),
     IdsTaken((("t-1", 6),), ((6, "no place"),)),
     StateTaken(7, (10, "t-2", "m3"), FINGERPRINT, 12),
+    Rewound(40, 3),
 )
 
 
