@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from brokerha.model.messages import Coin, Executed, LoadFrom
+from brokerha.model.messages import Apply, Coin, Execute, Executed, LoadFrom
 from brokerha.model.split_messages import Keep, Restore
 from brokerha.replication.site_config import Standing
 from tests.unit.replication.rewind_table import RewindTable
@@ -318,6 +318,23 @@ def test_lines_of_before_that_come_late_are_not_applied() -> None:
     assert table.are_in_sync("w1", "w2")
 
 
+def test_lines_that_come_again_after_the_restore_are_not_applied() -> None:
+    table = begun("w1", "w2")
+    node = kept(table)
+    table.write("b0", "b1", "b2")
+    table.until(lambda: table.are_in_sync("w1", "w2"))
+    again = [out.message for _, out in table.sent if out.to == node and isinstance(out.message, Apply | Execute)]
+    assert any(message.first_lsn == 11 for message in again)
+    table.go_back(10, 5)
+    table.until(lambda: table.copies[node].lineage == 5)
+    for message in again:
+        table.deliver("m1", node, message)
+    table.settle()
+    assert table.copies[node].applied().lsn == 10
+    table.write("c0", "c1", "c2", "c3")
+    table.until(lambda: table.are_in_sync("w1", "w2"))
+
+
 def test_a_worker_that_was_away_comes_back_by_what_it_kept() -> None:
     table = begun()
     node = kept(table)
@@ -374,6 +391,10 @@ def disturb(table: RewindTable, rng: random.Random) -> None:
         for way in table.mail:
             if rng.random() < 0.3:
                 table.mail[way].clear()
+    elif event < 0.8 and table.sent:
+        # A connection was lost: what had come, and was not confirmed yet, comes again.
+        sender, out = table.sent[-rng.randrange(1, min(len(table.sent), 100) + 1)]
+        table.deliver(sender, out.to, out.message)
     else:
         table.is_held = lambda _way: False
 
