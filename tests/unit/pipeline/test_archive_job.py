@@ -98,7 +98,7 @@ def test_a_log_that_was_trimmed_before_is_archived_only_when_that_is_said(tmp_pa
     place = Place(tmp_path / "archive", Log(tmp_path / "log", ENTRIES[100:200]))
     with pytest.raises(LinesMissing, match=r"the source begins at LSN 101.* --from-lsn 101"):
         place.run()
-    assert not place.archive.exists()
+    assert not place.path.exists()
     report = place.run(from_lsn=101)
     assert (report.first_lsn, report.last_lsn) == (101, 200)
     assert not place.state.holds_every_state
