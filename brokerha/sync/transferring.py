@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore
     from brokerha.sync.round import RoundResult
 
-PAGE_IDS: Final = 5_000
-"""Transactions that one page looks at; measured at a journal on a disk: about 15 ms."""
+PAGE_IDS: Final = 2_000
+"""Transactions that one page looks at; measured at a journal on a disk: about 20 ms."""
 PAGE_BYTES: Final = 1_000_000
 """About how many bytes a page has at most."""
 TRIES: Final = 4
