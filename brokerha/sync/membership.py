@@ -7,10 +7,10 @@ A wish is noted by the master that was asked, and is forgotten when its process 
 and who wishes says so again. The configuration is a part of the epoch, so it changes where everything else changes, and a crash
 in between is one of those that epochs are made for.
 
-Two things keep any two majorities in touch although there is no joint configuration: an epoch changes it by one master only, decided by
-a majority of the masters before and taken over by a majority of those after; and the next change waits until a majority of the
-masters *before* the last one is seen in an epoch that knows of it. (Without the second, who slept through two changes could still
-find a majority of the first configuration.)
+An epoch changes it by one master only, decided by a majority of the masters before and taken over by a majority of those after. Any two
+such majorities meet; but two epochs may change the same masters in different ways, and majorities of what they come to need not. So
+until a change is **established** the masters before it count as well: nothing is added, and nothing decided on top of it, without a majority
+of them or so many in it that the others are none. Then the next change may begin.
 
 Must never: begin a change while the last one is not established, but when an operator forces it, for whom the majority is gone for good.
 """
@@ -128,7 +128,7 @@ class Membership:
         heard = {core.node, *core.peers.heard_of([*core.peers.peers, *core.peers.outside], mono_ms)}
         if not core.peers.is_known_before():
             named = ", ".join(configuration.before)
-            return f"the change before is not established yet: a majority of {named} has to be heard"
+            return f"the change before is not established yet: of {named} too few are heard"
         after = configuration.after(Change(wish.kind, wish.node, ""))
         for masters in (configuration, after):
             if not masters.is_majority(heard):

@@ -263,7 +263,9 @@ class PeerTable:
     def is_active(self) -> bool:
         """Whether rows of this epoch came from enough members to add anything (R5)."""
         known = 1 + sum(peer.row is not None for peer in self.peers.values())
-        return known >= (self.majority if self.config.has_epochs else len(self.epoch.members))
+        if not self.config.has_epochs:
+            return known >= len(self.epoch.members)
+        return known >= self.majority and self.is_known_before()
 
     @property
     def majority(self) -> int:
@@ -271,7 +273,7 @@ class PeerTable:
         return self.epoch.configuration.majority
 
     def is_known_before(self) -> bool:
-        """Whether a majority of the masters before the last change is in this epoch, so that nobody goes on by what was before."""
+        """Whether so many of the masters before the last change are in this epoch that the others cannot go on by what was before."""
         here = [node for node, peer in self.peers.items() if peer.row is not None]
         return self.epoch.configuration.is_known_before([self.config.node, *here])
 

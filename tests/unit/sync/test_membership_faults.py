@@ -394,3 +394,52 @@ def test_a_change_is_not_done_before_a_majority_is_in_its_epoch() -> None:
     table.live(12 * LAG_MS)
     assert wish.state == DONE, wish.stage
     assert {table.masters(name) for name in table.cores} == {("m1", "m2", "m3", "m4")}
+
+
+class TestRivals:
+    """Two epochs that change the same configuration in different ways: their masters need not have one in common."""
+
+    @staticmethod
+    def of_four_masters(kind: str, node: NodeId) -> MemberTable:
+        """m1 has added m5 and only those two know; m2 and m3 are in an epoch with another change, for which m4 has voted."""
+        table = MemberTable(4)
+        table.make_queue("a")
+        table.newcomer("m5")
+        table.newcomer("m6")
+        table.add("m1", "m5")
+        table.live_until(lambda: "m5" in table.masters("m1"), without("m4"))
+        table.lose(lambda _sender, out: out.to != "m5")
+        table.live(10 * STEP_MS, between("m1", "m5"))
+        assert table.masters("m5") == ("m1", "m2", "m3", "m4", "m5")
+        side = between("m2", "m3", "m4", "m6")
+        (table.add if kind == ADD else table.remove)("m2", node)
+        table.live_until(lambda: all((node in table.masters(n)) == (kind == ADD) for n in ("m2", "m3")), side, 40_000)
+        table.mail.clear()
+        return table
+
+    @pytest.mark.parametrize(("kind", "node"), [(REMOVE, "m4"), (ADD, "m6")])
+    def test_only_one_of_them_goes_on(self, kind: str, node: NodeId) -> None:
+        # Given two such epochs of four masters
+        table = self.of_four_masters(kind, node)
+        # When m4 is with m1 and m5, and the others are by themselves
+        table.write("m2", "x")
+        table.write("m1", "y")
+        one, other = between("m2", "m3", "m6"), between("m1", "m4", "m5")
+        table.live(20 * LAG_MS, lambda sender, out: one(sender, out) or other(sender, out))
+        # Then there is one order
+        queues = sorted((table.queue(name) for name in ("m1", "m2", "m3", "m4", "m5")), key=len)
+        assert all(queues[-1][: len(queue)] == queue for queue in queues), queues
+        # And when all hear each other, everything is in it
+        table.live(20 * LAG_MS)
+        assert {tuple(sorted(table.queue(name))) for name in table.masters("m2")} == {("a", "x", "y")}
+
+    def test_two_masters_become_one_and_two_again(self) -> None:
+        table = MemberTable(2)
+        table.make_queue("a")
+        table.remove("m1", "m2")
+        table.live(4 * LAG_MS)
+        assert table.masters("m1") == ("m1",)
+        table.newcomer("m3")
+        wish = table.add("m1", "m3")
+        table.live(4 * LAG_MS)
+        assert wish.state == DONE, wish.stage
