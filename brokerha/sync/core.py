@@ -45,6 +45,8 @@ class SyncCore:
         self.incarnation = state.incarnation
         self.clock = HybridClock(state.high_water, config.clock_reserve_us)
         self.epoch = state.installed or first_epoch(config.members)
+        self.named = False
+        """Whether somebody has told of an epoch that names this node with this journal as a master."""
         self.retired = ""
         """Why this master is none of the cluster any more; empty while it is. It still hands out bodies that others lack."""
         self.epochs = Epochs(config, max(state.promised_epoch, self.epoch.id))

@@ -26,6 +26,10 @@ from brokerha.model.epochs import Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
 
 
+CLEAR = 100_000
+"""More entries than a master may have stamped that the others do not hold."""
+
+
 def base_of(reports: Iterable[EpochReport]) -> tuple[Lsn, TxId]:
     """The highest LSN that somebody reports, with its transaction id."""
     return max((report.row.lsn, report.last_txid) for report in reports)
@@ -79,6 +83,10 @@ def decide(
     for report in reports:
         for origin, count in report.row.have.items():
             starts[origin] = max(count, starts.get(origin, 0))
+    for report in reports:
+        if report.row.have.get(report.row.node, 0) < starts.get(report.row.node, 0):
+            # Its disk was emptied. What the one before it had stamped may come back from somebody who is away: stay clear of that.
+            starts[report.row.node] += CLEAR
     promises = [report.row.promise for report in reports]
     journals = {report.row.node: report.row.journal for report in reports if report.row.node in configuration.masters}
     return Epoch(
