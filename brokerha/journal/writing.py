@@ -139,6 +139,9 @@ class LmdbWriter(LmdbHistory):
                 for record in records:
                     turn.take(record)
                 self._write(turn)
+            except BadRow as error:
+                self._recover_from(error)
+                raise self._bad_row(error, "a transaction") from error
             except BaseException as error:
                 self._recover_from(error)
                 raise
@@ -157,6 +160,9 @@ class LmdbWriter(LmdbHistory):
                 for number, record in records:
                     turn.take_at(number, record)
                 self._write(turn)
+            except BadRow as error:
+                self._recover_from(error)
+                raise self._bad_row(error, "a transaction") from error
             except BaseException as error:
                 self._recover_from(error)
                 raise
