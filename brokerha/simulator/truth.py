@@ -46,6 +46,8 @@ class Mirror:
     promised_epoch: EpochId = FIRST
     known: set[TxId] = field(default_factory=set)
     """Transactions that came with states of others."""
+    state_lsn: Lsn = 0
+    """Position of the last state that it took over; no copy below it can follow any more."""
     lsn: Lsn = 0
     executed: Lsn = 0
     promised: Timestamp = 0
