@@ -218,7 +218,7 @@ class DurableChecks:
         right = truth.model.fingerprints[record.lsn]
         is_right = text_of(record.fingerprint) == right or truth.may_differ
         check(is_right, "S7", "results begin anew from the right content", node=node)
-        mirror.lsn = mirror.executed = record.lsn
+        mirror.lsn = mirror.executed = mirror.state_lsn = record.lsn
         truth.world.faults_seen["state taken"] += 1
 
     def on_start(self, node: NodeId, journal: MemoryJournal) -> None:
