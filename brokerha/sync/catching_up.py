@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from brokerha.model.epoch_messages import Tail, TailWanted
 from brokerha.model.ids import Lsn, NodeId, Ordered
@@ -19,6 +20,8 @@ from brokerha.model.messages import Fetch, Outgoing
 
 FETCH_LIMIT = 500
 """Bodies asked for in one message."""
+ASKED_LIMIT = 4_000
+"""Bodies asked for and not here: else who is far away, and reads behind those that go on writing, never gets near."""
 TAIL_LIMIT = 4_000
 """Entries in one answer."""
 
@@ -31,7 +34,10 @@ class Missing:
 
     def __init__(self, entries: Iterable[Ordered] = ()) -> None:
         self._entries: deque[Ordered] = deque(entries)
-        self._asked_ms: int | None = None
+        self._asked = 0
+        """So many at the head were asked for."""
+        self._since_ms: int | None = None
+        """When something last came, or was asked for anew; None before anybody looked."""
         self._tries = 0
 
     def __len__(self) -> int:
@@ -47,30 +53,31 @@ class Missing:
         while self._entries and has(self._entries[0][2], self._entries[0][1]):
             taken.append(self._entries.popleft())
         if taken:
-            self._asked_ms, self._tries = None, 0
+            self._asked = max(0, self._asked - len(taken))
+            self._since_ms, self._tries = None, 0
         return taken
 
     def fetch(self, has: Has, holders: Sequence[NodeId], mono_ms: int, again_ms: int) -> list[Outgoing]:
-        """The request for what is missing, when it is due: of one holder, then of the next."""
-        if not self._entries or not holders or not self.is_due(mono_ms, again_ms):
+        """Requests for what is missing, several ahead of what has come; when nothing comes all of it again, of the next holder."""
+        if not self._entries or not holders:
             return []
-        wanted: list[tuple[NodeId, str]] = []
-        for _, txid, origin in self._entries:
-            if len(wanted) == FETCH_LIMIT:
-                break
-            if not has(origin, txid):
-                wanted.append((origin, txid))
+        if self._since_ms is None:
+            self._since_ms = mono_ms
+        elif mono_ms - self._since_ms >= again_ms:
+            self._asked, self._since_ms, self._tries = 0, mono_ms, self._tries + 1
+        requests = []
         holder = holders[self._tries % len(holders)]
-        self._asked_ms, self._tries = mono_ms, self._tries + 1
-        return [Outgoing(holder, Fetch(tuple(wanted)))]
-
-    def is_due(self, mono_ms: int, again_ms: int) -> bool:
-        """Whether it is time to ask, or to ask again."""
-        return self._asked_ms is None or mono_ms - self._asked_ms >= again_ms
+        while self._asked <= ASKED_LIMIT - FETCH_LIMIT and self._asked < len(self._entries):
+            part = list(islice(self._entries, self._asked, self._asked + FETCH_LIMIT))
+            self._asked += len(part)
+            wanted = tuple((origin, txid) for _, txid, origin in part if not has(origin, txid))
+            if wanted:
+                requests.append(Outgoing(holder, Fetch(wanted)))
+        return requests
 
     def due_ms(self, again_ms: int) -> int | None:
         """When to ask again; None when nothing is missing or nothing was asked for."""
-        return self._asked_ms + again_ms if self._entries and self._asked_ms is not None else None
+        return self._since_ms + again_ms if self._entries and self._since_ms is not None else None
 
 
 class TailReader:

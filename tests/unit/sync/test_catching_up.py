@@ -28,6 +28,11 @@ def entries(*txids: TxId) -> list[Ordered]:
     return [(10 + place, txid, "m1") for place, txid in enumerate(txids)]
 
 
+def wanted(requests: list[Outgoing]) -> list[str]:
+    """The ids that each request names, as one word."""
+    return ["".join(txid for _, txid in out.message.wanted) for out in requests if isinstance(out.message, Fetch)]
+
+
 # ---- entries that wait for their bodies
 
 
@@ -63,13 +68,24 @@ def test_the_same_is_asked_of_the_next_holder_when_nothing_came() -> None:
     ] == ["m3", "m2"]  # fmt: skip
 
 
-def test_as_soon_as_something_came_the_rest_is_asked_for_at_once() -> None:
-    missing = Missing(entries("a", "b"))
-    bodies = Bodies()
-    missing.fetch(bodies.has, SOURCES, 1000, AGAIN_MS)
+def test_more_is_asked_for_ahead_as_what_was_asked_for_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given requests of two bodies each, of which two may be on their way
+    monkeypatch.setattr(catching_up, "FETCH_LIMIT", 2)
+    monkeypatch.setattr(catching_up, "ASKED_LIMIT", 4)
+    missing, bodies = Missing(entries(*"abcdefg")), Bodies()
+    assert wanted(missing.fetch(bodies.has, SOURCES, 1000, AGAIN_MS)) == ["ab", "cd"]
+    assert missing.fetch(bodies.has, SOURCES, 1001, AGAIN_MS) == []
+    # When one body has come there is no room for another request, when two have there is
     bodies.here.add("a")
     missing.take(bodies.has)
-    assert missing.fetch(bodies.has, SOURCES, 1001, AGAIN_MS) == [Outgoing("m2", Fetch((("m1", "b"),)))]
+    assert missing.fetch(bodies.has, SOURCES, 1002, AGAIN_MS) == []
+    bodies.here.add("b")
+    missing.take(bodies.has)
+    assert wanted(missing.fetch(bodies.has, SOURCES, 1003, AGAIN_MS)) == ["ef"]
+    # And when nothing comes for long, all that is not here is asked for again, of the next one
+    bodies.here.add("d")
+    again = missing.fetch(bodies.has, SOURCES, 1003 + AGAIN_MS, AGAIN_MS)
+    assert (wanted(again), {out.to for out in again}) == (["c", "ef"], {"m3"})
 
 
 def test_nothing_is_asked_for_without_anything_missing_or_anybody_to_ask() -> None:
@@ -81,7 +97,7 @@ def test_nothing_is_asked_for_without_anything_missing_or_anybody_to_ask() -> No
 def test_a_request_for_bodies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catching_up, "FETCH_LIMIT", 2)
     asked = Missing(entries("a", "b", "c")).fetch(Bodies().has, SOURCES, 1000, AGAIN_MS)
-    assert asked == [Outgoing("m2", Fetch((("m1", "a"), ("m1", "b"))))]
+    assert asked == [Outgoing("m2", Fetch((("m1", "a"), ("m1", "b")))), Outgoing("m2", Fetch((("m1", "c"),)))]
 
 
 # ---- a part of the synchronised queue
