@@ -25,6 +25,15 @@ ASKED_LIMIT = 4_000
 TAIL_LIMIT = 4_000
 """Entries in one answer."""
 
+MOST_DOUBLINGS = 2
+"""Who gets no answer asks less and less often: what nobody hears may wait on the way, and would all be answered in the end."""
+
+
+def patience_ms(again_ms: int, tries: int) -> int:
+    """How long to wait for an answer after so many requests in vain."""
+    return again_ms << min(MOST_DOUBLINGS, tries)
+
+
 Has = Callable[[NodeId, str], bool]
 """Whether the body of a transaction, by origin and id, is here."""
 
@@ -63,11 +72,13 @@ class Missing:
             return []
         if self._since_ms is None:
             self._since_ms = mono_ms
-        elif mono_ms - self._since_ms >= again_ms:
+        elif mono_ms - self._since_ms >= patience_ms(again_ms, self._tries):
             self._asked, self._since_ms, self._tries = 0, mono_ms, self._tries + 1
         requests = []
         holder = holders[self._tries % len(holders)]
-        while self._asked <= ASKED_LIMIT - FETCH_LIMIT and self._asked < len(self._entries):
+        # One request is enough to find out whether anybody answers.
+        limit = FETCH_LIMIT if self._tries else ASKED_LIMIT
+        while self._asked <= limit - FETCH_LIMIT and self._asked < len(self._entries):
             part = list(islice(self._entries, self._asked, self._asked + FETCH_LIMIT))
             self._asked += len(part)
             wanted = tuple((origin, txid) for _, txid, origin in part if not has(origin, txid))
@@ -77,7 +88,9 @@ class Missing:
 
     def due_ms(self, again_ms: int) -> int | None:
         """When to ask again; None when nothing is missing or nothing was asked for."""
-        return self._since_ms + again_ms if self._entries and self._since_ms is not None else None
+        if not self._entries or self._since_ms is None:
+            return None
+        return self._since_ms + patience_ms(again_ms, self._tries)
 
 
 class TailReader:
@@ -132,7 +145,7 @@ class TailReader:
             return []
         first = lsn + len(self._missing) + 1
         messages = self._missing.fetch(has, self.sources, mono_ms, again_ms)
-        is_due = self._asked_ms is None or mono_ms - self._asked_ms >= again_ms
+        is_due = self._asked_ms is None or mono_ms - self._asked_ms >= patience_ms(again_ms, self._tries - 1)
         if first <= self.target and len(self._missing) < TAIL_LIMIT and is_due:
             source = self.sources[self._tries % len(self.sources)]
             self._asked_ms, self._tries = mono_ms, self._tries + 1
@@ -143,6 +156,6 @@ class TailReader:
         """When to ask again; None when nothing is wanted."""
         if lsn >= self.target or not self.sources:
             return None
-        asked = None if self._asked_ms is None else self._asked_ms + again_ms
+        asked = None if self._asked_ms is None else self._asked_ms + patience_ms(again_ms, self._tries - 1)
         due = [at for at in (self._missing.due_ms(again_ms), asked) if at is not None]
         return min(due, default=None)
