@@ -18,6 +18,7 @@ from typing import NoReturn
 import pytest
 
 from tests.support.broker_source import BrokerSource, NoBrokerError, is_required, local_scripts, open_broker
+from tests.support.broker_tests import check_places, longest_first
 from tests.support.private_broker import PrivateBroker
 
 _BROKER_FIXTURES = {"broker", "vhost_url", "private_broker"}
@@ -30,10 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_summary_lines] = []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    longest_first(config, items)
     for item in items:
         if _BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
+    check_places(item.path for item in items if item.get_closest_marker("broker"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
