@@ -257,10 +257,11 @@ class MasterCore:
 
     def deadline_ms(self, now: Instant) -> int | None:
         """When the core wants to be woken."""
+        is_silent = self.sync.lost or self.sync.is_joiner()
         due = (
             self.sync.deadline_ms(),
-            self.feed.deadline_ms(now.mono_ms),
-            self.tasks.deadline_ms(),
+            # Workers that are told nothing are nothing to wake up for.
+            *(() if is_silent else (self.feed.deadline_ms(now.mono_ms), self.tasks.deadline_ms())),
             self.retention.deadline_ms(),
             self.waiters.deadline_ms(),
             self.transacting.deadline_ms(),

@@ -28,6 +28,7 @@ from brokerha.replication.worker import WorkerCore
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
 from brokerha.simulator.disk import SimJournal
 from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
+from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES, Patch
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.clock import HybridClock
@@ -248,6 +249,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     **WORKER_MISTAKES,
     **BACKUP_MISTAKES,
     **EPOCH_MISTAKES,
+    **MEMBER_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
 

@@ -25,7 +25,6 @@ from brokerha.model.epoch_messages import EpochReport
 from brokerha.model.epochs import Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
 
-
 CLEAR = 100_000
 """More entries than a master may have stamped that the others do not hold."""
 
