@@ -72,8 +72,8 @@ class EpochLog:
 
     def _on_epoch(self, epoch: Epoch) -> None:
         before, self._epoch = self._epoch, epoch
-        if before is None:
-            return
+        if before is None or not epoch.number:
+            return  # A joiner is in no epoch.
         self._changes += 1
         left_out = sorted({*before.members} - {*epoch.members})
         tell = log.warning if left_out else log.info

@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import brokerha
 from tests.system.processes import DEADLINE_S, ProcessCluster
@@ -42,8 +42,7 @@ class MemberSites(ProcessCluster):
         self._running: dict[str, list[subprocess.Popen[bytes]]] = {}
 
     def __exit__(self, *exception: object) -> None:
-        for node in list(self._running):
-            self.stop(node)
+        self.stop(*self._running)
         super().__exit__(*exception)
 
     def start(self, node: str) -> None:
@@ -53,18 +52,37 @@ class MemberSites(ProcessCluster):
         path = self.folder / f"{node}.toml"
         path.write_text(self._toml(), encoding="utf-8")
         log = (self.folder / "up.log").open("ab")
-        self._running[node] = [
-            subprocess.Popen(
-                [sys.executable, "-m", "brokerha", "node", each, "-c", str(path)],
-                stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-            )
-            for each in (node, f"{node}a")
-        ]  # fmt: skip
+        self._running[node] = [self._spawn(each, path, log) for each in (node, f"{node}a")]
         log.close()
 
-    def stop(self, node: str) -> None:
-        """Stop a later master and its worker."""
-        processes = self._running.pop(node)
+    @staticmethod
+    def _spawn(node: str, path: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(path)]
+        return subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+    @contextlib.contextmanager
+    def down_later(self, node: str) -> Iterator[Path]:
+        """SIGKILL a later master while its folder is tampered with, and start it again; its worker stays."""
+        process, worker = self._running[node]
+        process.kill()
+        process.wait(10)
+        yield self.folder / "var" / node
+        log = (self.folder / "up.log").open("ab")
+        self._running[node] = [self._spawn(node, self.folder / f"{node}.toml", log), worker]
+        log.close()
+
+    def await_answer(self, node: str) -> None:
+        """Wait until a node answers, whatever it says."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.get(node, "/livez") is None:
+            assert time.monotonic() < deadline, f"{node} does not answer\n{self.log_tail()}"
+            time.sleep(_PAUSE_S)
+
+    def stop(self, *nodes: str) -> None:
+        """Stop later masters and their workers."""
+        processes = [process for node in nodes for process in self._running.pop(node)]
         for process in processes:
             process.send_signal(signal.SIGTERM)
         for process in processes:
@@ -74,13 +92,16 @@ class MemberSites(ProcessCluster):
                 if process.poll() is None:
                     process.kill()
                     process.wait(10)
-        self.masters = [master for master in self.masters if master != node]
-        self.workers = [worker for worker in self.workers if worker != f"{node}a"]
+        self.masters = [master for master in self.masters if master not in nodes]
+        self.workers = [worker for worker in self.workers if worker[:-1] not in nodes]
 
     def peer(self, *words: str, code: int = 0) -> tuple[str, float]:
         """Type a command about masters; returns what it said on standard error, and how many seconds it took."""
         began_s = time.monotonic()
-        command = [sys.executable, "-m", "brokerha", "peer", *words, "-c", str(self.path)]
+        # Not the file of `up`, from which masters are started again: that stays as it was when they began.
+        path = self.folder / "command.toml"
+        path.write_text(self._toml(), encoding="utf-8")
+        command = [sys.executable, "-m", "brokerha", "peer", *words, "-c", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=STEP_S, check=False, stdin=subprocess.DEVNULL)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.log_tail()}"
         return done.stderr, time.monotonic() - began_s
