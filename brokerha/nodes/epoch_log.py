@@ -55,7 +55,8 @@ class EpochLog:
         sync = core.sync
         if self._epoch is None or sync.epoch.id != self._epoch.id:
             self._on_epoch(sync.epoch)
-        promised = sync.epochs.promised if sync.epochs.is_frozen(sync.epoch) else None
+        is_frozen = sync.epochs.is_frozen(sync.epoch) and not sync.is_joiner()
+        promised = sync.epochs.promised if is_frozen else None
         if promised != self._promised:
             self._on_promise(promised, mono_ms)
         word, reason = ("", "") if sync.lost else epoch_state(sync, mono_ms) or ("", "")
