@@ -131,10 +131,12 @@ def draw_members(seed: int) -> Options:
     trouble = {kind: mean_us for kind, mean_us in drawn.faults.items() if kind not in {"wipe", "trim"}}
     splitting = {kind: int(FAULTS[kind] * rng.choice((0.5, 1.0, 2.0))) for kind in SPLITTING if rng.random() < part}
     changing = {kind: int(us * rng.choice((0.5, 1.0))) for kind, us in FAULTS_OF_MEMBERS.items() if rng.random() < 0.8}
+    workers = tuple(rng.randint(0, 1) for _ in range(masters))
     return replace(
         drawn,
-        workers=tuple(rng.randint(0, 1) for _ in range(masters)),
-        spares=tuple(rng.randint(0, 1) for _ in range(spares)),
+        workers=workers,
+        # One site that is there from the beginning has the copy by which all others can be mended.
+        spares=tuple(rng.randint(0, int(any(workers))) for _ in range(spares)),
         sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000))},
         faults={**(trouble if part else {}), **splitting, **changing},
         retention=RetentionConfig(),

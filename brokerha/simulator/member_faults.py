@@ -28,9 +28,11 @@ class MemberFaults:
         }
 
     def _add(self) -> None:
-        members = self._faults.world.members
-        node = members.begin_node()
-        if node is not None:
+        world = self._faults.world
+        members = world.members
+        if members.spares:
+            node = world.rng.choice(members.spares)
+            members.begin_node(node)
             self._faults.note("master added", node)
             members.want(ADD, node)
 

@@ -67,17 +67,17 @@ class Members:
 
     # ---- what operators do
 
-    def begin_node(self) -> NodeId | None:
-        """Start a node with an empty journal; its file names the masters that there are, and itself. None when there is none left."""
-        spares = sorted(node for node in self.waiting if node not in self._world.checkers.truth.master_of)
-        if not spares:
-            return None
-        node = self._world.rng.choice(spares)
+    @property
+    def spares(self) -> list[NodeId]:
+        """Nodes that are not started and may become masters."""
+        return sorted(node for node in self.waiting if node not in self._world.checkers.truth.master_of)
+
+    def begin_node(self, node: NodeId) -> None:
+        """Start a spare with an empty journal; its file names the masters that there are, and itself."""
         self._write_file(node)
         for process in self._of_site(node):
             self.waiting.discard(process.node)
             process.start()
-        return node
 
     def _write_file(self, node: NodeId) -> None:
         master = self._world.master(node)

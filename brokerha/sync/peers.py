@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from brokerha.model.epoch_messages import Row
-from brokerha.model.epochs import Epoch
+from brokerha.model.epochs import OF_A_JOINER, Epoch
 from brokerha.model.ids import Lsn, NodeId, Timestamp
 from brokerha.model.records import PeerJournal
 from brokerha.sync.config import SyncConfig
@@ -208,7 +208,9 @@ class PeerTable:
         if self.is_retired(row):
             return False
         known = self.journals.get(row.node)
-        if known is None:
+        # One that is to be added has no past with anybody: who was emptied since it first heard of them is as good to it.
+        is_joiner = self.epoch.number == OF_A_JOINER.number
+        if known is None or (known != row.journal and is_joiner):
             self.journals[row.node] = row.journal
             self.new_journals.append(PeerJournal(row.node, row.journal))
         elif known != row.journal:

@@ -12,6 +12,7 @@ from brokerha.model.ids import NodeId
 from brokerha.model.messages import Bodies, Outgoing
 from brokerha.model.records import EpochInstalled
 from brokerha.sync.membership import DONE, UNDER_WAY, Membership
+from tests.unit.paper.masters import with_row
 from tests.unit.sync.epoch_table import LAG_MS, STEP_MS
 from tests.unit.sync.member_table import MemberTable, between, without
 from tests.unit.sync.reports import report
@@ -209,6 +210,27 @@ class TestJoiners:
         table.start("m1")
         table.live(4 * LAG_MS)
         table.are_of_one_mind("m1", "m2", "m3", "m4")
+
+    def test_it_believes_masters_that_were_emptied_since_it_heard_of_them(self) -> None:
+        # Given m4 that waits, and has heard of m2 before its disk was emptied and it was replaced
+        table = MemberTable()
+        table.make_queue("a")
+        table.newcomer("m4")
+        table.add("m1", "m4")
+        table.live_until(table.cores["m4"].is_joiner)
+        table.tell("m4", with_row(table.posts("m2", "m1")[-1]), "m2")
+        table.live(LAG_MS, without("m4"))
+        table.empty_disk("m2")
+        table.remove("m3", "m2")
+        table.live(4 * LAG_MS, without("m4"))
+        table.add("m3", "m2")
+        table.live(4 * LAG_MS, without("m4"))
+        assert table.masters("m3") == ("m1", "m2", "m3")
+        # When only that one is told to add it, then it is
+        table.live(4 * LAG_MS, lambda sender, out: {sender, out.to} != {"m4", "m1"} and {sender, out.to} != {"m4", "m3"})
+        wish = table.add("m2", "m4")
+        table.live(4 * LAG_MS)
+        assert wish.state == DONE, wish.stage
 
     def test_its_bodies_are_lost_on_the_way_and_come_later(self) -> None:
         table = MemberTable()
