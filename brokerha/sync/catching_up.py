@@ -49,6 +49,11 @@ class Missing:
         """When something last came, or was asked for anew; None before anybody looked."""
         self._tries = 0
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether what is at the head was asked for before, and did not come."""
+        return self._tries > 0
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -132,8 +137,10 @@ class TailReader:
         """Take in an answer; what is known, or leaves a gap, is left out."""
         following = lsn + len(self._missing) + 1
         skip = following - tail.first_lsn
-        if not tail.entries and tail.kept_from > following:
+        if not tail.entries and tail.kept_from > tail.first_lsn and tail.first_lsn in {lsn + 1, following}:
             self.kept_from = self.refused[sender] = tail.kept_from
+            if tail.first_lsn == lsn + 1:
+                self._missing = Missing()  # Their order was known, and their bodies are gone since.
         elif 0 <= skip < len(tail.entries):
             room = max(0, self.target - following + 1)
             self._missing.extend(tail.entries[skip : skip + room])
@@ -145,6 +152,9 @@ class TailReader:
             return []
         first = lsn + len(self._missing) + 1
         messages = self._missing.fetch(has, self.sources, mono_ms, again_ms)
+        if messages and self._missing.is_stalled:
+            # Bodies that were trimmed meanwhile will not come: whether they are held is what the tail says.
+            messages.append(Outgoing(messages[0].to, TailWanted(lsn + 1, lsn + 1)))
         is_due = self._asked_ms is None or mono_ms - self._asked_ms >= patience_ms(again_ms, self._tries - 1)
         if first <= self.target and len(self._missing) < TAIL_LIMIT and is_due:
             source = self.sources[self._tries % len(self.sources)]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.model.epoch_messages import State, StateWanted
-from brokerha.model.messages import Outgoing
+from brokerha.model.epoch_messages import State, StateWanted, Tail
+from brokerha.model.messages import Bodies, Outgoing
 from brokerha.model.records import IdsTaken, StateTaken
 from brokerha.sync import transferring
 from brokerha.sync.round import RoundResult
@@ -217,6 +217,25 @@ def test_writes_go_on_while_a_state_is_read(table: StateTable) -> None:
     written = [f"w{n}" for n in range(count)]
     assert table.lsns("m3", *written) == table.lsns("m1", *written)
     assert None not in table.lsns("m3", *written)
+
+
+def test_bodies_that_are_trimmed_while_the_tail_is_read_are_not_waited_for(table: StateTable) -> None:
+    # Given m3 that took over a state, and knows the order of what comes behind it, but none of the bodies
+    def no_bodies(_sender: str, out: Outgoing) -> bool:
+        return not isinstance(out.message, Bodies)
+
+    table.leave_behind("m3")
+    table.live_until(lambda: table.cores["m3"].lsn > OLD, no_bodies)
+    at = table.cores["m3"].lsn
+    table.live_until(lambda: any(t.first_lsn == at + 1 and t.entries for t in table.messages(Tail, to="m3")), no_bodies)
+    table.live(2 * STEP_MS, no_bodies)
+    # When the others trim them
+    more = table.write_on(20, "m1", "m2")
+    table.trim("m1", "m2")
+    # Then it takes over another state
+    table.come_back("m3")
+    assert table.lsns("m3", "t10", *more) == table.lsns("m1", "t10", *more)
+    assert len({page.lsn for page in table.pages("m3")}) == 2
 
 
 # ---- what was accepted here
