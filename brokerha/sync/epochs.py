@@ -209,7 +209,8 @@ class Epochs:
         elif join.incarnation == core.incarnation and join.row.epoch < core.epoch.id:
             if not self.membership.is_welcome(core, sender, now.mono_ms):
                 peers.ignored["not_invited"] += 1
-            elif sender in peers.outside:
+            elif sender in peers.outside or join.row.promised > core.epoch.id:
+                # A member that has promised more cannot install this one any more.
                 self.suspicion.on_join(sender, now.mono_ms)
             elif self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))

@@ -212,10 +212,14 @@ class PeerTable:
         is_joiner = self.epoch.number == OF_A_JOINER.number
         if known is None or (known != row.journal and is_joiner):
             self.journals[row.node] = row.journal
-            self.new_journals.append(PeerJournal(row.node, row.journal))
+            if row.node not in self.guests:
+                self.new_journals.append(PeerJournal(row.node, row.journal))
         elif known != row.journal:
             self.impostors[row.node] = row.journal
             return False
+        else:
+            # What came from the other one may have been long on its way.
+            self.impostors.pop(row.node, None)
         return True
 
     def is_retired(self, row: Row) -> bool:
