@@ -229,12 +229,11 @@ def test_bodies_that_are_trimmed_while_the_tail_is_read_are_not_waited_for(table
     at = table.cores["m3"].lsn
     table.live_until(lambda: any(t.first_lsn == at + 1 and t.entries for t in table.messages(Tail, to="m3")), no_bodies)
     table.live(2 * STEP_MS, no_bodies)
-    # When the others trim them
-    more = table.write_on(20, "m1", "m2")
-    table.trim("m1", "m2")
+    # When the others trim some of them
+    table.trim("m1", "m2", kept=2)
     # Then it takes over another state
     table.come_back("m3")
-    assert table.lsns("m3", "t10", *more) == table.lsns("m1", "t10", *more)
+    assert table.lsns("m3", "t10", "t33") == [10, 33]
     assert len({page.lsn for page in table.pages("m3")}) == 2
 
 
