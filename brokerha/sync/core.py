@@ -44,7 +44,7 @@ class SyncCore:
         self.history = history
         self.incarnation = state.incarnation
         self.clock = HybridClock(state.high_water, config.clock_reserve_us)
-        self.epoch = state.installed or first_epoch(config.members)
+        self.epoch = state.installed or first_epoch(identity.founders(config, state))
         self.named = False
         """Whether somebody has told of an epoch that names this node with this journal as a master."""
         self.retired = ""

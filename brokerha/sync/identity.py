@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING
 from brokerha.model.epoch_messages import Notice, Row
 from brokerha.model.epochs import FIRST, Epoch
 from brokerha.model.ids import NodeId
-from brokerha.model.records import PeerJournal
+from brokerha.model.records import MasterState, PeerJournal
+from brokerha.sync.config import SyncConfig
 
 if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore
+
+
+def founders(config: SyncConfig, state: MasterState) -> list[NodeId]:
+    """Masters of the first epoch: those of the cluster file, until this one is known to all of them; from then on these, whatever a file says."""
+    known = state.peer_journals
+    return sorted(known if config.node in known else config.members)
 
 
 def is_known(core: SyncCore) -> bool:
