@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -64,6 +65,15 @@ def vhost_url(broker: BrokerSource, request: pytest.FixtureRequest) -> Iterator[
     name = f"{words}-{secrets.token_hex(3)}"
     yield broker.create_vhost(name)
     broker.delete_vhost(name)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """A command that a test runs in this process says where log lines go; the next test must not inherit that."""
+    yield
+    structlog = sys.modules.get("structlog")
+    if structlog is not None and structlog.is_configured():
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
