@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
