@@ -146,7 +146,7 @@ def draw_members(seed: int) -> Options:
         wipes=False,
         broken_link=False,
         safety_us=rng.randint(6, 14) * SECOND_US,
-        safety_steps=1_500,
+        safety_steps=1_200,
         liveness_us=240 * SECOND_US,
     )
 

@@ -42,7 +42,9 @@ class MemberFaults:
         going = sum(kind == REMOVE for node, kind in members.wanted.items() if members.is_current(node))
         # The site of the anchor stays: its copy is what everything is measured by.
         free = [n for n in members.masters if world.anchor is None or world.anchor.config.master != n]
-        if len(members.masters) - going > 1 and free:
+        # Who is not known yet would never be, without the one that goes.
+        are_known = all(self._is_known(node) for node in members.masters)
+        if len(members.masters) - going > 1 and free and are_known:
             node = world.rng.choice(free)
             self._faults.note("master taken out", node)
             members.want(REMOVE, node)
@@ -54,7 +56,7 @@ class MemberFaults:
         masters = members.singles
         if len(masters) < LEAST_MASTERS or any(master.is_wiped for master in masters):
             return
-        if not all(self._is_known(master.node) for master in masters):
+        if not all(self._is_known(node) for node in members.masters):
             return
         free = [m for m in masters if world.anchor is None or world.anchor.config.master != m.node]
         if free:

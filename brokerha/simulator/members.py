@@ -85,11 +85,13 @@ class Members:
         members = tuple(sorted({*self.masters, node}))
         master.config = replace(master.config, sync=replace(master.config.sync, members=members))
 
-    def _renew_file(self, node: NodeId) -> None:
-        """Start one that waits once more if its file names only masters that are none any more."""
-        master = self._world.master(node)
+    def _renew_node(self, node: NodeId) -> None:
+        """Begin anew one that was taken out again since, or whose file names masters that are none any more."""
+        master, latest = self._world.master(node), self._world.checkers.truth.latest
         assert isinstance(master, SimMaster)
-        if master.is_up and not {*self.masters}.issubset(master.config.sync.members):
+        if latest is not None and (node, master.journal.state().journal) in latest.configuration.retired:
+            self.empty_site(node)
+        elif master.is_up and not {*self.masters}.issubset(master.config.sync.members):
             master.die()
             self._write_file(node)
             master.start()
@@ -151,7 +153,7 @@ class Members:
             self._healed_us = world.now_us
         for kind, node in self._undone():
             if kind == ADD:
-                self._renew_file(node)
+                self._renew_node(node)
             wish = self.say(kind, node)
             is_stuck = wish is not None and wish.state == UNDER_WAY and "not established" in wish.stage
             if is_stuck and kind == REMOVE and world.now_us - self._healed_us > FORCE_US:
@@ -164,7 +166,7 @@ class Members:
         masters = self.masters
         undone = [(REMOVE, master.node) for master in self.singles if master.is_wiped and not self._is_back(master)]
         for node, kind in sorted(self.wanted.items()):
-            if kind == REMOVE and node in masters:
+            if kind == REMOVE and node in masters and len(masters) > 1:
                 undone.append((REMOVE, node))
             elif kind == ADD and node not in masters:
                 undone.append((ADD, node))

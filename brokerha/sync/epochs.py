@@ -222,7 +222,9 @@ class Epochs:
         if core.peers.is_retired(row):
             if self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
-        elif row.epoch == FIRST and core.peers.peer(sender) is None and core.is_known() and self._may_tell(sender, now.mono_ms):
+        elif core.is_joiner() or not core.is_known():
+            return  # It has nothing to tell yet.
+        elif row.epoch == FIRST and core.peers.peer(sender) is None and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
     def _may_tell(self, node: NodeId, mono_ms: int) -> bool:

@@ -51,6 +51,8 @@ class Wish:
     """When it last came nearer."""
     stage: str
     """What it waits for, for people."""
+    journal: str = ""
+    """Of one that is to be taken out, as far as it is known: one that came back with another one since is not meant."""
     state: str = UNDER_WAY
     tried_ms: int | None = None
     """When an attempt last began for it."""
@@ -89,7 +91,9 @@ class Membership:
             return Wish(REMOVE, node, is_forced, now.mono_ms, stage=f"{node} is no master", state=DONE)
         if node == core.node:
             raise InvalidRequest(f"{node} cannot take itself out: ask another master")
-        return self._begin(core, Wish(REMOVE, node, is_forced, now.mono_ms, stage="an epoch is to be decided"))
+        journal = core.epoch.configuration.journals.get(node, core.peers.journals.get(node, ""))
+        wish = Wish(REMOVE, node, is_forced, now.mono_ms, stage="an epoch is to be decided", journal=journal)
+        return self._begin(core, wish)
 
     def _begin(self, core: SyncCore, wish: Wish) -> Wish:
         if not self._config.has_epochs:
@@ -184,7 +188,9 @@ class Membership:
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY:
             return
-        if (wish.node in epoch.configuration.masters) == (wish.kind == ADD):
+        named = epoch.configuration.journals.get(wish.node, wish.journal)
+        is_there = wish.node in epoch.configuration.masters and (not wish.journal or named == wish.journal)
+        if is_there == (wish.kind == ADD):
             wish.ends_at = max(1, epoch.base_lsn + len(epoch.recovered))
             wish.stage = "what it brings is being synchronised"
         else:

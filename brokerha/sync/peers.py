@@ -139,9 +139,10 @@ class PeerTable:
         """Journals by node, without those that are only listened to: by being told that it is known one would be a master at once."""
         return [(node, name) for node, name in self.journals.items() if node not in self.guests]
 
-    def givers(self) -> set[NodeId]:
+    def givers(self) -> tuple[NodeId, ...]:
         """Who may hand in bodies: all that are heard, and a master that was just taken out."""
-        return {*self.peers, *self.outside, *self.epoch.configuration.before}
+        before = (node for node in self.epoch.configuration.before if node != self.config.node)
+        return tuple(dict.fromkeys((*self.peers, *self.outside, *before)))
 
     def peer(self, node: NodeId) -> Peer | None:
         """Another master of the cluster, member or not."""
