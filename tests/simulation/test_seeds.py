@@ -30,7 +30,7 @@ from brokerha.simulator.options import FAULTS, SECOND_US, draw_plain
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "4000"))
 SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "3000"))
-MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "250"))
+MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "500"))
 FEW = 12
 
 
@@ -76,7 +76,7 @@ def test_three_thousand_seeds_that_split_pass(covered: Callable[[str], None]):
 
 
 @pytest.mark.slow
-def test_some_hundred_seeds_whose_masters_come_and_go_pass(covered: Callable[[str], None]):
+def test_five_hundred_seeds_whose_masters_come_and_go_pass(covered: Callable[[str], None]):
     first = MEMBERS_FROM + FIRST_SEED
     summary = campaign(range(first, first + MEMBERS), processes=2)
 
