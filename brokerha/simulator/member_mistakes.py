@@ -19,10 +19,6 @@ def _old_majority_only(_self: Proposing, core: SyncCore, attempt: Attempt) -> bo
     return attempt.is_majority(core)
 
 
-def _any_report(self: Attempt, _core: SyncCore) -> bool:
-    return bool(self.reports)
-
-
 def _nothing_parked(_self: Membership, _core: SyncCore) -> tuple[tuple[TxId, ...], int]:
     return (), 0
 
@@ -40,7 +36,6 @@ MEMBER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
         (Configuration, "is_majority_before", _always),
     ],
     "majority of the new masters not required": lambda: [(Proposing, "_is_enough", _old_majority_only)],
-    "majority of the old masters not required": lambda: [(Attempt, "is_majority", _any_report)],
     "joiner counts before it is a master": lambda: [(identity_module, "is_known", _promise_uninvited)],
     "retired journal accepted again": lambda: [(PeerTable, "is_retired", _never)],
     "nobody tells who was taken out": lambda: [(Epochs, "on_stranger", _nothing)],
