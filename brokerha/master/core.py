@@ -361,7 +361,8 @@ class MasterCore:
         # Where nothing is ever executed nobody needs the log for it; a site that lost its last worker may get it back.
         is_executing = self.site.workers or self.config.feed.workers or self._written_executed
         executed = self._written_executed if is_executing else self._durable_lsn
-        gives_way = self.sync.config.has_epochs
+        # Who is left behind takes over a state; a site that never executes has none to give.
+        gives_way = self.sync.config.has_epochs and bool(is_executing)
         step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, *pins_of(self, now), gives_way))
         if step is not None:
             self.dropped_pins = step.dropped
