@@ -138,8 +138,8 @@ class SyncCore:
         self.peers.ignored["unknown_origin"] += self.bodies.take(bodies.items, self._origins())
 
     def _origins(self) -> Collection[NodeId] | None:
-        """Whose bodies are of use; None for anybody's, as the tail has also those of masters that are none any more."""
-        return None if self.epochs.is_standing_still(self.epoch) else self.streams
+        """Whose bodies are of use; None for anybody's, as a tail has also those of masters that are none any more."""
+        return None if self.epochs.tail.target > self.lsn else self.streams
 
     def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
         """Answer a request for bodies."""
