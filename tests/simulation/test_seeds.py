@@ -29,8 +29,8 @@ from brokerha.simulator.options import FAULTS, SECOND_US, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "4000"))
-SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "3000"))
-MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "500"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "2600"))
+MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "400"))
 FEW = 12
 
 
