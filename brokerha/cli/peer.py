@@ -163,9 +163,8 @@ def replace(
     Start it with an empty data directory, before or meanwhile. What only its lost disk held is lost.
     """
     with masters(config, url, timeout_s) as cluster:
-        _, found = _survey(cluster, master, without=node)
-        row = next((row for row in found["peers"] if row["node"] == node), None)
-        if row is not None and row["heard"] and not row["other_journal"] and node in found["masters"]:
+        found, is_there = _look(cluster, master, node)
+        if is_there:
             answer = {"kind": "replace", "node": node, "changed": False, "masters": found["masters"]}
             return _tell(answer, chosen, "", f"{node} is there with the journal that it had: nothing was changed")
         _confirm(f"{node} is taken out with the journal that it had, and added with a new one", yes)
@@ -175,6 +174,19 @@ def replace(
             exits.say(f"{node} is taken out; next it is added with its new journal")
         answer = _Change(cluster, "add", node, master, max(0.0, deadline_s - time.monotonic())).carry_out()
     return _tell({**answer, "kind": "replace"}, chosen, f"{node} is a master again, with {_named(answer)}", f"{node} is a master")
+
+
+def _look(cluster: Masters, master: str, node: str) -> tuple[dict[str, Any], bool]:
+    """(what a master says, whether it hears this one with the journal that it had): a word from before the question is no proof."""
+    asked_s = time.monotonic()
+    while True:
+        _, found = _survey(cluster, master, without=node)
+        row = next((row for row in found["peers"] if row["node"] == node), None)
+        if row is None or not row["heard"] or row["other_journal"] or node not in found["masters"]:
+            return found, False
+        if row["heard_s"] < time.monotonic() - asked_s:
+            return found, True
+        time.sleep(PAUSE_S)
 
 
 class _Change:

@@ -32,6 +32,8 @@ class Sites:
         self.silent: set[str] = set()
         self.forgets = False
         """Whether the master is restarted once, and knows nothing of the wish."""
+        self.last_words_of = ""
+        """A master that was stopped a moment ago: what is known of it is old, and then it comes with another journal."""
 
     def command(self, master: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         self.asked.append((master, name, arguments))
@@ -58,9 +60,12 @@ class Sites:
                 self.wish = {**self.wish, "state": state, "stage": stage}
                 if state == "done":
                     self._make_so(self.wish)
+        if self.last_words_of and [name for _, name, _ in self.asked].count("peers") > 2:
+            self.others[self.last_words_of] = "another"
         rows = [
             {
-                "node": node, "standing": "member", "heard": node not in self.silent, "heard_s": 0.1, "epoch": self.epochs[master],
+                "node": node, "standing": "member", "heard": node not in self.silent,
+                "heard_s": 1.2 if node == self.last_words_of else 0.0, "epoch": self.epochs[master],
                 "journal": f"journal-of-{node}", "other_journal": self.others.get(node, ""), "lsn": 7, "lag": 0,
             }
             for node in self.masters
@@ -188,6 +193,14 @@ def test_a_replacement_goes_on_where_it_was(run: Run, sites: Sites) -> None:
     sites.masters = ["m1"]
     assert run("peer", "replace", "m2").code == 0
     assert [name for _, name, _ in sites.commands()] == ["peer-add"]
+
+
+def test_what_was_heard_before_the_question_is_no_proof_that_a_master_is_well(run: Run, sites: Sites) -> None:
+    # Given one that was emptied and started a moment ago, and is known by its last words only
+    sites.last_words_of = "m2"
+    # Then it is replaced as soon as it is heard with its new journal
+    assert run("peer", "replace", "m2").code == 0
+    assert [name for _, name, _ in sites.asked if name != "peers"] == ["peer-remove", "peer-add"]
 
 
 def test_a_master_that_is_well_is_not_replaced(run: Run, sites: Sites) -> None:
