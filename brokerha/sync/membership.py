@@ -58,8 +58,8 @@ class Wish:
     """When an attempt last began for it."""
     seen: tuple[Lsn, bool] = (0, False)
     """How long the queue of one that is added was, and whether it has asked to join, when last looked at."""
-    ends_at: Lsn = 0
-    """The recovered list of the epoch that has the change ends here; what a master that is taken out alone held is in it."""
+    is_decided: bool = False
+    """Whether the present epoch has the change; what a master that is taken out alone held is in its recovered list."""
 
 
 class Membership:
@@ -104,10 +104,13 @@ class Membership:
             raise NotReady(core.lost or core.retired)
         known = self.wish
         if known is not None and known.state == UNDER_WAY:
-            if (known.kind, known.node) != (wish.kind, wish.node):
+            if (known.kind, known.node) == (wish.kind, wish.node):
+                known.is_forced = known.is_forced or wish.is_forced
+                return known
+            if not wish.is_forced:
                 raise NotReady(f"{known.kind} {known.node} is under way here ({known.stage}): one at a time")
-            known.is_forced = known.is_forced or wish.is_forced
-            return known
+            # What it waits for may be gone for good.
+            self._end(core, FAILED, f"{wish.kind} {wish.node} was forced meanwhile")
         if not core.epoch.configuration.masters or not core.is_known():
             raise NotReady(f"{core.node} does not take part in the cluster yet: ask another master")
         self.wish = wish
@@ -123,7 +126,7 @@ class Membership:
     def _obstacle(self, core: SyncCore, mono_ms: int) -> str:
         """Why no change may be begun now; empty when one may. A change that cannot come to anything would hold everybody up."""
         wish, configuration = self.wish, core.epoch.configuration
-        if wish is None or wish.state != UNDER_WAY or wish.ends_at:
+        if wish is None or wish.state != UNDER_WAY or wish.is_decided:
             return "there is nothing to change"
         if wish.is_forced:
             return ""
@@ -191,11 +194,11 @@ class Membership:
         named = epoch.configuration.journals.get(wish.node, wish.journal)
         is_there = wish.node in epoch.configuration.masters and (not wish.journal or named == wish.journal)
         if is_there == (wish.kind == ADD):
-            wish.ends_at = max(1, epoch.base_lsn + len(epoch.recovered))
+            wish.is_decided = True
             wish.stage = "what it brings is being synchronised"
         else:
             # Another epoch was decided instead of the one that had it.
-            wish.ends_at = 0
+            wish.is_decided = False
             if wish.kind == ADD:
                 core.peers.listen_to(wish.node)
 
@@ -204,7 +207,7 @@ class Membership:
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY:
             return []
-        if wish.ends_at:
+        if wish.is_decided:
             # Before a majority is in that epoch another one may still come without it; by force there may be none.
             if wish.is_forced or (core.recovery.is_over() and core.peers.is_active()):
                 self._end(core, DONE, f"since epoch {core.epoch.number}")
@@ -242,7 +245,7 @@ class Membership:
     def deadline_ms(self) -> int | None:
         """When `look` may have something to do."""
         wish = self.wish
-        if wish is None or wish.state != UNDER_WAY or wish.ends_at:
+        if wish is None or wish.state != UNDER_WAY or wish.is_decided:
             return None
         again_ms = (
             (self._invited_ms or 0) + self._config.idle_round_ms if wish.kind == ADD else wish.moved_ms + PATIENCE_MS
