@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +19,7 @@ from typing import NoReturn
 import pytest
 
 from tests.support.broker_source import BrokerSource, NoBrokerError, is_required, local_scripts, open_broker
+from tests.support.broker_tests import check_places, longest_first
 from tests.support.private_broker import PrivateBroker
 
 _BROKER_FIXTURES = {"broker", "vhost_url", "private_broker"}
@@ -30,10 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_summary_lines] = []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    longest_first(config, items)
     for item in items:
         if _BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
+    check_places(item.path for item in items if item.get_closest_marker("broker"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -61,6 +65,15 @@ def vhost_url(broker: BrokerSource, request: pytest.FixtureRequest) -> Iterator[
     name = f"{words}-{secrets.token_hex(3)}"
     yield broker.create_vhost(name)
     broker.delete_vhost(name)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """A command that a test runs in this process says where log lines go; the next test must not inherit that."""
+    yield
+    structlog = sys.modules.get("structlog")
+    if structlog is not None and structlog.is_configured():
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ from brokerha.cli import (
     load,
     log,
     node,
+    peer,
     pipeline,
     pipeline_archive,
     pipeline_audit,
@@ -82,6 +83,7 @@ for _command in COMMANDS:
 app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
 app.add_typer(worker.app, name="worker")
+app.add_typer(peer.app, name="peer")
 app.add_typer(control.app, name="control")
 app.add_typer(tx.app, name="tx")
 app.add_typer(pipeline.app, name="pipeline")

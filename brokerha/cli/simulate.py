@@ -34,11 +34,12 @@ class Kind(StrEnum):
     MASTERS = "masters"
     BACKUPS = "backups"
     SPLITS = "splits"
+    MEMBERS = "members"
 
 
 DEFAULT_MINUTES = 1.0
 FRESH_WORLDS = 2**22
-"""Fresh worlds begin below this number; so far below the first seed of a world that splits that no run gets there."""
+"""Fresh worlds begin below this number; so far below the first seed of a world of another kind that no run gets there."""
 
 
 def simulate(
@@ -52,7 +53,8 @@ def simulate(
         Kind,
         typer.Option(
             "--kind",
-            help="Which fresh seeds: masters alone, masters with backups and transactions, masters that lose each other, or all in turn.",
+            help="Which fresh seeds: masters alone, masters with backups and transactions, masters that lose each other, "
+            "masters that come and go, or all in turn.",
         ),
     ] = Kind.ALL,
     trace: Annotated[bool, typer.Option("--trace", help="Tell the story of --seed.")] = False,
@@ -99,10 +101,15 @@ def _fresh(kind: Kind) -> Iterable[int]:
 
 def _worlds(kind: Kind, first: int) -> Iterator[int]:
     """Seeds of a kind without end; of all kinds in turn."""
-    from brokerha.simulator.drawing import SPLITS_FROM
+    from brokerha.simulator.drawing import MEMBERS_FROM, SPLITS_FROM
 
     for number in itertools.count(first):
-        seeds = {Kind.MASTERS: 2 * number, Kind.BACKUPS: 2 * number + 1, Kind.SPLITS: SPLITS_FROM + number}
+        seeds = {
+            Kind.MASTERS: 2 * number,
+            Kind.BACKUPS: 2 * number + 1,
+            Kind.SPLITS: SPLITS_FROM + number,
+            Kind.MEMBERS: MEMBERS_FROM + number,
+        }
         yield from seeds.values() if kind is Kind.ALL else [seeds[kind]]
 
 

@@ -23,6 +23,9 @@ _PATHS: dict[str, tuple[str, str]] = {
     "worker-copy": ("POST", "/cluster/workers/{worker}/copy"),
     "scrub": ("POST", "/cluster/workers/{worker}/scrub"),
     "worker-repair": ("POST", "/cluster/repair"),
+    "peers": ("GET", "/cluster/peers"),
+    "peer-add": ("PUT", "/cluster/peers/{node}"),
+    "peer-remove": ("DELETE", "/cluster/peers/{node}"),
     "promote": ("POST", "/cluster/promote"),
     "backup": ("POST", "/cluster/backup"),
     "task": ("GET", "/cluster/tasks/{request}"),
@@ -41,7 +44,7 @@ def request_of(name: str, arguments: Mapping[str, Any]) -> tuple[str, str, bytes
         raise InvalidRequest(f"unknown command {name!r}; known are {', '.join(sorted(_PATHS))}")
     method, path = found
     rest = dict(arguments)
-    for key in ("worker", "request", "name"):
+    for key in ("worker", "request", "name", "node"):
         if f"{{{key}}}" in path:
             path = path.replace(f"{{{key}}}", quote(str(rest.pop(key)), safe="").replace(".", "%2E"))
     if method == "DELETE" and rest.pop("force", False):

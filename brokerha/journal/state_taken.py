@@ -38,7 +38,6 @@ Row = tuple[bytes, bytes]
 class Cut:
     """What stays of everything before one `StateTaken`."""
 
-    record: StateTaken
     bodies: Counter[int]
     """How many bodies without an LSN are left of each record that has any."""
     used: dict[NodeId, int]
@@ -77,5 +76,9 @@ class Cut:
         for table, rows in ((tables.log, log), (tables.stream, runs), (tables.trimmed, self.gone(log))):
             for key, row in rows:
                 txn.put(key, row, db=table)
-        mark = number_key(self.record.lsn)
-        txn.put(mark, keyed_row(mark, number_key(self.record.last[0])), db=tables.marks)
+
+
+def mark(record: StateTaken) -> Row:
+    """The row of `marks` that it brings."""
+    key = number_key(record.lsn)
+    return key, keyed_row(key, number_key(record.last[0]))

@@ -38,7 +38,7 @@ from brokerha.journal.rows import (
     seal,
     stream_key,
 )
-from brokerha.journal.state_taken import Cut
+from brokerha.journal.state_taken import Cut, mark
 from brokerha.journal.tail import Tail
 from brokerha.model.codec import encode_record
 from brokerha.model.ids import Lsn, TxId
@@ -89,6 +89,7 @@ class Turn:
         self._dropped: list[Row] = []
         self._rejected: list[Row] = []
         self._trimmed: list[Row] = []
+        self._marks: list[Row] = []
         self.cut: Cut | None = None
         """What stays of everything before the last `StateTaken` of this turn."""
         self._rebased_to: Lsn | None = None
@@ -213,12 +214,13 @@ class Turn:
 
         bodies = self._tail.take_state(is_known)
         pinned = frozenset([*self._decisions.prepared.values(), self._current.installed_by])
-        self.cut = cut = Cut(record, bodies, dict(self._current.used), pinned)
+        self.cut = cut = Cut(bodies, dict(self._current.used), pinned)
         self._ids.write_all_next()
         self._stream = cut.runs(self._stream)
         needed = cut.needed(self._stream)
         self._log = [row for row in self._log if number_of(row[0]) in needed]
         self._trimmed = cut.gone(self._log)
+        self._marks.append(mark(record))
         self._added, self._outcomes, self._dropped, self.held = [], [], [], []
 
     def _decide(self, number: int, record: Decision) -> None:
@@ -266,6 +268,7 @@ class Turn:
             (tables.dropped, self._dropped),
             (tables.rejected, self._rejected),
             (tables.trimmed, self._trimmed),
+            (tables.marks, self._marks),
         ):
             for key, value in rows:
                 txn.put(key, value, db=table)

@@ -139,6 +139,9 @@ class LmdbWriter(LmdbHistory):
                 for record in records:
                     turn.take(record)
                 self._write(turn)
+            except BadRow as error:
+                self._recover_from(error)
+                raise self._bad_row(error, "a transaction") from error
             except BaseException as error:
                 turn.abort()
                 self._recover_from(error)
@@ -158,6 +161,9 @@ class LmdbWriter(LmdbHistory):
                 for number, record in records:
                     turn.take_at(number, record)
                 self._write(turn)
+            except BadRow as error:
+                self._recover_from(error)
+                raise self._bad_row(error, "a transaction") from error
             except BaseException as error:
                 turn.abort()
                 self._recover_from(error)

@@ -1,6 +1,7 @@
 """Whether a master is apart: whether anything keeps it from agreeing with the others now.
 
-    apart      lost-state, left-behind, no-majority, excluded, catching-up before its next epoch, waiting-for-peers
+    apart      lost-state, left-behind, no-majority, excluded, catching-up before its next epoch, waiting-for-peers; or no master, any
+               more or yet (belonging.py)
     not apart  all members are heard, or heard of through others, and none of them is in a later epoch
 
 A master that is apart takes writes in and adds nothing to the order; what it reads may be behind. It is alone where the others may well

@@ -34,6 +34,11 @@ def belonging_state(sync: SyncCore, mono_ms: int) -> State | None:
     return states.JOINING, f"it has what {named} has; an epoch is to be decided"
 
 
+def is_outside(sync: SyncCore) -> bool:
+    """Whether this is no master of the cluster, any more or yet: nobody should be sent here."""
+    return bool(sync.retired) or sync.is_joiner()
+
+
 def refusal(sync: SyncCore) -> str:
     """Why no write is taken in here although another master may take it; empty when this speaks against none."""
     if sync.retired:

@@ -257,10 +257,11 @@ class MasterCore:
 
     def deadline_ms(self, now: Instant) -> int | None:
         """When the core wants to be woken."""
+        is_silent = self.sync.lost or self.sync.is_joiner()
         due = (
             self.sync.deadline_ms(),
-            self.feed.deadline_ms(now.mono_ms),
-            self.tasks.deadline_ms(),
+            # Workers that are told nothing are nothing to wake up for.
+            *(() if is_silent else (self.feed.deadline_ms(now.mono_ms), self.tasks.deadline_ms())),
             self.retention.deadline_ms(),
             self.waiters.deadline_ms(),
             self.transacting.deadline_ms(),
@@ -360,7 +361,8 @@ class MasterCore:
         # Where nothing is ever executed nobody needs the log for it; a site that lost its last worker may get it back.
         is_executing = self.site.workers or self.config.feed.workers or self._written_executed
         executed = self._written_executed if is_executing else self._durable_lsn
-        gives_way = True
+        # Who is left behind takes over a state; a site that never executes has none to give.
+        gives_way = bool(is_executing)
         step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, *pins_of(self, now), gives_way))
         if step is not None:
             self.dropped_pins = step.dropped

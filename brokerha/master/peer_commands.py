@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from brokerha.master.belonging import no_command
+from brokerha.model.epochs import ADD
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
-from brokerha.sync.membership import Wish
+from brokerha.sync.membership import DONE, Wish
 from brokerha.sync.peers import NEVER
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class PeerCommands:
         sync = self._core.sync
         is_new = wish is sync.epochs.membership.wish
         masters = list(sync.epoch.configuration.masters)
-        return {"master": sync.node, **told(wish), "changed": is_new, "masters": masters}
+        return {"master": sync.node, **self._told(wish), "changed": is_new, "masters": masters}
 
     def peers(self, _arguments: dict[str, Any], now: Instant) -> Answer:
         """All masters, and what is under way."""
@@ -76,7 +77,7 @@ class PeerCommands:
             "before": list(configuration.before),
             "retired": [{"node": node, "journal": journal} for node, journal in configuration.retired],
             "refused": no_command(sync),
-            "change": told(wish) if wish is not None else None,
+            "change": self._told(wish) if wish is not None else None,
             "peers": sorted(peers, key=lambda row: str(row["node"])),
         }
 
@@ -117,7 +118,10 @@ class PeerCommands:
             return MEMBER
         return EXCLUDED if node in epoch.configuration.masters else INVITED
 
-
-def told(wish: Wish) -> Answer:
-    """A wish as plain data."""
-    return {"kind": wish.kind, "node": wish.node, "state": wish.state, "stage": wish.stage, "forced": wish.is_forced}
+    def _told(self, wish: Wish) -> Answer:
+        """A wish as plain data."""
+        sync, stage = self._core.sync, wish.stage
+        is_retired = any(node == wish.node for node, _ in sync.epoch.configuration.retired)
+        if wish.kind == ADD and wish.state != DONE and is_retired and sync.peers.last_row(wish.node) is None:
+            stage += f"; {wish.node} was taken out before: it comes back with an empty data directory only"
+        return {"kind": wish.kind, "node": wish.node, "state": wish.state, "stage": stage, "forced": wish.is_forced}

@@ -26,6 +26,8 @@ PINS_LIMIT: Final = 32
 LONGEST_S: Final = 366 * 86_400
 NAMED: Final = "pin "
 """Stands before the name of a pin where it is told beside workers."""
+PEER: Final = "master "
+"""Stands there before the id of a master."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _SECOND_US: Final = 1_000_000
 
@@ -48,7 +50,7 @@ def pins_of(core: MasterCore, now: Instant) -> tuple[dict[str, Lsn], dict[str, L
             pins[worker.node] = min(pins.get(worker.node, progress.kept_lsn + 1), progress.kept_lsn + 1)
     masters = core.sync.peers
     # Also of one that is excluded: it needs all of it when it comes back.
-    peers = {node: masters.lsn_of(node) + 1 for node in (*masters.peers, *masters.outside)}
+    peers = {f"{PEER}{node}": masters.lsn_of(node) + 1 for node in (*masters.peers, *masters.outside)}
     return pins, peers
 
 

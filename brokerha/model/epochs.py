@@ -72,7 +72,11 @@ class Configuration:
         return len({*nodes}.intersection(self.masters)) >= self.majority
 
     def is_known_before(self, nodes: Iterable[NodeId]) -> bool:
-        """Whether these are a majority of the masters before the last change, too; then the next one may begin."""
+        """Whether the masters before the last change have no majority without these, who know of it; then the next one may begin."""
+        return 2 * len({*nodes}.intersection(self.before)) >= len(self.before)
+
+    def is_majority_before(self, nodes: Iterable[NodeId]) -> bool:
+        """Whether these are enough of the masters before the last change, too."""
         return 2 * len({*nodes}.intersection(self.before)) > len(self.before) or not self.before
 
     def settled(self) -> Configuration:

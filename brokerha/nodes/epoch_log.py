@@ -55,7 +55,8 @@ class EpochLog:
         sync = core.sync
         if self._epoch is None or sync.epoch.id != self._epoch.id:
             self._on_epoch(sync.epoch)
-        promised = sync.epochs.promised if sync.epochs.is_frozen(sync.epoch) else None
+        is_frozen = sync.epochs.is_frozen(sync.epoch) and not sync.is_joiner()
+        promised = sync.epochs.promised if is_frozen else None
         if promised != self._promised:
             self._on_promise(promised, mono_ms)
         word, reason = ("", "") if sync.lost else epoch_state(sync, mono_ms) or ("", "")
@@ -72,8 +73,8 @@ class EpochLog:
 
     def _on_epoch(self, epoch: Epoch) -> None:
         before, self._epoch = self._epoch, epoch
-        if before is None:
-            return
+        if before is None or not epoch.number:
+            return  # A joiner is in no epoch.
         self._changes += 1
         left_out = sorted({*before.members} - {*epoch.members})
         tell = log.warning if left_out else log.info

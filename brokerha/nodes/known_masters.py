@@ -4,7 +4,7 @@
     nodes that are to be added       ├── note, once per turn ──> AddressBook, StatusGathering
     journals, and those retired    ──┘                           a line in the log where the cluster file says otherwise
 
-The cluster file counts for the very first epoch only. A file that still names a master that was taken out, or does not name one that was
+The cluster file counts when a cluster begins, and no more once all masters know each other. A file that still names a master that was taken out, or does not name one that was
 added, does no harm: that is said once, when the master starts.
 """
 
@@ -50,7 +50,7 @@ class KnownMasters:
         self._on_others(tuple(sorted(masters - {sync.node})))
         if self._book is not None:
             self._book.trust({*masters, *self._file}, peers.journals, configuration.retired)
-        if is_first and sync.epoch.proposer and self._file != configuration.masters:
+        if is_first and configuration.masters and self._file != configuration.masters:
             self._warn(sync.node, configuration.masters)
 
     def _warn(self, node: NodeId, masters: tuple[NodeId, ...]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from brokerha.master import belonging
 from brokerha.master.apart import is_alone
 from brokerha.master.core import MasterConfig
 from brokerha.model import states
@@ -162,6 +163,8 @@ class MasterNode:
         core = self.runner.core
         self.staleness.note(core, now)
         is_left = (self._shares_broker or self._known_masters.are_more) and is_alone(self.staleness.found)
+        # Who is no master of the cluster has nothing to say to apps: what waits for it waits, or is read by others.
+        self.transport.serve_clients(not belonging.is_outside(core.sync))
         self.transport.serve_shared(not self.runner.failure and not core.refusal(now) and not is_left)
 
     def _wait_ms(self) -> int:

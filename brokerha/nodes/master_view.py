@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from brokerha.master.belonging import is_outside
 from brokerha.model import states
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
@@ -211,6 +212,7 @@ class MasterView:
         lag_s = self._lag_s(applied, lag, now)
         checks = {
             "loop": is_running,
+            "master": not is_outside(core.sync),
             "journal": not self._runner.failure,
             "broker": self._transport.status().state == "connected",
             "worker": bool(core.feed.readable(now.mono_ms)),

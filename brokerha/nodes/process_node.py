@@ -79,7 +79,9 @@ class ProcessNode:
         self.master: MasterNode | None = None
         """While this process is primary."""
         # The process with the master's own id asks whoever is primary, too.
-        self._gathering = StatusGathering("", config.master.sync.members)
+        installed = copy.journal.state().installed
+        masters = installed.configuration.masters if installed is not None else ()
+        self._gathering = StatusGathering("", masters or config.master.sync.members)
         self.runner.on_node = self._on_node
 
     def start(self) -> None:

@@ -16,7 +16,7 @@ from collections import Counter
 import structlog
 
 from brokerha.master.core import MasterCore
-from brokerha.master.pins import NAMED
+from brokerha.master.pins import NAMED, PEER
 from brokerha.model.ids import NodeId
 from brokerha.replication.site_config import Standing, WorkerFeed
 
@@ -129,7 +129,9 @@ class SiteLog:
         before, self._dropped = self._dropped, core.dropped_pins
         for name in sorted(set(self._dropped) - set(before)):
             self.counts["pins_dropped_total"] += 1
-            more = "who set it has to begin anew" if name.startswith(NAMED) else "takes a snapshot"
+            more = "takes a snapshot"
+            if name.startswith((NAMED, PEER)):
+                more = "who set it has to begin anew" if name.startswith(NAMED) else "takes over the state of another master"
             log.warning(
                 "log not kept",
                 node=self._master,
@@ -145,5 +147,7 @@ class SiteLog:
 
 
 def _whom(name: str) -> dict[str, str]:
-    """For whom the log is held: a worker, or whoever set a pin."""
+    """For whom the log is held: a worker, a master, or whoever set a pin."""
+    if name.startswith(PEER):
+        return {"peer": name.removeprefix(PEER)}
     return {"pin": name.removeprefix(NAMED)} if name.startswith(NAMED) else {"worker": name}

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,8 @@ TOLD_EVERY_US = 10_000_000
 PIN_FOR_S = 7 * 24 * 3600
 """How long the log is kept for an archive that does not come back."""
 RETRY_S = 30.0
+SILENT_S = 3.0
+"""After so long a person is told who is waited for."""
 _RETRY_PAUSE_S = 0.5
 MANY_FILES = 100
 """So many are put together, or deleted, without being asked for: each round writes a manifest that names all files."""
@@ -183,7 +186,7 @@ class _Job:
     def once(self) -> None:
         """From where the archive ends to where the source ends now."""
         options, writer = self._options, self._writer
-        with open_source(options.source) as source:
+        with self._told_when_slow(), open_source(options.source) as source:
             cluster, last_lsn = source.cluster, source.last_lsn()
             first_lsn = _check(source, writer.state, options, writer.archive)
         writer.begin(cluster, first_lsn)
@@ -243,6 +246,7 @@ class _Job:
         """The files of all tasks; those that found no node are run again for a while."""
         staged: list[StagedFile] = []
         until_us = self._around.now_us() + round(self._options.retry_s * 1e6)
+        is_told = False
         while wanted:
             failed: list[T] = []
             problem: BrokerhaError | None = None
@@ -257,8 +261,24 @@ class _Job:
                 raise problem
             if problem is not None and (self._around.now_us() > until_us or self._around.pause(_RETRY_PAUSE_S)):
                 raise problem
+            if problem is not None and not is_told:
+                is_told = True
+                self._around.warn(f"{problem}: trying again for {self._options.retry_s:g} seconds")
             wanted = failed
         return staged
+
+    @contextmanager
+    def _told_when_slow(self) -> Iterator[None]:
+        """Say who is waited for when the source does not answer at once; a frozen node is silent until the time-out."""
+        source = self._options.source
+        words = f"waiting for {source.name}, for {source.timeout_s:g} seconds at most"
+        timer = threading.Timer(SILENT_S, self._around.warn, [words])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _tasks(self, entries: int) -> Tasks:
         if self._spark is None and entries <= self._options.here_entries:

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from brokerha.model.errors import InvalidRequest, StoreDamaged, StoreError
@@ -163,17 +164,39 @@ def writing(directory: Path, now_us: Callable[[], int], crash_point: CrashPoint 
     Raises StoreError: in use, not writable, no archive; StoreDamaged: its manifest cannot be trusted.
     """
     with writing_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        state = state_or_new(directory)
-        with (directory / LOCK).open("a+", encoding="ascii") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StoreError(f"another job is writing into the archive {directory}: wait for its end") from None
+        # Refused before anything is made in it.
+        state_or_new(directory)
+        with _locked(directory):
             # Read again: what was true before the lock may be what another one changed.
             state = state_or_new(directory)
             clean(directory, state)
             yield ArchiveWriter(directory, state, now_us, crash_point)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """The lock of an archive. When no archive was begun in the block, folders and lock that were made for it go again."""
+    made = [each for each in (directory, *directory.parents) if not each.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / LOCK
+    is_new = not path.exists()
+    with path.open("a+", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # One that was opened just before its owner deleted it keeps nobody out.
+            is_held = path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))
+        except BlockingIOError:
+            is_held = False
+        if not is_held:
+            raise StoreError(f"another job is writing into the archive {directory}: wait for its end")
+        try:
+            yield
+        finally:
+            if is_new and not (directory / MANIFEST).exists():
+                with suppress(OSError):
+                    path.unlink()
+                    for each in made:
+                        each.rmdir()
 
 
 def state_or_new(directory: Path) -> ArchiveState:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from brokerha.model.errors import ConfigurationError, InvalidRequest
+from brokerha.model.errors import ConfigurationError, InvalidRequest, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.operations import LoggedRow
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
@@ -210,7 +210,11 @@ class NodeSource(OpenSource):
             behind.wait(BEHIND_S)
 
     def _asked(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
-        return self._client.entries(first_lsn, last_lsn)
+        try:
+            return self._client.entries(first_lsn, last_lsn)
+        except TimedOut as error:
+            # A node that takes the question and is silent is as far away as one that does not run.
+            raise Unreachable(str(error)) from None
 
 
 class JournalSource(OpenSource):

@@ -205,6 +205,9 @@ class Checkers:
     def on_taken(self, node: NodeId, envelopes: Sequence[Envelope]) -> None:
         """A master takes messages in."""
         self._readiness.on_taken(node, self._world.master(node).runner.core, envelopes)
+        for envelope in envelopes:
+            if isinstance(envelope.message, EpochReport):
+                self._messages.on_report_taken(node, envelope.sender, envelope.message)
 
     def on_reply(self, node: NodeId, reply: Reply) -> None:
         """A client gets its answer."""
@@ -293,7 +296,8 @@ class Checkers:
     def at_the_end(self) -> None:
         """Everything in full: S4, S7, S10, one answer for each ticket."""
         truth = self.truth
-        lost = {master.node for master in self._world.masters if master.is_wiped}
+        current = self._world.members.masters
+        lost = {m.node for m in self._world.masters if m.is_wiped or m.node not in current}
         self._journals.at_the_end()
         self._transactions.at_the_end()
         for master in self._world.masters:

@@ -204,5 +204,7 @@ class CopyChecks:
         # A master that has just started may meet old messages of the worker before it knows better.
         is_settling = master.runner.core.site.is_settling(master.clock.now().mono_ms)
         is_good = anchor is not None and to == anchor.node and not master.is_wiped and not is_settling
+        # Nor can one follow that its master has left behind with a state.
+        is_good = is_good and self._truth.applied[to] >= self._truth.mirrors[sender].state_lsn
         check(not is_good or self._truth.may_differ, "F12", "a good copy is not replaced", to=to, reason=order.reason)
         check(to not in order.sources, "F12", "nobody loads from itself", to=to, sources=order.sources)

@@ -3,6 +3,7 @@
     draw(6)             options.draw_plain: sync, workers, copies
     draw(7)             draw_with_backups: primaries, backups, fail-over, transactions with and without a coordinator
     draw(10_000_000)    draw_split: masters that are left out of an epoch, and come back
+    draw(20_000_000)    draw_members: masters that are added, taken out and replaced while the world splits
 
 The second kind has fewer masters and workers and does less beside, so that its runs stay short.
 """
@@ -34,6 +35,16 @@ from brokerha.simulator.options import (
 
 SPLITS_FROM = 10_000_000
 """Seeds from here on draw worlds in which masters are left out and come back."""
+MEMBERS_FROM = 20_000_000
+"""Seeds from here on draw worlds in which masters are added, taken out and replaced."""
+MOST_MASTERS = 6
+FAULTS_OF_MEMBERS = {
+    "add master": 3 * SECOND_US,
+    "remove master": 4 * SECOND_US,
+    "replace master": 6 * SECOND_US,
+    "add again": 5 * SECOND_US,
+}
+"""What operators do to masters, with the usual mean time between two of a kind."""
 WITH_BACKUPS = 0.2
 """Part of them in which masters have backups as well."""
 SPLITTING = ("isolate", "partition", "bridge", "cut link", "cut one way", "crash master", "crash all", "aimed crash")
@@ -75,6 +86,8 @@ def _sync(rng: Random) -> dict[str, Any]:
 
 def draw(seed: int) -> Options:
     """Options of a seed."""
+    if seed >= MEMBERS_FROM:
+        return draw_members(seed)
     if seed >= SPLITS_FROM:
         return draw_split(seed)
     return draw_with_backups(seed) if seed % 2 else draw_plain(seed)
@@ -104,6 +117,38 @@ def draw_split(seed: int) -> Options:
         return split
     backups = (rng.choice((1, 2)), rng.choice((0, 1)), rng.choice((0, 0, 1)))
     return replace(split, backups=backups, sync_n=tuple(rng.choice((0, count)) for count in backups))
+
+
+def draw_members(seed: int) -> Options:
+    """Options of a world whose masters change, without backups."""
+    rng = Random(seed * 5 + 3)
+    drawn = draw_plain(seed)
+    masters = rng.choices((1, 2, 3, 4, 5), (2, 3, 10, 3, 2))[0]
+    spares = rng.randint(1, max(1, MOST_MASTERS - masters))
+    least_ms = 2 * drawn.sync["idle_round_ms"] + drawn.sync["round_timeout_ms"]
+    # Half of the worlds have little trouble, so that much comes of what operators do.
+    part = rng.choice((0.0, 0.3, 0.5))
+    trouble = {kind: mean_us for kind, mean_us in drawn.faults.items() if kind not in {"wipe", "trim"}}
+    splitting = {kind: int(FAULTS[kind] * rng.choice((0.5, 1.0, 2.0))) for kind in SPLITTING if rng.random() < part}
+    changing = {kind: int(us * rng.choice((0.5, 1.0))) for kind, us in FAULTS_OF_MEMBERS.items() if rng.random() < 0.8}
+    workers = tuple(rng.randint(0, 1) for _ in range(masters))
+    return replace(
+        drawn,
+        workers=workers,
+        # One site that is there from the beginning has the copy by which all others can be mended.
+        spares=tuple(rng.randint(0, int(any(workers))) for _ in range(spares)),
+        sync={**drawn.sync, "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000))},
+        faults={**(trouble if part else {}), **splitting, **changing},
+        retention=RetentionConfig(),
+        disk=replace(drawn.disk, keep_results=KEEP_RESULTS),
+        # One id with two bodies, of which one was lost with a disk, is more than anybody can tell apart.
+        load=replace(drawn.load, conflict=0.0, writes=min(20, drawn.load.writes)),
+        wipes=False,
+        broken_link=False,
+        safety_us=rng.randint(6, 14) * SECOND_US,
+        safety_steps=1_200,
+        liveness_us=240 * SECOND_US,
+    )
 
 
 def draw_with_backups(seed: int) -> Options:

@@ -19,6 +19,7 @@ from brokerha.model.records import (
     EpochPromised,
     IdsTaken,
     Outcomes,
+    PeerJournal,
     Rebased,
     Record,
     Started,
@@ -63,7 +64,12 @@ class DurableChecks:
                 check(record.incarnation > mirror.incarnation, "S11", "incarnations grow", node=node)
                 mirror.incarnation = record.incarnation
             case _:
-                pass
+                self._others(mirror, record)
+
+    @staticmethod
+    def _others(mirror: Mirror, record: Record) -> None:
+        if isinstance(record, PeerJournal):
+            mirror.journals[record.peer] = record.journal
 
     def _accepted(self, node: NodeId, mirror: Mirror, record: Accepted) -> None:
         truth = self._truth
@@ -73,7 +79,7 @@ class DurableChecks:
             check(txid not in mirror.accepted, "S2", "accepted once", node=node, txid=txid)
             mirror.accepted.add(txid)
             mirror.bodies.add((node, txid))
-            if node in truth.before_wipe:
+            if node in truth.before_wipe and truth.world.options.wipes:
                 continue
             truth.bodies[node, txid] = body
             if txid not in truth.lsn_of:
@@ -95,6 +101,8 @@ class DurableChecks:
             return  # Whatever a node without its disk stamps: that nobody else takes it is checked there.
         stream = truth.streams[origin]
         for number, entry in enumerate(record.entries, count):
+            if (origin, number, entry) in truth.lost_entries:
+                continue  # Of a disk that is lost; two that are away may still have it.
             if node == origin and number >= len(stream):
                 self._stamped(node, mirror, number, entry)
                 stream.append(entry)
@@ -145,15 +153,16 @@ class DurableChecks:
         before = truth.canon[-1][0] if truth.canon else 0
         check(timestamp >= before, "S5", "timestamps never go back", node=node, entry=entry, before=before)
         number = truth.numbers.get((origin, timestamp))
-        known = number is not None and truth.streams[origin][number] == (timestamp, txid)
+        known = number is not None and truth.streams[origin][number : number + 1] == [(timestamp, txid)]
         # What was recovered from an older epoch may have got another timestamp.
         known = known or (place < len(recovered) and (origin, txid) in truth.bodies)
         check(known, "S2", "only what an origin stamped is added", node=node, entry=entry)
         held = truth.holders(entry, number or 0, mirror.epoch_id)
-        needed = len(truth.members) // 2 + 1
+        masters = truth.masters_of(epoch)
+        needed, held = len(masters) // 2 + 1, held.intersection(masters)
         check(len(held) >= needed, "S6", "durable at a majority", node=node, entry=entry, held=held, needed=needed)
         if truth.acknowledge == "all":
-            lacking = set(epoch.members if epoch else truth.members) - held
+            lacking = set(epoch.members if epoch else truth.founders) - held
             check(not lacking, "S6", "durable at all members", node=node, entry=entry, lacking=lacking)
         truth.epoch_at.append(mirror.epoch_id)
         truth.canon.append(entry)
@@ -170,8 +179,10 @@ class DurableChecks:
         check(epoch.id == mirror.promised_epoch, "S12", "what was promised is installed", node=node, epoch=epoch.id)
         check(epoch.id > mirror.epoch_id, "S12", "epochs grow", node=node, epoch=epoch.id)
         check(node in epoch.members, "S12", "members install it", node=node, epoch=epoch.id)
+        named = epoch.configuration.journals.get(node)
+        check(named == mirror.journal or not mirror.journal, "M3", "a member has the journal that is known", node=node, named=named)
         check(epoch.base_lsn == mirror.lsn, "S1", "the base is owned", node=node, base=epoch.base_lsn, lsn=mirror.lsn)
-        is_majority = len(epoch.members) > len(truth.members) // 2
+        is_majority = epoch.configuration.is_majority(epoch.members)
         check(is_majority, "S1", "an epoch has a majority", node=node, members=epoch.members)
         for origin, count in mirror.counts.items():
             check(epoch.starts.get(origin, 0) >= count, "S1", "a stream goes on behind what is held", node=node)
@@ -218,11 +229,12 @@ class DurableChecks:
         right = truth.model.fingerprints[record.lsn]
         is_right = text_of(record.fingerprint) == right or truth.may_differ
         check(is_right, "S7", "results begin anew from the right content", node=node)
-        mirror.lsn = mirror.executed = record.lsn
+        mirror.lsn = mirror.executed = mirror.state_lsn = record.lsn
         truth.world.faults_seen["state taken"] += 1
 
     def on_start(self, node: NodeId, journal: MemoryJournal) -> None:
         """S3: a restart finds everything that was durable."""
+        self._truth.mirrors[node].journal = journal.state().journal
         self.compare_state(node, journal)
 
     def compare_state(self, node: NodeId, journal: MemoryJournal) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Row, Tail, TailWanted
-from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.epochs import Configuration, Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.messages import Outgoing
 from brokerha.model.records import MasterState
@@ -148,24 +148,6 @@ def _by_time(reports: list[EpochReport]) -> list[Ordered]:
 _entries_of = deciding_module._entries_of
 
 
-class _OneIsEnough(SyncConfig):
-    """Settings of a proposer that does not count."""
-
-    __slots__ = ()
-
-    @property
-    def majority(self) -> int:
-        return 1
-
-
-def _propose_alone(self: Proposing, config: SyncConfig) -> None:
-    names = SyncConfig.__dataclass_fields__
-    _proposing_init(self, _OneIsEnough(**{name: getattr(config, name) for name in names}))
-
-
-_proposing_init = Proposing.__init__
-
-
 def _base_as_it_is(self: Proposing, core: SyncCore, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
     base = _base(self, core, mono_ms)
     return None if base is None else (min(core.lsn, base[0]), base[1])
@@ -295,7 +277,7 @@ EPOCH_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "epoch below what was stamped": lambda: [(proposing_module, "decide", _low_above)],
     "synchronised entries recovered again": lambda: [(proposing_module, "decide", _again_what_is_synchronised)],
     "decided without owning the base": lambda: [(Proposing, "base", _base_as_it_is)],
-    "minority may decide": lambda: [(Proposing, "__init__", _propose_alone)],
+    "minority may decide": lambda: [(Configuration, "is_majority", _always)],
     "number of an epoch used twice": lambda: [(Proposing, "begin_attempt", _same_number_again)],
     "epoch installed that was not promised": lambda: [(Epochs, "on_install", _install_unpromised)],
     "epoch installed without its base": lambda: [(Epochs, "before", _install_without_base)],

@@ -29,6 +29,7 @@ from brokerha.model.records import (
 )
 from brokerha.simulator.backup_faults import BackupFaults
 from brokerha.simulator.backups import SimProcess
+from brokerha.simulator.member_faults import MemberFaults
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.options import HOUR_US, SECOND_US
 from brokerha.simulator.processes import Aim, Process, SimMaster
@@ -82,6 +83,7 @@ class Faults:
             "store failure": self._store_failure,
             "trim": self._trim,
             "wipe": self._wipe,
+            **MemberFaults(self).kinds,
             **WorkerFaults(self).kinds,
             **BackupFaults(self).kinds,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join, Row, Tail
+from brokerha.model.epochs import ADD, NO_CHANGE, OF_A_JOINER, REMOVE, Change
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Apply, Bodies, Execute, Fetch, Post
 from brokerha.simulator.truth import Truth, check
@@ -51,7 +52,8 @@ class MessageChecks:
             check(count <= durable, "S8", "confirms only what is durable", sender=sender, origin=origin, count=count)
         check(row.lsn <= mirror.lsn, "S8", "tells only of durable LSNs", sender=sender, lsn=row.lsn)
         # A former primary may speak on in an epoch that is over.
-        is_its = row.epoch == mirror.epoch_id or (sender in self._groups and row.epoch < mirror.epoch_id)
+        is_joiner = row.epoch == OF_A_JOINER.id and mirror.epoch is None
+        is_its = row.epoch == mirror.epoch_id or is_joiner or (sender in self._groups and row.epoch < mirror.epoch_id)
         is_its = is_its and row.promised <= max(mirror.promised_epoch, mirror.epoch_id)
         check(is_its, "S12", "tells of its durable epoch and promise", sender=sender, epoch=row.epoch)
         above = row.promise - mirror.high_water
@@ -67,18 +69,41 @@ class MessageChecks:
         """A proposer has promised its own proposal."""
         promised = self._truth.mirrors[sender].promised_epoch
         check(promised >= prepare.epoch, "S12", "a proposal is promised first", sender=sender, epoch=prepare.epoch)
+        self._truth.changes[prepare.epoch] = prepare.change
 
     def on_report(self, sender: NodeId, _to: NodeId, report: EpochReport) -> None:
         """A report is of one that has promised, and tells what is durable."""
         mirror = self._truth.mirrors[sender]
         promised = mirror.promised_epoch >= report.epoch
         check(promised, "S12", "reports what it promised", sender=sender, epoch=report.epoch)
+        truth, row = self._truth, report.row
+        if truth.changes.get(report.epoch, NO_CHANGE).node == sender:
+            accepted = frozenset(txid for txid in mirror.accepted if txid not in truth.lsn_of)
+            truth.accepted_when[sender, row.incarnation, row.number] = accepted
+        is_voter = self._is_voter(sender, report)
+        check(is_voter, "M4", "only who is known reports", sender=sender, epoch=report.epoch)
         self._row(sender, report.row)
         mirror.posted[report.row.incarnation] = report.row.number
         entries = [(origin, txid) for _, _, txid, origin in report.recovered]
         entries += [(origin, txid) for origin, _, listed in report.streams for _, txid in listed]
         for origin, txid in entries:
             check((origin, txid) in mirror.bodies, "S8", "reports what it has bodies of", sender=sender, txid=txid)
+
+    def _is_voter(self, sender: NodeId, report: EpochReport) -> bool:
+        """Whether it is a master, or was one, or is to be one: with its own journal. A master with backups has one of its own kind."""
+        truth, journal = self._truth, report.row.journal
+        if sender in self._groups or truth.changes.get(report.epoch) == Change(ADD, sender, journal):
+            return True
+        if sender in truth.founders and sender not in truth.before_wipe and not truth.past[sender]:
+            return True
+        return any(epoch.configuration.journals.get(sender) == journal for epoch in truth.epochs.values())
+
+    def on_report_taken(self, node: NodeId, sender: NodeId, report: EpochReport) -> None:
+        """A proposer takes in what a master holds that is to go: all that it had accepted, or it does not go."""
+        truth = self._truth
+        change = truth.changes.get(report.epoch)
+        if change is not None and (change.kind, change.node) == (REMOVE, sender) and report.epoch[1] == node:
+            truth.told_by_leaving.setdefault(report.epoch, (sender, truth.accepted_at(report)))
 
     def on_install(self, _sender: NodeId, _to: NodeId, install: EpochInstall) -> None:
         """An epoch is decided once."""

@@ -28,10 +28,10 @@ from brokerha.replication.worker import WorkerCore
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
 from brokerha.simulator.disk import SimJournal
 from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
+from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES, Patch
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.clock import HybridClock
-from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 from brokerha.sync.peers import Peer, PeerTable
 from brokerha.sync.posting import Posting
@@ -226,7 +226,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "fsync skipped": lambda: [(SimJournal, "flush", _flush_and_check), (SimJournal, "survivor", _survive_partly)],
     "acknowledgements not awaited": lambda: [(PeerTable, "held_by_required", _held_here)],
     "minority may add": lambda: [
-        (SyncConfig, "majority", property(lambda _self: 1)),
+        (PeerTable, "majority", property(lambda _self: 1)),
         (PeerTable, "is_active", _always),
     ],
     "entries listed without bodies": lambda: [(BodyExchange, "acquire", _acquire_all)],
@@ -248,6 +248,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     **WORKER_MISTAKES,
     **BACKUP_MISTAKES,
     **EPOCH_MISTAKES,
+    **MEMBER_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
 

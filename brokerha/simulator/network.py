@@ -104,7 +104,9 @@ class Network:
         if wire.is_ordered:
             at_us = max(at_us, self._arrival_us.get(direction, 0))
             self._arrival_us[direction] = at_us
-        receiver = world.processes[direction[1]]
+        receiver = world.processes.get(direction[1])
+        if receiver is None:
+            return  # Nobody of this name was ever there: no queue takes it.
         for copy in range(copies):
             copy_us = at_us + copy * int(rng.random() * 4 * high)
             if queue:

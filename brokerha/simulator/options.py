@@ -104,6 +104,8 @@ class Options:
     seed: int = 0
     workers: tuple[int, ...] = (1, 1, 1)
     """Workers of each master, so its length is the number of masters."""
+    spares: tuple[int, ...] = ()
+    """Workers of each node that may become a master later."""
     backups: tuple[int, ...] = ()
     """Backups of each master; none without it."""
     sync_n: tuple[int, ...] = ()
@@ -151,6 +153,8 @@ class Options:
         """One line: what differs from the defaults."""
         usual = Options()
         parts = [f"masters={len(self.workers)}", f"workers={','.join(map(str, self.workers))}"]
+        if self.spares:
+            parts.append(f"spares={','.join(map(str, self.spares))}")
         if any(self.backups):
             parts.append(f"backups={','.join(map(str, self.backups))} sync_n={','.join(map(str, self.sync_n))}")
         for name in ("sync", "feed", "worker", "tx_config", "journal_feed", "journal_follower"):

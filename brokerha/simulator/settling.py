@@ -17,7 +17,7 @@ def switch_all_on(world: World) -> None:
     """Every worker of the world is one of its master's, and on; doing it again changes nothing."""
     for worker in world.workers:
         master = world.master(worker.config.master)
-        if not master.is_up:
+        if not master.is_up or not world.members.is_current(master.node):
             continue
         known = master.runner.core.site.workers.get(worker.node)
         if known is None:
@@ -28,7 +28,8 @@ def switch_all_on(world: World) -> None:
 
 def missing_at_workers(world: World) -> str:
     """What is still amiss with some worker or site; empty when nothing is."""
-    for master in world.masters:
+    masters = [master for master in world.masters if world.members.is_current(master.node)]
+    for master in masters:
         core = master.runner.core
         for node, worker in core.site.workers.items():
             if worker.standing is not Standing.ON:
@@ -38,6 +39,6 @@ def missing_at_workers(world: World) -> str:
         if core.site.disagreement:
             return core.site.disagreement
     for process in world.workers:
-        if process.copy.recompute() != process.copy.applied():
+        if world.members.is_current(process.config.master) and process.copy.recompute() != process.copy.applied():
             return f"the copy of {process.node} is damaged"
     return ""

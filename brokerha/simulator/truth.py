@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from brokerha.model.epoch_messages import Row
-from brokerha.model.epochs import FIRST, Epoch, EpochId
+from brokerha.model.epoch_messages import EpochReport, Row
+from brokerha.model.epochs import FIRST, Change, Epoch, EpochId
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import ResultRow
 from brokerha.simulator.model import Model
@@ -34,6 +34,10 @@ def check(holds: bool, rule: str, what: str, /, **facts: object) -> None:
 class Mirror:
     """What one master holds durably, as its records say."""
 
+    journal: str = ""
+    """Name of its journal; empty before it was started."""
+    journals: dict[NodeId, str] = field(default_factory=dict)
+    """Journals that it has written down, by node."""
     incarnation: int = 0
     high_water: Timestamp = 0
     counts: dict[NodeId, int] = field(default_factory=dict)
@@ -46,6 +50,8 @@ class Mirror:
     promised_epoch: EpochId = FIRST
     known: set[TxId] = field(default_factory=set)
     """Transactions that came with states of others."""
+    state_lsn: Lsn = 0
+    """Position of the last state that it took over; no copy below it can follow any more."""
     lsn: Lsn = 0
     executed: Lsn = 0
     promised: Timestamp = 0
@@ -72,10 +78,22 @@ class Truth:
     def __init__(self, world: World) -> None:
         self.world = world
         self.members = tuple(master.node for master in world.masters)
+        """All that may ever be masters."""
+        self.founders = self.members[: len(world.options.workers)]
         self.acknowledge = world.masters[0].config.sync.acknowledge
         self.mirrors = {node: Mirror() for node in self.members}
         self.before_wipe: dict[NodeId, Mirror] = {}
-        """Mirrors of what was on the disks that were lost."""
+        """Mirrors of what was on the disks that were lost, until their masters are back with other ones."""
+        self.past: dict[NodeId, list[Mirror]] = {node: [] for node in self.members}
+        """The same of disks whose masters are back."""
+        self.lost_entries: set[tuple[NodeId, int, Entry]] = set()
+        """(origin, number, entry) of what was stamped on a lost disk and reported by nobody when its master came back."""
+        self.accepted_when: dict[tuple[NodeId, int, int], frozenset[TxId]] = {}
+        """By row of a report of one that is to go: what it had accepted and nobody had added."""
+        self.changes: dict[EpochId, Change] = {}
+        """What each proposal is to change."""
+        self.told_by_leaving: dict[EpochId, tuple[NodeId, frozenset[TxId]]] = {}
+        """By proposal: the master that is to go and whose report has come, and what it had accepted by then."""
         self.canon: list[Ordered] = []
         self.epochs: dict[EpochId, Epoch] = {}
         """Every epoch that was decided, by what a message or a record says of it."""
@@ -116,16 +134,24 @@ class Truth:
         found = set()
         recovered = self.epochs[epoch].recovered if epoch in self.epochs else ()
         for node in self.members:
-            mirror = self.before_wipe.get(node) or self.mirrors[node]
-            if mirror.epoch_id < epoch or (entry[2], entry[1]) not in mirror.bodies:
-                continue
-            # Who has gone on to a later epoch has told what it holds, or had it in its queue.
-            if mirror.epoch_id > epoch or entry in recovered or mirror.counts.get(entry[2], 0) > number:
+            past = [*self.past[node], self.before_wipe.get(node) or self.mirrors[node]]
+            if any(self._is_holder(mirror, entry, number, epoch, recovered) for mirror in past):
                 found.add(node)
         return found
 
+    @staticmethod
+    def _is_holder(
+        mirror: Mirror, entry: Ordered, number: int, epoch: EpochId, recovered: tuple[Ordered, ...]
+    ) -> bool:
+        if mirror.epoch_id < epoch or (entry[2], entry[1]) not in mirror.bodies:
+            return False
+        # Who has gone on to a later epoch has told what it holds, or had it in its queue.
+        return mirror.epoch_id > epoch or entry in recovered or mirror.counts.get(entry[2], 0) > number
+
     def decided(self, epoch: Epoch) -> None:
         """S12: what is said of an epoch is always the same."""
+        if epoch.id == FIRST:
+            return  # Nobody decided it; one that is to be added is told of it, and waits with one of its own.
         known = self.epochs.get(epoch.id)
         if known is None:
             self._decided_first(epoch)
@@ -144,16 +170,57 @@ class Truth:
         beyond = self.canon[base:]
         is_right = list(epoch.recovered[: len(beyond)]) == beyond
         check(is_right, "S1", "what was added beyond the base is recovered first", epoch=epoch.id, added=beyond)
+        self._configured(epoch)
+
+    def _configured(self, epoch: Epoch) -> None:
+        """R15: one step at a time, of what some earlier epoch had; what a master that goes has told is not lost."""
+        masters = set(epoch.configuration.masters)
+        earlier = [set(known.configuration.masters) for known in self.epochs.values() if known.id < epoch.id]
+        is_step = any(len(masters ^ before) <= 1 for before in [set(self.founders), *earlier])
+        check(is_step, "M1", "the masters change by one at a time", epoch=epoch.id, masters=sorted(masters))
+        node, told = self.told_by_leaving.get(epoch.id, ("", frozenset[TxId]()))
+        if node and node not in masters:
+            there = {txid for _, txid, _ in epoch.recovered}
+            lost = sorted(txid for txid in told.difference(there) if txid not in self.lsn_of)
+            check(not lost, "M2", "what a master that goes had accepted is recovered", node=node, lost=lost)
+            self.world.faults_seen["master gone"] += 1
+        for name, journal in epoch.configuration.journals.items():
+            is_retired = (name, journal) in epoch.configuration.retired
+            check(not is_retired, "M3", "who is out for good is out", node=name, journal=journal)
+
+    def accepted_at(self, report: EpochReport) -> frozenset[TxId]:
+        """What the sender of a report had accepted by then; it was noted when the report was sent."""
+        return self.accepted_when.get((report.row.node, report.row.incarnation, report.row.number), frozenset())
+
+    def masters_of(self, epoch: Epoch | None) -> tuple[NodeId, ...]:
+        """Who counts in an epoch; None is the first one."""
+        return self.founders if epoch is None else epoch.configuration.masters
 
     def installed(self, epoch: Epoch) -> None:
         """Somebody has installed it: count who is no member any more, and who is one again."""
-        before = set(self.latest.members if self.latest else self.members)
+        before = set(self.latest.members if self.latest else self.founders)
         if self.latest is None or epoch.id > self.latest.id:
             self.latest = epoch
             seen, members = self.world.faults_seen, set(epoch.members)
             seen["epoch begun"] += 1
             seen["member left out"] += len(before - members)
             seen["member taken back"] += len(members - before)
+            self._come_back(epoch)
+
+    def _come_back(self, epoch: Epoch) -> None:
+        """Masters whose disks were lost are named with new ones: from here on they are masters like others."""
+        for node in [*self.before_wipe]:
+            mirror = self.mirrors[node]
+            if mirror.journal and epoch.configuration.journals.get(node) == mirror.journal:
+                self.past[node].append(self.before_wipe.pop(node))
+                start = epoch.starts.get(node, 0)
+                stream = self.streams[node]
+                self.lost_entries.update((node, number, entry) for number, entry in enumerate(stream) if number >= start)
+                # A disk that is new begins well behind what the old one may have stamped.
+                stream[start:] = []
+                stream.extend([(0, "")] * (start - len(stream)))
+                self.world.master(node).is_wiped = False
+                self.world.faults_seen["master came back"] += 1
 
     def durable_lsn(self, node: NodeId) -> Lsn:
         """Length of the queue that a master holds durably (or held, when its disk was lost afterwards)."""
@@ -174,6 +241,13 @@ class Truth:
         """A disk is lost: what it held is remembered apart."""
         self.before_wipe.setdefault(node, self.mirrors[node])
         self.mirrors[node] = Mirror()
+        if self.world.options.wipes:
+            return
+        for txid, nodes in [*self.waiting.items()]:
+            # What nobody else has is gone with the disk.
+            self.waiting[txid] = [other for other in nodes if other != node]
+            if not self.waiting[txid]:
+                del self.waiting[txid]
 
     def missing_accepted(self, lost: set[NodeId]) -> list[TxId]:
         """Accepted transactions that no master added, those of lost disks left out."""

@@ -371,6 +371,8 @@ def transfer(token: bytes, source: str, message: str, target: str) -> list[Opera
 def left_behind(world: World) -> str:
     """What transactions left behind that nobody uses any more; empty when nothing."""
     for master in world.masters:
+        if not world.members.is_current(master.node):
+            continue
         book = master.runner.core.transacting.coordinator.book
         for name, left in (
             ("transactions", book.table),

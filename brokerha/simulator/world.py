@@ -31,6 +31,7 @@ from brokerha.simulator.checkers import Checkers
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal
 from brokerha.simulator.faults import Faults
+from brokerha.simulator.members import Members
 from brokerha.simulator.network import Network, both_ways
 from brokerha.simulator.options import Options
 from brokerha.simulator.processes import Process, SimMaster, SimWorker
@@ -91,6 +92,7 @@ class World:
         self.links = self._all_links()
         self.worker_links = self._all_worker_links()
         self.broken: list[tuple[NodeId, NodeId]] = []
+        self.members = Members(self)
         self.clients = Clients(self)
         self.tx_clients = TxClients(self)
         self.network = Network(self)
@@ -99,13 +101,15 @@ class World:
 
     def _build(self) -> None:
         options = self.options
-        names = tuple(f"m{number}" for number in range(1, len(options.workers) + 1))
+        counts = (*options.workers, *options.spares)
+        names = tuple(f"m{number}" for number in range(1, len(counts) + 1))
+        founders = names[: len(options.workers)]
         sites = {
             name: tuple(f"{name}w{number}" for number in range(1, count + 1))
-            for name, count in zip(names, options.workers, strict=True)
+            for name, count in zip(names, counts, strict=True)
         }
         for name, workers in sites.items():
-            sync = SyncConfig(node=name, members=names, **options.sync)
+            sync = SyncConfig(node=name, members=tuple(sorted({*founders, name})), **options.sync)
             others = tuple(worker for other in names if other != name for worker in sites[other])
             probe = workers[0] if workers and options.dedicated_probe else ""
             feed = FeedConfig(workers=workers, others=others, probe=probe, **options.feed)
@@ -214,7 +218,7 @@ class World:
         self.at(self.now_us + self.rng.randint(*RESTART_US), self._restart, process)
 
     def _restart(self, process: Process) -> None:
-        if not process.is_up:
+        if not process.is_up and process.node not in self.members.waiting:
             process.start()
 
     # ---- phases
@@ -222,7 +226,8 @@ class World:
     def start_all(self) -> None:
         """All processes begin."""
         for process in self.processes_list:
-            process.start()
+            if process.node not in self.members.waiting:
+                process.start()
 
     def safety_phase(self) -> None:
         """Faults happen, clients write."""
@@ -280,6 +285,7 @@ class World:
 
     def _is_apart(self) -> bool:
         switch_all_on(self)
+        self.members.settle()
         self.tx_clients.forget_all()
         return bool(self.what_is_missing())
 
@@ -287,6 +293,7 @@ class World:
         """What still keeps the cluster from being of one mind; empty when nothing does."""
         return (
             self._missing_answers()
+            or self.members.missing()
             or self._missing_at_masters()
             or missing_at_workers(self)
             or self.checkers.missing_at_backups()
@@ -297,7 +304,7 @@ class World:
         clients, transactions = self.clients, self.tx_clients
         if clients.undone or clients.tickets:
             return f"answers for {clients.undone} writes and {len(clients.tickets)} tickets"
-        if silent := next((master.node for master in self.masters if not master.is_up), ""):
+        if silent := next((m.node for m in self.masters if not m.is_up and self.members.is_current(m.node)), ""):
             return f"{silent} has no primary"
         if transactions.undone or transactions.open_count:
             return f"answers for {transactions.undone} transactions and {transactions.open_count} steps"
@@ -306,24 +313,27 @@ class World:
     def _missing_at_masters(self) -> str:
         truth = self.checkers.truth
         lsn = truth.lsn
-        if truth.waiting:
-            return f"accepted and not added: {', '.join(islice(truth.waiting, 5))}"
-        for node, mirror in truth.mirrors.items():
+        everybody = self.members.masters
+        mirrors = {node: mirror for node, mirror in truth.mirrors.items() if node in everybody}
+        if waiting := truth.missing_accepted({*truth.mirrors}.difference(everybody)):
+            return f"accepted and not added: {', '.join(islice(waiting, 5))}"
+        for node, mirror in mirrors.items():
             if mirror.lsn < lsn:
                 return f"{node} is at LSN {mirror.lsn} of {lsn}"
         for node, applied in truth.applied.items():
-            if applied < lsn:
+            if applied < lsn and truth.master_of[node] in everybody:
                 return f"{node} has applied {applied} of {lsn}"
-        for origin, stream in truth.streams.items():
-            for node, mirror in truth.mirrors.items():
+        for origin in everybody:
+            stream = truth.streams[origin]
+            for node, mirror in mirrors.items():
                 if mirror.counts.get(origin, 0) < len(stream):
                     return f"{node} holds {mirror.counts.get(origin, 0)} of {len(stream)} entries of {origin}"
-        everybody = tuple(sorted(master.node for master in self.masters))
-        for master in self.masters:
+        current = [master for master in self.masters if master.node in everybody]
+        for master in current:
             sync = master.runner.core.sync
             if sync.is_busy():
                 return f"{master.node} has something to agree on"
-            if sync.epoch.members != everybody or sync.epoch != self.masters[0].runner.core.sync.epoch:
+            if sync.epoch.members != everybody or sync.epoch != current[0].runner.core.sync.epoch:
                 return f"{master.node} is in epoch {sync.epoch.id} of {', '.join(sync.epoch.members)}"
         return ""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from brokerha.model.epoch_messages import Tail, TailWanted
 from brokerha.model.ids import Lsn, NodeId, Ordered
@@ -19,8 +20,19 @@ from brokerha.model.messages import Fetch, Outgoing
 
 FETCH_LIMIT = 500
 """Bodies asked for in one message."""
+ASKED_LIMIT = 4_000
+"""Bodies asked for and not here: else who is far away, and reads behind those that go on writing, never gets near."""
 TAIL_LIMIT = 4_000
 """Entries in one answer."""
+
+MOST_DOUBLINGS = 2
+"""Who gets no answer asks less and less often: what nobody hears may wait on the way, and would all be answered in the end."""
+
+
+def patience_ms(again_ms: int, tries: int) -> int:
+    """How long to wait for an answer after so many requests in vain."""
+    return again_ms << min(MOST_DOUBLINGS, tries)
+
 
 Has = Callable[[NodeId, str], bool]
 """Whether the body of a transaction, by origin and id, is here."""
@@ -31,8 +43,16 @@ class Missing:
 
     def __init__(self, entries: Iterable[Ordered] = ()) -> None:
         self._entries: deque[Ordered] = deque(entries)
-        self._asked_ms: int | None = None
+        self._asked = 0
+        """So many at the head were asked for."""
+        self._since_ms: int | None = None
+        """When something last came, or was asked for anew; None before anybody looked."""
         self._tries = 0
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether what is at the head was asked for before, and did not come."""
+        return self._tries > 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -47,30 +67,35 @@ class Missing:
         while self._entries and has(self._entries[0][2], self._entries[0][1]):
             taken.append(self._entries.popleft())
         if taken:
-            self._asked_ms, self._tries = None, 0
+            self._asked = max(0, self._asked - len(taken))
+            self._since_ms, self._tries = None, 0
         return taken
 
     def fetch(self, has: Has, holders: Sequence[NodeId], mono_ms: int, again_ms: int) -> list[Outgoing]:
-        """The request for what is missing, when it is due: of one holder, then of the next."""
-        if not self._entries or not holders or not self.is_due(mono_ms, again_ms):
+        """Requests for what is missing, several ahead of what has come; when nothing comes all of it again, of the next holder."""
+        if not self._entries or not holders:
             return []
-        wanted: list[tuple[NodeId, str]] = []
-        for _, txid, origin in self._entries:
-            if len(wanted) == FETCH_LIMIT:
-                break
-            if not has(origin, txid):
-                wanted.append((origin, txid))
+        if self._since_ms is None:
+            self._since_ms = mono_ms
+        elif mono_ms - self._since_ms >= patience_ms(again_ms, self._tries):
+            self._asked, self._since_ms, self._tries = 0, mono_ms, self._tries + 1
+        requests = []
         holder = holders[self._tries % len(holders)]
-        self._asked_ms, self._tries = mono_ms, self._tries + 1
-        return [Outgoing(holder, Fetch(tuple(wanted)))]
-
-    def is_due(self, mono_ms: int, again_ms: int) -> bool:
-        """Whether it is time to ask, or to ask again."""
-        return self._asked_ms is None or mono_ms - self._asked_ms >= again_ms
+        # One request is enough to find out whether anybody answers.
+        limit = FETCH_LIMIT if self._tries else ASKED_LIMIT
+        while self._asked <= limit - FETCH_LIMIT and self._asked < len(self._entries):
+            part = list(islice(self._entries, self._asked, self._asked + FETCH_LIMIT))
+            self._asked += len(part)
+            wanted = tuple((origin, txid) for _, txid, origin in part if not has(origin, txid))
+            if wanted:
+                requests.append(Outgoing(holder, Fetch(wanted)))
+        return requests
 
     def due_ms(self, again_ms: int) -> int | None:
         """When to ask again; None when nothing is missing or nothing was asked for."""
-        return self._asked_ms + again_ms if self._entries and self._asked_ms is not None else None
+        if not self._entries or self._since_ms is None:
+            return None
+        return self._since_ms + patience_ms(again_ms, self._tries)
 
 
 class TailReader:
@@ -112,8 +137,10 @@ class TailReader:
         """Take in an answer; what is known, or leaves a gap, is left out."""
         following = lsn + len(self._missing) + 1
         skip = following - tail.first_lsn
-        if not tail.entries and tail.kept_from > following:
+        if not tail.entries and tail.kept_from > tail.first_lsn and tail.first_lsn in {lsn + 1, following}:
             self.kept_from = self.refused[sender] = tail.kept_from
+            if tail.first_lsn == lsn + 1:
+                self._missing = Missing()  # Their order was known, and their bodies are gone since.
         elif 0 <= skip < len(tail.entries):
             room = max(0, self.target - following + 1)
             self._missing.extend(tail.entries[skip : skip + room])
@@ -125,7 +152,10 @@ class TailReader:
             return []
         first = lsn + len(self._missing) + 1
         messages = self._missing.fetch(has, self.sources, mono_ms, again_ms)
-        is_due = self._asked_ms is None or mono_ms - self._asked_ms >= again_ms
+        if messages and self._missing.is_stalled:
+            # Bodies that were trimmed meanwhile will not come: whether they are held is what the tail says.
+            messages.append(Outgoing(messages[0].to, TailWanted(lsn + 1, lsn + 1)))
+        is_due = self._asked_ms is None or mono_ms - self._asked_ms >= patience_ms(again_ms, self._tries - 1)
         if first <= self.target and len(self._missing) < TAIL_LIMIT and is_due:
             source = self.sources[self._tries % len(self.sources)]
             self._asked_ms, self._tries = mono_ms, self._tries + 1
@@ -136,6 +166,6 @@ class TailReader:
         """When to ask again; None when nothing is wanted."""
         if lsn >= self.target or not self.sources:
             return None
-        asked = None if self._asked_ms is None else self._asked_ms + again_ms
+        asked = None if self._asked_ms is None else self._asked_ms + patience_ms(again_ms, self._tries - 1)
         due = [at for at in (self._missing.due_ms(again_ms), asked) if at is not None]
         return min(due, default=None)

@@ -45,7 +45,9 @@ class SyncCore:
         self.history = history
         self.incarnation = state.incarnation
         self.clock = HybridClock(state.high_water, config.clock_reserve_us)
-        self.epoch = state.installed or first_epoch(config.members)
+        self.epoch = state.installed or first_epoch(identity.founders(config, state))
+        self.named = False
+        """Whether somebody has told of an epoch that names this node with this journal as a master."""
         self.retired = ""
         """Why this master is none of the cluster any more; empty while it is. It still hands out bodies that others lack."""
         self.epochs = Epochs(config, max(state.promised_epoch, self.epoch.id))
@@ -144,8 +146,8 @@ class SyncCore:
         self.peers.ignored["unknown_origin"] += self.bodies.take(bodies.items, self._origins())
 
     def _origins(self) -> Collection[NodeId] | None:
-        """Whose bodies are of use; None for anybody's, as the tail has also those of masters that are none any more."""
-        return None if self.epochs.is_standing_still(self.epoch) else self.streams
+        """Whose bodies are of use; None for anybody's, as a tail has also those of masters that are none any more."""
+        return None if self.epochs.tail.target > self.lsn else self.streams
 
     def on_fetch(self, sender: NodeId, fetch: Fetch) -> None:
         """Answer a request for bodies."""

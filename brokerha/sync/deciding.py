@@ -17,13 +17,16 @@ Must never: leave out what a reporter holds. That nobody else knows of it is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 
 from brokerha.model.epoch_messages import EpochReport
 from brokerha.model.epochs import Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
+
+CLEAR = 100_000
+"""More entries than a master may have stamped that the others do not hold."""
 
 
 def base_of(reports: Iterable[EpochReport]) -> tuple[Lsn, TxId]:
@@ -34,6 +37,20 @@ def base_of(reports: Iterable[EpochReport]) -> tuple[Lsn, TxId]:
 def configuration_of(reports: Iterable[EpochReport]) -> Configuration:
     """Who counts: the configuration of the highest epoch that somebody reports."""
     return max(reports, key=_epoch_of).configuration
+
+
+def is_quorum(reports: Mapping[NodeId, EpochReport], *, is_settled: bool) -> bool:
+    """Whether enough have reported: a majority of the masters of the highest epoch, and of those before its last change.
+
+    Two epochs that change the same masters in different ways may have majorities without a master in common; so the masters before
+    count as well, until the change is settled: until they have no majority without those who know of it.
+    """
+    if not reports:
+        return False
+    known = configuration_of(reports.values())
+    here = [node for node, report in reports.items() if report.configuration == known]
+    is_settled = is_settled or known.is_known_before(here) or known.is_majority_before(reports)
+    return is_settled and known.is_majority(reports)
 
 
 def decide(
@@ -77,6 +94,10 @@ def epoch_of(
     for report in reports:
         for origin, count in report.row.have.items():
             starts[origin] = max(count, starts.get(origin, 0))
+    for report in reports:
+        if report.row.have.get(report.row.node, 0) < starts.get(report.row.node, 0):
+            # Its disk was emptied. What the one before it had stamped may come back from somebody who is away: stay clear of that.
+            starts[report.row.node] += CLEAR
     promises = [report.row.promise for report in reports]
     journals = {report.row.node: report.row.journal for report in reports if report.row.node in configuration.masters}
     return Epoch(

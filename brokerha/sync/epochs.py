@@ -226,7 +226,8 @@ class Epochs:
         elif join.incarnation == core.incarnation and join.row.epoch < core.epoch.id:
             if not self.membership.is_welcome(core, sender, now.mono_ms):
                 peers.ignored["not_invited"] += 1
-            elif sender in peers.outside:
+            elif sender in peers.outside or join.row.promised > core.epoch.id:
+                # A member that has promised more cannot install this one any more.
                 self.suspicion.on_join(sender, now.mono_ms)
             elif self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
@@ -238,7 +239,9 @@ class Epochs:
         if core.peers.is_retired(row):
             if self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
-        elif row.epoch == FIRST and core.peers.peer(sender) is None and core.is_known() and self._may_tell(sender, now.mono_ms):
+        elif core.is_joiner() or not core.is_known():
+            return  # It has nothing to tell yet.
+        elif row.epoch == FIRST and core.peers.peer(sender) is None and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
     def _may_tell(self, node: NodeId, mono_ms: int) -> bool:

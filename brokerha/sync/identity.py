@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING
 from brokerha.model.epoch_messages import Notice, Row
 from brokerha.model.epochs import FIRST, Epoch
 from brokerha.model.ids import NodeId
-from brokerha.model.records import PeerJournal
+from brokerha.model.records import MasterState, PeerJournal
+from brokerha.sync.config import SyncConfig
 
 if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore
+
+
+def founders(config: SyncConfig, state: MasterState) -> list[NodeId]:
+    """Masters of the first epoch: those of the cluster file, until this one is known to all of them; from then on these, whatever a file says."""
+    known = state.peer_journals
+    return sorted(known if config.node in known else config.members)
 
 
 def is_known(core: SyncCore) -> bool:
@@ -28,7 +35,7 @@ def is_known(core: SyncCore) -> bool:
     Nothing can be added in the first epoch before everybody was heard anyway.
     """
     journal, peers = core.posting.journal, core.peers
-    if peers.journals.get(core.node) == journal:
+    if core.named or peers.journals.get(core.node) == journal:
         return True
     if core.is_joiner():
         return False
@@ -51,13 +58,22 @@ def why_lost(core: SyncCore, row: Row) -> str:
     """What somebody remembers of this node that the journal here does not hold; empty when all is well."""
     held = row.have.get(core.node, 0)
     known = row.known.get(core.node, core.posting.journal)
-    if core.is_joiner():
+    if core.is_joiner() or _knows_better(core, row):
         return ""
     if held > core.own.count:
         return f"master {row.node} knows {held} transactions of {core.node}, the journal here holds {core.own.count}"
     if known != core.posting.journal:
         return f"master {row.node} knows {core.node} with another journal: the one here is not its own"
     return ""
+
+
+def _knows_better(core: SyncCore, row: Row) -> bool:
+    """Whether what somebody remembers of this node is no proof: it may be of the one that had this id before."""
+    if core.epoch.configuration.journals.get(core.node) == core.posting.journal:
+        return row.epoch < core.epoch.id
+    # A joiner that promised, and died: it was added since, or not; what others hold of its id is not from this journal.
+    is_former_joiner = core.epochs.promised > FIRST and core.peers.journals.get(core.node) != core.posting.journal
+    return core.named or (is_former_joiner and core.epoch.id == FIRST and not core.own.count)
 
 
 def is_in_doubt(row: Row) -> bool:
@@ -68,9 +84,7 @@ def is_in_doubt(row: Row) -> bool:
 def on_epoch(core: SyncCore, epoch: Epoch) -> None:
     """A master says in which epoch it is: with this node and its journal among the masters, or without, so that a blank one joins."""
     if epoch.configuration.journals.get(core.node) == core.posting.journal:
-        if not is_known(core):
-            # It was added, and died before it could install that.
-            _remember(core)
+        core.named = True  # It may have been added, and have died before it could install that.
     elif core.node not in epoch.configuration.masters and is_blank(core) and not core.is_joiner():
         core.join()
 

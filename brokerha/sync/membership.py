@@ -7,10 +7,10 @@ A wish is noted by the master that was asked, and is forgotten when its process 
 and who wishes says so again. The configuration is a part of the epoch, so it changes where everything else changes, and a crash
 in between is one of those that epochs are made for.
 
-Two things keep any two majorities in touch although there is no joint configuration: an epoch changes it by one master only, decided by
-a majority of the masters before and taken over by a majority of those after; and the next change waits until a majority of the
-masters *before* the last one is seen in an epoch that knows of it. (Without the second, who slept through two changes could still
-find a majority of the first configuration.)
+An epoch changes it by one master only, decided by a majority of the masters before and taken over by a majority of those after. Any two
+such majorities meet; but two epochs may change the same masters in different ways, and majorities of what they come to need not. So
+until a change is **established** the masters before it count as well: nothing is added, and nothing decided on top of it, without a majority
+of them or so many in it that the others are none. Then the next change may begin.
 
 Must never: begin a change while the last one is not established, but when an operator forces it, for whom the majority is gone for good.
 """
@@ -51,13 +51,15 @@ class Wish:
     """When it last came nearer."""
     stage: str
     """What it waits for, for people."""
+    journal: str = ""
+    """Of one that is to be taken out, as far as it is known: one that came back with another one since is not meant."""
     state: str = UNDER_WAY
     tried_ms: int | None = None
     """When an attempt last began for it."""
     seen: tuple[Lsn, bool] = (0, False)
     """How long the queue of one that is added was, and whether it has asked to join, when last looked at."""
-    ends_at: Lsn = 0
-    """The recovered list of the epoch that has the change ends here; what a master that is taken out alone held is in it."""
+    is_decided: bool = False
+    """Whether the present epoch has the change; what a master that is taken out alone held is in its recovered list."""
 
 
 class Membership:
@@ -89,7 +91,9 @@ class Membership:
             return Wish(REMOVE, node, is_forced, now.mono_ms, stage=f"{node} is no master", state=DONE)
         if node == core.node:
             raise InvalidRequest(f"{node} cannot take itself out: ask another master")
-        return self._begin(core, Wish(REMOVE, node, is_forced, now.mono_ms, stage="an epoch is to be decided"))
+        journal = core.epoch.configuration.journals.get(node, core.peers.journals.get(node, ""))
+        wish = Wish(REMOVE, node, is_forced, now.mono_ms, stage="an epoch is to be decided", journal=journal)
+        return self._begin(core, wish)
 
     def _begin(self, core: SyncCore, wish: Wish) -> Wish:
         if not self._config.is_quorum:
@@ -100,10 +104,13 @@ class Membership:
             raise NotReady(core.lost or core.retired)
         known = self.wish
         if known is not None and known.state == UNDER_WAY:
-            if (known.kind, known.node) != (wish.kind, wish.node):
+            if (known.kind, known.node) == (wish.kind, wish.node):
+                known.is_forced = known.is_forced or wish.is_forced
+                return known
+            if not wish.is_forced:
                 raise NotReady(f"{known.kind} {known.node} is under way here ({known.stage}): one at a time")
-            known.is_forced = known.is_forced or wish.is_forced
-            return known
+            # What it waits for may be gone for good.
+            self._end(core, FAILED, f"{wish.kind} {wish.node} was forced meanwhile")
         if not core.epoch.configuration.masters or not core.is_known():
             raise NotReady(f"{core.node} does not take part in the cluster yet: ask another master")
         self.wish = wish
@@ -119,7 +126,7 @@ class Membership:
     def _obstacle(self, core: SyncCore, mono_ms: int) -> str:
         """Why no change may be begun now; empty when one may. A change that cannot come to anything would hold everybody up."""
         wish, configuration = self.wish, core.epoch.configuration
-        if wish is None or wish.state != UNDER_WAY or wish.ends_at:
+        if wish is None or wish.state != UNDER_WAY or wish.is_decided:
             return "there is nothing to change"
         if wish.is_forced:
             return ""
@@ -128,7 +135,7 @@ class Membership:
         heard = {core.node, *core.peers.heard_of([*core.peers.peers, *core.peers.outside], mono_ms)}
         if not core.peers.is_known_before():
             named = ", ".join(configuration.before)
-            return f"the change before is not established yet: a majority of {named} has to be heard"
+            return f"the change before is not established yet: of {named} too few are heard"
         after = configuration.after(Change(wish.kind, wish.node, ""))
         for masters in (configuration, after):
             if not masters.is_majority(heard):
@@ -184,12 +191,14 @@ class Membership:
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY:
             return
-        if (wish.node in epoch.configuration.masters) == (wish.kind == ADD):
-            wish.ends_at = max(1, epoch.base_lsn + len(epoch.recovered))
+        named = epoch.configuration.journals.get(wish.node, wish.journal)
+        is_there = wish.node in epoch.configuration.masters and (not wish.journal or named == wish.journal)
+        if is_there == (wish.kind == ADD):
+            wish.is_decided = True
             wish.stage = "what it brings is being synchronised"
         else:
             # Another epoch was decided instead of the one that had it.
-            wish.ends_at = 0
+            wish.is_decided = False
             if wish.kind == ADD:
                 core.peers.listen_to(wish.node)
 
@@ -198,7 +207,7 @@ class Membership:
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY:
             return []
-        if wish.ends_at:
+        if wish.is_decided:
             # Before a majority is in that epoch another one may still come without it; by force there may be none.
             if wish.is_forced or (core.recovery.is_over() and core.peers.is_active()):
                 self._end(core, DONE, f"since epoch {core.epoch.number}")
@@ -236,7 +245,7 @@ class Membership:
     def deadline_ms(self) -> int | None:
         """When `look` may have something to do."""
         wish = self.wish
-        if wish is None or wish.state != UNDER_WAY or wish.ends_at:
+        if wish is None or wish.state != UNDER_WAY or wish.is_decided:
             return None
         again_ms = (
             (self._invited_ms or 0) + self._config.idle_round_ms if wish.kind == ADD else wish.moved_ms + PATIENCE_MS

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from brokerha.model.epoch_messages import Row
-from brokerha.model.epochs import Epoch
+from brokerha.model.epochs import OF_A_JOINER, Epoch
 from brokerha.model.ids import Lsn, NodeId, Timestamp
 from brokerha.model.records import PeerJournal
 from brokerha.sync.config import SyncConfig
@@ -141,9 +141,10 @@ class PeerTable:
         """Journals by node, without those that are only listened to: by being told that it is known one would be a master at once."""
         return [(node, name) for node, name in self.journals.items() if node not in self.guests]
 
-    def givers(self) -> set[NodeId]:
+    def givers(self) -> tuple[NodeId, ...]:
         """Who may hand in bodies: all that are heard, and a master that was just taken out."""
-        return {*self.peers, *self.outside, *self.epoch.configuration.before}
+        before = (node for node in self.epoch.configuration.before if node != self.config.node)
+        return tuple(dict.fromkeys((*self.peers, *self.outside, *before)))
 
     def peer(self, node: NodeId) -> Peer | None:
         """Another master of the cluster, member or not."""
@@ -214,12 +215,18 @@ class PeerTable:
         if self.is_retired(row):
             return False
         known = self.journals.get(row.node)
-        if known is None:
+        # One that is to be added has no past with anybody: who was emptied since it first heard of them is as good to it.
+        is_joiner = self.epoch.number == OF_A_JOINER.number
+        if known is None or (known != row.journal and is_joiner):
             self.journals[row.node] = row.journal
-            self.new_journals.append(PeerJournal(row.node, row.journal))
+            if row.node not in self.guests:
+                self.new_journals.append(PeerJournal(row.node, row.journal))
         elif known != row.journal:
             self.impostors[row.node] = row.journal
             return False
+        else:
+            # What came from the other one may have been long on its way.
+            self.impostors.pop(row.node, None)
         return True
 
     def is_retired(self, row: Row) -> bool:
@@ -269,7 +276,9 @@ class PeerTable:
     def is_active(self) -> bool:
         """Whether rows of this epoch came from enough members to add anything (R5)."""
         known = 1 + sum(peer.row is not None for peer in self.peers.values())
-        return known >= (self.majority if self.config.is_quorum else len(self.epoch.members))
+        if not self.config.is_quorum:
+            return known >= len(self.epoch.members)
+        return known >= self.majority and self.is_known_before()
 
     @property
     def majority(self) -> int:
@@ -277,7 +286,7 @@ class PeerTable:
         return self.epoch.configuration.majority
 
     def is_known_before(self) -> bool:
-        """Whether a majority of the masters before the last change is in this epoch, so that nobody goes on by what was before."""
+        """Whether so many of the masters before the last change are in this epoch that the others cannot go on by what was before."""
         here = [node for node, peer in self.peers.items() if peer.row is not None]
         return self.epoch.configuration.is_known_before([self.config.node, *here])
 

@@ -20,7 +20,7 @@ from brokerha.model.epochs import FIRST, NO_CHANGE, Change, Configuration, Epoch
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.messages import Outgoing
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.deciding import base_of, configuration_of, decide
+from brokerha.sync.deciding import base_of, configuration_of, decide, is_quorum
 from brokerha.sync.split_deciding import base_of_split, decide_split
 from brokerha.sync.waiting import culprits
 
@@ -48,11 +48,12 @@ class Attempt:
     reports: dict[NodeId, EpochReport] = field(default_factory=dict)
     asked_ms: dict[NodeId, int] = field(default_factory=dict)
 
-    def is_majority(self) -> bool:
-        """Whether enough have reported: of the masters of the highest epoch that somebody has told of."""
-        if self.is_forced:
+    def is_majority(self, core: SyncCore) -> bool:
+        """Whether enough have reported."""
+        if self.is_forced or not self.reports:
             return bool(self.reports)
-        return bool(self.reports) and configuration_of(self.reports.values()).is_majority(self.reports)
+        is_own = configuration_of(self.reports.values()) == core.epoch.configuration
+        return is_quorum(self.reports, is_settled=is_own and core.peers.is_known_before())
 
 
 class Proposing:
@@ -156,7 +157,7 @@ class Proposing:
         if self._promised_ms is None:
             self._promised_ms = mono_ms
         if attempt is not None:
-            patience_ms = max(self._patience_ms(), 2 * config.lag_ms if attempt.is_majority() else 0)
+            patience_ms = max(self._patience_ms(), 2 * config.lag_ms if attempt.is_majority(core) else 0)
             if mono_ms - attempt.moved_ms >= patience_ms:
                 self._fail(mono_ms)
             return False
@@ -253,7 +254,7 @@ class Proposing:
 
     def _is_enough(self, core: SyncCore, attempt: Attempt) -> bool:
         """Whether a majority has reported of those who count so far, and of those who count from then on."""
-        if not attempt.is_majority():
+        if not attempt.is_majority(core):
             return False
         return attempt.is_forced or self._configuration(core, attempt).is_majority(attempt.reports)
 

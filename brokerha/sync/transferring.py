@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore
     from brokerha.sync.round import RoundResult
 
-PAGE_IDS: Final = 5_000
-"""Transactions that one page looks at; measured at a journal on a disk: about 15 ms."""
+PAGE_IDS: Final = 2_000
+"""Transactions that one page looks at; measured at a journal on a disk: about 20 ms."""
 PAGE_BYTES: Final = 1_000_000
 """About how many bytes a page has at most."""
-TRIES: Final = 4
-"""Questions without an answer, one round of patience each, after which another source is asked."""
+MOST_PATIENCE: Final = 8
+"""A question is asked again ever less often, at last after so many times the retransmission."""
 
 
 class StateReader:
@@ -57,6 +57,8 @@ class StateReader:
         """Came in this turn, and is written with it."""
         self._asked_ms: int | None = None
         self._tries = 0
+        self._moved_ms: int | None = None
+        """When the last page came, or this source was asked first."""
         self._silent: set[NodeId] = set()
         """Sources that were given up, until none is left."""
         self._since_ms: int | None = None
@@ -64,7 +66,7 @@ class StateReader:
 
     def _begin(self, source: NodeId) -> None:
         self.source, self.lsn, self.ids, self._cursor = source, 0, 0, b""
-        self._page, self._asked_ms, self._tries = None, None, 0
+        self._page, self._asked_ms, self._tries, self._moved_ms = None, None, 0, None
 
     def on_state(self, sender: NodeId, state: State, lsn: Lsn) -> bool:
         """Take in a page for a queue that ends at ``lsn``; whether it is one that was asked for."""
@@ -84,7 +86,7 @@ class StateReader:
         page, self._page = self._page, None
         if page is None or page.lsn <= core.lsn:
             return False
-        self._asked_ms, self._tries = None, 0
+        self._asked_ms, self._tries, self._moved_ms = None, 0, None
         if page.ids:
             self.ids += len(page.ids)
             result.records.append(IdsTaken(page.ids, page.rejections))
@@ -113,9 +115,10 @@ class StateReader:
             tail.ask(unasked)
             return
         sources = [node for node in ahead if node in tail.refused]
-        again_ms = core.config.retransmit_ms
-        if self._tries >= TRIES and self._asked_ms is not None and mono_ms - self._asked_ms >= again_ms:
+        # An answer may take longer than the time between two questions, but not longer than a member may be silent.
+        if self._moved_ms is not None and mono_ms - self._moved_ms >= core.config.lag_ms:
             self._silent.add(self.source)
+            self._moved_ms = mono_ms
         if not {*sources}.difference(self._silent):
             self._silent = set()
         able = [node for node in sources if node not in self._silent]
@@ -133,14 +136,18 @@ class StateReader:
 
     def messages(self, mono_ms: int, again_ms: int) -> list[Outgoing]:
         """What to ask for now."""
-        if not self.is_reading or (self._asked_ms is not None and mono_ms - self._asked_ms < again_ms):
+        due_ms = self.due_ms(again_ms)
+        if not self.is_reading or (due_ms is not None and mono_ms < due_ms):
             return []
         self._asked_ms, self._tries = mono_ms, self._tries + 1
+        self._moved_ms = mono_ms if self._moved_ms is None else self._moved_ms
         return [Outgoing(self.source, StateWanted(self.lsn, self._cursor))]
 
     def due_ms(self, again_ms: int) -> int | None:
         """When to ask again; None when nothing is read."""
-        return self._asked_ms + again_ms if self.is_reading and self._asked_ms is not None else None
+        if not self.is_reading or self._asked_ms is None:
+            return None
+        return self._asked_ms + again_ms * min(MOST_PATIENCE, self._tries)
 
 
 def take_state(core: SyncCore, page: State, result: RoundResult) -> None:

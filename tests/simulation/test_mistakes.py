@@ -13,8 +13,9 @@ import pytest
 
 from brokerha.simulator import simulate
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
-from brokerha.simulator.drawing import draw_with_backups
+from brokerha.simulator.drawing import MEMBERS_FROM, draw_members, draw_with_backups
 from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
+from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
 from brokerha.simulator.mistakes import MISTAKES, planted
 from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
@@ -170,6 +171,7 @@ AIMED: dict[str, Callable[[Options], Options]] = {
 
 BY_SCENARIO = {
     "emptied disk stamps at once",
+    "masters before a change not counted",
     "differing copy kept",
     "lowest epoch first",
     "recovered list sorted again",
@@ -182,7 +184,25 @@ BY_SCENARIO = {
 """Caught by scenarios, which need events in the right order, or copies that differ, which no seed has."""
 
 
+def _busy_operators(seed: int) -> Options:
+    """Masters that come and go all the time, with little else that goes wrong."""
+    drawn = draw_members(MEMBERS_FROM + seed)
+    changing = dict.fromkeys(("add master", "remove master", "replace master", "add again"), 2 * SECOND_US)
+    quiet = {"isolate": 4 * SECOND_US, "crash master": 4 * SECOND_US}
+    return replace(
+        drawn,
+        workers=(0,) * (3 + seed % 2),
+        spares=(0, 0),
+        sync={**drawn.sync, "queue_window": (1, 3, 20_000)[seed % 3]},
+        load=replace(drawn.load, writes=30, burst=3, gap_us=SECOND_US),
+        faults={**changing, **quiet},
+        liveness_us=100 * SECOND_US,
+    )
+
+
 def _options(mistake: str, seed: int) -> Options:
+    if mistake in MEMBER_MISTAKES:
+        return _busy_operators(seed)
     if mistake in EPOCH_MISTAKES:
         return _busy_splits(seed)
     if mistake in BACKUP_MISTAKES and mistake not in AIMED:
@@ -202,8 +222,9 @@ def test_a_planted_mistake_is_caught(mistake: str):
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    assert len(MISTAKES) - len(WORKER_MISTAKES) - len(BACKUP_MISTAKES) - len(EPOCH_MISTAKES) >= 12
+    assert len(MISTAKES) - len(WORKER_MISTAKES) - len(BACKUP_MISTAKES) - len(EPOCH_MISTAKES) - len(MEMBER_MISTAKES) >= 12
     assert len(EPOCH_MISTAKES) >= 25
+    assert len(MEMBER_MISTAKES) >= 9
     assert len(WORKER_MISTAKES) >= 15
     assert len(BACKUP_MISTAKES) >= 15
 

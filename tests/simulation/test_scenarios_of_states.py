@@ -5,6 +5,8 @@ They take over the state of another master (R16), their workers load a copy from
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from brokerha.master.retention import Retention, RetentionConfig
@@ -18,9 +20,9 @@ from tests.simulation.split_scene import SplitScene
 KEPT = RetentionConfig(max_size=20, slack=1, hard_limit=40)
 
 
-def forgetful(workers: int = 1) -> SplitScene:
+def forgetful(workers: int = 1, **others: Any) -> SplitScene:
     """Masters that keep little of the log, the first one too, which keeps all of it in other worlds."""
-    scene = SplitScene(workers=workers, others={**NO_SCRUB, "retention": KEPT})
+    scene = SplitScene(workers=workers, others={**NO_SCRUB, "retention": KEPT, **others})
     scene.master("m1").runner.core.retention = Retention(KEPT)
     return scene
 
@@ -30,13 +32,18 @@ def away(workers: int = 1) -> SplitScene:
     scene = forgetful(workers)
     scene.write_many("m3", "old", 10)
     scene.agree()
+    go_on_without_m3(scene)
+    return scene
+
+
+def go_on_without_m3(scene: SplitScene) -> None:
+    """The others leave it out, and write more than they keep."""
     scene.split("m1 m2", "m3")
     scene.until_members("m1", "m2")
     for part in range(8):
         last = scene.write_many("m1", f"new{part}-", 10, level="applied")[-1]
         scene.until(lambda last=last: last.is_done)  # type: ignore[misc]
     scene.until(lambda: all(scene.master(node).journal.first_lsn() > 30 for node in ("m1", "m2")))
-    return scene
 
 
 def come_back(scene: SplitScene) -> None:
@@ -60,7 +67,7 @@ class TestLongAbsence:
         # Given m3 that lacks what nobody holds
         scene = away(workers)
         before = loaded(scene)
-        assert scene.master("m1").runner.core.dropped_pins == ("m3",)
+        assert scene.master("m1").runner.core.dropped_pins == ("master m3",)
         # When it is back
         come_back(scene)
         # Then it took over a state, and each of its workers a copy
@@ -120,6 +127,34 @@ class TestLongAbsence:
         scene.kill("m3w1")
         scene.start("m3", "m3w1")
         come_back(scene)
+
+
+class TestBackups:
+    """A master with a backup takes over a state, and so does its backup."""
+
+    @pytest.mark.parametrize(
+        "kind", [None, IdsTaken, StateTaken], ids=["alive", "killed at a page", "killed at the end"]
+    )
+    def test_a_backup_follows_and_goes_on_when_its_primary_dies_with_a_state(self, kind: type | None) -> None:
+        # Given m3 with one backup that has to confirm everything
+        group: dict[str, Any] = {"backups": (0, 0, 1), "sync_n": (0, 0, 1), "fail_over_ms": 600, "sync_timeout_ms": 2_000}
+        scene = forgetful(**group, liveness_us=60_000_000)
+        (m3,) = scene.world.groups
+        scene.until(lambda: not scene.world.checkers.missing_at_backups(), 20_000)
+        go_on_without_m3(scene)
+        # When the primary of m3 dies with a page, or with the last record, and the backup goes on
+        primary = m3.acting[0]
+        primary.aim = None if kind is None else Aim("append there", kind, 1)
+        scene.heal()
+        if kind is not None:
+            scene.until(lambda: not primary.is_up, 30_000)
+            scene.until(lambda: m3.is_up, 10_000)
+            scene.run(2_000)
+            primary.start()
+        # Then both journals are equal, and behind the state
+        come_back(scene)
+        assert scene.world.faults_seen["state taken"] >= 1
+        assert all(process.journal.first_lsn() > 30 for process in m3.processes)
 
 
 class TestDuplicates:

@@ -1,7 +1,9 @@
-"""The seeds of `make test`: worlds with every kind of bad luck, and not one violation. Half of the first have backups; the others split.
+"""The seeds of `make test`: worlds with every kind of bad luck, and not one violation. Half of the first have backups; the others split,
+or have masters that come and go.
 
 The first seeds are fixed, so that a failure on one machine is a failure on all of them. BROKERHA_SIMULATION_FIRST_SEED chooses
-others (for splits it is added to their first), BROKERHA_SIMULATION_SEEDS and BROKERHA_SIMULATION_SPLITS how many.
+others (for splits and members it is added to their first), BROKERHA_SIMULATION_SEEDS, BROKERHA_SIMULATION_SPLITS and
+BROKERHA_SIMULATION_MEMBERS how many.
 """
 
 from __future__ import annotations
@@ -12,12 +14,23 @@ from collections.abc import Callable
 import pytest
 
 from brokerha.simulator import Summary, campaign, simulate
-from brokerha.simulator.drawing import BESIDE, FAULTS_OF_BACKUPS, SPLITS_FROM, SPLITTING, draw, draw_split
+from brokerha.simulator.drawing import (
+    BESIDE,
+    FAULTS_OF_BACKUPS,
+    FAULTS_OF_MEMBERS,
+    MEMBERS_FROM,
+    SPLITS_FROM,
+    SPLITTING,
+    draw,
+    draw_members,
+    draw_split,
+)
 from brokerha.simulator.options import FAULTS, SECOND_US, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "4000"))
-SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "3000"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "2600"))
+MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "400"))
 FEW = 12
 
 
@@ -27,7 +40,7 @@ def _told(summary: Summary) -> str:
 
 def test_a_few_seeds_pass():
     # These run in this process, so that the coverage of the cores counts them.
-    for seed in (*range(1_000_000, 1_000_000 + FEW), *range(SPLITS_FROM, SPLITS_FROM + FEW)):
+    for seed in (*range(1_000_000, 1_000_000 + FEW), *range(SPLITS_FROM, SPLITS_FROM + FEW), *range(MEMBERS_FROM, MEMBERS_FROM + FEW)):
         report = simulate(seed)
         assert report.violation is None, report.words()
 
@@ -60,6 +73,24 @@ def test_three_thousand_seeds_that_split_pass(covered: Callable[[str], None]):
     assert begun > SPLITS // 3
     assert left_out > SPLITS // 5
     assert taken_back > SPLITS // 6
+
+
+@pytest.mark.slow
+def test_five_hundred_seeds_whose_masters_come_and_go_pass(covered: Callable[[str], None]):
+    first = MEMBERS_FROM + FIRST_SEED
+    summary = campaign(range(first, first + MEMBERS), processes=2)
+
+    faults = summary.faults
+    added, gone, back = (faults[kind] for kind in ("master added", "master gone", "master came back"))
+    covered(
+        f"simulator, masters that come and go: {added:,} added, {gone:,} taken out, {back:,} back with an empty disk; "
+        f"{summary.words()}; {summary.seconds:.0f} s"
+    )
+    assert not summary.failures, _told(summary)
+    assert summary.seeds == MEMBERS
+    assert added > MEMBERS // 2
+    assert gone > MEMBERS // 3
+    assert back > MEMBERS // 4
 
 
 def test_even_seeds_draw_every_kind_of_cluster_and_fault_without_backups():
@@ -109,3 +140,14 @@ def test_seeds_that_split_draw_every_kind_of_cluster_in_which_masters_are_missed
         least_ms = 2 * options.sync["idle_round_ms"] + options.sync["round_timeout_ms"]
         assert options.sync["max_peer_lag_ms"] >= least_ms
         assert options.sync["max_peer_lag_ms"] * 1_000 < options.safety_us + 2 * SECOND_US
+
+
+def test_seeds_of_members_draw_every_kind_of_cluster_whose_masters_change():
+    drawn = [draw_members(seed) for seed in range(MEMBERS_FROM, MEMBERS_FROM + 300)]
+
+    assert [draw(seed) for seed in range(MEMBERS_FROM, MEMBERS_FROM + 9)] == drawn[:9]
+    assert {len(options.workers) for options in drawn} == {1, 2, 3, 4, 5}
+    assert {len(options.spares) for options in drawn} >= {1, 2, 3}
+    assert {kind for options in drawn for kind in options.faults} >= {*FAULTS_OF_MEMBERS, *SPLITTING}
+    # Half of them have time for what operators do.
+    assert sum(set(options.faults) <= {*FAULTS_OF_MEMBERS} for options in drawn) > 60

@@ -8,7 +8,7 @@ is 1. The rules come first because they take seconds, the broker last because it
               run thousands of clusters, without
     slow      slow tests without a broker: simulated clusters, long histories
     spark     tests on Spark without a broker, in one session
-    broker    tests over RabbitMQ, two at a time, on one broker that is lent to all of them
+    broker    tests over RabbitMQ, three at a time, on one broker that is lent to all of them
 
     python -m tests.support.all_parts                  everything
     python -m tests.support.all_parts rules cores      only these parts
@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import SUMMARY_VARIABLE
+from tests.support.broker_tests import PLACES
 
 _ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = _ROOT / "build" / "test"
@@ -104,7 +105,13 @@ PARTS: dict[str, list[Part]] = {
         )
     ],
     "spark": [
-        Part("spark", "on Spark, in one session", _pytest("spark", "-m", "spark and not broker and not campaign"), 900),
+        Part(
+            "spark",
+            "on Spark, in one session",
+            # All of them lie there: their mark comes from this folder.
+            _pytest("spark", "-m", "spark and not broker and not campaign", "tests/spark"),
+            900,
+        ),
     ],
     "broker": [
         Part(
@@ -116,8 +123,10 @@ PARTS: dict[str, list[Part]] = {
                 "tests.support.broker_source",
                 "run",
                 "--",
-                # Two at a time, because most of them wait for a node or a clock; by files, which share a running site.
-                *_pytest("broker", "-m", "broker and not campaign", "-n", "2", "--dist", "loadfile"),
+                # Three at a time, because most of them wait for a node or a clock; by files, which share a running site.
+                *_pytest(
+                    "broker", "-m", "broker and not campaign", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *PLACES
+                ),
             ],
             1800,
         ),

@@ -46,6 +46,8 @@ _KEPT_LINES: Final = 1_000_000
 """Far more than one round has."""
 _ROWS_PART: Final = 1000
 _ANSWERS_S: Final = 120.0
+LOADED_S: Final = 60.0
+"""The loads go on so long after the heal, and no longer, if there is not one epoch of all before."""
 
 
 # ---- load
@@ -310,9 +312,11 @@ class Round:
     one_epoch_s: float
     """From heal until all masters are in one epoch."""
     equal_s: float
-    """From heal, with load until one epoch, until all copies are equal."""
+    """From heal until all copies are equal; the loads end with one epoch."""
     epochs: int
     """How many were begun from the cut to the end."""
+    is_under_load: bool
+    """Whether they were in one epoch while the loads still wrote."""
 
 
 def run_round(
@@ -328,10 +332,11 @@ def run_round(
         pass_through(sites, shape, seconds, draw)
         sites.links.heal()
         healed = time.monotonic()
-        epoch = sites.await_epoch(MASTERS)
-        one_epoch_s = time.monotonic() - healed
+        is_under_load = _is_one_epoch(sites, healed + LOADED_S)
         for load in loads.values():
             load.stop()
+        epoch = sites.await_epoch(MASTERS)
+        one_epoch_s = time.monotonic() - healed
     sites.await_equal(60.0)
     equal_s = time.monotonic() - healed
     counts = ledger.check(list(loads.values()), writers)
@@ -345,7 +350,18 @@ def run_round(
         one_epoch_s,
         equal_s,
         epoch.number - before.number,
+        is_under_load,
     )
+
+
+def _is_one_epoch(sites: LoadedSites, deadline: float) -> bool:
+    """Wait until then for one epoch of all; who reads no faster than the others write does not come back while they do."""
+    while time.monotonic() < deadline:
+        found = {sites.epoch(master) for master in MASTERS}
+        if len(found) == 1 and found.pop().members == MASTERS:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

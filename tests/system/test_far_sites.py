@@ -13,6 +13,8 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -34,6 +36,7 @@ CASES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("applied", WINDOW, MASTERS),
 )
 """Level, writes in flight at each site, and the sites with a load."""
+HEAD = ("level", "in flight", "loads", "near: writes/s", "p50 ms", "idle", "far: writes/s", "p50 ms", "idle", "aim")
 
 
 @pytest.fixture(scope="module")
@@ -42,24 +45,39 @@ def sites(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield started
 
 
+class Figure(NamedTuple):
+    """One measurement: writes per second, the median latency in ms, and which share of the machine was idle meanwhile."""
+
+    rate: float
+    p50_ms: float
+    idle: float
+
+
+def processor_times() -> tuple[int, int]:
+    """(idle, all) of the machine's processors so far, in ticks; what waits for a disk is idle."""
+    times = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+    return times[3] + times[4], sum(times)
+
+
 def measure(
     sites: LoadedSites, name: str, level: str, window: int, masters: tuple[str, ...]
-) -> tuple[list[Load], float, float]:
-    """Loads for a while; returns them when all is answered, their writes per second, and the median latency in ms."""
+) -> tuple[list[Load], Figure]:
+    """Loads for a while; returns them when all is answered, and what was measured."""
     loads = [Load(sites.door(master), f"load-{name}-{master}", window, level) for master in masters]
     for load in loads:
         load.start()
     time.sleep(SECONDS / 4)
-    begin = time.monotonic()
+    begin, idle_before, all_before = time.monotonic(), *processor_times()
     time.sleep(SECONDS)
-    end = time.monotonic()
+    end, idle_after, all_after = time.monotonic(), *processor_times()
     for load in loads:
         load.stop()
     for load in loads:
         load.finish()
     rate = sum(load.count(begin, end) for load in loads) / (end - begin)
     taken = [took for load in loads for at, took in zip(load.times, load.latencies, strict=True) if begin <= at < end]
-    return loads, rate, statistics.median(taken) * 1000
+    idle = (idle_after - idle_before) / (all_after - all_before)
+    return loads, Figure(rate, statistics.median(taken) * 1000, idle)
 
 
 def delay_all(sites: LoadedSites, delay_ms: float) -> None:
@@ -71,18 +89,15 @@ def delay_all(sites: LoadedSites, delay_ms: float) -> None:
 def test_sites_that_are_far_from_each_other(sites: LoadedSites, covered: Callable[[str], None]) -> None:
     ledger = Ledger(sites)
     before = sites.await_epoch(MASTERS)
-    figures: dict[tuple[int, bool], list[tuple[float, float]]] = {}
+    figures: dict[tuple[int, bool], list[Figure]] = {}
     acknowledged = 0
     for turn in range(2 * ROUNDS):
         is_far = bool(turn % 2)
         delay_all(sites, DELAY_MS if is_far else 0)
         for case, (level, window, masters) in enumerate(CASES):
-            loads, rate, p50_ms = measure(sites, f"{turn}x{case}", level, window, masters)
-            figures.setdefault((case, is_far), []).append((rate, p50_ms))
-            print(
-                f"{'far' if is_far else 'near'} {level} window {window} at {len(masters)}: {rate:.0f}/s, p50 {p50_ms:.1f} ms",
-                flush=True,
-            )
+            loads, found = measure(sites, f"{turn}x{case}", level, window, masters)
+            figures.setdefault((case, is_far), []).append(found)
+            print("far" if is_far else "near", level, f"window {window} at {len(masters)}:", found, flush=True)
             sites.await_equal(60.0)
             counts = ledger.check(loads, [])
             counts.check()
@@ -94,22 +109,23 @@ def test_sites_that_are_far_from_each_other(sites: LoadedSites, covered: Callabl
     covered(
         f"sites {DELAY_MS:g} ms from each other: {acknowledged} acknowledged, 0 lost, 0 twice, 0 re-ordered, nobody left out\n"
         + table(
-            ("level", "in flight", "loads", "near: writes/s", "p50 ms", "far: writes/s", "p50 ms", "aim"),
+            HEAD,
             [_row(case, *(_medians(figures[case, far]) for far in (False, True))) for case in range(len(CASES))],
         )
     )
 
 
-def _medians(found: list[tuple[float, float]]) -> tuple[float, float]:
-    return statistics.median(rate for rate, _ in found), statistics.median(p50 for _, p50 in found)
+def _medians(found: list[Figure]) -> Figure:
+    return Figure(*(statistics.median(column) for column in zip(*found, strict=True)))
 
 
-def _row(case: int, near: tuple[float, float], far: tuple[float, float]) -> list[object]:
+def _row(case: int, near: Figure, far: Figure) -> list[object]:
     level, window, masters = CASES[case]
     if window == 1:
-        most_ms = near[1] + TRIPS_AIM * 2 * DELAY_MS
-        aim = f"p50 under {most_ms:.0f} ms: {'reached' if far[1] < most_ms else 'missed'}"
+        most_ms = near.p50_ms + TRIPS_AIM * 2 * DELAY_MS
+        aim = f"p50 under {most_ms:.0f} ms: {'reached' if far.p50_ms < most_ms else 'missed'}"
     else:
-        share = far[0] / near[0]
+        share = far.rate / near.rate
         aim = f"{share:.2f} of near: {'reached' if share >= KEPT_AIM else 'missed'} ({KEPT_AIM})"
-    return [level, window, len(masters), f"{near[0]:.0f}", f"{near[1]:.1f}", f"{far[0]:.0f}", f"{far[1]:.1f}", aim]
+    cells = [[f"{each.rate:.0f}", f"{each.p50_ms:.1f}", f"{each.idle:.0%}"] for each in (near, far)]
+    return [level, window, len(masters), *cells[0], *cells[1], aim]

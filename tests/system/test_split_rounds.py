@@ -73,7 +73,7 @@ def row(done: Round) -> list[object]:
         done.shape.name, done.shape.split.how, counts.acknowledged, len(counts.lost), len(counts.twice), len(counts.reordered),
         counts.lines, f"{done.before_s:.0f}", f"{done.during_s:.0f}",
         "no majority" if done.resumed_s is None else aim(done.resumed_s, RESUMED_AIM_S),
-        f"{done.one_epoch_s:.1f}", aim(done.equal_s, EQUAL_AIM_S), done.epochs,
+        f"{done.one_epoch_s:.1f}{'' if done.is_under_load else ' (not under load)'}", aim(done.equal_s, EQUAL_AIM_S), done.epochs,
     ]  # fmt: skip
 
 

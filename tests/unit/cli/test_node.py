@@ -17,7 +17,7 @@ from brokerha.cli import node as node_module
 from brokerha.cli import readiness
 from brokerha.model.errors import ConfigurationError
 from brokerha.simulator import Report, Summary
-from brokerha.simulator.drawing import SPLITS_FROM
+from brokerha.simulator.drawing import MEMBERS_FROM, SPLITS_FROM
 
 FILE = """\
 [cluster]
@@ -235,10 +235,11 @@ def test_a_violation_is_exit_code_2_with_the_command_to_repeat(run, monkeypatch)
 @pytest.mark.parametrize(
     ("options", "kinds"),
     [
-        ([], ["masters", "backups", "splits"] * 2),
+        ([], [*("masters", "backups", "splits", "members"), "masters", "backups"]),
         (["--kind", "masters"], ["masters"] * 6),
         (["--kind", "backups"], ["backups"] * 6),
         (["--kind", "splits"], ["splits"] * 6),
+        (["--kind", "members"], ["members"] * 6),
     ],
 )
 def test_minutes_run_fresh_seeds_that_are_named(run, monkeypatch, options: list[str], kinds: list[str]):
@@ -254,8 +255,13 @@ def test_minutes_run_fresh_seeds_that_are_named(run, monkeypatch, options: list[
     assert ran.code == 0
     assert ran.err == f"brokerha: fresh seeds from {taken[0]} on\n"
     assert len(set(taken)) == 6
-    drawn = ["splits" if seed >= SPLITS_FROM else "backups" if seed % 2 else "masters" for seed in taken]
-    assert drawn == kinds
+    assert [_kind(seed) for seed in taken] == kinds
+
+
+def _kind(seed: int) -> str:
+    if seed >= MEMBERS_FROM:
+        return "members"
+    return "splits" if seed >= SPLITS_FROM else "backups" if seed % 2 else "masters"
 
 
 def test_a_seed_says_itself_what_it_draws(run):

@@ -5,6 +5,7 @@ model.accept(["a"])                     own transactions, in their order
 model.install(3, 5, {"m1": 2}, [])      EpochInstalled: recovers up to three of what waits, chosen by the seed 5
 model.add_recovered(2)                  Added: the next two of them
 model.add(4)                            Added: all that is left of them, then four entries of the streams
+model.take_state(2, 5, [])              IdsTaken, StateTaken: others have synchronised two of what waits, and more
 model.parked()                          what must be parked after an install
 """
 
@@ -14,7 +15,7 @@ from random import Random
 
 from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Ordered
-from brokerha.model.records import Added, EpochInstalled
+from brokerha.model.records import Added, EpochInstalled, IdsTaken, StateTaken
 from tests.unit.journal.turns import Author
 
 
@@ -63,6 +64,20 @@ class EpochModel:
             if origin == self.author.own and txid in parked:
                 parked.remove(txid)
         return record
+
+    def take_state(self, count: int, seed: int, parked: list[str]) -> tuple[IdsTaken, StateTaken]:
+        """Others have synchronised some of what waits, and more; the queue goes on behind it."""
+        author, lsn = self.author, self.author.lsn
+        names = [txid for _, txid, _ in self._drawn(count, seed, parked)]
+        names += [f"s{lsn + len(names) + n}" for n in range(1, 2 + seed % 5)]
+        ids = [(txid, at) for at, txid in enumerate(names, lsn + 1)]
+        author.known.update(ids)
+        for txid in names:
+            self._open.pop(txid, None)
+            if txid in parked:
+                parked.remove(txid)
+        rejections = tuple((at, f"no place for {at}") for _, at in ids if at % 5 == 0)
+        return IdsTaken(tuple(ids), rejections), author.take_state(lsn + len(ids))
 
     def install(self, count: int, seed: int, gaps: dict[str, int], parked: list[str]) -> EpochInstalled:
         self.promised += 1

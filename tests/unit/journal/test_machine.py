@@ -23,6 +23,7 @@ from brokerha.model.codec import decode_record
 from brokerha.model.records import (
     ClockReserved,
     EpochPromised,
+    IdsTaken,
     MasterState,
     PeerJournal,
     PinsChanged,
@@ -34,6 +35,7 @@ from brokerha.model.records import (
     ViewStarted,
     WorkersChanged,
 )
+from brokerha.ports.journal import Journal
 from tests.unit.journal.epochs import EpochModel
 from tests.unit.journal.turns import Author, agreed, everything
 
@@ -147,6 +149,19 @@ class JournalMachine(RuleBasedStateMachine):
         record = self.epochs.install(count, seed, dict(zip(NODES, gaps, strict=True)), self.unstamped["m1"])
         self.unstamped["m1"] = self.epochs.parked()
         self._take(ends, record)
+
+    @rule(count=COUNTS, seed=PLACES, pages_end=ENDS, ends=ENDS)
+    def take_state(self, count: int, seed: int, pages_end: bool, ends: bool) -> None:
+        """The state of another master comes in two pages, in one turn or in several."""
+        page, record = self.epochs.take_state(count, seed, self.unstamped["m1"])
+        self.txids += [txid for txid, _ in page.ids]
+        middle = len(page.ids) // 2
+        self.turn.append(IdsTaken(page.ids[:middle], ()))
+        if pages_end:
+            self.on_disk.append(self.turn)
+            self.in_memory.append(self.turn)
+            self.turn = []
+        self._take(ends, IdsTaken(page.ids[middle:], page.rejections), record)
 
     @rule(count=st.integers(min_value=0, max_value=12), ends=ENDS)
     def execute(self, count: int, ends: bool) -> None:
@@ -262,6 +277,19 @@ class JournalMachine(RuleBasedStateMachine):
         self._follow(1 << 30)
         found = agreed(self.follower, self.on_disk, self.txids, NODES)
         assert found == agreed(self.on_disk, self.follower, self.txids, NODES)
+
+    @precondition(lambda self: not self.turn)
+    @rule(limit=COUNTS, up_to=st.integers(min_value=0, max_value=60))
+    def both_remember_the_same(self, limit: int, up_to: int) -> None:
+        assert self._remembered(self.on_disk, limit, up_to) == self._remembered(self.in_memory, limit, up_to)
+
+    @staticmethod
+    def _remembered(journal: Journal, limit: int, up_to: int) -> tuple[list[tuple[str, int]], list[tuple[int, str]]]:
+        pages = [journal.remembered(b"", up_to, limit)]
+        while pages[-1].next_cursor:
+            pages.append(journal.remembered(pages[-1].next_cursor, up_to, limit))
+        ids = [row for page in pages for row in page.ids]
+        return sorted(ids), sorted(row for page in pages for row in page.rejections)
 
     @precondition(lambda self: not self.turn)
     @rule()

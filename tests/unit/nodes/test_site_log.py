@@ -151,3 +151,10 @@ def test_a_pin_that_holds_too_much_is_told_by_its_name(bench: Bench) -> None:
     assert line["reason"].endswith("who set it has to begin anew")
     bench.dropped_pins = ()
     assert [(line["event"], line["pin"]) for line in bench.told()] == [("log kept again", "archive")]
+
+
+def test_a_master_that_is_away_for_too_long_is_told_as_a_master(bench: Bench) -> None:
+    bench.dropped_pins = ("master m3",)
+    (line,) = bench.told()
+    assert (line["event"], line["peer"]) == ("log not kept", "m3")
+    assert line["reason"].endswith("takes over the state of another master")

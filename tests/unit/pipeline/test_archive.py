@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -178,6 +180,32 @@ def test_two_writers_never_have_one_archive(place: Place) -> None:
         pytest.raises(StoreError, match="another job is writing into the archive"),
         writing(place.path, lambda: 1),
     ):
+        pass
+
+
+def test_a_writer_that_begins_no_archive_leaves_nothing_that_was_not_there(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for folder in (tmp_path / "new" / "archive", tmp_path / "there"):
+        with pytest.raises(ZeroDivisionError), writing(folder, lambda: 1):
+            raise ZeroDivisionError
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+    (tmp_path / "there" / ".lock").touch()
+    with pytest.raises(ZeroDivisionError), writing(tmp_path / "there", lambda: 1):
+        raise ZeroDivisionError
+    assert (tmp_path / "there" / ".lock").exists()
+
+
+def test_a_lock_that_its_owner_deletes_lets_nobody_in(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a second writer that opened the lock just before the first one, which began no archive, deleted it
+    flock = fcntl.flock
+
+    def delete_then_lock(file: Any, how: int) -> None:
+        (place.path / ".lock").unlink()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", delete_then_lock)
+    # Then it has no archive, because a third one would lock another file
+    with pytest.raises(StoreError, match="another job is writing into the archive"), writing(place.path, lambda: 1):
         pass
 
 

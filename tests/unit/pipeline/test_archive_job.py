@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ import pytest
 
 from brokerha.model.errors import InvalidRequest, NotReady, StoreDamaged, StoreError, Unreachable
 from brokerha.model.ids import Lsn
-from brokerha.pipeline import observations
+from brokerha.pipeline import archive_job, observations
 from brokerha.pipeline.archive_files import Range, write_range
-from brokerha.pipeline.archive_job import KEEP_REPLACED_S, PIN_FOR_S, TOLD_EVERY_US
+from brokerha.pipeline.archive_job import KEEP_REPLACED_S, PIN_FOR_S, TOLD_EVERY_US, ArchiveOptions, Around
 from brokerha.pipeline.archive_tasks import Done, Failure, TasksHere, ranges_of
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.stores.log_pages import LinesMissing
@@ -98,7 +100,7 @@ def test_a_log_that_was_trimmed_before_is_archived_only_when_that_is_said(tmp_pa
     place = Place(tmp_path / "archive", Log(tmp_path / "log", ENTRIES[100:200]))
     with pytest.raises(LinesMissing, match=r"the source begins at LSN 101.* --from-lsn 101"):
         place.run()
-    assert not place.archive.exists()
+    assert not place.path.exists()
     report = place.run(from_lsn=101)
     assert (report.first_lsn, report.last_lsn) == (101, 200)
     assert not place.state.holds_every_state
@@ -134,7 +136,29 @@ def test_a_node_that_is_away_for_a_moment_costs_only_the_tasks_that_met_it(place
     place.on_pause = lambda: False
     place.run(here_entries=0, file_entries=30)
     assert [len(each) for each in tasks.asked] == [4, 2]
+    assert place.warnings == ["busy: trying again for 30 seconds"]
     place.check()
+
+
+def test_a_source_that_is_silent_is_named_while_it_is_waited_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_told = threading.Event()
+
+    def warn(words: str) -> None:
+        place.warnings.append(words)
+        is_told.set()
+
+    def frozen_until_told(spec: SourceSpec) -> Any:
+        assert is_told.wait(30)
+        return open_source(spec)
+
+    monkeypatch.setattr(archive_job, "SILENT_S", 0.01)
+    monkeypatch.setattr(archive_job, "open_source", frozen_until_told)
+    source = place.log.spec
+    options = ArchiveOptions(place.path, source)
+    archive_job.run(options, Around(spark=lambda: nullcontext(TasksHere()), tell=lambda *_: None, warn=warn))
+    assert place.warnings == [f"waiting for {source.name}, for 30 seconds at most"]
 
 
 def test_a_node_that_stays_away_ends_the_job_and_keeps_what_there_was(place: Place) -> None:

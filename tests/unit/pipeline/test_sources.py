@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import socket
 import subprocess
 import sys
 import time
@@ -176,6 +177,14 @@ def test_nobody_at_an_address_is_an_error_in_time():
     with pytest.raises(Unreachable):
         open_source(SourceSpec(url="http://127.0.0.1:9", timeout_s=0.5))
     assert time.monotonic() - began_s < WAIT_S
+
+
+def test_a_node_that_is_frozen_is_as_far_away_as_none():
+    # Given somebody who takes connections and says nothing
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        port = frozen.getsockname()[1]
+        with pytest.raises(Unreachable, match=f"127.0.0.1:{port} did not answer"):
+            open_source(SourceSpec(url=f"http://127.0.0.1:{port}", timeout_s=0.3))
 
 
 SPECS = [

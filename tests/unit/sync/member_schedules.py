@@ -200,6 +200,11 @@ class MemberSchedule(MemberTable):
             # One that is lost before all know each other leaves a cluster that was never there.
             if not all(self.is_known_for_good(node) for node in configuration):
                 return
+            # Until the last change is established those before it count as well: two lost disks may be too many for them.
+            if len({self.journals[node].state().promised_epoch for node in configuration}) > 1:
+                return
+            if len({state.installed and state.installed.id for state in (self.journals[n].state() for n in configuration)}) > 1:
+                return
             self.emptied.add(name)
             self.crash(name)
             self.new_disk(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from brokerha.model.epoch_messages import Tail, TailWanted
@@ -26,6 +28,11 @@ class Bodies:
 
 def entries(*txids: TxId) -> list[Ordered]:
     return [(10 + place, txid, "m1") for place, txid in enumerate(txids)]
+
+
+def wanted(requests: list[Outgoing]) -> list[str]:
+    """The ids that each request names, as one word."""
+    return ["".join(txid for _, txid in out.message.wanted) for out in requests if isinstance(out.message, Fetch)]
 
 
 # ---- entries that wait for their bodies
@@ -59,17 +66,28 @@ def test_the_same_is_asked_of_the_next_holder_when_nothing_came() -> None:
     assert missing.fetch(bodies.has, SOURCES, 1000 + AGAIN_MS - 1, AGAIN_MS) == []
     # Then the next one, and then the first one again
     assert [
-        missing.fetch(bodies.has, SOURCES, 1000 + n * AGAIN_MS, AGAIN_MS)[0].to for n in (1, 2)
+        missing.fetch(bodies.has, SOURCES, 1000 + n * AGAIN_MS, AGAIN_MS)[0].to for n in (1, 3)
     ] == ["m3", "m2"]  # fmt: skip
 
 
-def test_as_soon_as_something_came_the_rest_is_asked_for_at_once() -> None:
-    missing = Missing(entries("a", "b"))
-    bodies = Bodies()
-    missing.fetch(bodies.has, SOURCES, 1000, AGAIN_MS)
+def test_more_is_asked_for_ahead_as_what_was_asked_for_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given requests of two bodies each, of which two may be on their way
+    monkeypatch.setattr(catching_up, "FETCH_LIMIT", 2)
+    monkeypatch.setattr(catching_up, "ASKED_LIMIT", 4)
+    missing, bodies = Missing(entries(*"abcdefg")), Bodies()
+    assert wanted(missing.fetch(bodies.has, SOURCES, 1000, AGAIN_MS)) == ["ab", "cd"]
+    assert missing.fetch(bodies.has, SOURCES, 1001, AGAIN_MS) == []
+    # When one body has come there is no room for another request, when two have there is
     bodies.here.add("a")
     missing.take(bodies.has)
-    assert missing.fetch(bodies.has, SOURCES, 1001, AGAIN_MS) == [Outgoing("m2", Fetch((("m1", "b"),)))]
+    assert missing.fetch(bodies.has, SOURCES, 1002, AGAIN_MS) == []
+    bodies.here.add("b")
+    missing.take(bodies.has)
+    assert wanted(missing.fetch(bodies.has, SOURCES, 1003, AGAIN_MS)) == ["ef"]
+    # And when nothing comes for long, what is not here is asked for again, of the next one, and no more than one request
+    bodies.here.add("d")
+    again = missing.fetch(bodies.has, SOURCES, 1003 + AGAIN_MS, AGAIN_MS)
+    assert (wanted(again), {out.to for out in again}) == (["c"], {"m3"})
 
 
 def test_nothing_is_asked_for_without_anything_missing_or_anybody_to_ask() -> None:
@@ -81,7 +99,7 @@ def test_nothing_is_asked_for_without_anything_missing_or_anybody_to_ask() -> No
 def test_a_request_for_bodies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catching_up, "FETCH_LIMIT", 2)
     asked = Missing(entries("a", "b", "c")).fetch(Bodies().has, SOURCES, 1000, AGAIN_MS)
-    assert asked == [Outgoing("m2", Fetch((("m1", "a"), ("m1", "b"))))]
+    assert asked == [Outgoing("m2", Fetch((("m1", "a"), ("m1", "b")))), Outgoing("m2", Fetch((("m1", "c"),)))]
 
 
 # ---- a part of the synchronised queue
@@ -115,10 +133,10 @@ def test_a_tail_is_asked_for_taken_in_and_given_on_with_its_bodies() -> None:
 def test_one_that_does_not_answer_is_left_for_the_next_one() -> None:
     tail = aimed(8)
     assert tail.due_ms(5, AGAIN_MS) is None
-    asked = [tail.messages(5, Bodies().has, 1000 + n * AGAIN_MS, AGAIN_MS) for n in range(3)]
+    asked = [tail.messages(5, Bodies().has, 1000 + n * AGAIN_MS, AGAIN_MS) for n in (0, 1, 2, 3)]
     assert [out.to for messages in asked for out in messages] == ["m2", "m3", "m2"]
-    assert tail.messages(5, Bodies().has, 1001 + 2 * AGAIN_MS, AGAIN_MS) == []
-    assert tail.due_ms(5, AGAIN_MS) == 1000 + 3 * AGAIN_MS
+    assert tail.messages(5, Bodies().has, 1001 + 3 * AGAIN_MS, AGAIN_MS) == []
+    assert tail.due_ms(5, AGAIN_MS) == 1000 + 7 * AGAIN_MS
 
 
 def test_the_next_part_is_asked_for_at_once_of_the_one_that_answered() -> None:
@@ -183,3 +201,10 @@ def test_what_was_taken_in_otherwise_is_forgotten() -> None:
     # Then the next target begins anew behind it
     reader.aim(7, SOURCES)
     assert reader.messages(6, bodies.has, 1000, AGAIN_MS) == [Outgoing("m2", TailWanted(7, 7))]
+
+
+def test_who_gets_no_answer_asks_less_and_less_often() -> None:
+    tail = aimed(8)
+    asked = [at for at in range(0, 6000, 50) if tail.messages(5, Bodies().has, at, AGAIN_MS)]
+    assert asked[:4] == [0, 250, 750, 1750]
+    assert [later - at for at, later in pairwise(asked[3:])] == [1000] * len(asked[4:])

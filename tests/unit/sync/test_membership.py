@@ -97,6 +97,30 @@ def test_the_wish_is_idempotent_and_there_is_one_at_a_time() -> None:
     assert table.remove("m2", "m9").state == DONE
 
 
+def test_by_force_one_wish_goes_before_another_that_waits_for_a_majority() -> None:
+    # Given m4 that is added while both others die, so that the change is never established
+    table = MemberTable()
+    table.newcomer("m4")
+    adding = table.add("m1", "m4")
+    table.live_until(lambda: adding.is_decided)
+    for node in ("m2", "m3", "m4"):
+        table.crash(node)
+    table.live(2 * LAG_MS)
+    assert adding.state == UNDER_WAY
+    with pytest.raises(NotReady, match="one at a time"):
+        table.remove("m1", "m2")
+    # When an operator forces the others out, one after the other
+    for node in ("m2", "m3", "m4"):
+        wish = table.remove("m1", node, is_forced=True)
+        table.live(4 * LAG_MS)
+        assert wish.state == DONE, wish.stage
+    # Then the first wish has failed, with the reason, and m1 goes on
+    assert (adding.state, adding.stage) == (FAILED, "remove m2 was forced meanwhile")
+    table.write("m1", "a")
+    table.live(LAG_MS)
+    assert (table.masters("m1"), table.queue("m1")) == (("m1",), ["a"])
+
+
 def test_no_master_takes_itself_out() -> None:
     with pytest.raises(InvalidRequest, match="ask another master"):
         MemberTable().remove("m1", "m1")

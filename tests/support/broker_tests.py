@@ -1,0 +1,64 @@
+"""Where tests of RabbitMQ lie, and in which order they begin when whole files are handed out to workers of a run.
+
+To collect all tests costs each worker more than ten seconds, so the part ``broker`` (all_parts) looks into these places only. A test elsewhere that
+asks for a broker would be left out without a word; that ends each run that collects it, as the part ``cores`` does.
+
+Left to itself the scheduler begins with the files that have the most tests; those that take longest have one or two, and would be left for the
+end, one worker alone with the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = (
+    "tests/contracts",
+    "tests/docs",
+    "tests/support",
+    "tests/system",
+    "tests/unit/cli/test_pipeline_load.py",
+)
+"""Folders and files, relative to the root."""
+LONGEST = (
+    "tests/system/test_pipeline_load.py",
+    "tests/system/test_pipeline_archive.py",
+    "tests/system/test_faults.py",
+    "tests/system/test_pipeline_audit.py",
+    "tests/system/test_pipeline_history.py",
+    "tests/system/test_log_stream.py",
+    "tests/system/test_bench_backups.py",
+    "tests/system/test_site_backup.py",
+    "tests/system/test_workers_restart.py",
+    "tests/support/test_private_broker.py",
+    "tests/system/test_bench_healing.py",
+    "tests/system/test_tx_two_phase.py",
+    "tests/contracts/test_rabbitmq_faults.py",
+    "tests/system/test_workers_heal.py",
+    "tests/system/test_members.py",
+    "tests/system/test_splits.py",
+    "tests/system/test_deterministic_updates.py",
+    "tests/system/test_reads_survive.py",
+    "tests/system/test_backups_lost.py",
+    "tests/system/test_bank.py",
+)
+"""Longest first. Nothing depends on it but time; a file that is not named comes after these, as it was collected."""
+
+
+def check_places(paths: Iterable[Path]) -> None:
+    """Raise pytest.UsageError for a test of RabbitMQ that lies where the part ``broker`` does not look."""
+    for path in paths:
+        if not any(path.is_relative_to(ROOT / place) for place in PLACES):
+            raise pytest.UsageError(
+                f"{path} asks for a broker, and is not in one of {', '.join(PLACES)}: move it, or add its place to {__name__}"
+            )
+
+
+def longest_first(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort what a worker collected, because its order is that of the run. All workers must come to the same one."""
+    if hasattr(config, "workerinput"):
+        ranks = {ROOT / name: rank for rank, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: ranks.get(item.path, len(ranks)))

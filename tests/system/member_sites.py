@@ -1,0 +1,175 @@
+"""Masters that come and go over RabbitMQ: `up` runs the first ones, each later one is a process of its own with a file of its own.
+
+    up -c cluster.toml          m1 m2 m3, a worker each, all the time
+    node m4 -c m4.toml          and node m4a: from `start("m4")` to `stop("m4")`
+
+What changes the masters is the command ``brokerha peer``, as an operator types it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Final
+
+import brokerha
+from tests.system.processes import DEADLINE_S, ProcessCluster
+from tests.system.test_faults import books, copies, counter
+from tests.system.writers import Writer
+
+SETTINGS: Final = "max-peer-lag-s = 2\nround-timeout-ms = 300\nidle-round-ms = 400\nlog-stream = false\n"
+STEP_S: Final = 60.0
+_PAUSE_S: Final = 0.05
+_LOG_LIMIT: Final = 10_000
+
+
+class MemberSites(ProcessCluster):
+    """The masters of the beginning, and those that are there for a while."""
+
+    def __init__(self, folder: Path, broker: str, first: int = 3, later: Collection[str] = ("m4", "m5")) -> None:
+        """``first`` masters are there from the beginning; there is room for ``later`` ones."""
+        super().__init__(folder, broker, masters=first + len(later), workers_each=1, settings=SETTINGS, name="members")
+        self.later = list(later)
+        self.masters = [master for master in self.masters if master not in later]
+        self.workers = [f"{master}a" for master in self.masters]
+        self.path.write_text(self._toml(), encoding="utf-8")
+        self._running: dict[str, list[subprocess.Popen[bytes]]] = {}
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop(*self._running)
+        super().__exit__(*exception)
+
+    def start(self, node: str) -> None:
+        """Write a file that names this node beside all masters, and start it and its worker."""
+        masters, workers = self.masters, self.workers
+        self.masters, self.workers = sorted({*masters, node}), sorted({*workers, f"{node}a"})
+        path = self.folder / f"{node}.toml"
+        path.write_text(self._toml(), encoding="utf-8")
+        log = (self.folder / "up.log").open("ab")
+        self._running[node] = [self._spawn(each, path, log) for each in (node, f"{node}a")]
+        log.close()
+
+    @staticmethod
+    def _spawn(node: str, path: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "brokerha", "node", node, "-c", str(path)]
+        return subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+    @contextlib.contextmanager
+    def down_later(self, node: str) -> Iterator[Path]:
+        """SIGKILL a later master while its folder is tampered with, and start it again; its worker stays."""
+        process, worker = self._running[node]
+        process.kill()
+        process.wait(10)
+        yield self.folder / "var" / node
+        log = (self.folder / "up.log").open("ab")
+        self._running[node] = [self._spawn(node, self.folder / f"{node}.toml", log), worker]
+        log.close()
+
+    def await_answer(self, node: str) -> None:
+        """Wait until a node answers, whatever it says."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.get(node, "/livez") is None:
+            assert time.monotonic() < deadline, f"{node} does not answer\n{self.log_tail()}"
+            time.sleep(_PAUSE_S)
+
+    def stop(self, *nodes: str) -> None:
+        """Stop later masters and their workers."""
+        processes = [process for node in nodes for process in self._running.pop(node)]
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(20)
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait(10)
+        self.masters = [master for master in self.masters if master not in nodes]
+        self.workers = [worker for worker in self.workers if worker[:-1] not in nodes]
+
+    def peer(self, *words: str, code: int = 0) -> tuple[str, float]:
+        """Type a command about masters; returns what it said on standard error, and how many seconds it took."""
+        began_s = time.monotonic()
+        # Not the file of `up`, from which masters are started again: that stays as it was when they began.
+        path = self.folder / "command.toml"
+        path.write_text(self._toml(), encoding="utf-8")
+        command = [sys.executable, "-m", "brokerha", "peer", *words, "-c", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=STEP_S, check=False, stdin=subprocess.DEVNULL)
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.log_tail()}"
+        return done.stderr, time.monotonic() - began_s
+
+    # ---- what there is
+
+    def await_masters(self, *masters: str, within_s: float = DEADLINE_S) -> None:
+        """Wait until each of these is a member of an epoch of exactly these."""
+        deadline = time.monotonic() + within_s
+        while True:
+            found = {master: self._members_at(master) for master in masters}
+            if all(each == sorted(masters) for each in found.values()):
+                return
+            assert time.monotonic() < deadline, f"not {sorted(masters)} but {found}\n{self.log_tail()}"
+            time.sleep(_PAUSE_S)
+
+    def _members_at(self, master: str) -> Any:
+        answer = self.get(master, "/cluster/peers")
+        if answer is None or answer.status_code != 200:
+            return None
+        told = answer.json()
+        return told["members"] if told["members"] == told["masters"] else (told["masters"], told["members"])
+
+    def log(self, master: str) -> list[tuple[Any, ...]]:
+        """(transaction id, origin, timestamp) of all lines of a master's log."""
+        lines: list[tuple[Any, ...]] = []
+        while True:
+            first = len(lines) + 1
+            answer = self._http.get(
+                f"{self.url(master)}/cluster/log?from={first}&to={first + _LOG_LIMIT - 1}",
+                headers={"Accept": "application/json"},
+            )
+            answer.raise_for_status()
+            found = [(line["txid"], line["origin"], line["timestamp"]) for line in answer.json()]
+            lines += found
+            if len(found) < _LOG_LIMIT:
+                return lines
+
+    def check(self, writers: Collection[Writer]) -> int:
+        """All logs are one, with each transaction once, and each copy has what writers were told; returns its length."""
+        deadline = time.monotonic() + DEADLINE_S
+        while len(found := copies(self)) > 1:
+            assert time.monotonic() < deadline, f"copies differ: {found}\n{self.log_tail()}"
+            time.sleep(_PAUSE_S)
+        logs = {master: self.log(master) for master in self.masters}
+        first = logs[self.masters[0]]
+        assert all(log == first for log in logs.values()), {master: len(log) for master, log in logs.items()}
+        txids = [line[0] for line in first]
+        assert len(set(txids)) == len(txids)
+        for worker in self.workers:
+            held = books(self, worker)
+            for writer in writers:
+                assert not writer.acknowledged.items() - held.items(), (worker, writer.name)
+                assert counter(self, worker, writer.name) == writer.counted, (worker, writer.name)
+        return len(txids)
+
+
+@contextlib.contextmanager
+def writers_at(sites: MemberSites, masters: Collection[str], name: str) -> Iterator[list[Writer]]:
+    """A writer that begins at each of these masters and goes to another one when it is refused; all have their answers at the end."""
+    writers = []
+    for master in masters:
+        urls = [sites.url(master), *(sites.url(other) for other in ("m1", "m2") if other != master and other in sites.masters)]
+        writers.append(Writer(f"{name}-{master}", partial(brokerha.connect, ",".join(urls))))
+    for writer in writers:
+        writer.start()
+    try:
+        yield writers
+    finally:
+        for writer in writers:
+            writer.finish(60)

@@ -1,0 +1,140 @@
+"""A master takes over the state of another one: what it says meanwhile, and what becomes of those who wait at it and of its workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.model import states
+from brokerha.model.epoch_messages import Row, State, StateWanted, Tail
+from brokerha.model.epochs import FIRST
+from brokerha.model.ids import Instant, NodeId
+from brokerha.model.messages import Envelope, LoadFrom, Message, Outgoing, Post, Progress
+from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, SYNCHRONISED, Reply, Submit
+from brokerha.replication.site_config import FeedConfig, Standing
+from brokerha.sync.config import SyncConfig
+
+ROW = Row("", "", 1, 1, (2, "m2"), (2, "m2"), 0, {}, 0, 50, ("m2", "m3"), known={"m1": "journal-of-m1"})
+LAST = (99, "t45", "m2")
+FIRST_PAGE = State(45, b"", LAST, b"fingerprint", 7, (("waits", 41),), (), b"next")
+LAST_PAGE = replace(FIRST_PAGE, cursor=b"next", ids=(("fails", 42),), rejections=((42, "no place"),), next_cursor=b"")
+
+
+class Bench:
+    """m1 of three masters, with one worker at LSN 0; the others are in a later epoch and hold LSN 40 to 50."""
+
+    def __init__(self) -> None:
+        self.ms = 100_000
+        self.number = 0
+        self.sent: list[Outgoing] = []
+        self.replies: list[Reply] = []
+        self.journal = MemoryJournal("m1", "journal-of-m1")
+        feed = FeedConfig(("w1",), others=("w2", "w3"))
+        self.core = MasterCore(
+            MasterConfig(SyncConfig("m1", ("m1", "m2", "m3")), feed), self.journal.state(), self.journal
+        )
+        self.run()
+        self.ms += feed.dead_after_ms
+        self.hear_worker()
+        self.post(FIRST)
+
+    def now(self) -> Instant:
+        return Instant(self.ms, self.ms * 1000)
+
+    def run(self) -> None:
+        self.core.wake(self.now())
+        while ready := self.core.take_ready(self.now()):
+            if ready.records:
+                self.journal.append(ready.records)
+            self.sent += ready.messages
+            self.replies += ready.replies
+
+    def say(self, sender: NodeId, message: Message) -> None:
+        self.core.step(Envelope("c", sender, 1, message), self.now())
+        self.run()
+
+    def hear_worker(self) -> None:
+        self.say("w1", Progress("copy-of-w1", 0, "", 0, "on", "", 0, "basic", 1))
+
+    def post(self, epoch: tuple[int, str] = (2, "m2")) -> None:
+        """Both others say where they are."""
+        for sender in ("m2", "m3"):
+            self.number += 1
+            lsn = 0 if epoch == FIRST else 50
+            row = replace(ROW, node=sender, journal=f"journal-of-{sender}", number=self.number, epoch=epoch, lsn=lsn)
+            self.say(sender, Post(replace(row, promised=epoch), (), ()))
+
+    def leave_behind(self) -> NodeId:
+        """Both others say that they hold what comes next no more; returns who is asked for its state."""
+        for _ in range(2):
+            for sender in ("m2", "m3"):
+                self.post()
+                self.say(sender, Tail(1, (), 40))
+        return next(out.to for out in reversed(self.sent) if isinstance(out.message, StateWanted))
+
+    def submit(self, ticket: int, txid: str, level: str) -> None:
+        self.core.step(Submit(ticket, txid, b"body", level, 1, 10**6), self.now())
+        self.run()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_it_says_whose_state_it_reads_and_how_far_it_is(bench: Bench) -> None:
+    source = bench.leave_behind()
+    assert bench.core.state(bench.now())[0] == states.LEFT_BEHIND
+    bench.say(source, FIRST_PAGE)
+    reason = f"the state of {source} at LSN 45 is taken over, as nobody holds LSN 1 any more: 1 transactions are known"
+    assert bench.core.state(bench.now()) == (states.CATCHING_UP, reason)
+    bench.say(source, LAST_PAGE)
+    assert bench.core.sync.lsn == bench.core.feed.executed == bench.journal.state().executed_lsn == 45
+
+
+def test_who_waits_for_what_is_known_now_is_answered_when_it_is_durable(bench: Bench) -> None:
+    # Given clients that wait for transactions of which the others know
+    bench.submit(1, "waits", SYNCHRONISED)
+    bench.submit(2, "fails", APPLIED_LEVEL)
+    bench.submit(3, "open", SYNCHRONISED)
+    # When the state comes, then the first one is told its LSN
+    source = bench.leave_behind()
+    bench.say(source, FIRST_PAGE)
+    assert not bench.replies
+    bench.say(source, LAST_PAGE)
+    assert [(reply.ticket, reply.status, reply.lsn) for reply in bench.replies] == [(1, SYNCHRONISED, 41)]
+    # And the one that was rejected is told so as soon as a worker stands there
+    bench.core.feed.workers["w1"].applied, bench.core.feed.workers["w1"].condemned = 45, ""
+    bench.run()
+    (reply,) = bench.replies[1:]
+    assert (reply.ticket, reply.status, reply.lsn, reply.reason) == (2, REJECTED_STATUS, 42, "no place")
+    # And the last one waits on
+    assert len(bench.core.waiters) == 1
+    assert bench.core.sync.pending == {"open"}
+
+
+def test_a_transaction_that_came_with_the_state_is_answered_with_its_lsn(bench: Bench) -> None:
+    source = bench.leave_behind()
+    bench.say(source, FIRST_PAGE)
+    bench.say(source, LAST_PAGE)
+    bench.submit(7, "waits", SYNCHRONISED)
+    assert [(reply.ticket, reply.lsn) for reply in bench.replies] == [(7, 41)]
+
+
+def test_workers_that_are_behind_take_a_copy_of_another_site(bench: Bench) -> None:
+    source = bench.leave_behind()
+    bench.say(source, FIRST_PAGE)
+    assert bench.core.site.workers["w1"].standing is Standing.ON
+    bench.sent.clear()
+    bench.say(source, LAST_PAGE)
+    bench.hear_worker()
+    worker = bench.core.site.workers["w1"]
+    assert (worker.standing, worker.condemned) == (
+        Standing.OUT_OF_SYNC,
+        "it is at LSN 0, the log begins after 45",
+    )
+    (order,) = [out.message for out in bench.sent if isinstance(out.message, LoadFrom)]
+    assert order.sources == ("w2", "w3")
