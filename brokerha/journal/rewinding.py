@@ -74,7 +74,7 @@ class Rewinding:
         self._tables: Tables = database.tables
         self._number = number
         self._lsn = record.lsn
-        self._epoch = record.epoch
+        self._epoch, self._lineage = record.epoch, record.lineage
 
     def carry_out(self, current: Current, tail: Tail, ids: KnownIds) -> None:
         """Change the file and move memory on. Raises JournalDamaged, BadRow."""
@@ -141,8 +141,6 @@ class Rewinding:
         return gone
 
     def _write_book(self, current: Current, taken: _Taken) -> None:
-        if not taken.entries:
-            return
         rejected = {number_of(key) for key, _ in _rows_from(self._txn, self._tables.rejected, number_key(self._lsn + 1))}
         known = range(current.results_from, current.executed_lsn + 1)
 
@@ -152,8 +150,8 @@ class Rewinding:
             return APPLIED if lsn in known else UNKNOWN_OUTCOME
 
         given_up = [GivenUp(lsn, txid, origin, outcome(lsn)) for lsn, (_, txid, origin) in taken.entries]
-        last = taken.entries[-1][1][0]
-        head = Split(self._number, self._epoch, self._lsn, len(given_up), last, len(given_up))
+        last = taken.entries[-1][1][0] if taken.entries else 0
+        head = Split(self._number, self._epoch, self._lineage, self._lsn, len(given_up), last, len(given_up))
         split_book.write(self._txn, self._tables.splits, head, given_up)
 
     def _content_at(self, current: Current) -> tuple[bytes, int]:

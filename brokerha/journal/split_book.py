@@ -1,9 +1,9 @@
 """The split book: what was given up when the synchronised queue went back (`Rewound`), kept for people.
 
-    splits()                     [Split(number=412, epoch=3, lsn=100, total=2, stamped=…, held=2)]      oldest first
+    splits()                     [Split(number=412, epoch=3, lineage=5, lsn=100, total=2, stamped=…, held=2)]      oldest first
     given_up(412, 101, 1_000)    [GivenUp(101, "x", "m3", "applied"), GivenUp(102, "y", "m3", "rejected")]
 
-Each `Rewound` that took something away is one split, named by the number of its record. It has the old LSNs with their transactions
+Each `Rewound` is one split, named by the number of its record, also where nothing was given up. It has the old LSNs with their transactions
 and what had become of them here, as far as that was known. The last `SPLITS_KEPT` splits stay, and of their entries
 `ENTRIES_KEPT` in all: the oldest splits lose theirs first and keep their head line; of a split with more than that the first stay.
 The book outlives trimming and forgotten ids, and is a part of each copy of the journal.
@@ -55,9 +55,7 @@ class SplitBook:
     entries: dict[int, list[GivenUp]] = field(default_factory=dict)
 
     def add(self, split: Split, entries: Sequence[GivenUp]) -> None:
-        """Take in what a `Rewound` gave up, all of it; nothing when that is nothing."""
-        if not split.total:
-            return
+        """Take in what a `Rewound` gave up, all of it."""
         held = list(entries[:ENTRIES_KEPT])
         self.splits[split.number], self.entries[split.number] = split._replace(held=len(held)), held
         gone, emptied = losers(list(self.splits.values()))
@@ -93,9 +91,7 @@ def unpacked(data: Sequence[Any]) -> SplitBook:
 
 
 def write(txn: lmdb.Transaction, table: Table, split: Split, entries: Sequence[GivenUp]) -> None:
-    """Take in what a `Rewound` gave up, all of it, and keep the book within its bounds; nothing when that is nothing."""
-    if not split.total:
-        return
+    """Take in what a `Rewound` gave up, all of it, and keep the book within its bounds."""
     held = entries[:ENTRIES_KEPT]
     _put_head(txn, table, split._replace(held=len(held)))
     for start in range(0, len(held), PAGE_ENTRIES):

@@ -82,8 +82,8 @@ class EpochReport:
     """How many more of them there are."""
     members: tuple[NodeId, ...] = ()
     """Of its epoch."""
-    lineage: tuple[tuple[EpochId, Lsn], ...] = ()
-    """Of its epoch (`Epoch.lineage`)."""
+    path: tuple[tuple[EpochId, Lsn], ...] = ()
+    """Of its epoch (`Epoch.path`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class Epoch:
     above: Timestamp = 0
     """Every timestamp of this epoch is higher."""
     configuration: Configuration = field(default_factory=Configuration)
-    lineage: tuple[tuple[EpochId, Lsn], ...] = ()
+    path: tuple[tuple[EpochId, Lsn], ...] = ()
     """Epochs before it, the oldest first, each with the LSN at which it was left. Where only a majority may go on it is not needed."""
     agreed: tuple[tuple[EpochId, Lsn, NodeId], ...] = ()
     """For each epoch that a member came from: up to which LSN its queue is that of this one, and who hands in again what was taken

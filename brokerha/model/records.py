@@ -200,14 +200,17 @@ class StateTaken:
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """The synchronised queue ends at ``lsn`` again: what was behind it was synchronised on one side of a split only.
+    """The sides of a split come together, and the synchronised queue ends at ``lsn`` again: what was behind it was synchronised on one side only.
 
-    Own transactions among it are parked again, before all others, in their order; their results are void.
+    Own transactions among it are parked again, before all others, in their order; their results are void. Who has nothing to
+    give up writes it as well, at the end of its queue, so that all masters count the same lineages.
     """
 
     lsn: Lsn
     epoch: int
     """Number of the epoch that is given up."""
+    lineage: int
+    """Number of the epoch with which it goes on; a master's records have growing ones."""
 
 
 Record = (
@@ -314,6 +317,8 @@ class Split(NamedTuple):
     """Of the `Rewound`; names the split."""
     epoch: int
     """Number of the epoch that was given up."""
+    lineage: int
+    """Number of the epoch with which it went on."""
     lsn: Lsn
     """The queue went back to this LSN."""
     total: int

@@ -28,7 +28,6 @@ from brokerha.sync.bodies import BodyExchange, in_records
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs import Epochs
-from brokerha.sync.going_back import go_back
 from brokerha.sync.peers import OLD, REFUSED, RESTARTED, PeerTable
 from brokerha.sync.posting import Posting
 from brokerha.sync.recovery import Recovery
@@ -84,8 +83,13 @@ class SyncCore:
         """What becomes of a split: of none, simple and smart an operator may choose another one at any time but during a split."""
         self.is_ready_to_part: Callable[[], bool] = lambda: True
         """Whether this master may go on without those that are missing, when a majority is not needed: a copy of its content is kept."""
+        self.is_ready_to_go_back: Callable[[], bool] = lambda: True
+        """Whether what is behind the place where two sides parted may be given up: workers that keep their content have executed all of it."""
         self.gone_back: Lsn | None = None
-        """To where the queue went back last; for whoever follows it, who takes it away when that is done."""
+        """To where the queue went back last; None when it did not since this process began."""
+        splits = history.splits()
+        self.lineage = splits[-1].lineage if splits else 0
+        """Number of the epoch with which the masters last agreed again after a split."""
         self.lost = ""
         """Why this master may not take part any more; empty when it may."""
         self._accepted: list[tuple[TxId, bytes]] = []
@@ -340,10 +344,6 @@ class SyncCore:
         """Take another strategy for splits from now on; which ones may be chosen when is for whoever calls (master/split_commands.py)."""
         self.mode = mode
         self.epochs.suspicion.lag_ms = self.config.lag_of(mode)
-
-    def go_back(self, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
-        """Give up what was synchronised behind an LSN (going_back.py)."""
-        go_back(self, lsn, epoch, result)
 
     def entry_at(self, lsn: Lsn) -> Ordered | None:
         """The entry at an LSN, as long as it is held; None at LSN 0."""

@@ -36,6 +36,7 @@ from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.sync import identity
 from brokerha.sync.catching_up import TAIL_LIMIT, TailReader
 from brokerha.sync.config import SyncConfig
+from brokerha.sync.going_back import come_together, go_back
 from brokerha.sync.membership import Membership
 from brokerha.sync.proposing import Proposing
 from brokerha.sync.suspicion import Suspicion
@@ -68,6 +69,8 @@ class Epochs:
         self.membership = Membership(config)
         self.later: dict[NodeId, Row] = {}
         """Last row of each master that is in a later epoch than this one."""
+        self._gives_up_ms: int | None = None
+        """When to go back at the latest."""
         self._goal: Lsn | None = None
         """How long the queue of the others was when they were first heard in a later epoch."""
         self._is_promise_new = False
@@ -295,10 +298,12 @@ class Epochs:
         if not self.is_standing_still(core.epoch):
             return True
         if self.decided is not None and core.lsn > (agreed := self._agreed(core, self.decided)):
+            if not self._may_go_back(core, now):
+                return True
             if agreed + 1 < core.history.first_lsn():
                 core.lost = f"the queue here parted from that of the others at LSN {agreed}, and begins at {core.history.first_lsn()}"
                 return False
-            core.go_back(agreed, self.decided, result)
+            go_back(core, agreed, self.decided, result)
             self.tail.begin_anew()
             return True
         taken = self.tail.take(core.lsn, core.bodies.has)
@@ -314,6 +319,7 @@ class Epochs:
             if core.last()[1] != decided.base_txid:
                 core.lost = f"LSN {core.lsn} is another transaction here than at the other masters"
                 return False
+            come_together(core, decided, result)
             result.records.append(EpochInstalled(decided))
             self.decided, self.later, self._told_ms, self._goal = None, {}, {}, None
             self.suspicion.begin(core.epoch.members, decided.members, now.mono_ms)
@@ -326,6 +332,15 @@ class Epochs:
     def _agreed(core: SyncCore, epoch: Epoch) -> Lsn:
         """Up to which LSN the own queue is that of the epoch to come."""
         return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == core.epoch.id), default=core.lsn)
+
+    def _may_go_back(self, core: SyncCore, now: Instant) -> bool:
+        """Whether what is to be given up need not be kept longer; a site that cannot be ready holds nobody up for ever."""
+        if self._gives_up_ms is None:
+            self._gives_up_ms = now.mono_ms + self._config.lag_ms
+        if not core.is_ready_to_go_back() and now.mono_ms < self._gives_up_ms:
+            return False
+        self._gives_up_ms = None
+        return True
 
     def _hand_over(self, core: SyncCore, sources: list[NodeId], now: Instant) -> None:
         """The queue of others stays: one of them decides."""
@@ -378,7 +393,7 @@ class Epochs:
             core.epoch.configuration,
             *self.membership.parked(core),
             core.epoch.members,
-            () if core.is_whole() else core.epoch.lineage,
+            () if core.is_whole() else core.epoch.path,
         )
 
     def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:
@@ -390,5 +405,5 @@ class Epochs:
             self.membership.deadline_ms(),
         ]
         if self.is_standing_still(core.epoch):
-            due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms)]
+            due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms), self._gives_up_ms]
         return min((at if at > looked_ms else looked_ms + again_ms for at in due if at is not None), default=None)

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from brokerha.sync.round import RoundResult
 
 
+def come_together(core: SyncCore, epoch: Epoch, result: RoundResult) -> None:
+    """Note that an epoch to come brings sides of a split together, unless that is noted already: a lineage begins at the end of the queue."""
+    if len(epoch.agreed) > 1 and epoch.number > core.lineage:
+        result.rewound = Rewound(core.lsn, core.epoch.number, epoch.number)
+        result.records.append(result.rewound)
+        core.lineage = epoch.number
+
+
 def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
     """Take the synchronised queue back to an LSN; the queue of the epoch to come goes on from there."""
     entries = core.history.ordered(lsn + 1, core.lsn - lsn)
@@ -34,7 +42,8 @@ def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None
             body = core.history.body(origin, txid) if origin not in epoch.members else None
             if body is not None:
                 others.append((txid, body))
-    result.records.append(Rewound(lsn, core.epoch.number))
+    result.rewound = Rewound(lsn, core.epoch.number, epoch.number)
+    result.records.append(result.rewound)
     result.records.extend(Accepted(part) for part in in_records(others))
     again = [*own, *core.parked, *(txid for txid, _ in others)]
     core.parked = deque(dict.fromkeys(again))
@@ -42,4 +51,4 @@ def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None
     core.lsn = lsn
     core.last_entry = core.entry_at(lsn)
     core.recovery = Recovery(core.epoch, lsn, core.bodies.has)
-    core.gone_back = lsn
+    core.gone_back, core.lineage = lsn, epoch.number

@@ -60,7 +60,7 @@ class Head:
 
 def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
     """The path of a reporter; ``end`` stands for where its queue ends."""
-    return (*report.lineage, (report.row.epoch, report.row.lsn if end is None else end))
+    return (*report.path, (report.row.epoch, report.row.lsn if end is None else end))
 
 
 def agreement(one: Path, other: Path) -> Lsn:
@@ -84,7 +84,7 @@ def heads_of(reports: Iterable[EpochReport]) -> list[Head]:
 
 def _is_continued(head: Head, other: Head) -> bool:
     """Whether another epoch comes after this one, and has all of its queue."""
-    is_after = head.epoch in dict(other.longest.lineage)
+    is_after = head.epoch in dict(other.longest.path)
     return is_after and agreement(path_of(head.longest), path_of(other.longest)) == head.lsn
 
 
@@ -134,9 +134,9 @@ def decide_split(
         (epoch_id, min(base_lsn, agreement(way, path_of(report, ENDLESS))), report.row.node)
         for epoch_id, report in first.items()
     )
-    lineage = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
+    path = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
     return replace(
         epoch,
-        lineage=lineage,
+        path=path,
         agreed=tuple(sorted(agreed)),
     )

@@ -115,8 +115,9 @@ class RewindContract:
         disk.journal.append([author.go_back(2)])
         for journal in around_restart(disk):
             after = told(journal)
-            for name in ("lsns", "bodies", "streams", "ordered", "results", "rejections", "fingerprints", "book"):
+            for name in ("lsns", "bodies", "streams", "ordered", "results", "rejections", "fingerprints"):
                 assert after[name] == before[name]
+            assert [(split.lsn, split.total) for split, _ in after["book"]] == [(2, 0)]
 
     def test_a_queue_does_not_go_back_behind_what_is_trimmed_or_ahead_of_its_end(self, disk: TwinDisk) -> None:
         author = filled(disk.journal, turns=4)
@@ -124,7 +125,7 @@ class RewindContract:
         before = told(disk.journal)
         for lsn in (-1, 0, 1, 5):
             with pytest.raises(InvariantBroken, match="goes back to what is held"):
-                disk.journal.append([Rewound(lsn, 1)])
+                disk.journal.append([Rewound(lsn, 1, 2)])
         assert told(disk.journal) == before
         disk.journal.append([author.go_back(2)])
         for journal in around_restart(disk):
@@ -139,10 +140,10 @@ class RewindContract:
         author = parted(disk)
         before = told(disk.journal)
         with disk.full(), pytest.raises(JournalFull):
-            disk.journal.append([author.accept("t8"), Rewound(2, 1)])
+            disk.journal.append([author.accept("t8"), Rewound(2, 1, 2)])
         assert told(disk.journal) == before
         assert told(disk.restart()) == before
-        disk.journal.append([author.accept("t8"), Rewound(2, 1)])
+        disk.journal.append([author.accept("t8"), Rewound(2, 1, 2)])
         assert disk.restart().state().lsn == 2
 
     def test_behind_a_trusted_copy_the_content_is_unknown_where_no_result_says_it(self, disk: TwinDisk) -> None:
@@ -281,13 +282,13 @@ class RewindContract:
     def test_the_split_book_says_what_was_given_up(self, disk: TwinDisk) -> None:
         author = parted(disk)
         whole = disk.journal.ordered(1, 9)
-        disk.journal.append([Rewound(3, 4)])
+        disk.journal.append([Rewound(3, 4, 6)])
         number = disk.journal.last_number
         expected = [GivenUp(4, "t4", "m1", "applied"), GivenUp(5, "t5", "m1", "rejected")]
         expected += [GivenUp(6, "t6", "m2", "unknown"), GivenUp(7, "t7", "m1", "unknown")]
         author.sink(3)
         for journal in around_restart(disk):
-            assert journal.splits() == [Split(number, 4, 3, 4, whole[-1][0], 4)]
+            assert journal.splits() == [Split(number, 4, 6, 3, 4, whole[-1][0], 4)]
             assert journal.given_up(number, 0, 99) == expected
             assert journal.given_up(number, 5, 2) == expected[1:3]
             assert journal.given_up(number + 1, 0, 9) == journal.given_up(0, 0, 9) == []

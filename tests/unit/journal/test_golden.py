@@ -81,7 +81,7 @@ EXAMPLES: tuple[tuple[int, Record], ...] = (
     (0, EpochInstalled(EPOCH)),
     (0, IdsTaken((("key-1", 299), ("key-2", 301)), ((299, "näh"),))),
     (0, StateTaken(301, (6, "key-3", "m2"), packed(7), 12)),
-    (0, Rewound(299, 4)),
+    (0, Rewound(299, 4, 6)),
 )
 OLD = 10
 """So many of them were there in format 2."""

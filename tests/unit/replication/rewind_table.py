@@ -120,7 +120,7 @@ class RewindTable:
 
     def go_back(self, lsn: Lsn, lineage: int) -> None:
         """What was synchronised behind an LSN is void."""
-        self.journal.append([Rewound(lsn, lineage)])
+        self.journal.append([Rewound(lsn, lineage - 1, lineage)])
         del self.bodies[lsn:]
         self.lsn = lsn
         self.feed.rewind(lsn, lineage, self.ms)

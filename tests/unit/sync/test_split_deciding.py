@@ -26,7 +26,7 @@ PARTED = {UK: ((FIRST, 100),), US: ((FIRST, 101),), FIRST: ()}
 def said(node: str, epoch: EpochId, lsn: Lsn, **more: Any) -> EpochReport:
     """A report of a master in one of the three epochs; uk parted from the first one at 100, us at 101."""
     found = report(node, lsn=lsn, epoch=epoch, **more)
-    return dataclasses.replace(found, members=MEMBERS[epoch], lineage=PARTED[epoch], configuration=ALL)
+    return dataclasses.replace(found, members=MEMBERS[epoch], path=PARTED[epoch], configuration=ALL)
 
 
 def entry(lsn: Lsn) -> Ordered:
@@ -82,7 +82,7 @@ def test_the_first_head_keeps_its_queue_and_the_others_go_back(mode: str) -> Non
     epoch = decide_split(NEXT, SPLIT, mode, nobody, entry)
     assert (epoch.base_lsn, epoch.base_txid, epoch.members) == (105, "t105", ("uk1", "uk2", "us1"))
     assert epoch.agreed == ((UK, 105, "uk1"), (US, 100, "us1"))
-    assert epoch.lineage == ((FIRST, 100), (UK, 105))
+    assert epoch.path == ((FIRST, 100), (UK, 105))
 
 
 def test_in_simple_all_go_back_to_where_the_heads_part() -> None:
@@ -91,7 +91,7 @@ def test_in_simple_all_go_back_to_where_the_heads_part() -> None:
     assert (lsn, sorted(deciders)) == (100, ["uk1", "uk2", "us1"])
     epoch = decide_split(NEXT, SPLIT, "simple", nobody, entry)
     assert (epoch.base_lsn, epoch.agreed) == (100, ((UK, 100, "uk1"), (US, 100, "us1")))
-    assert epoch.lineage == ((FIRST, 100), (UK, 100))
+    assert epoch.path == ((FIRST, 100), (UK, 100))
 
 
 def test_what_is_stamped_on_both_sides_is_recovered_that_of_the_first_head_first() -> None:
