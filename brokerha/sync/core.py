@@ -18,12 +18,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from brokerha.model.epoch_messages import Row
-from brokerha.model.epochs import OF_A_JOINER, Epoch, first_epoch
+from brokerha.model.epochs import Epoch, first_epoch
 from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, StreamState
 from brokerha.sync import identity
+from brokerha.sync.beginning import begin
 from brokerha.sync.bodies import BodyExchange, in_records
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
@@ -263,13 +264,6 @@ class SyncCore:
         """Whether this master is to be added to a cluster that is there already (R15)."""
         return self.epoch.number == 0
 
-    def join(self) -> None:
-        """Be no founder, but one that is to be added; nothing was ever stamped or promised here."""
-        self.lost = ""
-        self.epoch, self.incoming = OF_A_JOINER, IncomingQueue()
-        self.peers.begin(self.epoch)
-        self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has)
-
     def _add(self, result: RoundResult, now: Instant) -> None:
         """ADD: what was recovered, then the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
         if not self.peers.is_active():
@@ -319,26 +313,8 @@ class SyncCore:
                 self.pending.discard(txid)
 
     def begin(self, epoch: Epoch) -> None:
-        """Go on in this epoch, with the synchronised queue at its base (R11)."""
-        recovered = {txid for _, txid, origin in epoch.recovered if origin == self.node}
-        unused = [txid for _, txid, origin in self.recovery.left() if origin == self.node]
-        unused += [txid for _, txid in self.own.between(self.own.used, 2**62)]
-        again = [txid for txid in unused if txid in self.pending and txid not in recovered]
-        self.parked = deque(dict.fromkeys([*again, *(txid for txid in self.parked if txid not in recovered)]))
-        self.epoch = epoch
-        self.incoming = IncomingQueue()
-        for origin in sorted({*epoch.configuration.masters, *epoch.starts}.difference(self.streams)):
-            self.streams[origin] = Stream(origin, 0, [], 0)
-        for origin, stream in self.streams.items():
-            start = epoch.starts.get(origin, 0)
-            invariant(start >= stream.count, "a stream goes on behind what is held of it", origin=origin, start=start)
-            self.streams[origin] = Stream(origin, start, [], start)
-            self.streams[origin].last = epoch.above
-        self.own = self.streams[self.node]
-        self.counts = {origin: stream.count for origin, stream in self.streams.items()}
-        self.peers.begin(epoch)
-        self.recovery = Recovery(epoch, self.lsn, self.bodies.has)
-        self.clock.saw(epoch.above)
+        """Go on in this epoch, with the synchronised queue at its base (beginning.py)."""
+        begin(self, epoch)
 
     def choose(self, mode: str) -> None:
         """Take another strategy for splits from now on; which ones may be chosen when is for whoever calls (master/split_commands.py)."""

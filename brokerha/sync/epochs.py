@@ -36,7 +36,7 @@ from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.sync import identity
 from brokerha.sync.catching_up import TAIL_LIMIT, TailReader
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.going_back import come_together, go_back
+from brokerha.sync.going_back import GoingBack, come_together
 from brokerha.sync.membership import Membership
 from brokerha.sync.proposing import Proposing
 from brokerha.sync.suspicion import Suspicion
@@ -64,13 +64,12 @@ class Epochs:
         """To be installed as soon as the own queue ends at its base."""
         self.tail = TailReader()
         self.transfer = StateReader()
+        self.going_back = GoingBack(config)
         self.suspicion = Suspicion(config)
         self.proposing = Proposing(config)
         self.membership = Membership(config)
         self.later: dict[NodeId, Row] = {}
         """Last row of each master that is in a later epoch than this one."""
-        self._gives_up_ms: int | None = None
-        """When to go back at the latest."""
         self._goal: Lsn | None = None
         """How long the queue of the others was when they were first heard in a later epoch."""
         self._is_promise_new = False
@@ -297,15 +296,10 @@ class Epochs:
                 self._told_ms.update(dict.fromkeys(others, now.mono_ms))
         if not self.is_standing_still(core.epoch):
             return True
-        if self.decided is not None and core.lsn > (agreed := self._agreed(core, self.decided)):
-            if not self._may_go_back(core, now):
-                return True
-            if agreed + 1 < core.history.first_lsn():
-                core.lost = f"the queue here parted from that of the others at LSN {agreed}, and begins at {core.history.first_lsn()}"
-                return False
-            go_back(core, agreed, self.decided, result)
-            self.tail.begin_anew()
-            return True
+        if self.decided is not None and self.going_back.is_due(core, self.decided):
+            if self.going_back.step(core, self.decided, result, now):
+                self.tail.begin_anew()
+            return not core.lost
         taken = self.tail.take(core.lsn, core.bodies.has)
         if taken:
             core.append(taken, {}, result)
@@ -326,20 +320,6 @@ class Epochs:
             self.proposing.begin()
             core.begin(decided)
             self.membership.on_begin(core, decided)
-        return True
-
-    @staticmethod
-    def _agreed(core: SyncCore, epoch: Epoch) -> Lsn:
-        """Up to which LSN the own queue is that of the epoch to come."""
-        return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == core.epoch.id), default=core.lsn)
-
-    def _may_go_back(self, core: SyncCore, now: Instant) -> bool:
-        """Whether what is to be given up need not be kept longer; a site that cannot be ready holds nobody up for ever."""
-        if self._gives_up_ms is None:
-            self._gives_up_ms = now.mono_ms + self._config.lag_ms
-        if not core.is_ready_to_go_back() and now.mono_ms < self._gives_up_ms:
-            return False
-        self._gives_up_ms = None
         return True
 
     def _hand_over(self, core: SyncCore, sources: list[NodeId], now: Instant) -> None:
@@ -405,5 +385,5 @@ class Epochs:
             self.membership.deadline_ms(),
         ]
         if self.is_standing_still(core.epoch):
-            due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms), self._gives_up_ms]
+            due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms), self.going_back.until_ms]
         return min((at if at > looked_ms else looked_ms + again_ms for at in due if at is not None), default=None)

@@ -14,14 +14,50 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import Epoch
-from brokerha.model.ids import Lsn, TxId
+from brokerha.model.ids import Instant, Lsn, TxId
 from brokerha.model.records import Accepted, Rewound
 from brokerha.sync.bodies import in_records
+from brokerha.sync.config import SyncConfig
 from brokerha.sync.recovery import Recovery
 
 if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore
     from brokerha.sync.round import RoundResult
+
+
+class GoingBack:
+    """When a master goes back, before it takes over an epoch that its queue is ahead of or beside."""
+
+    def __init__(self, config: SyncConfig) -> None:
+        self._config = config
+        self.until_ms: int | None = None
+        """When it is done at the latest; None when nothing is to be given up."""
+
+    def is_due(self, core: SyncCore, epoch: Epoch) -> bool:
+        """Whether the own queue goes on behind what that epoch says of it."""
+        if core.lsn > _agreed(core, epoch):
+            return True
+        self.until_ms = None
+        return False
+
+    def step(self, core: SyncCore, epoch: Epoch, result: RoundResult, now: Instant) -> bool:
+        """Go back, unless the own site still has something to do first; it holds nobody up for ever. Returns whether it went back."""
+        lsn, first = _agreed(core, epoch), core.history.first_lsn()
+        if lsn + 1 < first:
+            core.lost = f"the queue here parted from that of the others at LSN {lsn}, and begins at {first}"
+            return False
+        if self.until_ms is None:
+            self.until_ms = now.mono_ms + self._config.lag_ms
+        if not core.is_ready_to_go_back() and now.mono_ms < self.until_ms:
+            return False
+        self.until_ms = None
+        go_back(core, lsn, epoch, result)
+        return True
+
+
+def _agreed(core: SyncCore, epoch: Epoch) -> Lsn:
+    """Up to which LSN the own queue is that of the epoch to come."""
+    return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == core.epoch.id), default=core.lsn)
 
 
 def come_together(core: SyncCore, epoch: Epoch, result: RoundResult) -> None:

@@ -17,6 +17,7 @@ from brokerha.model.epoch_messages import Notice, Row
 from brokerha.model.epochs import FIRST, Epoch
 from brokerha.model.ids import NodeId
 from brokerha.model.records import MasterState, PeerJournal
+from brokerha.sync.beginning import join
 from brokerha.sync.config import SyncConfig
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def on_epoch(core: SyncCore, epoch: Epoch) -> None:
     if epoch.configuration.journals.get(core.node) == core.posting.journal:
         core.named = True  # It may have been added, and have died before it could install that.
     elif core.node not in epoch.configuration.masters and is_blank(core) and not core.is_joiner():
-        core.join()
+        join(core)
 
 
 def _remember(core: SyncCore) -> None:
