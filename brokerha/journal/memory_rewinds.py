@@ -133,7 +133,8 @@ def _write_book(content: Content, number: int, record: Rewound) -> None:
     removed = content.ordered[end - current.first_lsn :]
     given_up = [GivenUp(lsn, txid, origin, outcome(lsn)) for lsn, (_, txid, origin) in enumerate(removed, end)]
     stamped = removed[-1][0] if removed else 0
-    content.rewinds.book.add(Split(number, record.epoch, record.lineage, record.lsn, len(given_up), stamped, 0), given_up)
+    head = Split(number, record.epoch, record.lineage, record.keeps_content, record.lsn, len(given_up), stamped, 0)
+    content.rewinds.book.add(head, given_up)
 
 
 def _content_at(content: Content, lsn: Lsn) -> tuple[bytes, int]:

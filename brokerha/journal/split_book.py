@@ -1,6 +1,6 @@
 """The split book: what was given up when the synchronised queue went back (`Rewound`), kept for people.
 
-    splits()                     [Split(number=412, epoch=3, lineage=5, lsn=100, total=2, stamped=…, held=2)]      oldest first
+    splits()                     [Split(number=412, epoch=3, lineage=5, keeps_content=False, lsn=100, total=2, stamped=…, held=2)]      oldest first
     given_up(412, 101, 1_000)    [GivenUp(101, "x", "m3", "applied"), GivenUp(102, "y", "m3", "rejected")]
 
 Each `Rewound` is one split, named by the number of its record, also where nothing was given up. It has the old LSNs with their transactions

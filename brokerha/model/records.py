@@ -211,6 +211,8 @@ class Rewound:
     """Number of the epoch that is given up."""
     lineage: int
     """Number of the epoch with which it goes on; a master's records have growing ones."""
+    keeps_content: bool = False
+    """Whether the site keeps its content as it is (strategy none): what it had applied behind ``lsn`` is not executed again."""
 
 
 Record = (
@@ -319,6 +321,8 @@ class Split(NamedTuple):
     """Number of the epoch that was given up."""
     lineage: int
     """Number of the epoch with which it went on."""
+    keeps_content: bool
+    """Whether the site kept its content: what it had applied is not executed again."""
     lsn: Lsn
     """The queue went back to this LSN."""
     total: int

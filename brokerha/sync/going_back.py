@@ -78,7 +78,7 @@ def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None
             body = core.history.body(origin, txid) if origin not in epoch.members else None
             if body is not None:
                 others.append((txid, body))
-    result.rewound = Rewound(lsn, core.epoch.number, epoch.number)
+    result.rewound = Rewound(lsn, core.epoch.number, epoch.number, keeps_content=core.mode == "none")
     result.records.append(result.rewound)
     result.records.extend(Accepted(part) for part in in_records(others))
     again = [*own, *core.parked, *(txid for txid, _ in others)]

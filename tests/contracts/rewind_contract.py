@@ -117,7 +117,7 @@ class RewindContract:
             after = told(journal)
             for name in ("lsns", "bodies", "streams", "ordered", "results", "rejections", "fingerprints"):
                 assert after[name] == before[name]
-            assert [(split.lsn, split.total) for split, _ in after["book"]] == [(2, 0)]
+            assert [(split.lsn, split.total) for split in journal.splits()] == [(2, 0)]
 
     def test_a_queue_does_not_go_back_behind_what_is_trimmed_or_ahead_of_its_end(self, disk: TwinDisk) -> None:
         author = filled(disk.journal, turns=4)
@@ -288,7 +288,7 @@ class RewindContract:
         expected += [GivenUp(6, "t6", "m2", "unknown"), GivenUp(7, "t7", "m1", "unknown")]
         author.sink(3)
         for journal in around_restart(disk):
-            assert journal.splits() == [Split(number, 4, 6, 3, 4, whole[-1][0], 4)]
+            assert journal.splits() == [Split(number, 4, 6, False, 3, 4, whole[-1][0], 4)]
             assert journal.given_up(number, 0, 99) == expected
             assert journal.given_up(number, 5, 2) == expected[1:3]
             assert journal.given_up(number + 1, 0, 9) == journal.given_up(0, 0, 9) == []

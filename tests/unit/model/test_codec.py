@@ -180,7 +180,7 @@ RECORD_EXAMPLES: tuple[Record, ...] = (
     EpochInstalled(EPOCH),
     IdsTaken((("t-1", 6),), ((6, "no place"),)),
     StateTaken(7, (10, "t-2", "m3"), FINGERPRINT, 12),
-    Rewound(40, 3, 5),
+    Rewound(40, 3, 5, keeps_content=True),
 )
 
 
