@@ -74,7 +74,7 @@ class Rewinding:
         self._tables: Tables = database.tables
         self._number = number
         self._lsn = record.lsn
-        self._record = record
+        self._wanted = record
 
     def carry_out(self, current: Current, tail: Tail, ids: KnownIds) -> None:
         """Change the file and move memory on. Raises JournalDamaged, BadRow."""
@@ -151,7 +151,7 @@ class Rewinding:
 
         given_up = [GivenUp(lsn, txid, origin, outcome(lsn)) for lsn, (_, txid, origin) in taken.entries]
         last = taken.entries[-1][1][0] if taken.entries else 0
-        about = self._record.epoch, self._record.lineage, self._record.keeps_content
+        about = self._wanted.epoch, self._wanted.lineage, self._wanted.keeps_content
         head = Split(self._number, *about, self._lsn, len(given_up), last, len(given_up))
         split_book.write(self._txn, self._tables.splits, head, given_up)
 
