@@ -12,10 +12,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
+from brokerha.model.records import History
 from brokerha.model.requests import (
     ACCEPTED,
     APPLIED_LEVEL,
@@ -26,6 +27,9 @@ from brokerha.model.requests import (
     Reply,
     Submit,
 )
+
+if TYPE_CHECKING:
+    from brokerha.master.core import MasterCore
 
 
 @dataclass(slots=True)
@@ -192,3 +196,18 @@ def _drop(index: dict[Any, list[Waiting]], name: Lsn | TxId, waiting: Waiting) -
         index[name] = others
     else:
         index.pop(name, None)
+
+
+def is_other_body(core: MasterCore, submit: Submit, lsn: Lsn) -> bool:
+    """Whether the id is known with other operations; what was trimmed can no longer be compared. LSN 0: it has none yet."""
+    if not lsn:
+        body = core.bodies.get(submit.txid) or core.history.body(core.sync.node, submit.txid)
+    else:
+        ordered = core.history.ordered(lsn, 1)
+        body = core.history.body(ordered[0][2], submit.txid) if ordered else None
+    return body is not None and body != submit.body
+
+
+def is_other_origin(history: History, node: NodeId, origin: NodeId, txid: TxId) -> bool:
+    """Whether what came in through another master under this id is not what came in here."""
+    return origin != node and history.body(origin, txid) != history.body(node, txid)

@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from brokerha.master import belonging
-from brokerha.master.admission import Waiters
+from brokerha.master.admission import Waiters, is_other_body, is_other_origin
 from brokerha.master.apart import apart_reason
+from brokerha.master.parting import Parting, rewinds_of
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
 from brokerha.master.state_words import state_of
@@ -84,7 +86,7 @@ class MasterCore:
         workers = state.workers if state.workers is not None else named
         self.view = state.views[-1][0] if state.views else 1
         """Of this primary; workers obey the highest one that they know."""
-        self.site = Site(config.feed, history, workers, self.view)
+        self.site = Site(config.feed, history, workers, self.view, rewinds_of(history))
         self.site.lsn, self.site.executed = state.lsn, state.executed_lsn
         self.sync.content = self._posted_fingerprint
         self.feed = Feed(config.feed, history, self.site, state.lsn, state.executed_lsn)
@@ -96,6 +98,7 @@ class MasterCore:
         self.sites = SiteComparison()
         self.waiters = Waiters()
         self._taking_over = TakingOver()
+        self.parting = Parting(self)
         self.ignored: Counter[str] = Counter()
         self.withheld = ""
         """Why nothing can be told now, and so no write is taken in: too few backups confirm. Empty when all is well."""
@@ -111,7 +114,7 @@ class MasterCore:
         self._outcomes_due_ms: int | None = None
         self._settled_at: Instant | None = None
         """When a round left nothing to do: asking again in the same instant, with nothing new, need not run another."""
-        self._bodies: dict[str, bytes] = {}
+        self.bodies: dict[str, bytes] = {}
         """Bodies accepted in this turn, which the journal does not hold yet."""
         self.transacting = Transacting(self, state)
         self._handlers = {
@@ -148,7 +151,8 @@ class MasterCore:
     def _on_post(self, envelope: Envelope, now: Instant) -> None:
         self.sync.on_post(envelope.sender, envelope.message, now)  # type: ignore[arg-type]
         row = envelope.message.row  # type: ignore[union-attr]
-        if row.fingerprint and envelope.sender in self.sync.peers.peers:
+        is_comparable = self.sync.config.is_quorum or row.epoch == self.sync.epoch.id
+        if row.fingerprint and is_comparable and envelope.sender in self.sync.peers.peers:
             self.sites.on_row(envelope.sender, row.fingerprint_lsn, from_text(row.fingerprint))
 
     def _on_epoch_message(self, envelope: Envelope, now: Instant) -> None:
@@ -210,32 +214,17 @@ class MasterCore:
     def admit(self, txid: TxId, body: bytes) -> None:
         """Take in what is not known here."""
         self.sync.accept(txid, body)
-        self._bodies[txid] = body
+        self.bodies[txid] = body
 
     def attend(self, submit: Submit, now: Instant, *, is_compared: bool) -> None:
         """Let somebody wait for what is known here; what has other operations is refused if they are to be compared."""
         lsn = self.history.lsn_of(submit.txid) or 0
-        if is_compared and self._is_other_body(submit, lsn):
+        if is_compared and is_other_body(self, submit, lsn):
             self.waiters.refuse(
                 submit, "KeyReused", f"transaction id {submit.txid} belongs to other operations: use a new key"
             )
         else:
             self.waiters.add(submit, now.mono_ms, lsn, self.result_of(lsn))
-
-    def _is_other_body(self, submit: Submit, lsn: Lsn) -> bool:
-        """Whether the id is known with other operations; what was trimmed can no longer be compared."""
-        if not lsn:
-            body = self._bodies.get(submit.txid) or self.history.body(self.sync.node, submit.txid)
-        else:
-            ordered = self.history.ordered(lsn, 1)
-            body = self.history.body(ordered[0][2], submit.txid) if ordered else None
-        return body is not None and body != submit.body
-
-    def _is_other_origin(self, origin: NodeId, txid: TxId) -> bool:
-        """Whether what came in through another master under this id is not what came in here."""
-        if origin == self.sync.node:
-            return False
-        return self.history.body(origin, txid) != self.history.body(self.sync.node, txid)
 
     def set_backups(self, ready: Iterable[NodeId], view: int = 0) -> None:
         """These backups are ready, in this view (0: as before): only they take part in transactions. May be said each turn."""
@@ -266,6 +255,7 @@ class MasterCore:
             self.waiters.deadline_ms(),
             self.transacting.deadline_ms(),
             self._outcomes_due_ms,
+            self.parting.deadline_ms(),
         )
         return min((at for at in due if at is not None), default=None)
 
@@ -283,11 +273,12 @@ class MasterCore:
         self.site.executed = self._written_executed
         self.sites.compare(self.history, self._written_executed)
         self._taking_over.settle(self, now)
+        self.parting.look(now)
         if self.sync.retired:
             self.waiters.give_up(lambda txid: belonging.unknown(self.sync, txid))
         (first_lsn, added), self._added = self._added, (0, ())
         if added:
-            self.waiters.on_added(first_lsn, added, self._is_other_origin)
+            self.waiters.on_added(first_lsn, added, partial(is_other_origin, self.history, self.sync.node))
             self.transacting.on_added(first_lsn, added)
         for copies in self.waiters.awaited_copies():
             self.waiters.on_applied(copies, self.feed.applied_by(copies))
@@ -297,12 +288,13 @@ class MasterCore:
             if replies or tx_replies:
                 return Ready(replies=replies, tx_replies=tx_replies)
         round_ = self.sync.collect(now)
-        self._bodies = {}
+        self.bodies = {}
         self._added = (round_.first_lsn, round_.added)
         self._taking_over.on_round(self, round_)
         self._rebase()
         waiting, self.to_write = [*self.to_write, *self.transacting.records(now)], []
-        records = (*waiting, *self._due_outcomes(bool(waiting or round_.records), now), *round_.records)
+        outcomes = self._due_outcomes(bool(waiting or round_.records), now)
+        records = (*waiting, *outcomes, *round_.records, *self.parting.on_round(round_, now))
         self._durable_lsn = self.sync.lsn
         tx_messages, queues, tx_replies = self.transacting.outgoing()
         messages = [*tx_messages, *round_.messages]
@@ -349,6 +341,10 @@ class MasterCore:
     def _begin_anew(self, rebased: Rebased) -> None:
         self.to_write.append(rebased)
         self.go_on_behind(rebased.lsn)
+
+    def forget_results(self, lsn: Lsn) -> None:
+        """What was executed behind an LSN is void, with the records of this turn; all of it is written before them."""
+        self._written_executed = min(self._written_executed, lsn)
 
     def go_on_behind(self, lsn: Lsn) -> None:
         """The results of this site begin anew there, with the records of this turn."""

@@ -82,6 +82,10 @@ class Transacting:
         """Transactions were executed."""
         self.coordinator.on_results(first_lsn, results)
 
+    def go_back(self, lsn: Lsn) -> None:
+        """What got an LSN above this one has none any more."""
+        self.coordinator.go_back(lsn)
+
     def on_state(self, lsn: Lsn, known: Mapping[TxId, Lsn]) -> None:
         """The state of another master was taken over, with LSNs of these; everything up to ``lsn`` has a result now."""
         for txid, at in known.items():

@@ -198,6 +198,10 @@ class Coordinator:
         """Transactions were executed."""
         self._deciding.on_results(first_lsn, results)
 
+    def go_back(self, lsn: Lsn) -> None:
+        """What got an LSN above this one has none any more: it comes again, under another."""
+        self._deciding.go_back(lsn)
+
     def on_state(self, lsn: Lsn, result_of: Callable[[Lsn], ResultRow]) -> None:
         """Everything up to an LSN has a result now, which came with the state of another master."""
         self._deciding.on_state(lsn, result_of)

@@ -294,6 +294,10 @@ class Deciding:
                 if txid in self._book.executing:
                     self._lsns[lsn] = txid
 
+    def go_back(self, lsn: Lsn) -> None:
+        """What got an LSN above this one has none any more."""
+        self._lsns = {at: txid for at, txid in self._lsns.items() if at <= lsn}
+
     def on_state(self, lsn: Lsn, result_of: Callable[[Lsn], ResultRow]) -> None:
         """Everything up to an LSN has a result now, which came with the state of another master."""
         for at in [at for at in self._lsns if at <= lsn]:

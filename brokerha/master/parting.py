@@ -1,0 +1,133 @@
+"""What a master does around a split in the strategies none, simple and smart (rules R13, R14): the glue of sync, site and waiters.
+
+    first silence of a master     simple, smart: one worker keeps a copy of its content, for the time when sides come together
+    a side goes on without it     not before that copy is kept, if one can be had
+    sides come together           a lineage begins (`Rewound`): what is behind its LSN has no result here any more, and who waited
+                                  for its LSN waits for the next one
+      none                        content stays: first the site executes all it has, then the log says that this is the content there
+      simple, smart               workers beyond that LSN restore what they kept, the others are healed from them (replication)
+    all are together              and every live worker is in sync: nothing is kept any more
+
+Must never: have a copy dropped while a worker may still have to restore it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokerha.model.fingerprints import from_text
+from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.records import History, Rebased, Record
+from brokerha.replication.judging import SiteComparison
+from brokerha.replication.lineages import Lineages, Rewind
+from brokerha.replication.site_config import WorkerFeed
+from brokerha.sync.round import RoundResult
+
+if TYPE_CHECKING:
+    from brokerha.master.core import MasterCore
+
+KEEPING = ("simple", "smart")
+"""Strategies whose workers may have to go back."""
+
+
+def rewinds_of(history: History) -> tuple[Rewind, ...]:
+    """Every going back that the split book still has, as a site wants them."""
+    lineages = Lineages()
+    for split in history.splits():
+        lineages.rewind(split.lsn, split.lineage)
+    return lineages.rewinds
+
+
+class Parting:
+    """Follows the rounds of one master."""
+
+    def __init__(self, core: MasterCore) -> None:
+        self._core = core
+        self._now_ms = 0
+        self._began_ms: int | None = None
+        core.sync.is_ready_to_part = self._is_ready_to_part
+        core.sync.is_ready_to_go_back = self._is_ready_to_go_back
+
+    # ---- what sync asks
+
+    def _is_ready_to_part(self) -> bool:
+        """Whether a copy is kept, or none can be had."""
+        site = self._core.site
+        return bool(site.kept()) or not site.in_sync(self._now_ms)
+
+    def _is_ready_to_go_back(self) -> bool:
+        """Whether the site has executed all that it has, where its content is to stay."""
+        core = self._core
+        if core.sync.mode != "none":
+            return True
+        workers = core.site.in_sync(self._now_ms)
+        return not workers or (core.feed.executed == core.sync.lsn and len(self._at_the_end(workers)) == len(workers))
+
+    def _at_the_end(self, workers: list[WorkerFeed]) -> list[WorkerFeed]:
+        executed = self._core.feed.executed
+        return [w for w in workers if w.progress is not None and w.progress.applied_lsn == executed]
+
+    # ---- each round
+
+    def look(self, now: Instant) -> None:
+        """Take note of a turn: is anybody missing, is everybody back?"""
+        core, self._now_ms = self._core, now.mono_ms
+        if core.sync.config.is_quorum or core.sync.lost:
+            return
+        if self._began_ms is None:
+            self._began_ms = now.mono_ms
+        if core.sync.mode in KEEPING and self._is_somebody_missing(now.mono_ms):
+            if now.mono_ms - self._began_ms > core.sync.config.heard_ms:
+                core.site.keep_copy(now)
+        elif not self._unsettled(now.mono_ms):
+            core.site.drop_copies(now)
+
+    def _is_somebody_missing(self, mono_ms: int) -> bool:
+        sync = self._core.sync
+        if sync.epochs.is_frozen(sync.epoch) or sync.epoch.members != sync.epoch.configuration.masters:
+            return True
+        patience_ms = sync.config.heard_ms
+        return any(peer.known_ms is not None and mono_ms - peer.known_ms > patience_ms for peer in sync.peers.peers.values())
+
+    def _unsettled(self, mono_ms: int) -> list[NodeId]:
+        """Live workers that may have to restore what they keep, and everybody while the masters are not all back."""
+        core = self._core
+        if not core.sync.is_whole() or core.sync.epochs.is_frozen(core.sync.epoch):
+            return [core.sync.node]
+        alive = [w for w in core.site.workers.values() if w.is_switched_on and core.site.is_alive(w, mono_ms)]
+        return [worker.node for worker in alive if not worker.is_on]
+
+    def on_round(self, result: RoundResult, now: Instant) -> list[Record]:
+        """A round is about to be written, with all results that are known here before it; returns records to write after its own."""
+        if result.rewound is None:
+            return []
+        core, lsn = self._core, result.rewound.lsn
+        rebased = self._content_stays(lsn) if result.rewound.keeps_content and lsn < core.feed.executed else None
+        core.feed.rewind(lsn, result.rewound.lineage, now.mono_ms)
+        core.forget_results(lsn)
+        core.waiters.go_back(lsn)
+        core.transacting.go_back(lsn)
+        # What was said of contents by then is of another order.
+        core.sites = SiteComparison()
+        return [rebased] if rebased is not None else []
+
+    def _content_stays(self, lsn: Lsn) -> Rebased | None:
+        """The record by which the log says that what the site holds now is its content at an LSN; None when nobody holds all of it."""
+        executed = self._core.feed.executed
+        for worker in self._at_the_end(self._core.site.in_sync(self._now_ms)):
+            if worker.progress is not None and not worker.condemned:
+                reason = f"a split: what was executed up to LSN {executed} stays, and the log goes on behind {lsn}"
+                return Rebased(lsn, from_text(worker.progress.fingerprint), worker.progress.items, reason)
+        return None
+
+    def deadline_ms(self) -> int | None:
+        """When `look` may have something new to say though nothing happened."""
+        sync = self._core.sync
+        if sync.config.is_quorum or sync.lost:
+            return None
+        known = [peer.known_ms for peer in sync.peers.peers.values() if peer.known_ms is not None]
+        due_ms = min(known, default=None)
+        if due_ms is None or sync.mode not in KEEPING:
+            return None
+        # Once somebody is missing all is ordered, and orders have their own time.
+        return due_ms + sync.config.heard_ms + 1 if due_ms + sync.config.heard_ms >= self._now_ms else None
