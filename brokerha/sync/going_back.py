@@ -60,10 +60,14 @@ def _agreed(core: SyncCore, epoch: Epoch) -> Lsn:
     return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == core.epoch.id), default=core.lsn)
 
 
+def _rewound(core: SyncCore, lsn: Lsn, epoch: Epoch) -> Rewound:
+    return Rewound(lsn, core.epoch.number, epoch.number, keeps_content=core.mode == "none")
+
+
 def come_together(core: SyncCore, epoch: Epoch, result: RoundResult) -> None:
     """Note that an epoch to come brings sides of a split together, unless that is noted already: a lineage begins at the end of the queue."""
     if len(epoch.agreed) > 1 and epoch.number > core.lineage:
-        result.rewound = Rewound(core.lsn, core.epoch.number, epoch.number)
+        result.rewound = _rewound(core, core.lsn, epoch)
         result.records.append(result.rewound)
         core.lineage = epoch.number
 
@@ -78,7 +82,7 @@ def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None
             body = core.history.body(origin, txid) if origin not in epoch.members else None
             if body is not None:
                 others.append((txid, body))
-    result.rewound = Rewound(lsn, core.epoch.number, epoch.number, keeps_content=core.mode == "none")
+    result.rewound = _rewound(core, lsn, epoch)
     result.records.append(result.rewound)
     result.records.extend(Accepted(part) for part in in_records(others))
     again = [*own, *core.parked, *(txid for txid, _ in others)]
