@@ -63,15 +63,17 @@ class InEpoch(NamedTuple):
 
 
 class SplitSites(ProcessCluster):
-    """Sites m1, m2, m3 with a worker each; ``links`` has one for each ordered pair of them, such as ``m1>m2``."""
+    """Sites m1, m2, m3; ``links`` has one for each ordered pair of them, such as ``m1>m2``."""
 
-    def __init__(self, folder: Path, source: BrokerSource) -> None:
-        """Makes the virtual hosts and federates them; fails where the broker has not the plugin for it."""
+    def __init__(self, folder: Path, source: BrokerSource, mode: str = "quorum", workers_each: int = 1) -> None:
+        """``mode`` is what the masters do in a split. Makes the virtual hosts and federates them; fails where the broker has not the plugin for it."""
         prefix = f"split-{secrets.token_hex(3)}"
         self.vhosts = {master: f"{prefix}-{master}" for master in MASTERS}
         self.links = Links()
         self._source = source
-        super().__init__(folder, source.url_of(self.vhosts["m1"]), workers_each=1, settings=SETTINGS, name="split")
+        self.mode = mode
+        settings = f'split-recovery = "{mode}"\n{SETTINGS}'
+        super().__init__(folder, source.url_of(self.vhosts["m1"]), workers_each=workers_each, settings=settings, name="split")
 
     def _toml(self) -> str:
         text = super()._toml()
