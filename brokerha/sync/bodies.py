@@ -76,6 +76,10 @@ class BodyExchange:
             del self._loose[next(iter(self._loose))]
         return items
 
+    def look_again(self) -> None:
+        """Believe the journal alone of what was written: behind a going back it drops bodies that came long ago."""
+        self._loose = dict.fromkeys((item[0], item[1]) for item in self._arrived)
+
     def has(self, origin: NodeId, txid: TxId) -> bool:
         """Whether the body of a transaction is here; what came lately is journalled with whatever makes use of it."""
         return (origin, txid) in self._loose or self._history.body(origin, txid) is not None

@@ -90,5 +90,6 @@ def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None
     core.pending.update(core.parked)
     core.lsn = lsn
     core.last_entry = core.entry_at(lsn)
+    core.bodies.look_again()
     core.recovery = Recovery(core.epoch, lsn, core.bodies.has)
     core.gone_back, core.lineage = lsn, epoch.number

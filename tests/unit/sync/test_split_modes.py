@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.sync.bodies import BodyExchange
+from brokerha.sync.config import SyncConfig
 from tests.unit.paper.masters import Choice
 from tests.unit.sync.epoch_table import LAG_MS
 from tests.unit.sync.member_table import MemberTable
@@ -103,3 +106,16 @@ def test_what_a_master_of_the_losing_side_had_that_is_gone_is_handed_in_by_its_n
     table.live(8 * LAG_MS)
     assert table.queue("m5") == table.queue("m1")
     assert len(set(table.queue("m1"))) == len(table.queue("m1")) == 12
+
+
+def test_a_body_that_a_journal_dropped_behind_a_going_back_is_not_taken_for_there() -> None:
+    # Given bodies that came and were handed to a journal, which has forgotten them since, and one that is still to be written
+    bodies = BodyExchange(SyncConfig("m1", ("m1", "m2")), MemoryJournal("m1", "journal-m1"))
+    bodies.take([("m2", "t1", b"body")], None)
+    bodies.arrived()
+    bodies.take([("m2", "t2", b"body")], None)
+    assert bodies.has("m2", "t1")
+    # When the queue goes back
+    bodies.look_again()
+    # Then the journal alone says what was written
+    assert [bodies.has("m2", txid) for txid in ("t1", "t2")] == [False, True]
