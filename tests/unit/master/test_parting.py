@@ -1,0 +1,156 @@
+"""What a master does around a split in the strategies none, simple and smart: results, waiters and workers follow the queue back."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerha.master.parting import rewinds_of
+from brokerha.model.fingerprints import text_of
+from brokerha.model.messages import Executed
+from brokerha.model.records import Outcomes, Rebased, Record, Rewound
+from brokerha.model.requests import APPLIED_LEVEL, Submit
+from brokerha.model.split_messages import Keep
+from brokerha.replication.site_config import Standing
+from brokerha.sync.round import RoundResult
+from tests.unit.master.one_master import OneMaster
+from tests.unit.replication.benches import results, text
+
+
+def go_back(bench: OneMaster, lsn: int, lineage: int = 7) -> list[Record]:
+    """The queue goes back, as a round of sync would have it; returns the records that the master adds."""
+    core = bench.core
+    rewound = Rewound(lsn, 1, lineage, keeps_content=core.sync.mode == "none")
+    added = core.parting.on_round(RoundResult(rewound=rewound), bench.now())
+    bench.journal.append([rewound, *added])
+    core.sync.lsn = core.sync.lsn if lsn > core.sync.lsn else lsn
+    core._durable_lsn = core.sync.lsn
+    return added
+
+
+@pytest.mark.parametrize("mode", ["simple", "smart"])
+def test_results_behind_a_going_back_are_void_and_workers_beyond_it_are_not_in_sync(mode: str) -> None:
+    # Given five transactions, executed by both workers
+    bench = OneMaster(split_recovery=mode)
+    assert bench.standing("w1") is Standing.ON
+    # When the queue goes back to the third
+    assert go_back(bench, 3) == []
+    # Then what was executed behind it counts no more, and whoever executed it has to give it up
+    assert bench.core.feed.executed == 3
+    assert bench.core.result_of(4) is None
+    assert bench.standing("w1") is bench.standing("w2") is Standing.OUT_OF_SYNC
+    assert bench.core.site.lineages.rewinds == ((7, 3),)
+    # And a restart knows of it
+    assert bench.restart().site.lineages.rewinds == ((7, 3),)
+
+
+def test_where_nothing_is_given_up_a_lineage_begins_all_the_same() -> None:
+    bench = OneMaster(split_recovery="smart")
+    go_back(bench, 5)
+    assert (bench.core.feed.executed, bench.core.site.lineages.number) == (5, 7)
+    # Its workers are right as they are: they are told of the lineage
+    bench.hear("w1", 5, lineage=7)
+    assert bench.standing("w1") is Standing.ON
+
+
+def test_content_that_stays_is_said_to_be_that_of_the_place_where_the_sides_parted() -> None:
+    # Given a site that keeps its content, with two workers that have executed everything
+    bench = OneMaster(split_recovery="none")
+    assert bench.core.sync.is_ready_to_go_back()
+    # When its queue goes back
+    (record,) = go_back(bench, 3)
+    # Then the log says that what they hold is the content there
+    assert isinstance(record, Rebased)
+    assert (record.lsn, text_of(record.fingerprint), record.items) == (3, text(5), 5)
+    assert text_of(bench.journal.fingerprint_at(3)) == text(5)
+
+
+def test_a_site_that_keeps_its_content_executes_all_it_has_first() -> None:
+    bench = OneMaster(split_recovery="none")
+    # Given a transaction that has its place and no result yet
+    bench.core.step(Submit(1, "t6", b"body"), bench.now())
+    bench.run()
+    assert not bench.core.sync.is_ready_to_go_back()
+    # When one worker has executed it
+    bench.step("w1", Executed(6, results(6, 6), 6, text(6), 6, "copy-of-w1"))
+    bench.hear("w1", 6)
+    bench.run()
+    assert not bench.core.sync.is_ready_to_go_back()
+    # And the other one has it, too
+    bench.hear("w2", 6)
+    assert bench.core.sync.is_ready_to_go_back()
+
+
+def test_a_site_whose_workers_are_all_gone_keeps_nobody_from_agreeing() -> None:
+    bench = OneMaster(split_recovery="none")
+    bench.ms += 60_000
+    bench.run()
+    assert bench.core.sync.is_ready_to_go_back()
+    # Nobody can say what the content there is: their copies are healed when they are back.
+    assert go_back(bench, 3) == []
+
+
+def test_results_that_are_not_written_yet_are_written_before_the_queue_goes_back() -> None:
+    bench = OneMaster(split_recovery="smart")
+    bench.core.step(Submit(1, "t6", b"body", APPLIED_LEVEL, copies=2), bench.now())
+    bench.run()
+    bench.step("w1", Executed(6, results(6, 6), 6, text(6), 6, "copy-of-w1"))
+    # When sync goes back in the very turn in which the result came
+    collect = bench.core.sync.collect
+    rewound = Rewound(3, 1, 7)
+
+    def collected(now: object) -> RoundResult:
+        result = collect(now)  # type: ignore[arg-type]
+        result.records.append(rewound)
+        result.rewound = rewound
+        bench.core.sync.collect = collect  # type: ignore[method-assign]
+        bench.core.sync.lsn = 3
+        return result
+
+    bench.core.sync.collect = collected  # type: ignore[assignment, method-assign]
+    ready = bench.core.take_ready(bench.now())
+    # Then the book of the split can say what had become of it
+    kinds = [type(record) for record in ready.records]
+    assert kinds.index(Outcomes) < kinds.index(Rewound)
+    bench.journal.append(ready.records)
+    (split,) = bench.journal.splits()
+    assert [(each.txid, each.outcome) for each in bench.journal.given_up(split.number, 0, 9)][-1] == ("t6", "applied")
+    # And who waits for it still waits, for its next place
+    assert bench.core.waiters.replies == bench.core.waiters.ready_replies == []
+
+
+def test_a_copy_is_kept_as_soon_as_a_master_is_silent_and_dropped_when_all_are_together() -> None:
+    bench = OneMaster(split_recovery="smart")
+    assert not any(isinstance(message, Keep) for sent in bench.run().values() for message in sent)
+    # When somebody is missing
+    bench.core.parting._is_somebody_missing = lambda mono_ms: True  # type: ignore[method-assign]
+    bench.ms += bench.core.sync.config.heard_ms + 1
+    for node in ("w1", "w2"):
+        bench.hear(node, 5)
+    sent = bench.run()
+    # Then one of the workers is to keep its content
+    orders = [(node, message) for node, all_ in sent.items() for message in all_ if isinstance(message, Keep)]
+    assert [(node, order.is_wanted) for node, order in orders] == [("w2", True)]
+    assert not bench.core.sync.is_ready_to_part()
+    # And once it has it, this side may go on
+    bench.hear("w2", 5, kept_lsn=5, kept_number=orders[0][1].number)
+    assert bench.core.sync.is_ready_to_part()
+    # When nobody is missing any more, it is dropped
+    bench.core.parting._is_somebody_missing = lambda mono_ms: False  # type: ignore[method-assign]
+    sent = bench.run()
+    assert [m.is_wanted for m in sent.get("w2", []) if isinstance(m, Keep)] == [False]
+
+
+def test_nobody_keeps_anything_where_only_a_majority_goes_on() -> None:
+    bench = OneMaster()
+    bench.ms += 60_000
+    bench.hear("w1", 5)
+    sent = bench.run()
+    assert not any(isinstance(message, Keep) for all_ in sent.values() for message in all_)
+    assert bench.core.parting.deadline_ms() is None
+
+
+def test_a_book_of_several_splits_says_up_to_where_each_lineage_agrees() -> None:
+    bench = OneMaster(split_recovery="smart")
+    go_back(bench, 4, 7)
+    go_back(bench, 3, 9)
+    assert rewinds_of(bench.journal) == ((9, 3),)
