@@ -118,6 +118,16 @@ class LmdbHistory:
             except BadRow as error:
                 raise self._bad_row(error, f"LSN {first_lsn}") from error
 
+    def epochs(self, first_lsn: Lsn, limit: int) -> list[int]:
+        """Numbers of the epochs that added the entries of `ordered`, one for each; none where it gives none."""
+        with self._lock:
+            if first_lsn < self._current.first_lsn:
+                return []
+            try:
+                return _gather(self._epochs_at, first_lsn, self._current.lsn + 1, limit)
+            except BadRow as error:
+                raise self._bad_row(error, f"LSN {first_lsn}") from error
+
     def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
         """Up to ``limit`` results of execution from ``first_lsn`` on; fewer where they are not known yet."""
         with self._lock:
@@ -319,12 +329,21 @@ class LmdbHistory:
         return read_added_key(found[0]), found[1]
 
     def _ordered_at(self, lsn: Lsn) -> tuple[Lsn, tuple[Ordered, ...]]:
+        record, count = self._record_at(lsn)
+        # The end of the record may be given up; then the row has fewer places.
+        return record.first_lsn, record.entries[:count]
+
+    def _epochs_at(self, lsn: Lsn) -> tuple[Lsn, tuple[int, ...]]:
+        record, count = self._record_at(lsn)
+        return record.first_lsn, (record.epoch,) * count
+
+    def _record_at(self, lsn: Lsn) -> tuple[Added, int]:
+        """Return the record that covers an LSN, and how many of its entries still count."""
         (first, number), data = self._added_at(lsn)
         record = self._record(number)
         if not isinstance(record, Added) or record.first_lsn != first:
             raise damaged(self._database.path, f"record {number} does not add LSN {first}")
-        # The end of the record may be given up; then the row has fewer places.
-        return first, record.entries[: count_in_added_row(data)]
+        return record, count_in_added_row(data)
 
     def _results_at(self, lsn: Lsn) -> tuple[Lsn, tuple[ResultRow, ...]]:
         record = self._outcomes_at(lsn)

@@ -9,7 +9,7 @@ from brokerha.journal.memory_content import Content
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result
-from brokerha.model.records import GivenUp, Outcomes, Remembered, Split
+from brokerha.model.records import Added, GivenUp, Outcomes, Remembered, Split
 
 
 class MemoryHistory:
@@ -36,6 +36,17 @@ class MemoryHistory:
         """Up to ``limit`` entries of the synchronised queue from ``first_lsn`` on."""
         first = first_lsn - self._content.current.first_lsn
         return self._content.ordered[first : first + limit] if first >= 0 else []
+
+    def epochs(self, first_lsn: Lsn, limit: int) -> list[int]:
+        """Numbers of the epochs that added the entries of `ordered`, one for each; none where it gives none."""
+        content = self._content
+        found = {
+            lsn: record.epoch
+            for number, record in content.records.items()
+            if isinstance(record, Added) and number not in content.rewinds.given
+            for lsn in range(record.first_lsn, record.first_lsn + content.rewinds.count(number, record.entries))
+        }
+        return [found[lsn] for lsn, _ in enumerate(self.ordered(first_lsn, limit), first_lsn)]
 
     def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
         """Up to ``limit`` results of execution from ``first_lsn`` on."""

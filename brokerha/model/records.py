@@ -363,6 +363,9 @@ class History(Protocol):
     def ordered(self, first_lsn: Lsn, limit: int) -> list[Ordered]:
         """Up to ``limit`` entries of the synchronised queue from ``first_lsn`` on."""
 
+    def epochs(self, first_lsn: Lsn, limit: int) -> list[int]:
+        """Numbers of the epochs that added the entries of `ordered`, one for each; none where it gives none."""
+
     def results(self, first_lsn: Lsn, limit: int) -> list[Result]:
         """Up to ``limit`` results of execution from ``first_lsn`` on; fewer where they are not known yet."""
 

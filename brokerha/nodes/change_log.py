@@ -5,7 +5,7 @@
                                 └─> table.prices.put, graph.main.changed, …                       one message per change
 
 Invariants: a batch has consecutive LSNs, and begins where it was asked to; nothing is in it that is not durable with its
-result; it holds at most 1,000 LSNs and closes with the row that reaches 1 MiB. Reading goes in pages that begin small
+result; it holds at most 1,000 LSNs and closes with the row that reaches 1 MiB; it is of one lineage of the log. Reading goes in pages that begin small
 and double, so that large effects are not all in memory, and the journal is never held up for long.
 
 Must never: keep a position. Who publishes knows how far it is, and asks again from there.
@@ -24,6 +24,7 @@ from typing import Any
 import msgpack
 
 from brokerha.model.ids import Lsn, TxId
+from brokerha.model.log_lineages import Rewinds, rewinds_of
 from brokerha.model.operations import APPLIED, Change, unpack_effect
 from brokerha.ports.journal import Journal
 from brokerha.ports.log_stream import LogBatch, PublishedChange
@@ -64,12 +65,24 @@ class ChangeLog:
         """Name of the journal."""
         return self._name
 
+    def rewinds(self) -> Rewinds:
+        """How often the log has gone back. Raises JournalError."""
+        return rewinds_of(self._journal.splits())
+
     def first_lsn(self) -> Lsn:
         """Lowest LSN that is held with its result."""
         return max(self._journal.first_lsn(), self._journal.results_from())
 
     def batch(self, first_lsn: Lsn, last_lsn: Lsn) -> LogBatch | None:
         """What follows from ``first_lsn`` on, up to ``last_lsn`` at most; None when there is nothing yet. Raises JournalError."""
+        while True:
+            splits = self._journal.splits()
+            batch = self._batch(first_lsn, last_lsn, rewinds_of(splits))
+            # Where the log goes back in between, a batch could have lines of both lineages.
+            if self._journal.splits() == splits:
+                return batch
+
+    def _batch(self, first_lsn: Lsn, last_lsn: Lsn, rewinds: Rewinds) -> LogBatch | None:
         rows: list[bytes] = []
         changes: list[PublishedChange] = []
         size_bytes = 0
@@ -93,16 +106,18 @@ class ChangeLog:
         if not rows:
             return None
         body = msgpack.Packer().pack_array_header(len(rows)) + b"".join(rows)
-        return LogBatch(first_lsn, first_lsn + len(rows) - 1, split(body), tuple(changes), is_full)
+        return LogBatch(first_lsn, first_lsn + len(rows) - 1, split(body), tuple(changes), is_full, rewinds)
 
     def _page(self, first_lsn: Lsn, limit: int) -> list[tuple[Any, ...]]:
         results = self._journal.results(first_lsn, limit)
         ordered = self._journal.ordered(first_lsn, len(results)) if results else []
-        # The two differ in length when the journal is trimmed in between; then the publisher asks from elsewhere.
-        epoch = self._journal.epoch()
+        epochs = self._journal.epochs(first_lsn, len(results)) if results else []
+        # They differ in length when the journal is trimmed in between; then the publisher asks from elsewhere.
         return [
             (lsn, txid, origin, timestamp, *result, epoch)
-            for lsn, ((timestamp, txid, origin), result) in enumerate(zip(ordered, results, strict=False), first_lsn)
+            for lsn, ((timestamp, txid, origin), result, epoch) in enumerate(
+                zip(ordered, results, epochs, strict=False), first_lsn
+            )
         ]
 
 

@@ -9,8 +9,9 @@ from brokerha.master.belonging import is_outside
 from brokerha.model import states
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.operations import LoggedRow, unpack_operations
-from brokerha.nodes.journal_lines import entry_rows, held_from, logged_lines
+from brokerha.nodes.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.runner import MasterRunner
 from brokerha.nodes.staleness import Staleness
 from brokerha.nodes.status import FIELDS
@@ -165,10 +166,19 @@ class MasterView:
         count = min(LOG_LIMIT, min(last_lsn, self._runner.safe_lsn) - first + 1)
         if count < 1:
             return []
+        while True:
+            splits = journal.splits()
+            lines = self._lines(first, count, rewinds_of(splits))
+            # Where the log goes back in between, lines of both lineages could be among them.
+            if journal.splits() == splits:
+                return lines
+
+    def _lines(self, first: Lsn, count: int, rewinds: Rewinds) -> list[dict[str, Any]]:
+        journal = self._runner.journal
         results = journal.results(first, count)
-        epoch = journal.epoch()
         lines = []
-        for place, (timestamp, txid, origin) in enumerate(journal.ordered(first, count)):
+        ordered = zip(journal.ordered(first, count), journal.epochs(first, count), strict=False)
+        for place, ((timestamp, txid, origin), epoch) in enumerate(ordered):
             body = journal.body(origin, txid)
             result = results[place] if place < len(results) else None
             operations = unpack_operations(body) if body is not None else []
@@ -179,6 +189,7 @@ class MasterView:
                     "origin": origin,
                     "timestamp": timestamp,
                     "epoch": epoch,
+                    "lineage": lineage_at(rewinds, first + place),
                     "kind": operations[0][0] if len({o[0] for o in operations}) == 1 else "transaction",
                     "outcome": result[0] if result else None,
                     "reason": result[1] if result else "",
@@ -198,9 +209,17 @@ class MasterView:
         core = self._runner.core
         last = min(core.site.executed, self._runner.safe_lsn)
         rows: list[Any] = []
+        rewinds = rewinds_of(journal.splits())
         if 1 <= first_lsn <= last:
-            rows = entry_rows(journal, first_lsn, min(last_lsn, last))
-        return {"cluster": self.cluster, "first_lsn": held_from(journal), "last_lsn": last, "entries": rows}
+            rows, rewinds = told_entries(journal, first_lsn, min(last_lsn, last))
+        return {
+            "cluster": self.cluster,
+            "first_lsn": held_from(journal),
+            "last_lsn": last,
+            "lineage": newest(rewinds),
+            "rewinds": [list(rewind) for rewind in rewinds],
+            "entries": rows,
+        }
 
     def ready(
         self, is_running: bool, max_lag_entries: int | None, max_lag_s: float | None, now: Instant

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from brokerha.model.ids import Lsn, TxId
+from brokerha.model.log_lineages import Rewinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class LogBatch:
     changes: tuple[PublishedChange, ...] = ()
     is_full: bool = False
     """Whether more is likely to wait behind it."""
+    rewinds: Rewinds = ()
+    """How often the log had gone back when these were its lines."""
 
 
 class CommittedLog(Protocol):
@@ -45,6 +48,9 @@ class CommittedLog(Protocol):
     @property
     def journal(self) -> str:
         """Name of the journal: another one is another history."""
+
+    def rewinds(self) -> Rewinds:
+        """How often the log has gone back after splits: what was published behind such a place is void."""
 
     def first_lsn(self) -> Lsn:
         """Lowest LSN that is held; one more than the last when the log is empty."""

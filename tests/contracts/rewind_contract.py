@@ -59,6 +59,24 @@ class RewindContract:
             assert journal.rejection(5) == ("no place for 5" if lsn >= 5 else None)
             assert journal.lsn_before(1_000) == lsn
 
+    def test_it_tells_the_epoch_of_each_entry(self, disk: TwinDisk) -> None:
+        author, journal = Author("m1", "m2"), disk.journal
+        journal.append([*author.synchronised("t1", "t2")])
+        journal.append([author.accept("t3", "t4", "t5"), author.stamp("t3", "t4", "t5"), author.add(3, epoch=4)])
+        for journal in around_restart(disk):
+            assert journal.epochs(1, 9) == [1, 1, 4, 4, 4]
+            assert journal.epochs(2, 2) == [1, 4]
+            assert journal.epochs(6, 2) == []
+        disk.journal.append([author.go_back(3)])
+        disk.journal.append([author.hold("m2", "t9"), author.bring([(999, "t9", "m2")], 7)])
+        for journal in around_restart(disk):
+            assert journal.epochs(1, 9) == [1, 1, 4, 7]
+        disk.journal.append([author.execute(4)])
+        disk.journal.trim(4)
+        for journal in around_restart(disk):
+            assert journal.epochs(1, 9) == []
+            assert journal.epochs(journal.first_lsn(), 9) == [7][: 5 - journal.first_lsn()]
+
     @pytest.mark.parametrize("lsn", range(7))
     def test_it_goes_on_from_there_with_other_lsns(self, disk: TwinDisk, lsn: int) -> None:
         author = parted(disk)

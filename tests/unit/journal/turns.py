@@ -187,6 +187,7 @@ def agreed(journal: Journal, other: Journal, txids: Sequence[str], nodes: Sequen
         "lsns": {txid: journal.lsn_of(txid) for txid in known if journal.lsn_of(txid) is not None},
         "bodies": {(node, txid): journal.body(node, txid) for node in nodes for txid in (*held, *unordered)},
         "ordered": journal.ordered(first, state.lsn),
+        "epochs": journal.epochs(first, state.lsn),
         "results": journal.results(results, state.lsn),
         "rejections": [journal.rejection(lsn) for lsn in range(first, state.lsn + 1)],
         "fingerprints": [journal.fingerprint_at(lsn) for lsn in range(results - 1, state.lsn + 1)],

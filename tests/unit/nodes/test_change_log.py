@@ -32,8 +32,11 @@ class HeldLog:
     def first_lsn(self) -> int:
         return self.first
 
-    def epoch(self) -> int:
-        return 7
+    def epochs(self, first_lsn: int, limit: int) -> list[int]:
+        return [7] * limit
+
+    def splits(self) -> list[Any]:
+        return []
 
     def results_from(self) -> int:
         return self.with_results_from
