@@ -64,7 +64,7 @@ def write_on(broker: str, folder: Path, kept: int, transactions: int, covered: C
         held = max(held, master.journal.state().lsn - master.journal.first_lsn() + 1)
         master.command("worker-on", {"worker": "w2"}).result(10)
         healed_s = until_equal(cluster)
-        assert returning.runner.core.last_load.startswith("loaded LSN"), "it was not healed by a copy"
+        assert returning.runner.core.replacing.last.startswith("loaded LSN"), "it was not healed by a copy"
     worst_ms = max(latency for _, latency in writing.done) * 1000
     told = ", ".join(f"{size / 1e6:.0f}" for _, size in sizes)
     covered(

@@ -22,7 +22,7 @@ def go_back(bench: OneMaster, lsn: int, lineage: int = 7) -> list[Record]:
     rewound = Rewound(lsn, 1, lineage, keeps_content=core.sync.mode == "none")
     added = core.parting.on_round(RoundResult(rewound=rewound), bench.now())
     bench.journal.append([rewound, *added])
-    core.sync.lsn = core.sync.lsn if lsn > core.sync.lsn else lsn
+    core.sync.lsn = min(lsn, core.sync.lsn)
     core._durable_lsn = core.sync.lsn
     return added
 
@@ -106,7 +106,7 @@ def test_results_that_are_not_written_yet_are_written_before_the_queue_goes_back
         bench.core.sync.lsn = 3
         return result
 
-    bench.core.sync.collect = collected  # type: ignore[assignment, method-assign]
+    bench.core.sync.collect = collected  # type: ignore[method-assign]
     ready = bench.core.take_ready(bench.now())
     # Then the book of the split can say what had become of it
     kinds = [type(record) for record in ready.records]
