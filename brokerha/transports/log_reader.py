@@ -6,7 +6,8 @@
 Where a range begins is found by its headers, halving the stream each time, so that a part of a long stream is read without the rest.
 
 A stream may say things twice, hold the log of an earlier journal before that of the present one, and cut a large transaction into
-parts: what comes out has each LSN of the newest journal once, in order. Lines that the stream no longer has are left out, and
+parts: what comes out has each LSN of the newest journal once, in order. Where the log went back after a split, the last message says
+so, and what is void comes out neither. Lines that the stream no longer has are left out, and
 whoever applies the rest sees the gap.
 
 Reading takes nothing away and declares nothing. Every wait has an end: a stream that says nothing for ten seconds is unreachable.
@@ -28,9 +29,11 @@ from kombu import Connection
 
 from brokerha.model.errors import NotFound, Unreachable
 from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.log_lineages import Rewinds, agreed, journal_of, lineage_of
 from brokerha.model.operations import LoggedRow
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.config import TransportConfig
+from brokerha.transports.log_messages import rewinds_in
 from brokerha.transports.rabbitmq import explain, open_connection
 from brokerha.transports.topology import log_stream
 
@@ -64,7 +67,9 @@ class LogReader:
         """Name of the cluster that published; empty when the stream is."""
         self.last_lsn: Lsn = int(last.get("last_lsn", 0))
         """Where the stream ended when it was opened."""
-        self._journal = last.get("journal")
+        self.rewinds: Rewinds = rewinds_in(last)
+        """How often the log had gone back by then."""
+        self._journal = journal_of(str(last.get("journal")))
         self._last_offset = int(last.get(OFFSET, 0))
         self._first_lsn: Lsn = 0
 
@@ -101,13 +106,28 @@ class LogReader:
         last = min(last_lsn, self.last_lsn)
         if seen >= last:
             return
-        start = self._offset_of(lambda headers: headers.get("last_lsn", 0) >= first_lsn)
+        start = self._offset_of(lambda headers: self._end_of(headers) >= first_lsn)
         with closing(self._bodies(start)) as bodies:
             while seen < last:
-                for row in msgpack.unpackb(next(bodies), use_list=False):
-                    if seen < row[0] <= last:
+                end, body = next(bodies)
+                for row in msgpack.unpackb(body, use_list=False):
+                    if seen < row[0] <= min(last, end):
                         seen = row[0]
                         yield (row[:9] + _NOT_SAID[len(row) - 9 :]) if len(row) < 9 else row[:9]
+
+    def _is_ours(self, headers: Mapping[str, Any]) -> bool:
+        return journal_of(str(headers.get("journal"))) == self._journal
+
+    def _end_of(self, headers: Mapping[str, Any]) -> Lsn:
+        """The last LSN of a message that is not void."""
+        place = agreed(self.rewinds, lineage_of(str(headers.get("journal"))))
+        last_lsn = int(headers.get("last_lsn", 0))
+        return last_lsn if place is None else min(last_lsn, place)
+
+    def _is_void(self, headers: Mapping[str, Any]) -> bool:
+        """Whether the log went back before the first LSN of a message."""
+        place = agreed(self.rewinds, lineage_of(str(headers.get("journal"))))
+        return place is not None and int(headers.get("first_lsn", 0)) > place
 
     def _read_first_lsn(self) -> Lsn:
         if not self.last_lsn:
@@ -116,7 +136,7 @@ class LogReader:
         with closing(self._messages(start, QUIET_S)) as messages:
             for headers, _ in messages:
                 # The oldest parts of a large transaction may be gone already.
-                if headers.get("journal") == self._journal and headers.get("part", 1) == 1:
+                if self._is_ours(headers) and headers.get("part", 1) == 1 and not self._is_void(headers):
                     return int(headers["first_lsn"])
         return self.last_lsn + 1
 
@@ -128,7 +148,7 @@ class LogReader:
             # What is not there any more is passed over: the answer is the oldest one that is.
             headers = self._headers_at(middle)
             offset = int(headers.get(OFFSET, middle))
-            if headers.get("journal") == self._journal and is_found(headers):
+            if self._is_ours(headers) and is_found(headers):
                 high = middle
             else:
                 low = max(middle, offset) + 1
@@ -141,17 +161,17 @@ class LogReader:
                 return headers
         raise Unreachable(f"the stream {self.stream} has said nothing for {SILENCE_S:g} seconds")
 
-    def _bodies(self, start: int | str) -> Generator[bytes, None, None]:
-        """Bodies of the messages of the newest journal, parts joined. Endless; raises Unreachable when nothing comes."""
+    def _bodies(self, start: int | str) -> Generator[tuple[Lsn, bytes], None, None]:
+        """The last LSN that counts, and bodies of the messages of the newest journal, parts joined. Endless; raises Unreachable when nothing comes."""
         parts: list[bytes] = []
         for headers, body in self._messages(start, SILENCE_S):
-            if headers.get("journal") != self._journal:
+            if not self._is_ours(headers):
                 continue
             part, count = headers.get("part", 1), headers.get("parts", 1)
             # Parts come again from the first one on when the publisher was cut off between them.
             parts = [*parts, body] if part == len(parts) + 1 else [body] if part == 1 else []
             if len(parts) == count:
-                yield b"".join(parts)
+                yield self._end_of(headers), b"".join(parts)
                 parts = []
         raise Unreachable(f"the stream {self.stream} has said nothing for {SILENCE_S:g} seconds")
 

@@ -6,6 +6,8 @@ Invariants: one group is on its way at a time (a log message, or up to 100 chang
 it is confirmed: so neither a refusal nor a lost connection leaves a gap or changes the order. In 50 ms at most one
 batch is published, unless a batch was full.
 
+The log may go back after a split: then followers are told first what is void, in the stream and beside it, and it goes on from there.
+
 Must never: declare the stream in the middle of a connection. A stream that somebody deleted would come back empty, and
 go on with a gap; instead it is looked for every few seconds, and filled again by the next connection.
 """
@@ -24,11 +26,12 @@ from kombu import Connection
 
 from brokerha.model.errors import JournalError
 from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.log_lineages import Rewinds, agreed, newest
 from brokerha.ports.log_stream import CommittedLog, LogBatch
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import declare
 from brokerha.transports.link import LinkState
-from brokerha.transports.log_messages import Post, groups_of, next_lsn
+from brokerha.transports.log_messages import Post, groups_of, next_lsn, void_behind, went_back
 from brokerha.transports.parcels import Counters
 from brokerha.transports.topology import EXCHANGES, Topology, consumer_tag, log_stream, log_stream_row
 
@@ -91,7 +94,10 @@ class LogSession:
         self._again_s = 0.0
         """After a refusal, or a journal that cannot be read: of whatever comes next."""
         last = last_headers(connection, node)
-        self._next = next_lsn(last, committed.journal, committed.first_lsn())
+        self._rewinds = committed.rewinds()
+        """How often the log has gone back, as far as followers are told."""
+        self._next = next_lsn(last, committed.journal, committed.first_lsn(), self._rewinds)
+        self._tell_void(void_behind(last, committed.journal, self._rewinds))
         news.published = self._next - 1
         log.info("log stream goes on", stream=log_stream(node), lsn=self._next, is_new=last is None)
         self._channel: Any = connection.channel()
@@ -137,12 +143,16 @@ class LogSession:
         self._news.is_asleep = True
         try:
             batch = self._committed.batch(self._next, self._news.shown)
+            rewinds = self._committed.rewinds() if batch is None else batch.rewinds
         except JournalError as error:
             # The master itself says what it thinks of its journal; connecting anew would not mend it.
             log.warning("the log cannot be read for its stream", lsn=self._next, reason=str(error))
             self._news.is_asleep = False
             self._again_s = now_s + JOURNAL_PAUSE_S
             return False
+        if rewinds != self._rewinds:
+            self._news.is_asleep = False
+            return self._go_back(rewinds)
         if batch is None and (held := self._committed.first_lsn()) > self._next:
             log.warning("the journal was trimmed before its log was published", first_missing=self._next, next=held)
             self._next = held
@@ -154,6 +164,22 @@ class LogSession:
         self._groups.extend(groups_of(batch, self._node, self._cluster, self._committed.journal))
         self._due_s = now_s + (BACKLOG_GAP_S if batch.is_full else GAP_S)
         return True
+
+    def _go_back(self, rewinds: Rewinds) -> bool:
+        """Go on behind the place to which the log went back; whether there is something to publish at once."""
+        place = agreed(rewinds, newest(self._rewinds))
+        self._rewinds = rewinds
+        if place is None or self._next <= place + 1:
+            return False
+        self._next = place + 1
+        self._news.published = place
+        self._tell_void(place)
+        return True
+
+    def _tell_void(self, place: Lsn | None) -> None:
+        if place is not None:
+            log.warning("the log went back", lsn=place, lineage=newest(self._rewinds), stream=log_stream(self._node))
+            self._groups.extend(went_back(place, self._node, self._cluster, self._committed.journal, self._rewinds))
 
     def _publish(self, now_s: float) -> None:
         self._sent_s = now_s

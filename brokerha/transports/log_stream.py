@@ -63,8 +63,9 @@ class LogStream:
     def note(self, shown_lsn: Lsn) -> None:
         """Wake the thread if it sleeps and there is something new that may be published."""
         news = self._news
-        news.shown = shown_lsn
-        if news.is_asleep and shown_lsn > news.published:
+        # After a split there is less than before: that is something new as well.
+        has_less, news.shown = shown_lsn < news.shown, shown_lsn
+        if news.is_asleep and (shown_lsn > news.published or has_less):
             news.is_asleep = False
             self._thread.waker.wake()
 

@@ -8,15 +8,18 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 from amqp.exceptions import NotFound, RecoverableConnectionError
 
 from brokerha.model.errors import JournalError
+from brokerha.model.log_lineages import Rewinds
 from brokerha.ports.log_stream import LogBatch, PublishedChange
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.link import LinkState
-from brokerha.transports.log_messages import GROUP_CHANGES, groups_of, next_lsn
+from brokerha.transports.log_messages import GROUP_CHANGES, groups_of, next_lsn, rewinds_in, void_behind
 from brokerha.transports.log_session import GAP_S, JOURNAL_PAUSE_S, LogSession, News
+from brokerha.transports.log_stream import LogStream
 from brokerha.transports.parcels import Counters
 
 
@@ -78,6 +81,10 @@ class Committed:
         self.changes = changes
         self.held_from = held_from
         self.is_broken = False
+        self.went: Rewinds = ()
+
+    def rewinds(self) -> Rewinds:
+        return self.went
 
     def first_lsn(self) -> int:
         return self.held_from
@@ -89,7 +96,7 @@ class Committed:
         if not self.held_from <= first_lsn <= end:
             return None
         changes = tuple(PublishedChange(first_lsn, "t", "table.t.put", b"c") for _ in range(self.changes))
-        return LogBatch(first_lsn, min(first_lsn + 1, end), (b"body",), changes)
+        return LogBatch(first_lsn, min(first_lsn + 1, end), (b"body",), changes, rewinds=self.went)
 
 
 class Publishing:
@@ -294,3 +301,89 @@ def test_a_journal_that_cannot_be_read_is_tried_again_later_on_the_same_connecti
     assert publishing.ids() == []
     publishing.turn(JOURNAL_PAUSE_S)
     assert publishing.ids() == ["1-2"]
+
+
+@pytest.mark.parametrize(
+    ("last", "first_held", "expected", "void"),
+    [
+        ({"journal": "j1", "last_lsn": 9}, 1, 5, 4),
+        ({"journal": "j1", "last_lsn": 9}, 7, 7, 4),
+        ({"journal": "j1", "last_lsn": 4}, 1, 5, None),
+        ({"journal": "j1", "last_lsn": 5, "part": 1, "parts": 2}, 1, 5, None),
+        ({"journal": "j1", "last_lsn": 3}, 1, 4, None),
+        ({"journal": "j1/5", "last_lsn": 9}, 1, 7, 6),
+        ({"journal": "j1/7", "last_lsn": 9}, 1, 10, None),
+        ({"journal": "another", "last_lsn": 9}, 3, 3, None),
+        (None, 3, 3, None),
+    ],
+)
+def test_a_stream_of_an_older_lineage_goes_on_behind_the_place_to_which_the_log_went_back(
+    last: dict[str, Any] | None, first_held: int, expected: int, void: int | None
+):
+    rewinds = ((5, 4), (7, 6))
+    assert next_lsn(last, "j1", first_held, rewinds) == expected
+    assert void_behind(last, "j1", rewinds) == void
+
+
+def test_messages_say_their_lineage_once_the_log_has_gone_back():
+    change = PublishedChange(7, "t", "table.t.put", b"c")
+    groups = groups_of(LogBatch(7, 7, (b"one",), (change,), rewinds=((5, 4), (7, 6))), "m1", "c", "j1")
+    (one,), (other,) = groups
+    assert one.properties["application_headers"]["lineage"] == 7
+    headers = other.properties["application_headers"]
+    assert headers["journal"] == "j1/7"
+    assert rewinds_in(headers) == ((5, 4), (7, 6))
+    assert rewinds_in({}) == rewinds_in({"rewinds": "nonsense"}) == rewinds_in({"rewinds": 7}) == ()
+
+
+def test_a_log_that_goes_back_while_it_is_published_is_told_and_goes_on_behind_that_place():
+    publishing = Publishing(Committed(4))
+    publishing.turn()
+    publishing.channel.tell("basic_ack", 1, False)
+    publishing.turn(GAP_S)
+    publishing.channel.tell("basic_ack", 2, False)
+    publishing.turn(GAP_S)
+    assert (publishing.ids(), publishing.news.is_asleep) == (["1-2", "3-4"], True)
+    publishing.committed.went, publishing.committed.last_lsn = ((5, 1),), 3
+    publishing.turn(GAP_S)
+    publishing.channel.tell("basic_ack", 3, False)
+    assert publishing.news.published == 1
+    publishing.turn(GAP_S)
+    publishing.channel.tell("basic_ack", 4, False)
+    publishing.turn(GAP_S)
+    publishing.channel.tell("basic_ack", 5, False)
+    assert publishing.ids()[2:] == ["log.m1.went-back", "2-1", "2-3"]
+    assert publishing.news.published == 3
+    told = publishing.channel.published[2].message
+    assert msgpack.unpackb(told.body) == ["went-back", 1, 5]
+
+
+def test_a_log_that_went_back_meanwhile_is_told_by_the_next_connection():
+    committed = Committed(5)
+    committed.went = ((5, 3),)
+    publishing = Publishing(committed, Wire(has_stream=True, last={"journal": "j1", "last_lsn": 5}))
+    for number in range(1, 4):
+        publishing.turn(GAP_S)
+        publishing.channel.tell("basic_ack", number, False)
+    assert publishing.ids() == ["log.m1.went-back", "4-3", "4-5"]
+
+
+def test_a_lineage_that_begins_behind_all_that_was_published_is_nothing_to_tell():
+    publishing = Publishing(Committed(2))
+    publishing.turn()
+    publishing.channel.tell("basic_ack", 1, False)
+    publishing.committed.went, publishing.committed.last_lsn = ((5, 2),), 3
+    publishing.turn(GAP_S)
+    publishing.turn(GAP_S)
+    assert publishing.ids() == ["1-2", "3-3"]
+
+
+def test_less_to_publish_than_before_wakes_who_sleeps():
+    stream = LogStream("amqp://localhost", "c", "m1", Committed(4))
+    news = stream._news  # noqa: SLF001 - what loop and thread share
+    stream.note(4)
+    news.published, news.is_asleep = 4, True
+    stream.note(4)
+    assert news.is_asleep
+    stream.note(2)
+    assert not news.is_asleep
