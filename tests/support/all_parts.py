@@ -37,6 +37,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = _ROOT / "build" / "test"
 _BIN = Path(sys.executable).parent
 _PYTHON = sys.executable
+_ROUNDS = "tests/system/test_split_rounds.py"
 _BRANCH_COVERAGE_MIN_PERCENT = 95
 _NO_TESTS_SELECTED = 5
 _INTERRUPTED = 130
@@ -137,8 +138,17 @@ CAMPAIGNS: dict[str, list[Part]] = {
         Part(
             "campaigns",
             "long forms, over RabbitMQ and on Spark",
-            [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest("campaigns", "-m", "campaign")],
+            [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest("campaigns", "-m", "campaign", f"--ignore={_ROUNDS}")],
             3600,
+        ),
+        *(
+            Part(
+                f"rounds-{mode}",
+                f"every shape of a split under load, {mode}",
+                [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest(f"rounds-{mode}", "-m", "campaign", "-k", mode, _ROUNDS)],
+                3600,
+            )
+            for mode in ("quorum", "none", "simple", "smart")
         ),
     ],
 }

@@ -16,6 +16,9 @@ from tests.support.links import BLACK_HOLE, RESET
 from tests.system.split_sites import MASTERS, SplitSites
 from tests.system.test_splits import Split, deaf, halves, mute, one_link
 
+KINDS = ("m1 alone", "m2 alone", "m3 alone", "bridge", "deaf", "mute", "circle", "all apart", "swizzle")
+"""One word for each of `shapes`, in their order."""
+
 
 @dataclass(frozen=True)
 class Shape:

@@ -192,6 +192,29 @@ class SplitSites(ProcessCluster):
             assert time.monotonic() < deadline, f"copies differ after {within_s:g} s: {found}\n{self.log_tail()}"
             time.sleep(_PAUSE_S)
 
+    def await_executed(self, within_s: float = 30.0) -> None:
+        """Wait until every worker is at the end of the log, which has one length; what they hold may differ."""
+        deadline = time.monotonic() + within_s
+        while True:
+            rows = [row for master in MASTERS for row in self._rows(master)]
+            lsns = {row["applied_lsn"] for row in rows} | {row["received_lsn"] for row in rows if row["role"] == "master"}
+            lsns |= {lsn for lsn, _, _ in copies(self)}
+            if len(lsns) == 1 and len(rows) == len(MASTERS) + len(self.workers):
+                return
+            assert time.monotonic() < deadline, f"not all executed: {rows}\n{self.log_tail()}"
+            time.sleep(_PAUSE_S)
+
+    def _rows(self, master: str) -> list[dict[str, Any]]:
+        """Of a master and its workers, by its own word."""
+        answer = self.get(master, "/cluster/status")
+        rows = answer.json()["nodes"] if answer is not None and answer.status_code == 200 else []
+        return [row for row in rows if master in (row["id"], row.get("master"))]
+
+    def await_settled(self, within_s: float = 30.0) -> None:
+        """Wait until all copies are equal; in the mode none, where they may differ for good, until everything is executed."""
+        wait = self.await_executed if self.mode == "none" else self.await_equal
+        wait(within_s)
+
     def write(self, master: str, key: str, timeout_s: float = WRITE_S) -> str:
         """Put something there, and wait until it is synchronised; returns its transaction id. Raises what the client raises."""
         with brokerha.connect(self.url(master)) as db:

@@ -26,7 +26,6 @@ import brokerha
 from tests.support.broker_source import BrokerSource
 from tests.system.processes import DEADLINE_S
 from tests.system.split_sites import MASTERS, WRITE_S, SplitSites, told, writers_at
-from tests.system.test_faults import copies
 from tests.system.test_splits import await_told, halves
 from tests.system.writers import Writer
 
@@ -92,25 +91,6 @@ class Conflict:
         return {side: [answer["outcome"] for answer in self.outcomes(f"claim-{side}")] for side in SIDES}
 
 
-def await_executed(sites: SplitSites, within_s: float = 60.0) -> None:
-    """Wait until every worker is at the end of the log, which is the same everywhere."""
-    deadline = time.monotonic() + within_s
-    while True:
-        rows = [row for master in MASTERS for row in _rows(sites, master)]
-        lsns = {row["applied_lsn"] for row in rows} | {lsn for lsn, _, _ in copies(sites)}
-        if len(lsns) == 1 and "unknown" not in lsns and len(rows) == len(MASTERS) + len(sites.workers):
-            return
-        assert time.monotonic() < deadline, f"not all executed: {rows}\n{sites.log_tail()}"
-        time.sleep(0.1)
-
-
-def _rows(sites: SplitSites, master: str) -> list[dict[str, Any]]:
-    answer = sites.get(master, "/cluster/status")
-    if answer is None or answer.status_code != 200:
-        return []
-    return [row for row in answer.json()["nodes"] if master in (row["id"], row.get("master"))]
-
-
 def kept_copies(sites: SplitSites) -> list[str]:
     """Workers that keep a copy."""
     return [worker for worker in sites.workers if (sites.folder / "var" / worker / "kept").exists()]
@@ -143,10 +123,7 @@ def check_contents(sites: SplitSites, conflict: Conflict) -> None:
 
 def check(sites: SplitSites, writers: list[Writer], conflict: Conflict) -> str:
     """All is well again; returns what is worth telling."""
-    if sites.mode == "none":
-        await_executed(sites)
-    else:
-        sites.await_equal(60.0)
+    sites.await_settled(60.0)
     txids = sites.check_logs()
     sites.check_books(writers)
     moved = conflict.check(txids)
