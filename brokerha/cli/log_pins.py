@@ -40,14 +40,18 @@ def pins(
 ) -> int:
     """Show what of the log is held for whom.
 
-    With -o json {"masters": [{master, first_lsn, last_lsn, hard_limit}], "pins": [{name, master, lsn, until, left_s, entries,
-    dropped}], "silent": [master]}; until in microseconds; dropped: it holds more than tx-log-hard-limit, so nothing any more. Exit
-    code 1 when a master does not answer.
+    With -o json {"masters": [{master, first_lsn, last_lsn, hard_limit, split}], "pins": [{name, master, lsn, until, left_s, entries,
+    dropped}], "silent": [master]}; until in microseconds; dropped: it holds more than tx-log-hard-limit, so nothing any more. split is
+    null, or {lsn, entries, dropped, reason} while a split may lead this master back. Exit code 1 when a master does not answer.
     """
     answers, refused, silent = _everywhere("pins", "", (config, url, timeout_s), {})
     rows = [{"master": answer["master"], **row} for answer in answers.values() for row in answer["pins"]]
     sites = [{name: value for name, value in answer.items() if name != "pins"} for answer in answers.values()]
     _show({"masters": sites, "pins": rows, "silent": list(silent)}, rows, chosen)
+    for site in sites:
+        if split := site.get("split"):
+            held = "is not held back to there any more" if split["dropped"] else "is held from there on"
+            exits.say(f"{site['master']}: {split['reason']}: the log {held}")
     return _ended(refused, silent)
 
 

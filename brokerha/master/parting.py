@@ -109,7 +109,7 @@ class Parting:
         core.transacting.go_back(lsn)
         # What was said of contents by then is of another order.
         core.sites = SiteComparison()
-        return [rebased] if rebased is not None else []
+        return [record for record in (rebased, core.pins.go_back(lsn)) if record is not None]
 
     def _content_stays(self, lsn: Lsn) -> Rebased | None:
         """The record by which the log says that what the site holds now is its content at an LSN; None when nobody holds all of it."""

@@ -6,6 +6,10 @@ that was asked (the record `PinsChanged`), and with its backups; other masters k
 
     pin archive 4711 ---> [4711 ... newest LSN] is held ---> pin archive 5200 ---> ... ---> unpin, or its time is over
 
+While the masters are not all in one epoch, where any side of a split may go on, a master may have to go back to where its way parted from
+that of who is missing: that is a pin as well (`SPLIT`), and so is what a worker keeps for it. After a going back nobody needs less than
+what comes behind it, so pins behind it are lowered.
+
 Must never: count a pin whose time is over; it is taken out with the next change, and nothing has to be written before that.
 """
 
@@ -28,6 +32,8 @@ NAMED: Final = "pin "
 """Stands before the name of a pin where it is told beside workers."""
 PEER: Final = "master "
 """Stands there before the id of a master."""
+SPLIT: Final = "a split"
+"""The pin for going back; no node has such an id."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _SECOND_US: Final = 1_000_000
 
@@ -48,10 +54,26 @@ def pins_of(core: MasterCore, now: Instant) -> tuple[dict[str, Lsn], dict[str, L
         if progress.kept_lsn >= 0:
             # Whoever restores it goes on from there.
             pins[worker.node] = min(pins.get(worker.node, progress.kept_lsn + 1), progress.kept_lsn + 1)
+    for node, lsn in core.site.kept().items():
+        pins[node] = min(pins.get(node, lsn + 1), lsn + 1)
+    if (back := lowest_back(core)) is not None:
+        pins[SPLIT] = max(1, back)
     masters = core.sync.peers
     # Also of one that is excluded: it needs all of it when it comes back.
     peers = {f"{PEER}{node}": masters.lsn_of(node) + 1 for node in (*masters.peers, *masters.outside)}
     return pins, peers
+
+
+def lowest_back(core: MasterCore) -> Lsn | None:
+    """The lowest LSN to which this master may have to go back; None while all masters are in one epoch, or only a majority goes on.
+
+    Who is missing left the way of this master with one of the epochs on it, at the end of that epoch here or earlier; what of it was heard
+    from the missing one is its own pin.
+    """
+    sync = core.sync
+    if sync.config.is_quorum or sync.is_whole():
+        return None
+    return min([sync.epoch.base_lsn, *(lsn for _, lsn in sync.epoch.path)])
 
 
 class DurablePins:
@@ -79,6 +101,14 @@ class DurablePins:
         live = self.live(wall_us)
         self._pins = {pin[0]: pin for pin in live if pin[0] != name}
         return None if len(self._pins) == len(live) else self._record()
+
+    def go_back(self, lsn: Lsn) -> PinsChanged | None:
+        """The log went back to an LSN: who needed nothing up to somewhere behind it needs what comes there now. None when nobody did."""
+        lowered = {name: (name, min(needed, lsn + 1), until) for name, needed, until in self._pins.values()}
+        if lowered == self._pins:
+            return None
+        self._pins = lowered
+        return self._record()
 
     def _record(self) -> PinsChanged:
         return PinsChanged(tuple(sorted(self._pins.values())))
@@ -133,7 +163,21 @@ class PinCommands:
             "first_lsn": core.history.first_lsn(),
             "last_lsn": core.sync.lsn,
             "hard_limit": core.config.retention.most,
+            "split": self._split(),
             "pins": rows,
+        }
+
+
+    def _split(self) -> dict[str, Any] | None:
+        """What is held because a split may lead back; None when none may."""
+        lsn = lowest_back(self._core)
+        if lsn is None:
+            return None
+        return {
+            "lsn": lsn,
+            "entries": max(0, self._core.sync.lsn - lsn + 1),
+            "dropped": SPLIT in self._core.dropped_pins,
+            "reason": f"a split may lead back to LSN {lsn}",
         }
 
 

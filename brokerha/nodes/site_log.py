@@ -16,7 +16,7 @@ from collections import Counter
 import structlog
 
 from brokerha.master.core import MasterCore
-from brokerha.master.pins import NAMED, PEER
+from brokerha.master.pins import NAMED, PEER, SPLIT
 from brokerha.model.ids import NodeId
 from brokerha.replication.site_config import Standing, WorkerFeed
 
@@ -130,6 +130,8 @@ class SiteLog:
         for name in sorted(set(self._dropped) - set(before)):
             self.counts["pins_dropped_total"] += 1
             more = "takes a snapshot"
+            if name == SPLIT:
+                more = "this master cannot go back any more: then it has to take over the state of another one"
             if name.startswith((NAMED, PEER)):
                 more = "who set it has to begin anew" if name.startswith(NAMED) else "takes over the state of another master"
             log.warning(
@@ -148,6 +150,8 @@ class SiteLog:
 
 def _whom(name: str) -> dict[str, str]:
     """For whom the log is held: a worker, a master, or whoever set a pin."""
+    if name == SPLIT:
+        return {"pin": SPLIT}
     if name.startswith(PEER):
         return {"peer": name.removeprefix(PEER)}
     return {"pin": name.removeprefix(NAMED)} if name.startswith(NAMED) else {"worker": name}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from brokerha.master.core import MasterCore
-from brokerha.master.pins import LONGEST_S, PINS_LIMIT, pins_of
+from brokerha.master.pins import LONGEST_S, PINS_LIMIT, SPLIT, DurablePins, lowest_back, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig
+from brokerha.model.epochs import Configuration
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Executed
-from brokerha.model.records import PinsChanged
+from brokerha.model.records import PinsChanged, Rewound
 from brokerha.model.requests import Submit
+from brokerha.sync.round import RoundResult
 from tests.unit.master.one_master import OneMaster
 from tests.unit.replication.benches import results, text
 
@@ -80,7 +83,9 @@ def test_a_pin_that_is_taken_back_is_gone_after_a_restart() -> None:
 
 def test_the_list_says_whose_log_it_is_and_what_it_holds() -> None:
     bench = OneMaster()
-    assert bench.do("pins") == {"master": "m1", "first_lsn": 1, "last_lsn": 5, "hard_limit": 400_000, "pins": []}
+    assert bench.do("pins") == {
+        "master": "m1", "first_lsn": 1, "last_lsn": 5, "hard_limit": 400_000, "split": None, "pins": [],
+    }  # fmt: skip
     bench.do("pin", name="archive", lsn=3, for_s=HOUR_S)
     bench.core.dropped_pins = ("pin archive",)
     assert [row["dropped"] for row in bench.do("pins")["pins"]] == [True]
@@ -169,3 +174,68 @@ def test_retention_takes_a_pin_for_what_it_says() -> None:
     step = retention.step(bench.journal, Instant(bench.ms, 0), Facts(5, 5, pins, peers))
     assert step is not None
     assert step.below == 2
+
+
+def apart(split_recovery: str = "smart", path: tuple[tuple[tuple[int, str], int], ...] = (((1, ""), 3), ((2, "m1"), 4))) -> OneMaster:
+    """A master that goes on alone since LSN 3, in its second epoch since then."""
+    bench = OneMaster(split_recovery=split_recovery)
+    sync = bench.core.sync
+    sync.epoch = replace(sync.epoch, number=3, base_lsn=4, path=path, configuration=Configuration(("m1", "m2")))
+    return bench
+
+
+def test_while_a_master_is_missing_the_log_is_held_from_where_their_ways_may_have_parted() -> None:
+    bench = apart()
+    assert lowest_back(bench.core) == 3
+    assert pins_of(bench.core, bench.now())[0][SPLIT] == 3
+    assert bench.do("pins")["split"] == {
+        "lsn": 3, "entries": 3, "dropped": False, "reason": "a split may lead back to LSN 3",
+    }  # fmt: skip
+    bench.core.dropped_pins = (SPLIT,)
+    assert bench.do("pins")["split"]["dropped"]
+
+
+def test_an_epoch_without_a_way_is_held_from_its_beginning() -> None:
+    assert lowest_back(apart(path=()).core) == 4
+
+
+def test_where_only_a_majority_goes_on_and_where_all_are_together_nothing_is_held_for_a_split() -> None:
+    together = OneMaster(split_recovery="smart")
+    for bench in (apart("quorum"), together):
+        assert lowest_back(bench.core) is None
+        assert SPLIT not in pins_of(bench.core, bench.now())[0]
+
+
+def test_the_pin_for_a_split_gives_way_at_the_hard_limit_and_is_named() -> None:
+    bench = apart()
+    retention = Retention(RetentionConfig(max_size=1, max_depth_us=1, hard_limit=2, slack=1))
+    step = retention.step(bench.journal, bench.now(), Facts(5, 5, pins_of(bench.core, bench.now())[0]))
+    assert step is not None
+    assert (step.below, step.dropped) == (6, (SPLIT,))
+    held_by = Retention(RetentionConfig(max_size=1, max_depth_us=1, hard_limit=3, slack=1))
+    step = held_by.step(bench.journal, bench.now(), Facts(5, 5, pins_of(bench.core, bench.now())[0]))
+    assert step is not None
+    assert (step.below, step.dropped) == (3, ())
+
+
+def test_what_a_worker_keeps_is_held_also_while_it_is_silent() -> None:
+    bench = OneMaster(split_recovery="smart")
+    bench.hear("w2", 5, kept_lsn=2, kept_number=1 << 60)
+    bench.ms += bench.config.feed.dead_after_ms + 1
+    found, _ = pins_of(bench.core, bench.now())
+    assert found["w2"] == 3
+
+
+def test_a_pin_behind_the_place_to_which_the_log_went_back_is_lowered() -> None:
+    pins = DurablePins((("a", 3, 10), ("b", 6, 20)))
+    assert pins.go_back(3) == PinsChanged((("a", 3, 10), ("b", 4, 20)))
+    assert pins.go_back(3) is None
+    assert pins.live(0) == [("a", 3, 10), ("b", 4, 20)]
+
+
+def test_a_going_back_writes_the_lowered_pins() -> None:
+    bench = OneMaster(split_recovery="smart")
+    until_us = bench.do("pin", name="archive", lsn=6, for_s=HOUR_S)["until"]
+    bench.run()
+    written = bench.core.parting.on_round(RoundResult(rewound=Rewound(3, 1, 2)), bench.now())
+    assert written == [PinsChanged((("archive", 4, until_us),))]
