@@ -1,7 +1,7 @@
 """``brokerha log``: the synchronised queue, as every master holds it.
 
 show     lines of a range of LSNs
-tail     lines as they come, until Ctrl-C
+tail     lines as they come, until Ctrl-C; where the log goes back after a split it says so, and goes on from there
 verify   a journal on this machine, record by record (its node is stopped), or the logs of all masters, line by line
 pins     what is held for somebody who is no part of the cluster; pin, unpin (log_pins.py)
 """
@@ -21,7 +21,8 @@ from brokerha.cli.access import addresses, cluster_file, connected
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format
 from brokerha.cli.progress import progress
-from brokerha.model.errors import TimedOut, Unreachable
+from brokerha.model import log_lineages
+from brokerha.model.errors import TimedOut, Unreachable, WentBack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,11 +71,13 @@ def show(
 ) -> int:
     """Show lines of the log: with -o json one object a line.
 
-    Fields: lsn, txid, origin, timestamp (microseconds), epoch, kind, outcome, reason, operations, effect_digest.
+    Fields: lsn, txid, origin, timestamp (microseconds), epoch, lineage (0 until the log goes back after a split), kind, outcome, reason, operations, effect_digest.
     """
     with connected(config, url) as client:
-        write = _Writer(chosen)
+        write, place = _Writer(chosen), _Place(client, timeout_s)
         for lines in chunks(client, first, last, timeout_s):
+            if place.is_behind(lines) and (void := place.void(lines[0]["lsn"])):
+                raise WentBack(void)
             write(lines)
     return exits.DONE
 
@@ -93,13 +96,20 @@ def tail(
     write = _Writer(chosen)
     with connected(config, url) as client:
         following = first if first is not None else newest(client.status(timeout=timeout_s)) + 1
+        place = _Place(client, timeout_s)
         try:
             while True:
+                if void := place.void(following):
+                    exits.say(void)
+                    following = place.following
                 for lines in chunks(client, following, None, timeout_s):
+                    if place.is_behind(lines):
+                        break
                     write(lines)
                     sys.stdout.flush()
                     following = lines[-1]["lsn"] + 1
-                _wait_for_line(client, following)
+                else:
+                    _wait_for_line(client, following)
         except KeyboardInterrupt:
             return exits.DONE
 
@@ -127,6 +137,33 @@ def chunks(client: Client, first: int, last: int | None, timeout_s: float) -> It
             return
         yield lines
         following = lines[-1]["lsn"] + 1
+
+
+class _Place:
+    """Which lineage of the log is being read."""
+
+    def __init__(self, client: Client, timeout_s: float) -> None:
+        self.following = 0
+        """Where to go on after the last going back that mattered."""
+        self._client = client
+        self._timeout_s = timeout_s
+        self._lineage = log_lineages.newest(self._rewinds())
+
+    def is_behind(self, lines: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a line is of a later lineage."""
+        return any(line.get("lineage", 0) > self._lineage for line in lines)
+
+    def void(self, following: int) -> str:
+        """Take in how often the log has gone back by now; what is to be said of it by somebody whose next LSN is this one."""
+        rewinds = self._rewinds()
+        void = log_lineages.problem(rewinds, self._lineage, following - 1)
+        if void:
+            self.following = (log_lineages.agreed(rewinds, self._lineage) or 0) + 1
+        self._lineage = log_lineages.newest(rewinds)
+        return void
+
+    def _rewinds(self) -> log_lineages.Rewinds:
+        return log_lineages.read_rewinds(self._client.entries(0, 0, timeout=self._timeout_s).get("rewinds"))
 
 
 class _Writer:
@@ -224,6 +261,12 @@ def _compare_masters(config: Path | None, url: str | None, timeout_s: float) -> 
         exits.say(f"{name} was not compared: {reason}")
     if difference is not None:
         print(json.dumps(difference, ensure_ascii=False))
+        if len({line["epoch"] for line in difference.values() if isinstance(line, dict)}) > 1:
+            exits.say(
+                f"the logs part at LSN {difference['lsn']}, in different epochs: these masters are apart or were a moment ago; verify again when "
+                "brokerha status shows all of them in one epoch"
+            )
+            return exits.FAILED
         exits.say(
             f"the logs differ at LSN {difference['lsn']}: stop writing, keep the data directories, and ask for help"
         )

@@ -274,7 +274,7 @@ class Client(TwoPhase):
         return rows
 
     def entries(self, first_lsn: Lsn, last_lsn: Lsn, *, timeout: float | None = None) -> dict[str, Any]:
-        """The same range with origins and epochs, and what can be read now: ``{"cluster", "first_lsn", "last_lsn", "entries"}``.
+        """The same range with origins and epochs, and what can be read now: ``{"cluster", "first_lsn", "last_lsn", "lineage", "rewinds", "entries"}``.
 
         Entries are [lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint]; at most 5,000 or about 8 MiB, and none
         from LSN 0 on. Raises InvalidRequest for a range that begins before the first one.

@@ -23,6 +23,7 @@ STATUS_OF: dict[type[BrokerhaError], int] = {
     errors.NotFound: 404,
     errors.KeyReused: 409,
     errors.WrongState: 409,
+    errors.WentBack: 409,
     errors.Rejected: 409,
     errors.Aborted: 409,
     errors.OutcomeUnknown: 504,

@@ -13,8 +13,9 @@ from brokerha.http.accept import preferred
 from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call
 from brokerha.http.passing import age_of, read
-from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut
+from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, WentBack
 from brokerha.model.ids import Lsn
+from brokerha.model.log_lineages import problem, read_rewinds
 
 LINES = "application/x-ndjson"
 LOG_LIMIT = 10_000
@@ -34,8 +35,10 @@ async def log(call: Call) -> Answer:
     """Lines of the synchronised queue, ``from`` to ``to`` (both included), at most 10,000 at a time.
 
     With ``effects`` they are what a store can apply (ports.Front.logged), with ``entries`` also what masters know beside it and
-    what can be read now (ports.Front.entries), as msgpack only.
+    what can be read now (ports.Front.entries), as msgpack only. With ``lineage``, the lineage with which the line before ``from`` was
+    read, 409 when that line is void.
     """
+    await _check_lineage(call)
     if call.parameters().flag("entries"):
         return await _packed(call, call.front.entries, 0)
     if call.parameters().flag("effects"):
@@ -67,6 +70,17 @@ async def _packed(call: Call, found: Callable[[Lsn, Lsn], Any], least: Lsn) -> A
         return packed
 
     return Answer(200, await call.door.in_thread(lines), MSGPACK, {"Vary": "Accept"})
+
+
+async def _check_lineage(call: Call) -> None:
+    """Raise WentBack when what the caller has read is not what the log holds there now."""
+    parameters = call.parameters()
+    if parameters.one("lineage") is None:
+        return
+    lineage, read_lsn = parameters.number("lineage", 0), parameters.number("from", 1) - 1
+    found = await call.door.in_thread(call.front.entries, 0, 0)
+    if void := problem(read_rewinds(found.get("rewinds")), lineage, read_lsn):
+        raise WentBack(void)
 
 
 def _range(call: Call, least: Lsn = 1) -> tuple[Lsn, Lsn]:

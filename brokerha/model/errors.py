@@ -11,6 +11,7 @@ The tree is split by what the caller can do about it:
         NotFound          ... asks for a key that does not exist                           HTTP 404
         KeyReused         ... the idempotency key names another transaction                HTTP 409
         WrongState        ... comes at a moment when the transaction does not allow it         HTTP 409
+        WentBack          ... is about lines of the log that a split made void               HTTP 409
       Rejected            the transaction was ordered and failed, at the same LSN everywhere  HTTP 409
       Aborted             nothing happened and nothing will; safe to run again             HTTP 409
       OutcomeUnknown      the deadline passed; ask again by the transaction id             HTTP 504
@@ -74,6 +75,10 @@ class KeyReused(InvalidRequest):
 
 class WrongState(InvalidRequest):
     """The step is not allowed in the state that the transaction is in; the text names both."""
+
+
+class WentBack(InvalidRequest):
+    """The log went back after a split, and what was read of it behind that place is void; the text says where to go on."""
 
 
 class Rejected(BrokerhaError):

@@ -102,9 +102,10 @@ class Front(Protocol):
         """
 
     def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
-        """The same range with what only masters know, and what of the log can be read now: ``{"cluster", "first_lsn", "last_lsn", "entries"}``.
+        """The same range with what only masters know, and what of the log can be read now: ``{"cluster", "first_lsn", "last_lsn", "lineage", "rewinds",
+        "entries"}``.
 
-        An entry is [lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint]; at most 5,000 or about 8 MiB, none
+        ``rewinds`` says up to where what was read in an earlier lineage still holds: [[lineage, LSN], …] (model/log_lineages.py). An entry is [lsn, txid, origin, timestamp, epoch, outcome, reason, effect, fingerprint]; at most 5,000 or about 8 MiB, none
         from LSN 0 on or beyond the last one. Raises InvalidRequest, naming the first one that is held, for a range that begins before it.
         """
 

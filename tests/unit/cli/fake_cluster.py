@@ -68,6 +68,7 @@ class FakeClient:
 
     def __init__(self, **answers: Any) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        answers.setdefault("entries", {"cluster": "orders", "lineage": 0, "rewinds": [], "entries": []})
         self._answers: dict[str, Iterator[Any]] = {name: _for_ever(given) for name, given in answers.items()}
 
     def __enter__(self) -> Self:

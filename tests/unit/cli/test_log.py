@@ -100,6 +100,60 @@ def test_tail_from_an_lsn_shows_what_is_there_first(run, cluster):
     assert [json.loads(each)["lsn"] for each in ran.out.splitlines()] == [3, 4]
 
 
+WENT_BACK = {"cluster": "orders", "lineage": 5, "rewinds": [[5, 6]], "entries": []}
+BEFORE = {**WENT_BACK, "lineage": 0, "rewinds": []}
+
+
+def test_tail_says_that_the_log_went_back_while_nothing_new_came_and_goes_on_from_there(run, cluster):
+    # Given a log that is followed from 8 on, and goes back to 6
+    cluster(
+        status=answer(node("m1", "master", lsn=7)),
+        entries=[BEFORE, BEFORE, WENT_BACK],
+        log=[[], [line(7, "a", lineage=5)], [], KeyboardInterrupt()],
+        wait=TimedOut("nothing new"),
+    )
+    ran = run("log", "tail", *URL, "-o", "json")
+    # Then that is said once, and what comes behind 6 is shown
+    assert [json.loads(each)["txid"] for each in ran.out.splitlines()] == ["a"]
+    assert ran.err.count("the log went back to LSN 6 with lineage 5 (split)") == 1
+    assert "go on from 7" in ran.err
+
+
+def test_tail_shows_no_line_of_a_later_lineage_before_it_has_said_where_it_went_back(run, cluster):
+    client = cluster(
+        entries=[BEFORE, BEFORE, WENT_BACK],
+        log=[[line(8, "c", lineage=5)], [line(7, "b", lineage=5), line(8, "c", lineage=5)], [], KeyboardInterrupt()],
+        wait=TimedOut("nothing new"),
+    )
+    ran = run("log", "tail", *URL, "--from", "8", "-o", "json")
+    assert [json.loads(each)["txid"] for each in ran.out.splitlines()] == ["b", "c"]
+    assert "what was read up to LSN 7 is void" in ran.err
+    assert [call[1] for call in client.calls if call[0] == "log"] == [8, 7, 9, 9]
+
+
+def test_tail_before_the_place_to_which_the_log_went_back_goes_on_silently(run, cluster):
+    cluster(
+        entries=[BEFORE, BEFORE, WENT_BACK],
+        log=[[line(6), line(7, "a", lineage=5)], [line(6), line(7, "a", lineage=5)], [], KeyboardInterrupt()],
+        wait=TimedOut("nothing new"),
+    )
+    ran = run("log", "tail", *URL, "--from", "6", "-o", "json")
+    assert [json.loads(each)["txid"] for each in ran.out.splitlines()] == ["t6", "a"]
+    assert "void" not in ran.err
+
+
+def test_show_ends_when_the_log_goes_back_behind_what_it_has_shown(run, cluster, monkeypatch):
+    monkeypatch.setattr(log_module, "CHUNK", 4)
+    cluster(
+        entries=[BEFORE, WENT_BACK],
+        log=[[line(n) for n in range(5, 9)], [line(9, "a", lineage=5)], []],
+    )
+    ran = run("log", "show", *URL, "--from", "5", "-o", "json")
+    assert ran.code != 0
+    assert [json.loads(each)["lsn"] for each in ran.out.splitlines()] == [5, 6, 7, 8]
+    assert "go on from 7" in ran.err
+
+
 # ---- verify, all masters
 
 
@@ -131,6 +185,13 @@ def test_the_first_line_that_differs_is_shown_with_both_versions(run, file, monk
     assert ran.code == 2
     assert json.loads(ran.out) == {"lsn": 2, "m1": line(2), "m2": line(2, "other")}
     assert "the logs differ at LSN 2" in ran.err
+
+
+def test_lines_of_different_epochs_are_those_of_a_split(run, file, monkeypatch):
+    masters(monkeypatch, m1=[line(1), line(2, epoch=2)], m2=[line(1), line(2, "other", epoch=3)])
+    ran = run("log", "verify", "-c", file)
+    assert ran.code == 2
+    assert "the logs part at LSN 2, in different epochs" in ran.err
 
 
 def test_a_master_that_is_away_is_named_and_the_cluster_is_degraded(run, file, monkeypatch):

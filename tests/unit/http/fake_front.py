@@ -50,6 +50,7 @@ class FakeFront:
         self.data = Data()
         self.transactions = FakeTransactions(node_id)
         self.results: list[tuple[str, str, str]] = []
+        self.rewinds: list[list[int]] = []
         """(txid, outcome, reason) by LSN - 1."""
         self.bodies: dict[str, tuple[int, bytes]] = {}
         self.submitted: list[tuple[str, str, int, int]] = []
@@ -288,7 +289,7 @@ class FakeFront:
             for lsn, (txid, outcome, reason) in enumerate(self.results, 1)
             if first_lsn <= lsn <= last_lsn
         ]
-        return {"cluster": "orders", "first_lsn": 1, "last_lsn": len(self.results), "entries": rows}
+        return {"cluster": "orders", "first_lsn": 1, "last_lsn": len(self.results), "rewinds": self.rewinds, "entries": rows}
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """A backup begins at once and is done when somebody asks for the second time."""

@@ -46,6 +46,25 @@ def test_status_does_not_wait_for_silent_masters_as_long_as_its_caller_would(nod
     assert asked == [2000, 500]
 
 
+@pytest.mark.parametrize("what", ["", "&effects=1", "&entries=1"])
+def test_whoever_read_the_log_before_it_went_back_is_told_where_to_go_on(node: Node, what: str) -> None:
+    write(node, 4)
+    node.front.rewinds = [[5, 2]]
+    accept = {"Accept": "application/x-msgpack"}
+
+    answers = {
+        (first, lineage): node.get(f"/cluster/log?from={first}&lineage={lineage}{what}", **accept)
+        for first in (3, 4)
+        for lineage in (0, 5)
+    }
+
+    assert {asked: answer.status for asked, answer in answers.items()} == {(3, 0): 200, (3, 5): 200, (4, 0): 409, (4, 5): 200}
+    told = answers[4, 0]
+    assert told.headers["brokerha-error"] == "WentBack"
+    assert "the log went back to LSN 2 with lineage 5 (split)" in told.text
+    assert "go on from 3" in told.text
+
+
 def test_the_log_is_lines_of_json_or_msgpack(node: Node) -> None:
     write(node, 4)
 
