@@ -7,6 +7,9 @@
 A **path** is the way on which a master came to its queue: each epoch with the LSN at which it was left. Two paths agree up to where
 they part; what is behind it was synchronised on one side only. A **head** is an epoch whose path nobody else continues.
 
+    left at 100 here, at 103 there: what was added of the common epoch up to 103 is held by all of its members (`acknowledge = all`), so it is
+    where the recovered list of this side begins, in the same order: both agree up to 103, as far as both have got
+
     none, smart   the queue of the first head stays: more members, more reporters, longer, then by name
     simple        nobody's does: all go back to where the heads part
 
@@ -29,6 +32,9 @@ from brokerha.sync.deciding import configuration_of, epoch_of
 
 Path = tuple[tuple[EpochId, Lsn], ...]
 """(epoch, LSN at which it was left), the oldest first; the last one is the present epoch."""
+
+CUT: EpochId = (0, "")
+"""In a path: everything behind this LSN was given up, and what the next epoch begins with is of another order."""
 
 ENDLESS: Lsn = 2**62
 """Where an epoch ends that goes on."""
@@ -65,10 +71,13 @@ def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
 
 def agreement(one: Path, other: Path) -> Lsn:
     """Up to which LSN two paths are the same queue; 0 when nothing is known of it."""
-    left = dict(one)
-    for epoch, lsn in reversed(other):
+    left = {epoch: (lsn, one[place:]) for place, (epoch, lsn) in enumerate(one) if epoch != CUT}
+    for place in range(len(other) - 1, -1, -1):
+        epoch, lsn = other[place]
         if epoch in left:
-            return min(left[epoch], lsn)
+            other_lsn, way = left[epoch]
+            cuts = [cut for each, cut in (*way, *other[place:]) if each == CUT]
+            return min(max(lsn, other_lsn), one[-1][1], other[-1][1], *cuts)
     return 0
 
 
@@ -135,8 +144,6 @@ def decide_split(
         for epoch_id, report in first.items()
     )
     path = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
-    return replace(
-        epoch,
-        path=path,
-        agreed=tuple(sorted(agreed)),
-    )
+    if base_lsn < heads[0].lsn:
+        path = (*path, (CUT, base_lsn))
+    return replace(epoch, path=path, agreed=tuple(sorted(agreed)))

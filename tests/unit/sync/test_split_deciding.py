@@ -11,7 +11,16 @@ import pytest
 from brokerha.model.epoch_messages import EpochReport
 from brokerha.model.epochs import Configuration, EpochId
 from brokerha.model.ids import Lsn, Ordered, TxId
-from brokerha.sync.split_deciding import ENDLESS, agreement, base_of_split, decide_split, heads_of, parting, path_of
+from brokerha.sync.split_deciding import (
+    CUT,
+    ENDLESS,
+    agreement,
+    base_of_split,
+    decide_split,
+    heads_of,
+    parting,
+    path_of,
+)
 from tests.unit.sync.reports import report
 
 FIRST: EpochId = (1, "")
@@ -43,7 +52,14 @@ SPLIT = (said("uk1", UK, 105), said("uk2", UK, 104), said("us1", US, 109))
 @pytest.mark.parametrize(
     ("one", "other", "lsn"),
     [
-        (((FIRST, 100), (UK, 105)), ((FIRST, 101), (US, 109)), 100),
+        (((FIRST, 100), (UK, 105)), ((FIRST, 100), (US, 109)), 100),
+        # What one side added of the common epoch is where the other side begins, as far as it has got.
+        (((FIRST, 100), (UK, 105)), ((FIRST, 103), (US, 109)), 103),
+        (((FIRST, 100), (UK, 102)), ((FIRST, 103), (US, 109)), 102),
+        (((FIRST, 100), (UK, 105)), ((FIRST, 103),), 103),
+        # But not where it was cut back before it went on.
+        (((FIRST, 100), (CUT, 100), (UK, 105)), ((FIRST, 103), (US, 109)), 100),
+        (((FIRST, 90), (CUT, 90), (UK, 105), (NEXT, 110)), ((FIRST, 90), (CUT, 90), (UK, 107), (US, 109)), 107),
         (((FIRST, 100), (UK, 105)), ((FIRST, 70),), 70),
         (((FIRST, 100), (UK, 105)), ((FIRST, 100), (UK, 90)), 90),
         (((UK, 5),), ((US, 7),), 0),
@@ -56,9 +72,12 @@ def test_two_paths_agree_up_to_where_they_part(one: Any, other: Any, lsn: Lsn) -
 def test_an_epoch_that_another_one_continues_is_no_head() -> None:
     lagger = said("us1", FIRST, 99)
     assert [head.epoch for head in heads_of([*SPLIT[:2], lagger])] == [UK]
-    # But one that added more than those who left it know of, is
+    # What it added and they left is where they began
     ahead = said("us1", FIRST, 101)
-    assert [head.epoch for head in heads_of([*SPLIT[:2], ahead])] == [FIRST, UK]
+    assert [head.epoch for head in heads_of([*SPLIT[:2], ahead])] == [UK]
+    # But it is one as long as they have not got there
+    behind = [said("uk1", UK, 100), said("uk2", UK, 100)]
+    assert [head.epoch for head in heads_of([*behind, ahead])] == [FIRST, UK]
 
 
 def test_more_members_win_then_more_reporters_then_the_longer_queue() -> None:
@@ -81,17 +100,23 @@ def test_the_first_head_keeps_its_queue_and_the_others_go_back(mode: str) -> Non
     assert base_of_split(SPLIT, mode) == (105, ["uk1", "uk2"])
     epoch = decide_split(NEXT, SPLIT, mode, nobody, entry)
     assert (epoch.base_lsn, epoch.base_txid, epoch.members) == (105, "t105", ("uk1", "uk2", "us1"))
-    assert epoch.agreed == ((UK, 105, "uk1"), (US, 100, "us1"))
+    assert epoch.agreed == ((UK, 105, "uk1"), (US, 101, "us1"))
     assert epoch.path == ((FIRST, 100), (UK, 105))
 
 
 def test_in_simple_all_go_back_to_where_the_heads_part() -> None:
-    assert parting(heads_of(SPLIT)) == 100
+    assert parting(heads_of(SPLIT)) == 101
     lsn, deciders = base_of_split(SPLIT, "simple")
-    assert (lsn, sorted(deciders)) == (100, ["uk1", "uk2", "us1"])
+    assert (lsn, sorted(deciders)) == (101, ["uk1", "uk2", "us1"])
     epoch = decide_split(NEXT, SPLIT, "simple", nobody, entry)
-    assert (epoch.base_lsn, epoch.agreed) == (100, ((UK, 100, "uk1"), (US, 100, "us1")))
-    assert epoch.path == ((FIRST, 100), (UK, 100))
+    assert (epoch.base_lsn, epoch.agreed) == (101, ((UK, 101, "uk1"), (US, 101, "us1")))
+    assert epoch.path == ((FIRST, 100), (UK, 101), (CUT, 101))
+
+
+def test_where_the_first_head_ends_at_the_parting_its_queue_is_not_cut() -> None:
+    reports = [said("uk1", UK, 101), said("uk2", UK, 101), SPLIT[2]]
+    epoch = decide_split(NEXT, reports, "simple", nobody, entry)
+    assert (epoch.base_lsn, epoch.path) == (101, ((FIRST, 100), (UK, 101)))
 
 
 def test_what_is_stamped_on_both_sides_is_recovered_that_of_the_first_head_first() -> None:
