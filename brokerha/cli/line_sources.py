@@ -16,6 +16,7 @@ import typer
 from brokerha.cli.access import connected
 from brokerha.cli.backup_places import backup_named
 from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.log_lineages import ANYWHERE, Rewinds, read_rewinds, rewinds_of
 from brokerha.model.operations import LoggedRow
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Source(NamedTuple):
     """The last line that it has now."""
     lines: Callable[[Lsn, Lsn], Lines]
     """Lines of a range, both ends included."""
+    rewinds: Rewinds = ()
+    """How often the log had gone back after splits."""
 
 
 def opened(
@@ -72,7 +75,8 @@ def _of_master(client: Client, timeout_s: float) -> Source:
     def logged(first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
         return client.logged(first_lsn, last_lsn, timeout=timeout_s)
 
-    return Source("a master", status["cluster"], last_lsn, lambda first, last: pages(logged, first, last))
+    rewinds = read_rewinds(client.entries(0, 0, timeout=timeout_s).get("rewinds"))
+    return Source("a master", status["cluster"], last_lsn, lambda first, last: pages(logged, first, last), rewinds)
 
 
 def _of_journal(stack: ExitStack, directory: Path) -> Source:
@@ -90,6 +94,7 @@ def _of_journal(stack: ExitStack, directory: Path) -> Source:
         journal.cluster,
         journal.executed_lsn,
         lambda first, last: pages(logged, first, last),
+        rewinds_of(journal.splits()),
     )
 
 
@@ -97,7 +102,7 @@ def _of_stream(stack: ExitStack, url: str, master: NodeId) -> Source:
     from brokerha.transports.log_reader import LogReader
 
     reader = stack.enter_context(LogReader(url, master))
-    return Source(reader.stream, reader.cluster, reader.last_lsn, reader.lines)
+    return Source(reader.stream, reader.cluster, reader.last_lsn, reader.lines, reader.rewinds)
 
 
 def _of_backup(name: str, backups: Path | None, config: Path | None) -> Source:
@@ -112,4 +117,5 @@ def _of_backup(name: str, backups: Path | None, config: Path | None) -> Source:
             raise LinesMissing(f"the backup {manifest.name} does not hold the line of LSN {first_lsn}: {has}")
         return backup.lines(manifest, first_lsn, last_lsn)
 
-    return Source(f"the backup {manifest.name}", manifest.cluster, manifest.last_lsn, lines)
+    rewinds = ((manifest.lineage, ANYWHERE),) if manifest.lineage else ()
+    return Source(f"the backup {manifest.name}", manifest.cluster, manifest.last_lsn, lines, rewinds)

@@ -19,9 +19,10 @@ from brokerha.cli.line_sources import Lines, Source, opened
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format
 from brokerha.cli.progress import Meter, progress
-from brokerha.model.errors import InvalidRequest, StoreDamaged
+from brokerha.model.errors import InvalidRequest, StoreDamaged, WentBack
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn, NodeId, is_node_id
+from brokerha.model.log_lineages import newest, problem
 
 if TYPE_CHECKING:
     from brokerha.ports.store import Applied
@@ -125,13 +126,15 @@ def _applied(
     from brokerha.stores.worker_copy import WorkerCopy
 
     # The directory and the first line are looked at before it is opened, because opening makes it.
-    before = _where(into, owner)
+    before = _where(into, owner, source)
     first_lsn = _first(from_lsn, before, last_lsn, source)
     lines_to_apply = source.lines(first_lsn, last_lsn) if first_lsn <= last_lsn else iter(())
     begun = list(islice(lines_to_apply, 1))
     with closing(WorkerCopy(into, cluster=owner[0], node=owner[1])) as copy:
         lines = 0
         if first_lsn <= last_lsn:
+            if newest(source.rewinds) > copy.lineage:
+                copy.begin_lineage(newest(source.rewinds))
             with progress("replay", last_lsn - max(first_lsn, before.lsn + 1) + 1, "lines") as meter:
                 lines = applied_lines(copy, chain(begun, lines_to_apply), first_lsn, last_lsn, meter.advance)
         return _answer(into, before.lsn, lines, copy.applied())
@@ -168,7 +171,7 @@ def _looked_through(
     """Read everything that would be applied."""
     from brokerha.ports.store import Applied
 
-    before = _where(into, owner)
+    before = _where(into, owner, source)
     first_lsn = _first(from_lsn, before, last_lsn, source)
     lines, size_bytes, fingerprint = 0, 0, before.fingerprint
     if first_lsn <= last_lsn:
@@ -194,8 +197,8 @@ def _measured(lines: Lines, first_lsn: Lsn, last_lsn: Lsn, meter: Meter) -> Any:
         raise LinesMissing(f"the lines end with LSN {following - 1}, before {last_lsn}")
 
 
-def _where(into: Path, owner: tuple[str, NodeId]) -> Applied:
-    """Where a directory stands; a new one is not made. Raises StoreDamaged, StoreError (in use)."""
+def _where(into: Path, owner: tuple[str, NodeId], source: Source) -> Applied:
+    """Where a directory stands; a new one is not made. Raises StoreDamaged, StoreError (in use), WentBack (it holds what is void)."""
     from brokerha.model.fingerprints import EMPTY
     from brokerha.ports.store import Applied
     from brokerha.stores.restore_target import owner_of
@@ -206,4 +209,7 @@ def _where(into: Path, owner: tuple[str, NodeId]) -> Applied:
     with closing(WorkerCopy(into, cluster=owner[0], node=owner[1])) as copy:
         if copy.trouble:
             raise StoreDamaged(f"the data in {into} cannot be used: {copy.trouble}")
-        return copy.applied()
+        applied = copy.applied()
+        if void := problem(source.rewinds, copy.lineage, applied.lsn):
+            raise WentBack(f"{void}, with another directory: {into} holds what is void")
+        return applied

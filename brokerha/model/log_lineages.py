@@ -33,6 +33,9 @@ Rewind = tuple[int, Lsn]
 Rewinds = tuple[Rewind, ...]
 """Every one that can still matter, the oldest first; both numbers grow."""
 
+ANYWHERE: Lsn = 2**62
+"""Stands for the LSN of a rewind where it is not known: nothing counts as void then."""
+
 
 def after(rewinds: Rewinds, rewind: Rewind) -> Rewinds:
     """One more: whoever is void behind a higher LSN by an earlier one is void behind this one as well."""

@@ -23,19 +23,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, StoreError, Unreachable
-from brokerha.model.fingerprints import text_of
+from brokerha.model.errors import BrokerhaError, NotReady, Unreachable
 from brokerha.model.ids import Lsn
+from brokerha.model.log_lineages import Rewinds, newest
 from brokerha.pipeline.archive import Archive
+from brokerha.pipeline.archive_checking import checked_begin
 from brokerha.pipeline.archive_compacting import groups
 from brokerha.pipeline.archive_files import StagedFile
 from brokerha.pipeline.archive_manifest import ArchiveState, ReplacedFile
 from brokerha.pipeline.archive_tasks import Done, Failure, Tasks, TasksHere, ranges_of
 from brokerha.pipeline.archive_writing import ArchiveWriter, CrashPoint, no_crash, state_or_new, writing
-from brokerha.pipeline.entries import EntrySource
 from brokerha.pipeline.observations import append, observed
 from brokerha.pipeline.sources import SourceSpec, open_source
-from brokerha.stores.log_pages import LinesMissing
 
 T = TypeVar("T")
 FILE_ENTRIES = 100_000
@@ -182,14 +181,15 @@ class _Job:
         self._stack = stack
         self._spark: Tasks | None = None
         self._told_us = 0
+        self._rewinds: Rewinds = ()
 
     def once(self) -> None:
         """From where the archive ends to where the source ends now."""
         options, writer = self._options, self._writer
         with self._told_when_slow(), open_source(options.source) as source:
-            cluster, last_lsn = source.cluster, source.last_lsn()
-            first_lsn = _check(source, writer.state, options, writer.archive)
-        writer.begin(cluster, first_lsn)
+            cluster, last_lsn, self._rewinds = source.cluster, source.last_lsn(), source.rewinds()
+            first_lsn = checked_begin(source, writer.state, options.from_lsn, writer.archive)
+        writer.begin(cluster, first_lsn, max(writer.state.lineage, newest(self._rewinds)))
         self._tell_cluster()
         self._note(source_last_lsn=last_lsn)
         self._archive(last_lsn if options.to_lsn is None else min(last_lsn, options.to_lsn))
@@ -205,6 +205,7 @@ class _Job:
             with writer.staging() as staging:
                 work = partial(tasks.write, self._options.source, staging)
                 staged = self._finished(wanted, work)
+                self._check_lineage()
                 writer.append(staged)
             report = self.report
             self._note(
@@ -214,6 +215,16 @@ class _Job:
             )
             self._around.tell(writer.state.last_lsn - begin, total)
             self._tell_cluster()
+
+    def _check_lineage(self) -> None:
+        """Raise NotReady when the log went back while it was read: what was read may be of two lineages, and is not kept."""
+        spec = self._options.source
+        if spec.kind in ("journal", "backup"):
+            # Nobody writes a journal that is read so, and a backup stays what it is.
+            return
+        with open_source(spec) as source:
+            if source.rewinds() != self._rewinds:
+                raise NotReady("the log went back after a split while it was read: archive again")
 
     def _tidy(self) -> None:
         """Compaction and vacuum: when asked for, and when there are so many files that the manifest becomes long."""
@@ -323,45 +334,11 @@ class _Job:
         self.report = dataclasses.replace(_with_state(self.report, self._writer.state), **changes)
 
 
-def _check(source: EntrySource, state: ArchiveState, options: ArchiveOptions, archive: Archive) -> Lsn:
-    """The LSN at which the archive begins. Raises LinesMissing at a gap, InvalidRequest, StoreError for another history."""
-    first_lsn, last_lsn = source.first_lsn(), source.last_lsn()
-    if not state.files:
-        begin = options.from_lsn or state.first_lsn
-        if begin < first_lsn:
-            raise LinesMissing(
-                f"the source begins at LSN {first_lsn}, and lacks what is before it: archive that from a journal, a stream or a backup first, "
-                f"or begin here with --from-lsn {first_lsn}; then audit and rebuild lack the state before it"
-            )
-        if begin > last_lsn + 1:
-            raise InvalidRequest(
-                f"the source ends at LSN {last_lsn}, and the archive would begin at {begin}: choose an earlier one"
-            )
-        return begin
-    following = state.last_lsn + 1
-    if following < first_lsn:
-        raise LinesMissing(
-            f"the archive ends at LSN {state.last_lsn} and the source begins at {first_lsn}: "
-            f"archive what is between them from a journal, a stream or a backup"
-        )
-    common = min(state.last_lsn, last_lsn)
-    if first_lsn <= common and common >= state.first_lsn:
-        entry = next(source.read(common, common))
-        of_archive = state.files[-1].last_fingerprint
-        if common < state.last_lsn:
-            of_archive = text_of(archive.fingerprint_at(common))
-        if text_of(entry.fingerprint) != of_archive:
-            raise StoreError(
-                f"the source has another history than the archive: at LSN {common} the content differs; is it the same cluster?"
-            )
-    return options.from_lsn or state.first_lsn
-
-
 def _dry_run(options: ArchiveOptions, now_us: int) -> ArchiveReport:
     """What would be done; nothing is written, not even a lock."""
     state = state_or_new(options.into)
     with open_source(options.source) as source:
-        first_lsn = _check(source, state, options, Archive(options.into))
+        first_lsn = checked_begin(source, state, options.from_lsn, Archive(options.into))
         cluster, last_lsn = source.cluster, source.last_lsn()
     state = dataclasses.replace(state, first_lsn=first_lsn, cluster=state.cluster or cluster)
     until = last_lsn if options.to_lsn is None else min(last_lsn, options.to_lsn)

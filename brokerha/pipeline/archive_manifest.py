@@ -87,6 +87,8 @@ class ArchiveState:
     files: tuple[ArchiveFile, ...] = ()
     replaced: tuple[ReplacedFile, ...] = ()
     format: int = FORMAT
+    lineage: int = 0
+    """Of the log at its end (model/log_lineages.py); not in the file of one that is of lineage 0."""
 
     @property
     def last_lsn(self) -> Lsn:
@@ -145,6 +147,9 @@ def path_of(first_lsn: Lsn, last_lsn: Lsn) -> str:
 def pack_manifest(state: ArchiveState) -> bytes:
     """The file of a manifest; also for people to read."""
     fields = dataclasses.asdict(state)
+    if not state.lineage:
+        # As it was before logs could go back, for programs of then.
+        del fields["lineage"]
     return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1).encode() + b"\n"
 
 

@@ -68,8 +68,8 @@ class ArchiveWriter:
         self._now_us = now_us
         self._crash_point = crash_point
 
-    def begin(self, cluster: str, first_lsn: Lsn) -> None:
-        """Say what it is of: at its beginning, and each time after it. Raises InvalidRequest when it is of something else."""
+    def begin(self, cluster: str, first_lsn: Lsn, lineage: int = 0) -> None:
+        """Say what it is of, and with which lineage of the log it goes on: at its beginning, and each time after it. Raises InvalidRequest when it is of something else."""
         state = self.state
         if state.cluster and cluster and state.cluster != cluster:
             raise InvalidRequest(
@@ -79,7 +79,7 @@ class ArchiveWriter:
             raise InvalidRequest(
                 f"the archive in {self._directory} begins at LSN {state.first_lsn} already: leave out --from-lsn"
             )
-        wanted = dataclasses.replace(state, cluster=state.cluster or cluster, first_lsn=first_lsn)
+        wanted = dataclasses.replace(state, cluster=state.cluster or cluster, first_lsn=first_lsn, lineage=lineage)
         if wanted != state or state.generation == 0:
             self._publish(wanted)
 

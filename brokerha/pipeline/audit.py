@@ -23,9 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from brokerha.model.errors import ConfigurationError, StoreDiffers
+from brokerha.model.errors import ConfigurationError, StoreDiffers, WentBack
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn, TxId
+from brokerha.model.log_lineages import problem as void_of
 from brokerha.pipeline.archive import Archive, ArchiveState
 from brokerha.pipeline.audit_copies import (
     DIFFERS,
@@ -142,6 +143,8 @@ def run_audit(
     """
     begun_s = time.monotonic()
     archive, state = engine.archive, engine.state
+    if source is not None and (void := void_of(source.rewinds(), state.lineage, state.last_lsn)):
+        raise WentBack(f"{void}: this archive cannot be compared with the log of now")
     lsn = _wanted_lsn(options, archive, state)
     wanted = read_txids(options.txids) if options.txids is not None else None
     steps = len(state.files) + 1 + len(options.copies) + (wanted is not None)

@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol
 import msgpack
 
 from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId
+from brokerha.model.log_lineages import Rewinds
 
 UNKNOWN_ORIGIN = ""
 UNKNOWN_EPOCH = 0
@@ -77,6 +78,9 @@ class EntrySource(Protocol):
 
     def last_lsn(self) -> Lsn:
         """Highest LSN with a result that can be read now; one less than the first when there is nothing."""
+
+    def rewinds(self) -> Rewinds:
+        """How often the log has gone back after splits (model/log_lineages.py)."""
 
     def read(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
         """Entries of a range, both ends included, in order and without a gap.

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from brokerha.model.errors import ConfigurationError, InvalidRequest, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.log_lineages import ANYWHERE, Rewinds, read_rewinds, rewinds_of
 from brokerha.model.operations import LoggedRow
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
 from brokerha.stores.backup_directory import BackupDirectory
@@ -134,6 +135,10 @@ class OpenSource:
         """The first and the last LSN together, by one question."""
         raise NotImplementedError
 
+    def rewinds(self) -> Rewinds:
+        """How often the log has gone back after splits (model/log_lineages.py)."""
+        raise NotImplementedError
+
     def read(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
         """Entries of a range, both ends included, in order and without a gap. Raises LinesMissing, Unreachable."""
         following = first_lsn
@@ -186,6 +191,10 @@ class NodeSource(OpenSource):
         answer = self._asked(0, 0)
         return int(answer["first_lsn"]), int(answer["last_lsn"])
 
+    def rewinds(self) -> Rewinds:
+        """See the base."""
+        return read_rewinds(self._asked(0, 0).get("rewinds"))
+
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
         following = first_lsn
         while following <= last_lsn:
@@ -233,6 +242,10 @@ class JournalSource(OpenSource):
 
         return held_from(self._journal), self._journal.executed_lsn
 
+    def rewinds(self) -> Rewinds:
+        """See the base."""
+        return rewinds_of(self._journal.splits())
+
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
         from brokerha.nodes.journal_lines import entry_rows
 
@@ -260,6 +273,10 @@ class StreamSource(OpenSource):
         """See the base."""
         return self._reader.first_lsn, self._reader.last_lsn
 
+    def rewinds(self) -> Rewinds:
+        """See the base."""
+        return self._reader.rewinds
+
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
         for lsn, txid, origin, timestamp, outcome, reason, effect, fingerprint, epoch in self._reader.rows(
             first_lsn, last_lsn
@@ -279,6 +296,10 @@ class BackupSource(OpenSource):
     def range(self) -> tuple[Lsn, Lsn]:
         """See the base."""
         return self._manifest.log_first_lsn, self._manifest.last_lsn
+
+    def rewinds(self) -> Rewinds:
+        """See the base; a backup knows the lineage at its end and not where it began."""
+        return ((self._manifest.lineage, ANYWHERE),) if self._manifest.lineage else ()
 
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
         return map(entry_of_line, self._backup.lines(self._manifest, first_lsn, last_lsn))

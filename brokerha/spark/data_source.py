@@ -49,8 +49,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest
+from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, WentBack
 from brokerha.model.ids import Lsn
+from brokerha.model.log_lineages import newest, problem
 from brokerha.pipeline.archive_cluster import cluster_of
 from brokerha.pipeline.entries import EntrySource
 from brokerha.pipeline.ranges import ReadOptions, Wanted, batches, lost, pieces, planned, reach
@@ -234,7 +235,7 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             if asked is not None and asked < first_lsn and self.options.fail_on_data_loss:
                 raise LinesMissing(lost(asked, first_lsn))
             self._pin(first_lsn)
-            return {"cluster": source.cluster, "lsn": first_lsn - 1}
+            return _offset(source, first_lsn - 1)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  (Spark's name)
         """Of one batch; with both limits that of bytes, and the other one is kept beside it."""
@@ -264,18 +265,19 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             max_entries = self.options.max_entries if is_limited else None
             max_bytes = self.options.max_bytes if is_limited else None
             end = reach(source, start_lsn, last_lsn, max_entries, max_bytes)
-            return {"cluster": source.cluster, "lsn": end}
+            return _offset(source, end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  (Spark's name)
         """How far the log reaches, for the progress of the query."""
         with open_source(self.spec) as source:
-            return {"cluster": source.cluster, "lsn": source.last_lsn()}
+            return _offset(source, source.last_lsn())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Piece]:
         """The same pieces for the same offsets, whatever has been written meanwhile."""
         first_lsn = int(start["lsn"]) + 1
         with open_source(self.spec) as source:
             self._lsn_of(start, source)
+            self._lsn_of(end, source)
             first_held = source.first_lsn()
         if first_lsn < first_held and self.options.fail_on_data_loss:
             raise LinesMissing(lost(first_lsn, first_held))
@@ -300,9 +302,17 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             self._pinned_s = time.monotonic()
 
     def _lsn_of(self, offset: dict[str, Any], source: EntrySource) -> Lsn:
-        """Raises InvalidRequest for an offset of another cluster."""
+        """Raises InvalidRequest for an offset of another cluster, WentBack for one behind the place to which the log went back."""
         if offset["cluster"] and source.cluster and offset["cluster"] != source.cluster:
             raise InvalidRequest(
                 f"the checkpoint is of cluster {offset['cluster']}, and this is the log of {source.cluster}: use another folder"
             )
+        if void := problem(source.rewinds(), int(offset.get("lineage", 0)), int(offset["lsn"])):
+            raise WentBack(f"{void}, with another checkpoint (startingLsn)")
         return int(offset["lsn"])
+
+
+def _offset(source: EntrySource, lsn: Lsn) -> dict[str, Any]:
+    """An offset; one of a log that never went back says nothing of lineages."""
+    lineage = newest(source.rewinds())
+    return {"cluster": source.cluster, "lsn": lsn, **({"lineage": lineage} if lineage else {})}

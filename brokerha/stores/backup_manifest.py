@@ -110,6 +110,8 @@ class Manifest:
     """Microseconds since 1970."""
     request: str = ""
     format: int = FORMAT
+    lineage: int = 0
+    """Of the log at its end (model/log_lineages.py); not in the file of one that is of lineage 0."""
 
     @property
     def log_first_lsn(self) -> Lsn:
@@ -156,9 +158,9 @@ class Manifest:
         """What tells this backup in this state from every other one."""
         return _checksum(_plain(self))
 
-    def with_segment(self, segment: Segment) -> Manifest:
-        """The same, one segment longer."""
-        return dataclasses.replace(self, segments=(*self.segments, segment))
+    def with_segment(self, segment: Segment, lineage: int = 0) -> Manifest:
+        """The same, one segment longer, which is of this lineage."""
+        return dataclasses.replace(self, segments=(*self.segments, segment), lineage=lineage)
 
 
 def pack_manifest(manifest: Manifest) -> bytes:
@@ -216,7 +218,11 @@ def _check(manifest: Manifest, where: str) -> None:
 
 
 def _plain(manifest: Manifest) -> dict[str, Any]:
-    return dataclasses.asdict(manifest)
+    fields = dataclasses.asdict(manifest)
+    if not manifest.lineage:
+        # As it was before logs could go back, for programs of then.
+        del fields["lineage"]
+    return fields
 
 
 def _checksum(fields: dict[str, Any]) -> str:

@@ -123,6 +123,7 @@ def _write_backup(
     directory: Path, name: str, copy: WorkerCopy, snapshot_name: str, snapshot: Snapshot, work: Work
 ) -> Manifest:
     size_bytes = sum(size for _, size, _ in snapshot.files)
+    lineage = copy.lineage
     check_space(directory.parent, size_bytes)
     # What was written is read once more.
     work.total_bytes = 2 * size_bytes
@@ -146,6 +147,7 @@ def _write_backup(
         chunk_bytes=snapshot.chunk_bytes,
         made_us=work.now_us,
         request=work.request,
+        lineage=lineage,
     )
 
 
@@ -224,7 +226,7 @@ def extend_backup(folder: BackupFolder, name: str, copy: Store, work: Work) -> M
     """
     backup = folder.backup(name)
     with folder.writing():
-        manifest = backup.manifest()
+        manifest, lineage = backup.manifest(), copy.lineage
         if work.request and _made_before(backup, work) is not None:
             return manifest
         last_lsn = copy.applied().lsn
@@ -234,7 +236,7 @@ def extend_backup(folder: BackupFolder, name: str, copy: Store, work: Work) -> M
         first_lsn = manifest.last_lsn + 1
         segment = write_segment(backup.path, first_lsn, last_lsn, pages(copy.logged, first_lsn, last_lsn), work)
         work.crash_point("segment placed")
-        extended = manifest.with_segment(segment)
+        extended = manifest.with_segment(segment, lineage)
         write_manifest(backup.path, extended)
         work.crash_point("manifest placed")
     return extended
@@ -247,6 +249,14 @@ def _check_chain(manifest: Manifest, copy: Store, applied_lsn: Lsn, about: About
         raise StoreError(
             f"the backup {name} is of cluster {manifest.cluster}, this is {about.cluster}: use another name"
         )
+    went_back = (
+        f"the backup {name} reaches to LSN {end} of the log of lineage {manifest.lineage}, {about.node} follows lineage {copy.lineage}, and "
+        "the log went back between them (a split): make a full backup (without --incremental, under a new name or with --replace)"
+        if copy.lineage != manifest.lineage
+        else ""
+    )
+    if went_back and applied_lsn < end:
+        raise StoreError(went_back)
     if applied_lsn < end:
         raise StoreError(f"{about.node} is at LSN {applied_lsn}, the backup {name} reaches to {end}: try again later")
     if end and copy.logged_from() > end:
@@ -257,6 +267,8 @@ def _check_chain(manifest: Manifest, copy: Store, applied_lsn: Lsn, about: About
     line = _line_at(copy, end)
     fingerprint = text_of(line[5]) if line else text_of(EMPTY)
     is_same_transaction = line is None or not manifest.last_txid or line[0] == manifest.last_txid
+    if went_back and (fingerprint != manifest.last_fingerprint or not is_same_transaction):
+        raise StoreError(went_back)
     if fingerprint != manifest.last_fingerprint or not is_same_transaction:
         raise StoreDamaged(
             f"the backup {name} and {about.node} differ at LSN {end} ({manifest.last_fingerprint} and {fingerprint}): they are not "

@@ -146,6 +146,9 @@ class Restore:
         copy.open_load()
 
     def _apply(self, copy: WorkerCopy, note: Progress) -> None:
+        if copy.lineage:
+            # The log begins anew with the journals that are made from the same backup; a log that goes on knows how far lineage 0 was its.
+            copy.begin_lineage(0)
         first_lsn = copy.applied().lsn + 1
         lines = self._backup.lines(self._manifest, first_lsn, self.target.lsn)
         if first_lsn <= self.target.lsn:

@@ -84,10 +84,10 @@ def test_any_range_of_a_stream_is_what_the_journal_holds_and_is_found_without_re
         seen: list[int] = []
         bodies = LogReader._bodies
 
-        def counted(reader: LogReader, start: int | str) -> Iterator[bytes]:
-            for body in bodies(reader, start):
+        def counted(reader: LogReader, start: int | str) -> Iterator[tuple[int, bytes]]:
+            for end, body in bodies(reader, start):
                 seen.append(len(body))
-                yield body
+                yield end, body
 
         monkeypatch.setattr(LogReader, "_bodies", counted)
         list(source.read(WRITES - 1, WRITES))

@@ -37,8 +37,7 @@ def gone_back(journal: Journal, author: Author, lsn: int, lineage: int, *names: 
     journal.append([author.go_back(lsn, lineage=lineage)])
     if names:
         parked = journal.state().parked
-        stamped = [author.accept(*names), author.stamp(*parked, *names)]
-        journal.append([*stamped, author.add(99, epoch=lineage), author.execute(99)])
+        journal.append([author.accept(*names), author.stamp(*parked, *names), author.add(99, epoch=lineage), author.execute(99)])
 
 
 class Stream:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brokerha.model.errors import BrokerhaError
+from brokerha.model.log_lineages import Rewinds
 from brokerha.model.operations import unpack_effect
 from brokerha.pipeline.archive import Archive
 from brokerha.pipeline.audit import AuditOptions, AuditReport, run_audit
@@ -32,12 +33,16 @@ class Log:
     def __init__(self, entries: Sequence[LogEntry], first_lsn: int = 1) -> None:
         self.entries = {entry.lsn: entry for entry in entries if entry.lsn >= first_lsn}
         self.reads: list[tuple[int, int]] = []
+        self.went_back: Rewinds = ()
 
     def first_lsn(self) -> int:
         return min(self.entries, default=1)
 
     def last_lsn(self) -> int:
         return max(self.entries, default=0)
+
+    def rewinds(self) -> Rewinds:
+        return self.went_back
 
     def read(self, first_lsn: int, last_lsn: int) -> Iterator[LogEntry]:
         self.reads.append((first_lsn, last_lsn))

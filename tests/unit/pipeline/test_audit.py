@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from brokerha.model.errors import ConfigurationError, StoreError
+from brokerha.model.errors import ConfigurationError, StoreError, WentBack
 from brokerha.model.operations import unpack_effect
 from brokerha.pipeline.archive import Archive
 from brokerha.pipeline.archive_manifest import MANIFEST, ArchiveState, pack_manifest
@@ -240,3 +240,12 @@ def test_a_file_of_ids_that_is_not_there_is_named_with_the_reason_alone(tmp_path
     with pytest.raises(ConfigurationError) as told:
         read_txids(tmp_path / "none")
     assert str(told.value) == f"cannot read transaction ids from {tmp_path / 'none'}: No such file or directory"
+
+
+def test_an_archive_with_what_a_split_made_void_is_not_compared_with_the_log_of_now(archive: Archive) -> None:
+    log = Log(ENTRIES)
+    log.went_back = ((5, archive.state().last_lsn - 1),)
+    with pytest.raises(WentBack, match="cannot be compared with the log of now"):
+        audit(archive, log)
+    log.went_back = ((5, archive.state().last_lsn),)
+    assert not audit(archive, log).problems

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from brokerha.model.errors import ConfigurationError
+from brokerha.model.log_lineages import Rewinds
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.ranges import PIECE_ENTRIES, ReadOptions, Wanted, batches, lsn_at, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA, table_of
@@ -29,6 +30,9 @@ class Held:
 
     def last_lsn(self) -> int:
         return self.entries[-1].lsn
+
+    def rewinds(self) -> Rewinds:
+        return ()
 
     def read(self, first_lsn: int, last_lsn: int) -> Iterator[LogEntry]:
         if first_lsn < self.first or last_lsn > self.last_lsn():

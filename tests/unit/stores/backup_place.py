@@ -28,6 +28,7 @@ class PlainCopy:
         self.first_lsn = first_lsn
         self.files = {"data/data.mdb": b"d" * 2500, "repositories/main.0/A": b"", "repositories/main.0/B": b"b" * 10}
         self.snapshots: set[str] = set()
+        self.lineage = 0
         self.is_lying = False
         """Whether chunks are not what the snapshot says."""
 
@@ -36,6 +37,11 @@ class PlainCopy:
         for _ in range(count):
             lsn = self.first_lsn + len(self.lines)
             self.lines.append((f"t{lsn}", 1000 * lsn, "applied", "", bytes(effect_bytes), packed(lsn)))
+
+    def go_back(self, lsn: int, lineage: int) -> None:
+        """What was behind an LSN is void; what comes there is something else."""
+        del self.lines[lsn - self.first_lsn + 1 :]
+        self.lineage = lineage
 
     def applied(self) -> Applied:
         lsn = self.first_lsn + len(self.lines) - 1

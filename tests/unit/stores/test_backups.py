@@ -169,6 +169,29 @@ def test_a_worker_that_is_behind_or_of_another_cluster_adds_nothing(backups: Bac
         backups.extend("tuesday")
 
 
+def test_a_backup_of_a_log_that_went_back_says_its_lineage_and_one_that_did_not_says_nothing(backups: Backups):
+    backups.write()
+    assert "lineage" not in json.loads((backups.folder.backup("monday").path / "manifest.json").read_bytes())
+    backups.copy.go_back(30, 5)
+    backups.copy.add(1)
+    assert (backups.extend().lineage, backups.folder.backup("monday").manifest().lineage) == (5, 5)
+    assert backups.write("tuesday").lineage == 5
+    assert backups.problems("monday") == backups.problems("tuesday") == []
+
+
+@pytest.mark.parametrize("more", [0, 5, 20])
+def test_a_backup_behind_the_place_to_which_the_log_went_back_needs_a_full_one(backups: Backups, more: int):
+    backups.write()
+    backups.copy.go_back(25, 5)
+    for lsn in range(26, 26 + more):
+        backups.copy.lines.append((f"other{lsn}", 1000 * lsn, "applied", "", b"", packed(1000 + lsn)))
+    with pytest.raises(StoreError, match=r"30 of the log of lineage 0, w1 follows lineage 5, .* went back .* make a full backup") as told:
+        backups.extend()
+    assert not isinstance(told.value, StoreDamaged)
+    assert backups.folder.backup("monday").manifest().last_lsn == 30
+    assert backups.write(replace=True).lineage == 5
+
+
 # ---- kills
 
 

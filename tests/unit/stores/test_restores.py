@@ -104,6 +104,18 @@ def backup(site: Site) -> BackupDirectory:
     return made
 
 
+def test_what_is_restored_begins_in_a_log_that_never_went_back(site: Site):
+    site.write(10)
+    site.copy.begin_lineage(5)
+    site.back_up()
+    site.write(5)
+    site.extend()
+    site.restore("there")
+    copy = WorkerCopy(site.home / "there", cluster="elsewhere", node="w9", options=OPTIONS)
+    assert (copy.lineage, copy.applied().lsn) == (0, 15)
+    copy.close()
+
+
 # ---- which state
 
 

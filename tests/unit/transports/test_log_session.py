@@ -380,7 +380,7 @@ def test_a_lineage_that_begins_behind_all_that_was_published_is_nothing_to_tell(
 
 def test_less_to_publish_than_before_wakes_who_sleeps():
     stream = LogStream("amqp://localhost", "c", "m1", Committed(4))
-    news = stream._news  # noqa: SLF001 - what loop and thread share
+    news = stream._news
     stream.note(4)
     news.published, news.is_asleep = 4, True
     stream.note(4)
