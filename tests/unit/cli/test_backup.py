@@ -281,6 +281,26 @@ def test_lines_of_a_running_master_are_replayed(run, made, cluster):
     assert found_in(made.home / "w9", "orders", "w9") == made.states[6]
 
 
+def test_a_directory_takes_over_the_lineage_of_the_lines_and_what_is_void_is_refused(run, made, cluster):
+    def went_back_to(lsn: int) -> dict[str, object]:
+        return {"rewinds": [[5, lsn]], "entries": []}
+
+    cluster(status=answer(node("m1", "master", lsn=6)), logged=made.lines)
+    assert run("replay", "--into", "w9", *URL, "--to-lsn", "4").code == 0
+    # Given a log that went back to 3, a directory at 4 holds what is void
+    cluster(status=answer(node("m1", "master", lsn=6)), logged=made.lines, entries=went_back_to(3))
+    for dry in ((), ("--dry-run",)):
+        ran = run("replay", "--into", "w9", *URL, *dry)
+        assert ran.code != 0
+        assert "the log went back to LSN 3 with lineage 5 (split)" in ran.err
+    # Given one that went back to 4, it goes on, and is of the new lineage from then on
+    cluster(status=answer(node("m1", "master", lsn=6)), logged=made.lines, entries=went_back_to(4))
+    assert run("replay", "--into", "w9", *URL).code == 0
+    copy = WorkerCopy(made.home / "w9", cluster="orders", node="w9")
+    assert (copy.lineage, copy.applied()) == (5, made.states[6])
+    copy.close()
+
+
 def test_lines_of_a_journal_are_replayed(run, made):
     journal = LmdbJournal(made.home / "m9", "orders", "m9")
     lines = made.lines(1, 6)
