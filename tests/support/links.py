@@ -25,8 +25,8 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol, Self
 
 from tests.support.free_ports import free_ports
 
@@ -285,6 +285,36 @@ class Link:
     def _flows(self) -> Iterator[_Flow]:
         for connection in self._open:
             yield from connection.flows
+
+
+class AnyLink(Protocol):
+    """What can be cut, whether it carries the bytes of connections (`Link`) or packets."""
+
+    def cut(self, how: str = ...) -> None:
+        """See `Link.cut`."""
+
+    def hold(self, direction: str) -> None:
+        """See `Link.hold`."""
+
+    def delay(self, delay_ms: float) -> None:
+        """See `Link.delay`."""
+
+    def heal(self) -> None:
+        """See `Link.heal`."""
+
+
+class AnyLinks(Protocol):
+    """Such links by name."""
+
+    @property
+    def of(self) -> Mapping[str, AnyLink]:
+        """All of them."""
+
+    def cut(self, *names: str, how: str = ...) -> None:
+        """See `Links.cut`."""
+
+    def heal(self) -> None:
+        """See `Links.heal`."""
 
 
 class Links:

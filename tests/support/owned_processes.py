@@ -59,7 +59,7 @@ def kill_members(folder: Path, keep: Collection[int] = ()) -> None:
 
 def write_owner(folder: Path) -> None:
     """Notes who uses the folder, so that somebody later can tell whether it was left behind."""
-    (folder / OWNER_FILE).write_text(f"{os.getpid()} {_started_at(os.getpid())}\n", encoding="ascii")
+    (folder / OWNER_FILE).write_text(f"{os.getpid()} {started_at(os.getpid())}\n", encoding="ascii")
 
 
 def reap_left_behind() -> list[Path]:
@@ -67,10 +67,10 @@ def reap_left_behind() -> list[Path]:
     reaped = []
     for folder in sorted(Path(tempfile.gettempdir()).glob(FOLDER_PREFIX + "*")):
         try:
-            pid, started_at = (folder / OWNER_FILE).read_text(encoding="ascii").split()
+            pid, started = (folder / OWNER_FILE).read_text(encoding="ascii").split()
         except (OSError, ValueError):  # Just being made or removed by somebody.
             continue
-        if _started_at(int(pid)) == started_at:
+        if started_at(int(pid)) == started:
             continue
         kill_members(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -85,7 +85,7 @@ def _kill_if_alive(pid: int) -> None:
         return
 
 
-def _started_at(pid: int) -> str:
+def started_at(pid: int) -> str:
     """Start of a process in clock ticks since boot, which tells it from a later one of the same number; "" if dead."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")

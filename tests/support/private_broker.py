@@ -74,6 +74,8 @@ class PrivateBroker:
                 "no RabbitMQ here: neither $RABBITMQ_HOME/sbin nor the package rabbitmq-server (and epmd)"
             )
         self._scripts = found
+        self._inside: tuple[str, ...] = ()
+        """Words before each command, such as those that enter a network namespace."""
         self._folder: Path | None = None
         self._ports = _Ports()
         self._node: subprocess.Popen[bytes] | None = None
@@ -211,7 +213,7 @@ class PrivateBroker:
 
     def ctl(self, *arguments: str) -> str:
         """Runs rabbitmqctl against this node, for what the management interface cannot do. Returns its output."""
-        command = [str(self._scripts / "rabbitmqctl"), "-q", *arguments]
+        command = [*self._inside, str(self._scripts / "rabbitmqctl"), "-q", *arguments]
         try:
             done = subprocess.run(
                 command, env=self._environment(), capture_output=True, text=True, timeout=_CTL_WITHIN_S, check=True
@@ -281,7 +283,7 @@ class PrivateBroker:
         if self._epmd is not None and self._epmd.poll() is None:
             return
         self._epmd = subprocess.Popen(
-            ["epmd", "-port", str(self._ports.epmd), "-address", "127.0.0.1"],
+            [*self._inside, "epmd", "-port", str(self._ports.epmd), "-address", "127.0.0.1"],
             env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -293,7 +295,7 @@ class PrivateBroker:
         self._ensure_epmd()
         with (self.folder / "out").open("ab") as out:
             self._node = subprocess.Popen(
-                [str(self._scripts / "rabbitmq-server")],
+                [*self._inside, str(self._scripts / "rabbitmq-server")],
                 env=self._environment(),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

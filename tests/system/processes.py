@@ -59,12 +59,14 @@ class ProcessCluster:
 
     def __enter__(self) -> Self:
         self._log = (self.folder / "up.log").open("wb")
-        command = [sys.executable, "-m", "brokerha", "up", "--restart", "-c", str(self.path)]
         self._process = subprocess.Popen(
-            command, stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+            self._command(), stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
         )
         self.await_ready([*self.masters, *self.workers])
         return self
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "brokerha", "up", "--restart", "-c", str(self.path)]
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None

@@ -36,7 +36,7 @@ import pytest
 import brokerha
 from brokerha.transports.topology import DATA_EXCHANGE, DATA_MESSAGE_TTL_MS, SYNC_EXCHANGE, SYNC_MESSAGE_TTL_MS
 from tests.support.broker_source import BrokerSource
-from tests.support.links import RESET, Links
+from tests.support.links import RESET, AnyLinks, Links
 from tests.support.management import Management
 from tests.system.processes import DEADLINE_S, ProcessCluster
 from tests.system.test_faults import books, copies, counter
@@ -68,27 +68,31 @@ class SplitSites(ProcessCluster):
     def __init__(self, folder: Path, source: BrokerSource, mode: str = "quorum", workers_each: int = 1) -> None:
         """``mode`` is what the masters do in a split. Makes the virtual hosts and federates them; fails where the broker has not the plugin for it."""
         prefix = f"split-{secrets.token_hex(3)}"
-        self.vhosts = {master: f"{prefix}-{master}" for master in MASTERS}
-        self.links = Links()
+        self.vhosts = self._vhosts(prefix)
+        self._proxies = Links()
+        self.links: AnyLinks = self._proxies
         self._source = source
         self.mode = mode
         settings = f'split-recovery = "{mode}"\n{SETTINGS}'
         super().__init__(folder, source.url_of(self.vhosts["m1"]), workers_each=workers_each, settings=settings, name="split")
 
+    def _vhosts(self, prefix: str) -> dict[str, str]:
+        return {master: f"{prefix}-{master}" for master in MASTERS}
+
     def _toml(self) -> str:
         text = super()._toml()
         for master, vhost in self.vhosts.items():
             head = f'[[master]]\nid = "{master}"\n'
-            text = text.replace(head, f'{head}broker = "{self._source.url_of(vhost)}"\n')
+            text = text.replace(head, f'{head}broker = "{self.source_of(master).url_of(vhost)}"\n')
         return text
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             stack.callback(self._remove)
-            with self._source.management() as management:
-                for vhost in self.vhosts.values():
-                    management.create_vhost(vhost)
-                for sender, receiver in itertools.permutations(MASTERS, 2):
+            for master, vhost in self.vhosts.items():
+                self.source_of(master).create_vhost(vhost)
+            for sender, receiver in itertools.permutations(MASTERS, 2):
+                with self.source_of(receiver).management() as management:
                     self._federate(management, sender, receiver)
             super().__enter__()
             self._undo = stack.pop_all()
@@ -99,20 +103,28 @@ class SplitSites(ProcessCluster):
             super().__exit__(*exception)
 
     def _remove(self) -> None:
-        for link in self.links.of.values():
+        for link in self._proxies.of.values():
             link.close()
-        with self._source.management() as management:
-            for vhost in self.vhosts.values():
-                management.delete_vhost(vhost)
+        for master, vhost in self.vhosts.items():
+            self.source_of(master).delete_vhost(vhost)
+
+    def source_of(self, master: str) -> BrokerSource:
+        """The broker of a site."""
+        return self._source
+
+    def _way(self, sender: str, receiver: str) -> tuple[str, int]:
+        """Host and port by which the broker of one site reaches that of another one."""
+        target = urlsplit(self.source_of(sender).amqp_url)
+        return "127.0.0.1", self._proxies.add(f"{sender}>{receiver}", str(target.hostname), target.port or 5672).port
 
     def _federate(self, management: Management, sender: str, receiver: str) -> None:
         """Have the broker of one site fetch what nodes of another one send to its own nodes."""
-        target, vhost = urlsplit(self._source.url_of(self.vhosts[sender])), self.vhosts[receiver]
-        link = self.links.add(f"{sender}>{receiver}", str(target.hostname), target.port or 5672)
+        target, vhost = urlsplit(self.source_of(sender).url_of(self.vhosts[sender])), self.vhosts[receiver]
+        host, port = self._way(sender, receiver)
         user = f"{target.username}:{target.password}"
         limits = f"heartbeat={_HEARTBEAT_S}&connection_timeout={_CONNECT_MS}"
         upstream = {
-            "uri": f"amqp://{user}@127.0.0.1:{link.port}{target.path}?{limits}",
+            "uri": f"amqp://{user}@{host}:{port}{target.path}?{limits}",
             "reconnect-delay": 1,
             "max-hops": 1,
             "ack-mode": "on-publish",
@@ -137,7 +149,7 @@ class SplitSites(ProcessCluster):
 
     def forget_sent(self, master: str) -> int:
         """Drop what waits at a site's broker, such as what is to pass a link that is cut; returns how many queues there are."""
-        with self._source.management() as management:
+        with self.source_of(master).management() as management:
             return len(management.purge_queues(self.vhosts[master]))
 
     @contextlib.contextmanager

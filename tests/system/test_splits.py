@@ -22,7 +22,7 @@ import pytest
 
 from brokerha import errors
 from tests.support.broker_source import BrokerSource
-from tests.support.links import BACKWARD, BLACK_HOLE, FORWARD, RESET, Link
+from tests.support.links import BACKWARD, BLACK_HOLE, FORWARD, RESET, AnyLink
 from tests.system.split_sites import LAG_S, MASTERS, SplitSites, told, writers_at
 from tests.system.writers import Writer
 
@@ -209,7 +209,7 @@ def test_a_split_during_a_split(sites: SplitSites, covered: Callable[[str], None
     )
 
 
-def harm_a_link(link: Link, draw: random.Random) -> None:
+def harm_a_link(link: AnyLink, draw: random.Random) -> None:
     """Cut it, slow it down, or leave it well."""
     link.heal()
     match draw.randrange(6):

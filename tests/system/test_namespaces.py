@@ -1,0 +1,106 @@
+"""Sites in network namespaces, and a network between them that drops packets: what a split is for two kernels' TCP.
+
+Given three sites, each with a broker of its own; when packets between sites are dropped silently, in both ways or one; then what
+tests/system/test_splits.py says of links that are cut holds here, too. When packets take 40 ms, then writes go on.
+
+Skipped, with the reason, where no namespaces can be made; never because of the broker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.links import BLACK_HOLE
+from tests.system.namespace_sites import FarBroker, NamespaceSites, brokers_at
+from tests.system.namespaces import Network, what_is_missing
+from tests.system.split_sites import MASTERS, told, writers_at
+from tests.system.test_splits import await_told, halves, one_way, run
+
+DELAY_MS = 40.0
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamespaceSites]:
+    """Started once: each test leaves three members with equal copies."""
+    if problem := what_is_missing():
+        pytest.skip(problem)
+    with (
+        Network(MASTERS) as network,
+        brokers_at(network) as brokers,
+        NamespaceSites(tmp_path_factory.mktemp("namespaces"), network, brokers) as started,
+    ):
+        yield started
+
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_site_whose_packets_are_lost(sites: NamespaceSites, covered: Callable[[str], None]) -> None:
+    covered("split by the kernel, " + run(sites, halves("m1", BLACK_HOLE), "halves"))
+
+
+def test_packets_lost_one_way(sites: NamespaceSites, covered: Callable[[str], None]) -> None:
+    """The data of m2 arrives at m1, its acknowledgements do not come back: to TCP both ways are cut, and the third site sees both."""
+    covered("split by the kernel, " + run(sites, one_way("m1", "m2", BLACK_HOLE), "one-way"))
+
+
+def test_packets_that_are_late(sites: NamespaceSites, covered: Callable[[str], None]) -> None:
+    before = sites.await_epoch(MASTERS)
+    with writers_at(sites, "late", MASTERS) as writers:
+        for link in sites.links.of.values():
+            link.delay(DELAY_MS)
+        already, began = told(writers), time.monotonic()
+        await_told(sites, writers, 10)
+        each_s = (time.monotonic() - began) * len(writers) / (told(writers) - already)
+        assert sites.await_epoch(MASTERS) == before
+    sites.await_equal()
+    sites.check_logs()
+    sites.check_books(writers)
+    covered(f"packets late by {DELAY_MS:g} ms: {told(writers)} acknowledged, one each {each_s * 1000:.0f} ms and writer")
+
+
+@pytest.fixture(scope="module")
+def at_one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarBroker]:
+    if problem := what_is_missing():
+        pytest.skip(problem)
+    with (
+        Network(MASTERS) as network,
+        brokers_at(network, ("m1",)) as brokers,
+        FarBroker(tmp_path_factory.mktemp("far-broker"), network, brokers["m1"]) as started,
+    ):
+        yield started
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("cut_s", [5.0, 14.0, 25.0, 45.0])
+def test_a_site_that_loses_its_broker(at_one_broker: FarBroker, covered: Callable[[str], None], cut_s: float) -> None:
+    """Nodes that hang in half-open connections to their broker, for less and for more than these are given up in."""
+    sites = at_one_broker
+    sites.await_epoch(MASTERS)
+    name = f"broker-{cut_s:g}"
+    with writers_at(sites, name, MASTERS) as writers:
+        await_told(sites, writers, 2)
+        sites.cut_between(("m3",), ("m1",), BLACK_HOLE)
+        began = time.monotonic()
+        without = sites.await_epoch(("m1", "m2"))
+        resumed_s = time.monotonic() - began
+        await_told(sites, [writer for writer in writers if not writer.name.endswith("m3")], 2)
+        # Not a wait for a condition: how old the half-open connections are is what is tested.
+        time.sleep(max(0.0, began + cut_s - time.monotonic()))
+        sites.links.heal()
+        healed = time.monotonic()
+        assert sites.await_epoch(MASTERS).number > without.number
+        one_epoch_s = time.monotonic() - healed
+        await_told(sites, writers, 1)
+        told_s = time.monotonic() - healed
+    sites.await_equal()
+    equal_s = time.monotonic() - healed
+    txids = sites.check_logs()
+    sites.check_books(writers)
+    covered(
+        f"m3 without its broker for {cut_s:g} s: the others in an epoch after {resumed_s:.1f} s; healed: one epoch after {one_epoch_s:.1f} s, "
+        f"an answer for everybody after {told_s:.1f} s, equal after {equal_s:.1f} s; {len(txids)} in each log, 0 lost, 0 twice"
+    )
