@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 from brokerha.master.belonging import is_outside
+from brokerha.master.pins import lowest_back
 from brokerha.model import states
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
@@ -289,6 +290,7 @@ class MasterView:
             "pins_dropped": len(core.dropped_pins),
             "pins": len(pins),
             "pinned_entries": max((core.sync.lsn - lsn + 1 for _, lsn, _ in pins), default=0),
+            "split_back_lsn": lowest_back(core) or 0,
             "tasks_running": sum(row["state"] == "running" for row in core.tasks.rows(now.mono_ms)),
             "journal_first_lsn": journal.first_lsn(),
             "journal_results_first_lsn": journal.results_from(),
