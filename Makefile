@@ -27,7 +27,7 @@ test: venv ## all checks and tests, part by part, with a summary of what was cov
 test-fast: venv ## rules, and the tests that need neither a broker nor more than seconds
 	$(BIN)/python -m tests.support.all_parts rules cores
 
-campaigns: venv ## the long forms of tests that run in a short form each time (about ten minutes)
+campaigns: venv ## the long forms of tests that run in a short form each time (two hours)
 	$(BIN)/python -m tests.support.all_parts campaigns
 
 lint: venv ## ruff, mypy and the import contracts

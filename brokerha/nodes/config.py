@@ -77,8 +77,9 @@ class ClusterConfig(SiteKeys):
     split_recovery: Annotated[
         str,
         Key(
-            "What the masters do when they lose sight of each other. quorum: a majority goes on. The other modes are not built yet: all "
-            "masters wait for each other.",
+            "What the masters do when they lose sight of each other. quorum: a majority goes on. smart, simple, none: every side goes on, and "
+            "what they promise is less (docs/splits.md); they need acknowledge = all. Alike at all masters; between the last three it is "
+            "changed by a command (brokerha splits mode), which goes before this.",
             choices=SPLIT_RECOVERY,
         ),
     ] = _SYNC["split_recovery"]
@@ -92,9 +93,9 @@ class ClusterConfig(SiteKeys):
     max_peer_lag_s: Annotated[
         float,
         Key(
-            "With split-recovery = quorum and three masters or more: a majority goes on without a master of which nothing was heard, or "
-            "which held up the order, for this long, and takes it back when it is heard again. At least two idle-round-ms and a "
-            "round-timeout-ms. The other modes wait for it.",
+            "The masters that hear each other go on without one of which nothing was heard, or which held up the order, for this long, and "
+            "take it back when it is heard again. With split-recovery = quorum if they are a majority of three or more; with simple and smart "
+            "in any case; none does not wait so long. At least two idle-round-ms and a round-timeout-ms.",
             unit="seconds",
             low=0.1,
             high=3600,
