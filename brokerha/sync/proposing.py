@@ -240,7 +240,8 @@ class Proposing:
             return None
         if not self._config.is_quorum:
             lsn, deciders = base_of_split(attempt.reports.values(), core.mode)
-            return (lsn if core.node in deciders else -1), [node for node in deciders if node != core.node]
+            owners = [n for n in deciders if n != core.node and attempt.reports[n].row.lsn >= lsn]
+            return (lsn if core.node in deciders else -1), owners
         lsn, _ = base_of(attempt.reports.values())
         return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != core.node]
 

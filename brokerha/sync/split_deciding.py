@@ -69,15 +69,19 @@ def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
     return (*report.path, (report.row.epoch, report.row.lsn if end is None else end))
 
 
-def agreement(one: Path, other: Path) -> Lsn:
-    """Up to which LSN two paths are the same queue; 0 when nothing is known of it."""
+def agreement(one: Path, other: Path, *, is_bounded: bool = True) -> Lsn:
+    """Up to which LSN two paths are the same queue; 0 when nothing is known of it.
+
+    Unless bounded by where both end it may be beyond one of them, whose recovered list goes on with what the other one has there.
+    """
     left = {epoch: (lsn, one[place:]) for place, (epoch, lsn) in enumerate(one) if epoch != CUT}
     for place in range(len(other) - 1, -1, -1):
         epoch, lsn = other[place]
         if epoch in left:
             other_lsn, way = left[epoch]
             cuts = [cut for each, cut in (*way, *other[place:]) if each == CUT]
-            return min(max(lsn, other_lsn), one[-1][1], other[-1][1], *cuts)
+            ends = (one[-1][1], other[-1][1]) if is_bounded else ()
+            return min([max(lsn, other_lsn), *ends, *cuts])
     return 0
 
 
@@ -98,8 +102,9 @@ def _is_continued(head: Head, other: Head) -> bool:
 
 
 def parting(heads: Sequence[Head]) -> Lsn:
-    """Up to which LSN all heads are the same queue."""
-    return min((agreement(path_of(a.longest), path_of(b.longest)) for a, b in pairwise(heads)), default=heads[0].lsn)
+    """Up to which LSN all heads are the same queue, or come to it with what they have recovered; somebody has all of it."""
+    pairs = ((path_of(a.longest), path_of(b.longest)) for a, b in pairwise(heads))
+    return min((agreement(a, b, is_bounded=False) for a, b in pairs), default=heads[0].lsn)
 
 
 def base_of_split(reports: Iterable[EpochReport], mode: str) -> tuple[Lsn, list[NodeId]]:

@@ -136,3 +136,13 @@ def test_in_simple_what_was_synchronised_behind_the_base_counts_as_not_synchroni
 
 def test_a_path_that_goes_on_has_no_end() -> None:
     assert path_of(SPLIT[0], ENDLESS) == ((FIRST, 100), (UK, ENDLESS))
+
+
+def test_a_side_that_has_recovered_nothing_yet_takes_nobody_back_behind_what_it_will_recover() -> None:
+    # Given the uk left the common epoch at 100 and has added nothing since, and the us left it at 101 and went on
+    short = (said("uk1", UK, 100), said("uk2", UK, 100), SPLIT[2])
+    # Then 101 is the first that the uk would add, so nobody has to give it up: the uk reads it from the us
+    assert base_of_split(short, "simple")[0] == 101
+    assert decide_split(NEXT, short, "simple", nobody, entry).agreed == ((UK, 101, "uk1"), (US, 101, "us1"))
+    # And a queue that ends there is whole: what is bounded by both ends says so
+    assert agreement(path_of(short[0]), path_of(short[2])) == 100
