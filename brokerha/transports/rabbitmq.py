@@ -170,7 +170,11 @@ def explain(error: BaseException, address: Address) -> str:
     if isinstance(error, OSError):
         return explain_os_error(error, address)
     if isinstance(error, AccessRefused) and "exclusive use" in str(error.reply_text):
-        return f"another process runs under this node id: stop one of the two ({error.reply_text})"
+        # Half open: after a silent cut the broker keeps our last connection until it misses two heartbeats.
+        return (
+            "the broker still holds a connection of this node id: it gives up a lost one by itself after two heartbeats; "
+            f"if it stays, another process runs under the id, stop one of the two ({error.reply_text})"
+        )
     if isinstance(error, (AccessRefused, NotAllowed)):
         return f"the broker refuses {address}: {error.reply_text}"
     if isinstance(error, AMQPError):

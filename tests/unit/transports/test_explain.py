@@ -1,0 +1,23 @@
+"""Why there is no connection, in words that lead an operator the right way."""
+
+from __future__ import annotations
+
+from amqp.exceptions import AccessRefused
+
+from brokerha.transports.addresses import parse_addresses
+from brokerha.transports.rabbitmq import explain
+
+(ADDRESS,) = parse_addresses("amqp://guest:guest@127.0.0.1:5672/x")
+
+
+def test_an_inbox_that_is_taken_may_be_taken_by_this_node_itself() -> None:
+    """Given a node that lost its broker silently, when it is back before the broker gave its old connection up, then nobody has to be stopped."""
+    refused = AccessRefused("ACCESS_REFUSED - queue 'brokerha.m1.sync' in vhost 'x' in exclusive use")
+    reason = explain(refused, ADDRESS)
+    assert "gives up a lost one by itself" in reason
+    assert "if it stays, another process runs under the id" in reason
+
+
+def test_a_refusal_of_rights_is_told_as_one() -> None:
+    refused = AccessRefused("ACCESS_REFUSED - access to queue 'brokerha.m1.sync' refused for user 'x'")
+    assert explain(refused, ADDRESS).startswith("the broker refuses ")
