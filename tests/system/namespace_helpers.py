@@ -23,9 +23,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from brokerha.cli.up import Up, node_command
-from brokerha.nodes.config import load_config
-
 _READ_BYTES = 64 * 1024
 _PACKET_BYTES = 65536
 _TUNSETIFF = 0x400454CA
@@ -95,6 +92,10 @@ def _say_ready() -> None:
 
 
 def _up(path: Path, namespaces: dict[str, str]) -> int:
+    # Here, because the others are small processes that begin at once.
+    from brokerha.cli.up import Up, node_command
+    from brokerha.nodes.config import load_config
+
     def command_of(node: str) -> list[str]:
         return ["ip", "netns", "exec", namespaces[node], *node_command(path, node)]
 
@@ -105,7 +106,9 @@ def main(words: Sequence[str]) -> int:
     """One of the three; returns the exit code."""
     match list(words):
         case ["doors", *numbers]:
-            asyncio.run(_serve_doors([(int(fd), int(port)) for fd, port in zip(numbers[::2], numbers[1::2], strict=True)]))
+            asyncio.run(
+                _serve_doors([(int(fd), int(port)) for fd, port in zip(numbers[::2], numbers[1::2], strict=True)])
+            )
         case ["delay", device, delay_ms]:
             _delay(device, float(delay_ms) / 1000)
         case ["up", path, *places]:

@@ -8,6 +8,9 @@ Skipped, with the reason, where no namespaces can be made; never because of the 
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -38,6 +41,45 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamespaceSites]:
 pytestmark = pytest.mark.broker
 
 
+def answer(network: Network, here: str, there: str, within_s: float) -> str:
+    """What a connection to a port on which nobody listens ends with."""
+    ask = f"import socket\ntry: socket.create_connection(('{network.address(there)}', 9), {within_s})\nexcept OSError as e: print(type(e).__name__)"
+    return network.run(here, sys.executable, "-S", "-c", ask).strip()
+
+
+def test_wires_carry_packets_in_one_direction_each() -> None:
+    if problem := what_is_missing():
+        pytest.skip(problem)
+    refused, silent = "ConnectionRefusedError", "TimeoutError"
+    with Network(MASTERS) as network:
+        wire = network.wires.of["m1>m2"]
+        assert answer(network, "m1", "m2", 10.0) == refused
+        wire.cut()
+        # The question is lost on its way there, the answer on its way back; the third site is not concerned.
+        assert [answer(network, *pair, 0.3) for pair in (("m1", "m2"), ("m2", "m1"))] == [silent, silent]
+        assert answer(network, "m1", "m3", 10.0) == refused
+        wire.delay(400.0)
+        assert answer(network, "m1", "m2", 0.3) == silent
+        assert answer(network, "m1", "m2", 10.0) == refused
+        wire.heal()
+        assert answer(network, "m1", "m2", 10.0) == refused
+
+
+def test_what_a_dead_test_left_is_removed() -> None:
+    if problem := what_is_missing():
+        pytest.skip(problem)
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        name = f"brokerha-{dead.pid}-1-m1"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    inside = ["ip", "netns", "exec", name, "sh", "-c", "echo there; exec sleep 600"]
+    with subprocess.Popen(inside, stdout=subprocess.PIPE) as left:
+        assert left.stdout is not None
+        assert left.stdout.readline() == b"there\n"
+        with Network(("m1",)) as network:
+            assert name not in network.run("m1", "ip", "netns", "list")
+        assert left.wait(10.0) == -signal.SIGKILL
+
+
 def test_a_site_whose_packets_are_lost(sites: NamespaceSites, covered: Callable[[str], None]) -> None:
     covered("split by the kernel, " + run(sites, halves("m1", BLACK_HOLE), "halves"))
 
@@ -59,7 +101,9 @@ def test_packets_that_are_late(sites: NamespaceSites, covered: Callable[[str], N
     sites.await_equal()
     sites.check_logs()
     sites.check_books(writers)
-    covered(f"packets late by {DELAY_MS:g} ms: {told(writers)} acknowledged, one each {each_s * 1000:.0f} ms and writer")
+    covered(
+        f"packets late by {DELAY_MS:g} ms: {told(writers)} acknowledged, one each {each_s * 1000:.0f} ms and writer"
+    )
 
 
 @pytest.fixture(scope="module")
