@@ -25,12 +25,15 @@ class LaneLimit:
 class TransportConfig:
     """See each field; `check` says what must hold between them."""
 
-    heartbeat_s: int = 15
-    """A peer that says nothing is given up after twice this time. RabbitMQ advises against less than 5."""
+    heartbeat_s: int = 5
+    """A peer that says nothing is given up after twice this time. RabbitMQ advises against less than 5; with more, a node that was cut
+    off silently is refused its own inbox for so long after the cut."""
     connect_timeout_s: float = 5.0
     """For the TCP connection, and for each answer while it is opened."""
-    tcp_user_timeout_ms: int = 20_000
-    """Sent bytes that the other kernel does not take: py-amqp's own second would cut links that are only slow."""
+    tcp_user_timeout_ms: int = 10_000
+    """Sent bytes that the other kernel does not take: py-amqp's own second would cut links that are only slow. No less than two
+    heartbeats, so that the broker gives a connection up before its node comes back for the inbox; no more, because TCP sends again at intervals that double,
+    and a link may be well long before it does."""
     retry_first_ms: int = 50
     """First pause after a lost connection; doubles up to ``retry_most_ms``, each with jitter."""
     retry_most_ms: int = 2_000

@@ -71,3 +71,9 @@ def test_limits_that_cannot_be_meant_are_refused(wrong: dict[str, int]):
 
 def test_the_default_limits_are_accepted():
     TransportConfig().check()
+
+
+def test_a_broker_gives_a_silent_connection_up_before_its_node_comes_back():
+    """Else the node is refused its inbox, because of itself: after a cut of 14 s that took 14 s more."""
+    config = TransportConfig()
+    assert 2 * config.heartbeat_s * 1000 <= config.tcp_user_timeout_ms <= 10_000
