@@ -39,6 +39,7 @@ LONGEST = (
     "tests/contracts/test_rabbitmq_faults.py",
     "tests/system/test_workers_heal.py",
     "tests/system/test_members.py",
+    "tests/system/test_namespaces.py",
     "tests/system/test_splits.py",
     "tests/system/test_deterministic_updates.py",
     "tests/system/test_reads_survive.py",

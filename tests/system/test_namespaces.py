@@ -119,7 +119,7 @@ def at_one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarBroke
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("cut_s", [5.0, 14.0, 25.0, 45.0])
+@pytest.mark.parametrize("cut_s", [5.0, 8.0, 14.0, 25.0, 45.0])
 def test_a_site_that_loses_its_broker(at_one_broker: FarBroker, covered: Callable[[str], None], cut_s: float) -> None:
     """Nodes that hang in half-open connections to their broker, for less and for more than these are given up in."""
     sites = at_one_broker
