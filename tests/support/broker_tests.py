@@ -40,6 +40,7 @@ LONGEST = (
     "tests/system/test_workers_heal.py",
     "tests/system/test_members.py",
     "tests/system/test_namespaces.py",
+    "tests/system/test_split_modes.py",
     "tests/system/test_splits.py",
     "tests/system/test_deterministic_updates.py",
     "tests/system/test_reads_survive.py",
