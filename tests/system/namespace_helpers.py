@@ -4,16 +4,18 @@
     delay DEVICE MS              a network device that gives each packet back so many milliseconds later
     up CLUSTER-FILE NODE=NETNS…  ``brokerha up --restart``, each node in its namespace
 
-The first two say ``ready``, and end when their input ends.
+The first two say ``ready``, and end when their input ends; the third ends with the process that started it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -26,6 +28,7 @@ from pathlib import Path
 _READ_BYTES = 64 * 1024
 _PACKET_BYTES = 65536
 _TUNSETIFF = 0x400454CA
+_PR_SET_PDEATHSIG = 1
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 
 
@@ -95,6 +98,9 @@ def _up(path: Path, namespaces: dict[str, str]) -> int:
     # Here, because the others are small processes that begin at once.
     from brokerha.cli.up import Up, node_command
     from brokerha.nodes.config import load_config
+
+    # Else it would start nodes again and again in namespaces that somebody removed after this test was killed.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
     def command_of(node: str) -> list[str]:
         return ["ip", "netns", "exec", namespaces[node], *node_command(path, node)]
