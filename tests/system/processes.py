@@ -59,16 +59,30 @@ class ProcessCluster:
 
     def __enter__(self) -> Self:
         self._log = (self.folder / "up.log").open("wb")
+        self._start()
+        return self
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(
-            self._command(), stdout=self._log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+            self._command(),
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         self.await_ready([*self.masters, *self.workers])
-        return self
 
     def _command(self) -> list[str]:
         return [sys.executable, "-m", "brokerha", "up", "--restart", "-c", str(self.path)]
 
     def __exit__(self, *_: object) -> None:
+        try:
+            self._stop()
+        finally:
+            self._log.close()
+            self._http.close()
+
+    def _stop(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGINT)
         try:
@@ -77,8 +91,14 @@ class ProcessCluster:
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait(10)
-            self._log.close()
-            self._http.close()
+
+    def start_again_with(self, before: str, now: str) -> None:
+        """Stop all nodes, change this text of the cluster file, and start them all."""
+        self._stop()
+        text = self.path.read_text(encoding="utf-8")
+        assert before in text
+        self.path.write_text(text.replace(before, now), encoding="utf-8")
+        self._start()
 
     def log_tail(self, lines: int = 60) -> str:
         """The last lines of all nodes."""

@@ -140,6 +140,11 @@ class SplitSites(ProcessCluster):
             definition = {"federation-upstream-pattern": f" {re.escape(exchange)}$"}
             management.set_policy(vhost, exchange, definition, f"^{re.escape(exchange)}$", "exchanges")
 
+    def choose(self, mode: str) -> None:
+        """Change what becomes of splits as it is done by file: all masters are stopped meanwhile."""
+        self.start_again_with(f'split-recovery = "{self.mode}"', f'split-recovery = "{mode}"')
+        self.mode = mode
+
     # ---- harm
 
     def cut_between(self, here: Collection[str], there: Collection[str], how: str = RESET) -> None:

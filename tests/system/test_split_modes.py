@@ -15,7 +15,7 @@ place and the outcome of now. In one of the runs a worker and a master are kille
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -183,3 +183,26 @@ def test_a_worker_and_a_master_are_killed_while_sides_come_together(
             sites.await_ready([*MASTERS])
 
         covered(f"{run(sites, pool, kill)}; kill -9 of m1 and of a worker of m3 after the heal")
+
+
+def go_on(sites: SplitSites, name: str, *sides: Sequence[str]) -> None:
+    """A split without m3, in which each of these sides writes; then all agree again."""
+    sites.await_epoch(MASTERS)
+    SPLIT.cut(sites)
+    for side in sides:
+        sites.write(side[0], f"{name}-{side[0]}")
+        sites.await_epoch(side)
+    sites.links.heal()
+    sites.await_epoch(MASTERS)
+    sites.await_settled()
+
+
+def test_the_strategy_is_changed_with_all_masters_stopped_to_a_majority_and_back(broker: BrokerSource, tmp_path: Path) -> None:
+    with SplitSites(tmp_path, broker, "smart") as sites:
+        go_on(sites, "smart", TOGETHER, [ALONE])
+        sites.choose("quorum")
+        # Only a majority goes on now, and nothing that was before is taken for another split.
+        go_on(sites, "quorum", TOGETHER)
+        sites.choose("simple")
+        go_on(sites, "simple", TOGETHER, [ALONE])
+        assert sorted(sites.check_logs()) == ["quorum-m1", "simple-m1", "simple-m3", "smart-m1", "smart-m3"]
