@@ -32,6 +32,7 @@ from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal
 from brokerha.simulator.faults import Faults
 from brokerha.simulator.members import Members
+from brokerha.simulator.mode_checks import ModeCheckers
 from brokerha.simulator.network import Network, both_ways
 from brokerha.simulator.options import Options
 from brokerha.simulator.processes import Process, SimMaster, SimWorker
@@ -96,7 +97,8 @@ class World:
         self.clients = Clients(self)
         self.tx_clients = TxClients(self)
         self.network = Network(self)
-        self.checkers = Checkers(self)
+        is_quorum = self.masters[0].config.sync.split_recovery == "quorum"
+        self.checkers = Checkers(self) if is_quorum else ModeCheckers(self)
         self.faults = Faults(self)
 
     def _build(self) -> None:
@@ -311,6 +313,8 @@ class World:
         return ""
 
     def _missing_at_masters(self) -> str:
+        if isinstance(self.checkers, ModeCheckers):
+            return self.checkers.missing_at_masters()
         truth = self.checkers.truth
         lsn = truth.lsn
         everybody = self.members.masters
