@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerha.model.fingerprints import from_text
+from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import History, Rebased, Record
+from brokerha.replication.executed_before import executed_before
 from brokerha.replication.judging import SiteComparison
 from brokerha.replication.lineages import Lineages, Rewind
 from brokerha.replication.site_config import WorkerFeed
@@ -45,6 +46,7 @@ class Parting:
         self._core = core
         self._now_ms = 0
         self._began_ms: int | None = None
+        self._is_book_new = True
         core.sync.is_ready_to_part = self._is_ready_to_part
         core.sync.is_ready_to_go_back = self._is_ready_to_go_back
 
@@ -70,8 +72,11 @@ class Parting:
     # ---- each round
 
     def look(self, now: Instant) -> None:
-        """Take note of a turn: is anybody missing, is everybody back?"""
+        """Take note of a turn, with all before it durable: is anybody missing, is everybody back?"""
         core, self._now_ms = self._core, now.mono_ms
+        if self._is_book_new:
+            self._is_book_new = False
+            core.feed.executed_before = executed_before(core.history, core.feed.executed)
         if core.sync.config.is_quorum or core.sync.lost:
             return
         if self._began_ms is None:
@@ -103,7 +108,9 @@ class Parting:
             return []
         core, lsn = self._core, result.rewound.lsn
         rebased = self._content_stays(lsn) if result.rewound.keeps_content and lsn < core.feed.executed else None
-        core.feed.rewind(lsn, result.rewound.lineage, now.mono_ms)
+        content = text_of(rebased.fingerprint) if rebased is not None else ""
+        core.feed.rewind(lsn, result.rewound.lineage, now.mono_ms, content)
+        self._is_book_new = True
         core.forget_results(lsn)
         core.waiters.go_back(lsn)
         core.transacting.go_back(lsn)

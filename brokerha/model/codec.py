@@ -7,7 +7,7 @@ wrong type; limits on size and nesting hold before anything is decoded (a msgpac
 five bytes and may promise gigabytes).
 
 Fields may be added at the end of a class with a default value; an older reader refuses a longer list, so a new field
-needs a new `VERSION` unless all nodes are replaced together.
+needs a new `VERSION` unless all nodes are replaced together. What lies on disks with fewer fields is read on (`LEAST`).
 
 >>> from brokerha.model.messages import Fetch
 >>> decode_envelope(encode_envelope("orders", "m1", 3, Fetch((("m2", "t-1"),)))).message
@@ -24,6 +24,7 @@ from typing import Any
 
 import msgpack
 
+from brokerha.model.epochs import Epoch
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import is_node_id
 from brokerha.model.messages import MESSAGES, Envelope, Message
@@ -35,6 +36,9 @@ WIRE_VERSION = 5
 """Of messages."""
 MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
 """Below RabbitMQ's own limit of 16 MiB; senders split long before it."""
+
+LEAST: dict[type, int] = {Epoch: 9}
+"""How many fields a class had when a journal could first hold it, where it has more now; those that are not there have their default."""
 
 Reader = Callable[[Any], Any]
 
@@ -125,11 +129,12 @@ def _mapping(key: Any, item: Any) -> Reader:
 def _struct(cls: type) -> Reader:
     hints = typing.get_type_hints(cls)
     readers = [_reader(hints[f.name]) for f in dataclasses.fields(cls)]
+    least = LEAST.get(cls, len(readers))
 
     def read(value: Any) -> Any:
-        if type(value) is not tuple or len(value) != len(readers):
+        if type(value) is not tuple or not least <= len(value) <= len(readers):
             raise _wrong(f"{cls.__name__} with {len(readers)} fields", value)
-        return cls(*[r(v) for r, v in zip(readers, value, strict=True)])
+        return cls(*[r(v) for r, v in zip(readers, value, strict=False)])
 
     return read
 

@@ -44,8 +44,13 @@ class Row:
     fingerprint: str = ""
     known: dict[NodeId, str] = field(default_factory=dict)
     """Journal names of masters that it has heard of and of whose streams it holds nothing yet."""
-    is_quorum: bool = True
-    """Whether only a majority goes on without the others, as far as this master is concerned: all have to see that alike."""
+    mode: str = ""
+    """What its file says of splits: none, simple or smart; empty where only a majority goes on. All have to see that alike."""
+
+    @property
+    def is_quorum(self) -> bool:
+        """Whether only a majority goes on without the others, as far as this master is concerned."""
+        return not self.mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class EpochReport:
     """Of its epoch."""
     path: tuple[tuple[EpochId, Lsn], ...] = ()
     """Of its epoch (`Epoch.path`)."""
+    mode: str = ""
+    """Of its epoch (`Epoch.mode`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,8 @@ class Epoch:
     agreed: tuple[tuple[EpochId, Lsn, NodeId], ...] = ()
     """For each epoch that a member came from: up to which LSN its queue is that of this one, and who hands in again what was taken
     in by masters that are not here."""
+    mode: str = ""
+    """What becomes of a split from now on: none, simple or smart; empty: what the files say, or a majority is needed."""
 
     @property
     def id(self) -> EpochId:

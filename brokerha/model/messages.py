@@ -83,10 +83,9 @@ class Execute:
     CHANNEL: ClassVar[str] = DATA
     first_lsn: Lsn
     items: tuple[tuple[TxId, Timestamp, bytes], ...]
-    """(transaction id, timestamp, body)"""
+    """With their bodies."""
     view: int = 1
     lineage: int = 0
-    """Of the log that they are places of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,6 @@ class Executed:
     journal: str = ""
     """Name of the copy that holds them, as in `Progress`."""
     lineage: int = 0
-    """Of that copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +220,9 @@ class Coin:
     lineage: int = 0
     """Of the log to follow."""
     agreed_lsn: Lsn = 0
-    """Up to here the log that the copy followed, if it is of an older lineage, is this one: whoever is beyond cannot go over."""
+    """Up to here the log that a copy of an older lineage followed is this one: whoever is beyond cannot go over,"""
+    fingerprint: str = ""
+    """but with this content, which the log has there: the copy stands there from then on. Empty for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,15 @@ def unpack_operations(body: bytes) -> list[Operation]:
     return result
 
 
+NO_OPERATIONS: Final = b"\x90"
+"""The body with which a master has its probe execute what its content holds already; no client can send it."""
+
+
+def operations_to_execute(body: bytes) -> list[Operation]:
+    """Like `unpack_operations`, with nothing to do for `NO_OPERATIONS`."""
+    return [] if body == NO_OPERATIONS else unpack_operations(body)
+
+
 def check_operations(operations: list[Operation]) -> None:
     """Raise InvalidRequest or TooLarge, naming the first operation that has not the right shape."""
     if not operations:

@@ -51,6 +51,8 @@ class BeginLineage:
     """Decision: what is applied from now on is of this lineage; to be durable before any of it is."""
 
     lineage: int
+    lsn: Lsn = -1
+    """Where the store stands from then on, with the content that it has; -1 for where it stands."""
 
 
 @dataclass(frozen=True, slots=True)

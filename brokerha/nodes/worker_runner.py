@@ -83,7 +83,7 @@ def carry_out(store: Store, decision: StoreDecision) -> StoreDone | StoreFailed:
         elif isinstance(decision, ApplyBatch):
             store.apply(decision.first_lsn, decision.items)
         elif isinstance(decision, BeginLineage):
-            store.begin_lineage(decision.lineage)
+            store.begin_lineage(decision.lineage, decision.lsn)
         else:
             results = [line[2:] for line in store.logged(decision.first_lsn, decision.last_lsn)]
     except StoreDiffers as error:

@@ -54,8 +54,11 @@ class Store(Protocol):
     def lineage(self) -> int:
         """Number of the log that it followed, as it was told last; 0 if never. A part of the copy. Any thread."""
 
-    def begin_lineage(self, lineage: int) -> None:
-        """What is executed and applied from now on is of this lineage; durable on return. Raises StoreError."""
+    def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
+        """What is executed and applied from now on is of this lineage; durable on return. Raises StoreError.
+
+        Where ``lsn`` is lower than where the store stands it stands there from then on, with all of its content, and has no lines.
+        """
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
         """Lines of the log that the store keeps, for sending them again. Shorter where it ends, none where it was trimmed."""

@@ -19,8 +19,11 @@ that is not durable in the synchronised queue (R7); what a worker confirmed neve
 
 from __future__ import annotations
 
-from brokerha.model.ids import Lsn, NodeId
+from collections.abc import Container
+
+from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.messages import Apply, Execute, Executed, Outgoing, Progress, RangeMissing, Request
+from brokerha.model.operations import NO_OPERATIONS
 from brokerha.model.records import History, Outcomes
 from brokerha.replication.site import Site
 from brokerha.replication.site_config import NEVER, FeedConfig, WorkerFeed
@@ -41,6 +44,8 @@ class Feed:
         self.executed = executed
         self.ignored = 0
         """Reports of what was never synchronised here (a worker with the state of another cluster), or of a lost copy."""
+        self.executed_before: Container[TxId] = frozenset()
+        """What the content holds although it has no result: it is executed without its operations (executed_before.py)."""
         self._probe: NodeId | None = None
         self._turn_ends: Lsn = 0
         self._to_greet = list(site.workers)
@@ -163,13 +168,13 @@ class Feed:
         for worker in self.workers.values():
             worker.sent = worker.applied
 
-    def rewind(self, lsn: Lsn, lineage: int, mono_ms: int) -> None:
+    def rewind(self, lsn: Lsn, lineage: int, mono_ms: int, content: str = "") -> None:
         """The log goes another way behind ``lsn``; see `Site.rewind`, which this does too."""
         if lineage <= self.site.lineages.number:
             return
         self.lsn, self.executed = min(self.lsn, lsn), min(self.executed, lsn)
         self._probe = None
-        self.site.rewind(lsn, lineage, mono_ms)
+        self.site.rewind(lsn, lineage, mono_ms, content)
         for worker in self.workers.values():
             worker.sent = min(worker.applied, lsn)
 
@@ -324,7 +329,7 @@ class Feed:
             body = self.history.body(origin, txid)
             if body is None:
                 break
-            items.append((txid, timestamp, body))
+            items.append((txid, timestamp, NO_OPERATIONS if txid in self.executed_before else body))
             size += len(body)
             if size >= self.config.message_bytes:
                 break

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
+
+if TYPE_CHECKING:
+    from brokerha.replication.site import Site
 
 REPLAY_PER_S = 5000.0
 """Transactions per second of a replay, as long as none was measured."""
@@ -56,3 +60,14 @@ def progress_of(worker: WorkerFeed, executed: Lsn, mono_ms: int) -> str:
         rest = f", {lag / worker.replay_per_s:.0f} s left" if worker.replay_per_s > 0 else ""
         return f"{lag} transactions to go at {worker.replay_per_s:.0f}/s{rest}"
     return ""
+
+
+def foreign_sources(site: Site, mono_ms: int) -> tuple[NodeId, ...]:
+    """Workers of other sites: when told so, or when no copy of this site is good and none will be heard soon."""
+    if site.repair_sources:
+        return site.repair_sources
+    if site.disagreement or site.is_settling(mono_ms):
+        return ()
+    alive = [each for each in site.workers.values() if each.is_switched_on and site.is_alive(each, mono_ms)]
+    is_hopeful = any(not each.condemned or site.splits.may_restore(each) for each in alive)
+    return () if is_hopeful else site.config.others

@@ -21,7 +21,7 @@ from brokerha.model.fingerprints import from_text
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Idle, LoadFrom, Message, Outgoing, Progress
 from brokerha.model.records import History
-from brokerha.replication.healing import behind, should_copy, sources_for
+from brokerha.replication.healing import behind, foreign_sources, should_copy, sources_for
 from brokerha.replication.judging import Ruling, Verdict, Votes, verdict
 from brokerha.replication.lineages import Rewind
 from brokerha.replication.site_config import NEVER, FeedConfig, Filling, Named, Standing, Trust, WorkerFeed
@@ -93,7 +93,7 @@ class Site:
         Of a worker that says nothing else any more it is the present, however that came to be.
         """
         is_earlier = progress.journal in worker.past_journals
-        is_less = progress.applied_lsn < worker.applied or progress.lineage < worker.lineage
+        is_less = (progress.lineage, progress.applied_lsn) < (worker.lineage, worker.applied)
         return (is_earlier or (progress.journal == worker.journal and is_less)) and self.is_alive(worker, mono_ms)
 
     def judge(self, worker: WorkerFeed, mono_ms: int) -> None:
@@ -129,6 +129,10 @@ class Site:
 
     def _compare(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
         """A copy that is well by its own words: is it what the log says?"""
+        if self.splits.may_move(worker) and not worker.condemned:
+            self._stand(worker, Standing.OUT_OF_SYNC, f"goes on from LSN {self.lineages.agreed(worker.lineage)}, with what it has")
+            self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
+            return
         found, reason = verdict(self.history, self.lsn, self.executed, progress.applied_lsn, progress.fingerprint)
         if worker.trust is not Trust.NONE and self._adopts(worker, progress, found):
             return
@@ -228,7 +232,7 @@ class Site:
         if self.splits.may_restore(worker):
             self._order(worker, self.splits.restore(worker, self.view, reason), mono_ms)
             return
-        sources = sources_for(worker.node, self.workers.values()) or self._foreign(mono_ms)
+        sources = sources_for(worker.node, self.workers.values()) or foreign_sources(self, mono_ms)
         if sources:
             if sources[0] not in self.workers:
                 worker.trust = Trust.CHOSEN if self.repair_sources else Trust.LOADED
@@ -246,20 +250,12 @@ class Site:
             worker.load_from_lsn = min(own, default=self.executed)
         self._order(worker, LoadFrom(self.view, sources, reason), mono_ms)
 
-    def _foreign(self, mono_ms: int) -> tuple[NodeId, ...]:
-        """Workers of other sites: when told so, or when no copy of this site is good and none will be heard soon."""
-        if self.repair_sources:
-            return self.repair_sources
-        if self.disagreement or self.is_settling(mono_ms):
-            return ()
-        alive = [each for each in self.workers.values() if each.is_switched_on and self.is_alive(each, mono_ms)]
-        is_hopeful = any(not each.condemned or self.splits.may_restore(each) for each in alive)
-        return () if is_hopeful else self.config.others
-
     # ---- splits
 
-    def rewind(self, lsn: Lsn, lineage: int, mono_ms: int) -> None:
+    def rewind(self, lsn: Lsn, lineage: int, mono_ms: int, content: str = "") -> None:
         """The log goes another way behind ``lsn`` from now on: results and places behind it are void, and so are copies beyond it.
+
+        But those of which the fingerprint is ``content``: they have what the log has there from now on.
 
         ``lineage`` is the same number at all masters, and the highest so far; where nothing is lost ``lsn`` is the end of the log.
         """
@@ -267,6 +263,7 @@ class Site:
             return
         is_shorter = lsn < self.lsn
         self.lineages.rewind(lsn, lineage)
+        self.splits.content = (lsn, content) if content else (0, "")
         self.lsn, self.executed = min(self.lsn, lsn), min(self.executed, lsn)
         if is_shorter:
             self._votes, self.overruled, self.filling, self.disagreement = None, None, None, ""

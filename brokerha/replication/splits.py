@@ -9,6 +9,7 @@ back to it.
 
 from __future__ import annotations
 
+from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.messages import Coin, Outgoing
 from brokerha.model.records import History
@@ -25,6 +26,8 @@ class Splits:
         self.history = history
         self.lineages = Lineages(rewinds)
         self.keeping = Keeping(config)
+        self.content: tuple[Lsn, str] = (0, "")
+        """LSN to which the log went back last while the site kept its content, and the fingerprint of that; it is on its way into the log."""
 
     def void(self, worker: WorkerFeed) -> str:
         """Why its copy followed another log than that of now; empty when it did not."""
@@ -32,6 +35,15 @@ class Splits:
         if progress is None:
             return ""
         return self.lineages.problem(progress.lineage, progress.applied_lsn, worker.vouched_lsn)
+
+    def may_move(self, worker: WorkerFeed) -> bool:
+        """Whether its copy is void and has the content that the log has where it is not: it stands there, under another LSN."""
+        progress = worker.progress
+        return progress is not None and bool(self.void(worker)) and progress.fingerprint == self._content(worker) != ""
+
+    def _content(self, worker: WorkerFeed) -> str:
+        agreed = self._agreed(worker)
+        return self.content[1] if self.content[0] == agreed else text_of(self.history.fingerprint_at(agreed))
 
     def is_usable(self, worker: WorkerFeed) -> bool:
         """Whether what it keeps is the beginning of the log of now, and the log reaches back to it."""
@@ -49,7 +61,8 @@ class Splits:
 
     def coin(self, worker: WorkerFeed, view: int, sources: tuple[NodeId, ...]) -> Coin:
         """The order to follow the log of now."""
-        return Coin(view, sources, worker.forgiven_lsn, self.lineages.number, self._agreed(worker))
+        fingerprint = self._content(worker) if self.may_move(worker) else ""
+        return Coin(view, sources, worker.forgiven_lsn, self.lineages.number, self._agreed(worker), fingerprint)
 
     def _agreed(self, worker: WorkerFeed) -> Lsn:
         """Up to where it may be to go over to the lineage of now; 0 when it is of that one."""

@@ -59,8 +59,10 @@ from brokerha.replication.asking import Asking
 from brokerha.replication.backlog import Backlog, Items
 from brokerha.replication.cutting import cut, result_bytes
 from brokerha.replication.follower import FOLLOWING, Event, State, after
+from brokerha.replication.going_over import GoingOver
 from brokerha.replication.offering import Offering
 from brokerha.replication.replacing import Replacing
+from brokerha.replication.resending import Resending
 from brokerha.replication.worker_config import CopyState, WorkerConfig
 from brokerha.replication.worker_words import progress_of, word_of
 
@@ -71,8 +73,7 @@ class WorkerCore:
     def __init__(self, config: WorkerConfig, copy: CopyState) -> None:
         self.config = config
         self.journal = copy.journal
-        self.lineage = copy.lineage
-        """Of the log that this copy follows."""
+        self.going_over = GoingOver(copy.lineage)
         self.applied = copy.applied
         self.fingerprint = copy.fingerprint
         self.items = copy.items
@@ -92,10 +93,9 @@ class WorkerCore:
         self.kept = self.replacing.kept
         self.differs: tuple[Lsn, bytes] = (0, b"")
         """Line of the log that led this copy to another content, and to which; (0, empty) when none did."""
-        self._is_lineage_durable = True
         self._asking = Asking(config.ask)
         self._backlog = Backlog(copy.applied, config.backlog)
-        self._resend: tuple[Lsn, Lsn] | None = None
+        self._resending = Resending()
         self._at_store: StoreDecision | None = None
         self._retry_at_ms: int | None = None
         self._sources: tuple[NodeId, ...] = ()
@@ -103,6 +103,11 @@ class WorkerCore:
         self._decisions: list[Decision] = []
         self._heartbeat_at_ms: int | None = None
         self._tell = True
+
+    @property
+    def lineage(self) -> int:
+        """Of the log that this copy follows."""
+        return self.going_over.lineage
 
     # ---- inputs
 
@@ -180,14 +185,16 @@ class WorkerCore:
 
     def _goes_over(self, coin: Coin) -> bool:
         """Go over to the lineage that the primary says, if this copy may; what was received of the other one is dropped."""
-        end = self._backlog_end()
-        if coin.lineage <= self.lineage or self.state is State.LOAD or self.trouble or end > coin.agreed_lsn:
+        if self.state is State.LOAD or self.trouble:
             return False
-        # Told before it is durable, but nothing is applied before that: a crash only has it told anew.
-        self.lineage, self._is_lineage_durable = coin.lineage, False
+        is_busy = self._at_store is not None
+        end = self.going_over.place(coin, self._backlog_end(), self.fingerprint, is_busy=is_busy)
+        if end is None:
+            return False
+        self.applied = min(end, self.applied)
         self._asking.stop()
         self._backlog.restart(end)
-        self._resend = None
+        self._resending.drop()
         self.master_lsn = end
         return True
 
@@ -201,7 +208,7 @@ class WorkerCore:
         self.idle_reason = "" if self.state in FOLLOWING else self.idle_reason
         if self.state not in FOLLOWING or event is Event.COINED:
             self._backlog.restart(self._backlog_end())
-            self._resend = None
+            self._resending.drop()
         if before is State.LOAD:
             self.replacing.stop()
         if self.state not in FOLLOWING:
@@ -226,7 +233,7 @@ class WorkerCore:
         last = first + len(items) - 1
         self.master_lsn = max(self.master_lsn, last)
         if is_execute and first <= self.applied:
-            self._report_again(first, min(last, self.applied))
+            self._resending.want(first, min(last, self.applied))
         if last <= self._backlog.queued:
             self._tell = self._tell or last <= self.applied
             return
@@ -240,12 +247,6 @@ class WorkerCore:
         else:
             self._change(Event.GAP)
             self._asking.want(gap, (self.config.master, *self._sources), now)
-
-    def _report_again(self, first: Lsn, last: Lsn) -> None:
-        """Results that the master asks for again, from the lowest on: it takes them in without a gap only."""
-        if self._resend is not None:
-            first, last = min(first, self._resend[0]), max(last, self._resend[1])
-        self._resend = (first, last)
 
     def _on_range_missing(self, sender: NodeId, answer: RangeMissing, now: Instant) -> None:
         if self.state is State.REQUEST and self._asking.on_missing(sender, answer, now):
@@ -261,7 +262,7 @@ class WorkerCore:
         self.applied, self.fingerprint, self.items = done.applied_lsn, done.fingerprint, done.items
         self._backlog.on_applied(self.applied)
         if isinstance(decision, ApplyBatch | BeginLineage):
-            self._is_lineage_durable = self._is_lineage_durable or decision == BeginLineage(self.lineage)
+            self.going_over.on_written(decision)
             self._tell = True
             return
         if isinstance(decision, ResendResults) and not done.results:
@@ -304,7 +305,7 @@ class WorkerCore:
         self.journal, self.applied = opened.journal, opened.applied_lsn
         self.fingerprint, self.items = opened.fingerprint, opened.items
         self.trouble, self.failure, self.differs = "", "", (0, b"")
-        self.lineage, self._is_lineage_durable = opened.lineage, True
+        self.going_over.on_opened(opened.lineage)
         self.master_lsn = max(self.master_lsn, self.applied)
         self._change(Event.LOADED)
         self._backlog.restart(self.applied)
@@ -367,13 +368,10 @@ class WorkerCore:
     def _next_decision(self) -> StoreDecision | None:
         if self.state not in FOLLOWING or self.replacing.is_opening:
             return None
-        if not self._is_lineage_durable:
-            return BeginLineage(self.lineage)
-        if self._resend is not None:
-            first, last = self._resend
-            end = min(last, first + self.config.decision_items - 1)
-            self._resend = (end + 1, last) if end < last else None
-            return ResendResults(first, end)
+        if not self.going_over.is_durable:
+            return self.going_over.decision()
+        if (again := self._resending.take(self.config.decision_items)) is not None:
+            return again
         if not self._backlog.has_pieces:
             return None
         is_execute, first, items = self._backlog.take(self.config.decision_items, self.config.decision_bytes)

@@ -27,9 +27,9 @@ from brokerha.model.operations import (
     LoggedRow,
     Operation,
     Result,
+    operations_to_execute,
     pack_effect,
     unpack_effect,
-    unpack_operations,
 )
 from brokerha.stores.control import ON_CONTROL
 from brokerha.stores.control_judge import judge_evaluation
@@ -100,7 +100,7 @@ class Batch:
             keys: dict[bytes, Operation] = {}
             queues: list[Change] = []
             others: list[tuple[int, Operation]] = []
-            for number, operation in enumerate(unpack_operations(body), 1):
+            for number, operation in enumerate(operations_to_execute(body), 1):
                 if operation[0] in ON_KEYS:
                     keys[row_key_of(operation[1], operation[2])] = operation
                 else:

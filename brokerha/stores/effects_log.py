@@ -57,6 +57,10 @@ class EffectsLog:
         self.append(transaction, first_lsn, lines[:middle])
         self.append(transaction, first_lsn + middle, lines[middle:])
 
+    def clear(self, transaction: WriteTransaction) -> None:
+        """Drop everything; the next line may have any LSN."""
+        transaction.drop(self._table, delete=False)
+
     def rows(self, transaction: Any, first_lsn: Lsn) -> Iterator[tuple[Lsn, list[Logged]]]:
         """Rows from the one that holds ``first_lsn`` on, each with the LSN of its first line.
 

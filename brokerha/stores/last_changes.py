@@ -82,6 +82,14 @@ def begin_at(transaction: WriteTransaction, table: Any, lsn: Lsn) -> None:
     _put(transaction, table, _BEFORE, lsn)
 
 
+def lower_rows(transaction: WriteTransaction, table: Any, lsn: Lsn) -> None:
+    """What changed behind this LSN changed at it, as the store stands there from now on. Raises StoreDamaged."""
+    with transaction.cursor(table) as cursor:
+        keys = [bytes(key) for key, row in cursor if checked_lsn(bytes(key), bytes(row)) > lsn]
+    for key in keys:
+        _put(transaction, table, key, lsn)
+
+
 def check_rows(transaction: Any, table: Any) -> None:
     """Raise StoreDamaged at the first row that is not what was written."""
     with transaction.cursor(table) as cursor:

@@ -29,9 +29,9 @@ from brokerha.model.operations import (
     LoggedRow,
     Operation,
     Result,
+    operations_to_execute,
     pack_effect,
     unpack_effect,
-    unpack_operations,
 )
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.control import ControlChange
@@ -77,9 +77,13 @@ class MemoryStore:
         """Number of the log that this store followed."""
         return self._image.lineage
 
-    def begin_lineage(self, lineage: int) -> None:
-        """What comes from now on is of this lineage."""
-        self._image.lineage = lineage
+    def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
+        """What comes from now on is of this lineage, and begins behind ``lsn`` if that is lower than where this stands."""
+        image = self._image
+        image.lineage = lineage
+        if 0 <= lsn < image.lsn:
+            image.lsn, image.first_kept, image.lines = lsn, lsn + 1, []
+            image.changed = {store: min(at, lsn) for store, at in image.changed.items()}
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; those applied already are answered again."""
@@ -175,7 +179,7 @@ class MemoryStore:
 
     def _execute(self, txid: TxId, body: bytes) -> tuple[str, str, bytes]:
         try:
-            changes = self._changes(txid, unpack_operations(body))
+            changes = self._changes(txid, operations_to_execute(body))
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), b""
         for change in changes:

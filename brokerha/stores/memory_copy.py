@@ -189,9 +189,9 @@ class MemoryCopy:
         """Number of the log that the present copy followed."""
         return self._store.lineage
 
-    def begin_lineage(self, lineage: int) -> None:
-        """What comes from now on is of this lineage."""
-        self._store.begin_lineage(lineage)
+    def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
+        """What comes from now on is of this lineage, and begins behind ``lsn`` if that is lower than where this stands."""
+        self._store.begin_lineage(lineage, lsn)
 
     @property
     def executed(self) -> Iterator[tuple[TxId, Lsn]]:

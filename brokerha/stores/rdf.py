@@ -115,6 +115,14 @@ class RdfRepository:
                     store.remove_graph(graph)
                     self._graphs.pop(graph, None)
 
+    def move_to(self, lsn: Lsn) -> None:
+        """Set the position to this LSN, also a lower one; the content stays. Raises StoreError. Not durable before `flush`."""
+        store = self._engine()
+        with self._gate, engine_errors(f"the repository in {self._directory} cannot be written"):
+            text = change_text([_position_quad(old) for old in self._positions if old != lsn], [_position_quad(lsn)])
+            store.update(text, custom_functions=AS_BLANK_FUNCTIONS)
+            self._positions = (lsn,)
+
     def needs_engine(self, operation: Operation) -> bool:
         """Whether its evaluation reads more than the membership of single quads.
 

@@ -165,6 +165,19 @@ class Repositories:
                 repository.flushed_position = repository.engine.position
             repository.base_lsn = lsn
 
+    def disown_positions(self) -> None:
+        """After a `flush`: nobody's position says any more what its files have to hold; that all is durable is said by `base_lsn`."""
+        for repository in self.listed.values():
+            repository.flushed_position = 0
+
+    def move_to(self, lsn: Lsn) -> None:
+        """Let all engines stand at a lower LSN with the content that they have, durably."""
+        for repository in self.listed.values():
+            if repository.engine.position > lsn:
+                repository.engine.move_to(lsn)
+                repository.engine.flush()
+            repository.base_lsn = lsn
+
     def close(self) -> None:
         """Close all engines."""
         for repository in [*self.listed.values(), *self._fresh, *self._retired]:

@@ -127,9 +127,9 @@ class WorkerCopy:
         """Number of the log that the present copy followed. Any thread."""
         return self._generation.store.lineage
 
-    def begin_lineage(self, lineage: int) -> None:
-        """What comes from now on is of this lineage; durable on return. Raises StoreError."""
-        self._generation.store.begin_lineage(lineage)
+    def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
+        """As `WorkerStore.begin_lineage`. Raises StoreError."""
+        self._generation.store.begin_lineage(lineage, lsn)
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; durable together when this returns. Raises StoreError."""

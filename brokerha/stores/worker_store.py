@@ -40,7 +40,7 @@ from brokerha.stores.fingerprint import repository_digest, text_of
 from brokerha.stores.frozen import Frozen, backed_up
 from brokerha.stores.held import Held, answer, held, recompute
 from brokerha.stores.key_range import in_pieces
-from brokerha.stores.last_changes import begin_at
+from brokerha.stores.last_changes import begin_at, lower_rows
 from brokerha.stores.pending import Pending
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.read_kinds import MSGPACK, WALKS, View, check_arguments
@@ -123,12 +123,39 @@ class WorkerStore:
         """Number of the log that this copy followed, as it was told last; 0 if never. Any thread."""
         return self._lineage
 
-    def begin_lineage(self, lineage: int) -> None:
-        """What comes from now on is of this lineage; durable on return. Raises StoreError."""
+    def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
+        """What comes from now on is of this lineage; durable on return. Raises StoreError.
+
+        Where ``lsn`` is lower than where the store stands it stands there from then on, with all of its content, and has no lines.
+        """
         with self._exclusively("cannot write down which log is followed"):
+            state = self._state
+            is_moved = 0 <= lsn < state.lsn
+            if is_moved:
+                # Engines carry their position: first it must not count, then it may change.
+                self._repositories.flush(state.lsn)
+                self._repositories.disown_positions()
+                self._write_state(state)
+                self._crash_point("moving: positions do not count")
+                self._repositories.move_to(lsn)
+                self._crash_point("moving: engines moved")
             with self._environment.lmdb.begin(write=True) as transaction:
                 write_lineage(transaction, self._environment.meta, lineage)
+                if is_moved:
+                    self._state = state._replace(lsn=lsn, repositories=self._repositories.states())
+                    write_state(transaction, self._environment.meta, self._state)
+                    self._log.clear(transaction)
+                    lower_rows(transaction, self._environment.changes, lsn)
             self._lineage = lineage
+            if is_moved:
+                self._flushed_lsn = lsn
+                self._view = self._viewed()
+                self._crash_point("moving: moved")
+
+    def _write_state(self, state: StoreState) -> None:
+        self._state = state._replace(repositories=self._repositories.states())
+        with self._environment.lmdb.begin(write=True) as transaction:
+            write_state(transaction, self._environment.meta, self._state)
 
     def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
         """Execute transactions in order; durable together when this returns. Those applied already are answered again.

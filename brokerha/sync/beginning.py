@@ -42,6 +42,7 @@ def begin(core: SyncCore, epoch: Epoch) -> None:
     core.peers.begin(epoch)
     core.recovery = Recovery(epoch, core.lsn, core.bodies.has)
     core.clock.saw(epoch.above)
+    core.choose(epoch.mode)
 
 
 def join(core: SyncCore) -> None:

@@ -82,12 +82,13 @@ class SyncCore:
         """What the own posts say of this site's content: an LSN, and the fingerprint there."""
         self.mode = config.split_recovery
         """What becomes of a split: of none, simple and smart an operator may choose another one at any time but during a split."""
+        self.choose(self.epoch.mode)
         self.is_ready_to_part: Callable[[], bool] = lambda: True
         """Whether this master may go on without those that are missing, when a majority is not needed: a copy of its content is kept."""
         self.is_ready_to_go_back: Callable[[], bool] = lambda: True
         """Whether what is behind the place where two sides parted may be given up: workers that keep their content have executed all of it."""
         self.gone_back: Lsn | None = None
-        """To where the queue went back last; None when it did not since this process began."""
+        """To where the queue went back last, since this process began."""
         splits = history.splits()
         self.lineage = splits[-1].lineage if splits else 0
         """Number of the epoch with which the masters last agreed again after a split."""
@@ -317,9 +318,9 @@ class SyncCore:
         begin(self, epoch)
 
     def choose(self, mode: str) -> None:
-        """Take another strategy for splits from now on; which ones may be chosen when is for whoever calls (master/split_commands.py)."""
-        self.mode = mode
-        self.epochs.suspicion.lag_ms = self.config.lag_of(mode)
+        """Follow the strategy that an epoch names, or that of the file when it names none (choosing.py)."""
+        self.mode = mode if mode and not self.config.is_quorum else self.config.split_recovery
+        self.epochs.suspicion.lag_ms = self.config.lag_of(self.mode)
 
     def entry_at(self, lsn: Lsn) -> Ordered | None:
         """The entry at an LSN, as long as it is held; None at LSN 0."""
@@ -361,7 +362,7 @@ class SyncCore:
             fingerprint_lsn=fingerprint_lsn,
             fingerprint=fingerprint,
             known={node: name for node, name in self.peers.founders() if not self.counts.get(node)},
-            is_quorum=self.config.is_quorum,
+            mode="" if self.config.is_quorum else self.config.split_recovery,
         )
 
     def own_row(self, now: Instant) -> Row:

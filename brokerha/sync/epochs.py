@@ -35,6 +35,7 @@ from brokerha.model.messages import Message, Outgoing
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.sync import identity
 from brokerha.sync.catching_up import TAIL_LIMIT, TailReader
+from brokerha.sync.choosing import Choosing
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.going_back import GoingBack, come_together
 from brokerha.sync.membership import Membership
@@ -68,6 +69,7 @@ class Epochs:
         self.suspicion = Suspicion(config)
         self.proposing = Proposing(config)
         self.membership = Membership(config)
+        self.choosing = Choosing(config)
         self.later: dict[NodeId, Row] = {}
         """Last row of each master that is in a later epoch than this one."""
         self._goal: Lsn | None = None
@@ -320,6 +322,7 @@ class Epochs:
             self.proposing.begin()
             core.begin(decided)
             self.membership.on_begin(core, decided)
+            self.choosing.on_begin(decided)
         return True
 
     def _hand_over(self, core: SyncCore, sources: list[NodeId], now: Instant) -> None:
@@ -333,6 +336,7 @@ class Epochs:
     def after(self, core: SyncCore, result: RoundResult, now: Instant) -> None:
         """Look whether a change is due, and say what there is to say."""
         self._outgoing += self.membership.look(core, now)
+        self.choosing.look(core, now)
         self.suspicion.look(core.peers, head_of(core), now.mono_ms)
         if self.proposing.is_due(core, now.mono_ms):
             self.promise(self.proposing.begin_attempt(core, now.mono_ms), now)
@@ -374,6 +378,7 @@ class Epochs:
             *self.membership.parked(core),
             core.epoch.members,
             () if core.is_whole() else core.epoch.path,
+            core.epoch.mode,
         )
 
     def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:
@@ -383,6 +388,7 @@ class Epochs:
             self.suspicion.deadline_ms(core.peers),
             self.proposing.deadline_ms(core, looked_ms),
             self.membership.deadline_ms(),
+            self.choosing.deadline_ms(),
         ]
         if self.is_standing_still(core.epoch):
             due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms), self.going_back.until_ms]

@@ -61,7 +61,8 @@ def _agreed(core: SyncCore, epoch: Epoch) -> Lsn:
 
 
 def _rewound(core: SyncCore, lsn: Lsn, epoch: Epoch) -> Rewound:
-    return Rewound(lsn, core.epoch.number, epoch.number, keeps_content=core.mode == "none")
+    mode = epoch.mode or core.config.split_recovery
+    return Rewound(lsn, core.epoch.number, epoch.number, keeps_content=mode == "none")
 
 
 def come_together(core: SyncCore, epoch: Epoch, result: RoundResult) -> None:

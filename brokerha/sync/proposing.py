@@ -12,13 +12,14 @@ Must never: decide twice under one id. Each attempt has a new number, above the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from brokerha.model.epoch_messages import EpochPrepare, EpochRefused, EpochReport
 from brokerha.model.epochs import FIRST, NO_CHANGE, Change, Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.messages import Outgoing
+from brokerha.sync.choosing import allowed, mode_of
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.deciding import base_of, configuration_of, decide, is_quorum
 from brokerha.sync.split_deciding import base_of_split, decide_split
@@ -45,6 +46,8 @@ class Attempt:
     """What is to become of the configuration."""
     is_forced: bool = False
     """Whether an operator goes before the majority, or nobody needs one."""
+    mode: str = ""
+    """What is to become of splits; empty: as before."""
     reports: dict[NodeId, EpochReport] = field(default_factory=dict)
     asked_ms: dict[NodeId, int] = field(default_factory=dict)
 
@@ -175,7 +178,8 @@ class Proposing:
         since_ms = epochs.suspicion.missing_ms
         if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
             return config.is_quorum or self._may_part(core, mono_ms - since_ms)
-        return bool(epochs.suspicion.joining(mono_ms - wait_ms)) or membership.is_due(core, mono_ms)
+        is_wished = membership.is_due(core, mono_ms) or epochs.choosing.is_due(core, mono_ms)
+        return is_wished or bool(epochs.suspicion.joining(mono_ms - wait_ms))
 
     def _may_part(self, core: SyncCore, missing_ms: int) -> bool:
         """Whether to go on without the missing, of whom nobody knows what they do: not before a copy is kept, if one can be had."""
@@ -207,7 +211,8 @@ class Proposing:
         epoch = (max(self._highest, core.epochs.promised)[0] + 1, core.node)
         membership = core.epochs.membership
         change, is_forced = membership.change(core, mono_ms), membership.is_forced() or not self._config.is_quorum
-        self.attempt = Attempt(epoch, mono_ms, mono_ms, self._without, change, is_forced)
+        mode = core.epochs.choosing.mode(core, mono_ms)
+        self.attempt = Attempt(epoch, mono_ms, mono_ms, self._without, change, is_forced, mode)
         return epoch
 
     # ---- how
@@ -239,7 +244,7 @@ class Proposing:
         if awaited and mono_ms - attempt.began_ms < patience_ms:
             return None
         if not self._config.is_quorum:
-            lsn, deciders = base_of_split(attempt.reports.values(), core.mode)
+            lsn, deciders = base_of_split(attempt.reports.values(), mode_of(attempt.reports.values())[0])
             owners = [n for n in deciders if n != core.node and attempt.reports[n].row.lsn >= lsn]
             return (lsn if core.node in deciders else -1), owners
         lsn, _ = base_of(attempt.reports.values())
@@ -269,7 +274,10 @@ class Proposing:
             return core.history.lsn_of(txid) is not None
 
         if not self._config.is_quorum:
-            return decide_split(attempt.epoch, attempt.reports.values(), core.mode, core.history.lsn_of, core.entry_at)
+            reports = attempt.reports.values()
+            mode, said = mode_of(reports)
+            epoch = decide_split(attempt.epoch, reports, mode, core.history.lsn_of, core.entry_at)
+            return replace(epoch, mode=allowed(core, attempt.mode, attempt.reports) or said)
         configuration = self._configuration(core, attempt)
         return decide(attempt.epoch, attempt.reports.values(), is_synchronised, core.last()[0], configuration)
 

@@ -80,8 +80,8 @@ def agreement(one: Path, other: Path, *, is_bounded: bool = True) -> Lsn:
         if epoch in left:
             other_lsn, way = left[epoch]
             cuts = [cut for each, cut in (*way, *other[place:]) if each == CUT]
-            ends = (one[-1][1], other[-1][1]) if is_bounded else ()
-            return min([max(lsn, other_lsn), *ends, *cuts])
+            ends = [one[-1][1], other[-1][1]] if is_bounded else []
+            return min(max(lsn, other_lsn), *ends, *cuts, ENDLESS)
     return 0
 
 

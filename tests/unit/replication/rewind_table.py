@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import count
 
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import (
     Apply,
@@ -24,10 +25,11 @@ from brokerha.model.messages import (
 )
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import Ready, StoreDecision
-from brokerha.model.records import Accepted, Added, Appended, Outcomes, Rewound, Started
+from brokerha.model.records import Accepted, Added, Appended, Outcomes, Rebased, Rewound, Started
 from brokerha.nodes.copying import carry_out_copy, state_of
 from brokerha.nodes.worker_runner import carry_out
 from brokerha.ports.store import Applied
+from brokerha.replication.executed_before import executed_before
 from brokerha.replication.feed import Feed
 from brokerha.replication.lineages import Rewind
 from brokerha.replication.site import Site
@@ -117,6 +119,27 @@ class RewindTable:
     def _body(self, value: str) -> bytes:
         # Whoever comes last under a key wins, so that another order is another content.
         return pack_operations([("put", "t", b"k%d" % (sum(value.encode()) % 3), value.encode())])
+
+    def again(self, *values: str) -> None:
+        """Transactions that were given up are synchronised again, in this order."""
+        fresh = [(f"t-{value}", next(self._stamps), self._body(value)) for value in values]
+        entries = tuple((stamp, txid) for txid, stamp, _ in fresh)
+        used = {"m1": self._streamed + len(fresh)}
+        ordered = tuple((*entry, "m1") for entry in entries)
+        self.journal.append([Appended("m1", self._streamed, entries), Added(self.lsn + 1, ordered, used)])
+        self._streamed += len(fresh)
+        self.bodies += fresh
+        self.lsn = self.feed.lsn = self.site.lsn = len(self.bodies)
+
+    def go_back_and_keep_content(self, lsn: Lsn, lineage: int) -> None:
+        """The same, at a site that keeps what it has: all is executed, and the log says that it is the content there."""
+        state = self.journal.state()
+        rebased = Rebased(lsn, state.fingerprint, state.items, "it stays")
+        self.journal.append([Rewound(lsn, lineage - 1, lineage, keeps_content=True), rebased])
+        del self.bodies[lsn:]
+        self.lsn = lsn
+        self.feed.rewind(lsn, lineage, self.ms, text_of(state.fingerprint))
+        self.feed.executed_before = executed_before(self.journal, self.feed.executed)
 
     def go_back(self, lsn: Lsn, lineage: int) -> None:
         """What was synchronised behind an LSN is void."""
@@ -215,6 +238,17 @@ class RewindTable:
         truth = self.truth()
         return all(
             self.feed_of(node).standing is Standing.ON and self.copies[node].recompute() == truth for node in nodes
+        )
+
+    def are_followed(self, *nodes: NodeId) -> bool:
+        """Whether these are in sync, everything is executed, and they hold the content that the results say."""
+        end = len(self.bodies)
+        wanted = text_of(self.journal.fingerprint_at(end))
+        return all(
+            self.feed_of(node).standing is Standing.ON
+            and (found := self.copies[node].recompute()).lsn == end
+            and found.fingerprint == wanted
+            for node in nodes
         )
 
     def sent_to(self, node: NodeId, kind: type) -> int:

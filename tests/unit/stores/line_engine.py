@@ -42,6 +42,10 @@ class LineEngine:
         self.commits.append(lsn)
         self._write("written")
 
+    def move_to(self, lsn: int) -> None:
+        self.position = lsn
+        self._write("written")
+
     def flush(self) -> None:
         self.flushes += 1
         self._write("flushed")
