@@ -90,5 +90,8 @@ class SyncConfig:
         return max(self.max_peer_lag_ms, self._noticed_ms)
 
     def lag_of(self, mode: str) -> int:
-        """The same where this strategy is chosen: with ``none`` updates are not delayed any longer than it takes to notice."""
-        return self._noticed_ms if mode == "none" else self.lag_ms
+        """The same where this strategy is chosen: with ``none`` updates are not delayed any longer than it takes to notice.
+
+        Twice as long as news may take: who is missed by mistake costs everybody an epoch and its own site a going back.
+        """
+        return min(self.lag_ms, 2 * self._noticed_ms) if mode == "none" else self.lag_ms
