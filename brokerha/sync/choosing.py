@@ -59,7 +59,7 @@ class Choosing:
     def choose(self, core: SyncCore, wanted: str, now: Instant) -> Choice:
         """Wish for a strategy; what is in force everywhere is done at once. Raises InvalidRequest, NotReady."""
         mode = self._allowed(wanted.lower())
-        if self._config.is_quorum or core.mode == mode and not differing(core):
+        if self._config.is_quorum or (core.mode == mode and not differing(core)):
             return Choice(mode, now.mono_ms, f"{mode} is in force", state=DONE)
         known = self.choice
         if known is not None and known.state == UNDER_WAY:

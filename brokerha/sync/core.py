@@ -33,6 +33,7 @@ from brokerha.sync.peers import OLD, REFUSED, RESTARTED, PeerTable
 from brokerha.sync.posting import Posting
 from brokerha.sync.recovery import Recovery
 from brokerha.sync.round import RoundResult
+from brokerha.sync.rows import row_of
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
 
 
@@ -346,24 +347,7 @@ class SyncCore:
 
     def row(self, number: int, now: Instant) -> Row:
         """What this master says of itself now."""
-        fingerprint_lsn, fingerprint = self.content()
-        return Row(
-            node=self.node,
-            journal=self.posting.journal,
-            incarnation=self.incarnation,
-            number=number,
-            epoch=self.epoch.id,
-            promised=self.epochs.promised,
-            promise=self.clock.promise(now.wall_us),
-            have=dict(self.counts),
-            recovered=self.recovery.held,
-            lsn=self.lsn,
-            heard=self.peers.heard(now.mono_ms),
-            fingerprint_lsn=fingerprint_lsn,
-            fingerprint=fingerprint,
-            known={node: name for node, name in self.peers.founders() if not self.counts.get(node)},
-            mode="" if self.config.is_quorum else self.config.split_recovery,
-        )
+        return row_of(self, number, now)
 
     def own_row(self, now: Instant) -> Row:
         """A new row of this master, for a message that is no post."""

@@ -1,7 +1,8 @@
 """Format version 3 is pinned: the bytes in golden/format-3.txt are on disks, and must be read for ever.
 
 A line is a name and the row in hexadecimal. When this test fails because a row is written in another way, that is a new
-format version with its own file, and the old one must still be readable: format-2.txt is what version 2 wrote.
+format version with its own file, and the old one must still be readable: format-2.txt is what version 2 wrote, and
+format-3-released.txt what version 3 wrote before epochs said anything of splits.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def written() -> dict[str, bytes]:
     return found
 
 
-def golden(version: int = 3) -> dict[str, bytes]:
+def golden(version: int | str = 3) -> dict[str, bytes]:
     lines = (FOLDER / f"format-{version}.txt").read_text(encoding="utf-8").splitlines()
     return {name: bytes.fromhex(data) for name, _, data in (line.rpartition(" ") for line in lines)}
 
@@ -188,6 +189,13 @@ def test_records_of_format_3_are_read(number: int, example: tuple[int, Record]) 
     row = golden()[f"log {type(record).__name__}"]
     assert decode_record(rows.unseal(SEED, number, row)) == record
     assert rows.live_items(row) == live
+
+
+def test_records_that_were_written_before_epochs_said_anything_of_splits_are_read() -> None:
+    released, now = golden("3-released"), golden()
+    assert [name for name in released if released[name] != now[name]] == ["log EpochInstalled"]
+    number = next(n for n, (_, record) in enumerate(EXAMPLES, 1) if isinstance(record, EpochInstalled))
+    assert decode_record(rows.unseal(SEED, number, released["log EpochInstalled"])) == EpochInstalled(EPOCH)
 
 
 def test_a_row_is_no_other_record_of_no_other_journal() -> None:

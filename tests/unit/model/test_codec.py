@@ -94,9 +94,12 @@ from brokerha.model.records import (
 from brokerha.model.split_messages import Keep, Restore
 
 FINGERPRINT = bytes((1,)) + bytes(16)
-ROW = Row("m1", "journal", 3, 9, (1, ""), (2, "m2"), 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), 4, "1:ab", {"m3": "j"})
+ROW = Row("m1", "journal", 3, 9, (1, ""), (2, "m2"), 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), 4, "1:ab", {"m3": "j"}, "smart")
 CONFIGURATION = Configuration(("m1", "m2"), ("m1", "m2", "m3"), (("m3", "gone"),), {"m1": "journal"})
-EPOCH = Epoch(2, "m2", ("m1", "m2"), 7, "t-1", ((10, "t-2", "m3"),), {"m1": 4}, 10**15, CONFIGURATION)
+PATH = (((1, ""), 7),)
+EPOCH = Epoch(
+    2, "m2", ("m1", "m2"), 7, "t-1", ((10, "t-2", "m3"),), {"m1": 4}, 10**15, CONFIGURATION, PATH, (((1, ""), 7, "m1"),), "smart"
+)
 EXAMPLES: tuple[Message, ...] = (
     Post(ROW, (ROW,), (("m1", 2, ((10, "t-1"), (11, "t-2"))),)),
     Bodies((("m1", "t-1", b"\x00\xff"),)),
@@ -151,7 +154,7 @@ EXAMPLES: tuple[Message, ...] = (
     Promote(True),
     EpochPrepare((2, "m2"), Change("add", "m3", "journal")),
     Notice((2, "m2"), "journal"),
-    EpochReport((2, "m2"), ROW, "t-1", ((0, 10, "t-2", "m3"),), (("m1", 2, ((10, "t-3"), (11, "t-4"))),), CONFIGURATION, ("t-9",), 2),
+    EpochReport((2, "m2"), ROW, "t-1", ((0, 10, "t-2", "m3"),), (("m1", 2, ((10, "t-3"), (11, "t-4"))),), CONFIGURATION, ("t-9",), 2, ("m1",), PATH, "smart"),
     EpochRefused((2, "m2"), (3, "m1")),
     EpochInstall(EPOCH),
     TailWanted(5, 7),
@@ -278,6 +281,15 @@ def test_a_message_over_the_limit_is_not_even_decoded() -> None:
 def test_bad_records_are_named(data: bytes, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
         decode_record(data)
+
+
+def test_an_epoch_from_before_splits_were_a_part_of_it_is_read_and_a_shorter_one_is_not() -> None:
+    *head, epoch = msgpack.unpackb(encode_record(EpochInstalled(EPOCH)), strict_map_key=False)
+    found = decode_record(msgpack.packb([*head, epoch[:9]]))
+    assert found == EpochInstalled(dataclasses.replace(EPOCH, path=(), agreed=(), mode=""))
+    for wrong in (epoch[:8], [*epoch, ""]):
+        with pytest.raises(ProtocolError, match="Epoch with 12 fields"):
+            decode_record(msgpack.packb([*head, wrong]))
 
 
 @given(st.binary(max_size=200))
