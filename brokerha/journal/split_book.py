@@ -28,7 +28,7 @@ from brokerha.model.ids import Lsn
 from brokerha.model.records import GivenUp, Split
 
 SPLITS_KEPT = 32
-ENTRIES_KEPT = 100_000
+ENTRIES_KEPT = 1_000_000
 PAGE_ENTRIES = 1_000
 """Entries in one row."""
 
