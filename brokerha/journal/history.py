@@ -47,19 +47,10 @@ from brokerha.journal.split_book import read_given_up, read_splits
 from brokerha.journal.tail import Tail
 from brokerha.model.errors import JournalDamaged
 from brokerha.model.fingerprints import UNKNOWN
+from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result, ResultRow
-from brokerha.model.records import (
-    Accepted,
-    Added,
-    Appended,
-    BodiesHeld,
-    GivenUp,
-    Outcomes,
-    Record,
-    Remembered,
-    Split,
-)
+from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, Outcomes, Record, Remembered
 
 Item = TypeVar("Item")
 _NO_ROW = AddedRow((), {}, ())

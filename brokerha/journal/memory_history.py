@@ -7,9 +7,10 @@ from operator import itemgetter
 
 from brokerha.journal.memory_content import Content
 from brokerha.model.fingerprints import UNKNOWN
+from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result
-from brokerha.model.records import Added, GivenUp, Outcomes, Remembered, Split
+from brokerha.model.records import Added, Outcomes, Remembered
 
 
 class MemoryHistory:

@@ -17,18 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from brokerha.journal.split_book import SplitBook, unpacked
 from brokerha.model.fingerprints import UNKNOWN
+from brokerha.model.given_up import UNKNOWN_OUTCOME, GivenUp, Split
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import APPLIED, REJECTED
-from brokerha.model.records import (
-    UNKNOWN_OUTCOME,
-    Added,
-    EpochInstalled,
-    GivenUp,
-    Outcomes,
-    Record,
-    Rewound,
-    Split,
-)
+from brokerha.model.records import Added, EpochInstalled, Outcomes, Record, Rewound
 
 if TYPE_CHECKING:
     from brokerha.journal.memory_content import Content

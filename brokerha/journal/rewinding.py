@@ -43,9 +43,10 @@ from brokerha.journal.rows import (
 from brokerha.journal.tail import Tail
 from brokerha.journal.trimming import Cut
 from brokerha.model.fingerprints import UNKNOWN
+from brokerha.model.given_up import UNKNOWN_OUTCOME, GivenUp, Split
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import APPLIED, REJECTED
-from brokerha.model.records import UNKNOWN_OUTCOME, Added, GivenUp, Outcomes, Rewound, Split
+from brokerha.model.records import Added, Outcomes, Rewound
 
 ADDED, OUTCOMES = b"A", b"O"
 """Rows of `given`."""

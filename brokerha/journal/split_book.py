@@ -24,8 +24,8 @@ import msgpack
 
 from brokerha.journal.database import Table
 from brokerha.journal.rows import BadRow, added_key, keyed_row, read_added_key, read_keyed_row
+from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Lsn
-from brokerha.model.records import GivenUp, Split
 
 SPLITS_KEPT = 32
 ENTRIES_KEPT = 1_000_000

@@ -24,8 +24,8 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
+from brokerha.model.given_up import Split
 from brokerha.model.ids import Lsn
-from brokerha.model.records import Split
 
 Rewind = tuple[int, Lsn]
 """(lineage that began with it, LSN behind which the one before is void)"""

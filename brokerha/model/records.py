@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.fingerprints import EMPTY
+from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.operations import Result, ResultRow
 
@@ -307,41 +308,6 @@ class Remembered(NamedTuple):
     """Which of them were rejected, and why."""
     next_cursor: bytes
     """Where the next page begins; empty when this is the last one."""
-
-
-UNKNOWN_OUTCOME = "unknown"
-
-
-class Split(NamedTuple):
-    """The head line of what was given up at once."""
-
-    number: int
-    """Of the `Rewound`; names the split."""
-    epoch: int
-    """Number of the epoch that was given up."""
-    lineage: int
-    """Number of the epoch with which it went on."""
-    keeps_content: bool
-    """Whether the site kept its content: what it had applied is not executed again."""
-    lsn: Lsn
-    """The queue went back to this LSN."""
-    total: int
-    """Transactions that were given up."""
-    stamped: Timestamp
-    """Of the last of them."""
-    held: int
-    """How many of them, from the first on, are still listed."""
-
-
-class GivenUp(NamedTuple):
-    """A transaction that lost its LSN."""
-
-    lsn: Lsn
-    """The one that it had."""
-    txid: TxId
-    origin: NodeId
-    outcome: str
-    """What had become of it here: applied, rejected, or `UNKNOWN_OUTCOME`."""
 
 
 class History(Protocol):

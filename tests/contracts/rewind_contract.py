@@ -7,9 +7,10 @@ import pytest
 from brokerha.journal import split_book
 from brokerha.model.errors import JournalFull
 from brokerha.model.fingerprints import UNKNOWN
+from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Ordered
 from brokerha.model.invariants import InvariantBroken
-from brokerha.model.records import GivenUp, Outcomes, Rewound, Split, Started
+from brokerha.model.records import Outcomes, Rewound, Started
 from tests.contracts.follow_contract import TwinDisk, carried
 from tests.contracts.journal_contract import Disk, FullJournal, around_restart
 from tests.unit.journal.turns import Author, body_of, everything, filled, fingerprint_after, result_of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
+from brokerha.model.given_up import UNKNOWN_OUTCOME, GivenUp, Split
 from brokerha.model.messages import Execute
 from brokerha.model.operations import NO_OPERATIONS
-from brokerha.model.records import UNKNOWN_OUTCOME, GivenUp, History, Split
+from brokerha.model.records import History
 from brokerha.replication.executed_before import executed_before
 from tests.unit.replication.benches import SiteBench
 
