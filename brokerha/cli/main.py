@@ -37,6 +37,7 @@ from brokerha.cli import (
     replay,
     restore,
     simulate,
+    splits,
     status,
     tx,
     up,
@@ -73,6 +74,7 @@ COMMANDS = (
     agreement.wait,
     agreement.verify,
     promote.promote,
+    splits.split_recovery,
     restore.restore,
     replay.replay,
     simulate.simulate,
@@ -84,6 +86,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
 app.add_typer(worker.app, name="worker")
 app.add_typer(peer.app, name="peer")
+app.add_typer(splits.app, name="splits")
 app.add_typer(control.app, name="control")
 app.add_typer(tx.app, name="tx")
 app.add_typer(pipeline.app, name="pipeline")

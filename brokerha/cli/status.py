@@ -95,6 +95,8 @@ def show(answer: Mapping[str, Any], chosen: Format) -> int:
     nodes = answer["nodes"]
     if chosen is Format.TABLE:
         print(headline(answer))
+        for line in splits(nodes):
+            print(line)
         output.console().print(output.table([_row(node) for node in nodes], _columns(nodes)))
         for line in actions(nodes):
             print(line)
@@ -111,6 +113,19 @@ def headline(answer: Mapping[str, Any]) -> str:
     if answer.get("excluded"):
         epoch += f" of {', '.join(answer['members'])} without {', '.join(answer['excluded'])}"
     return f"cluster {answer['cluster']}  {epoch}  {answer['state']}  ({well} of {len(nodes)} nodes ok)"
+
+
+def splits(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What becomes of splits, where more than a majority may go on; and a line for each master that came out of one since its start."""
+    modes: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.get("split_recovery") and node["split_recovery"] != "quorum":
+            modes.setdefault(f"{node['split_recovery']} (from the {node['split_recovery_from']})", []).append(node["id"])
+    lines = [f"split-recovery {mode}: {', '.join(ids)}" for mode, ids in modes.items()]
+    told = (node for node in nodes if node.get("splits"))
+    return lines + [
+        f"{node['id']}: {output.counted(node['splits'], 'split')} since the start, last: {node['last_split']}" for node in told
+    ]
 
 
 def actions(nodes: Sequence[Mapping[str, Any]]) -> list[str]:

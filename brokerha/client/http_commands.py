@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from brokerha.model.errors import InvalidRequest
 
@@ -26,6 +26,9 @@ _PATHS: dict[str, tuple[str, str]] = {
     "peers": ("GET", "/cluster/peers"),
     "peer-add": ("PUT", "/cluster/peers/{node}"),
     "peer-remove": ("DELETE", "/cluster/peers/{node}"),
+    "split-recovery": ("POST", "/cluster/split-recovery"),
+    "splits": ("GET", "/cluster/splits"),
+    "split": ("GET", "/cluster/splits/{number}"),
     "promote": ("POST", "/cluster/promote"),
     "backup": ("POST", "/cluster/backup"),
     "task": ("GET", "/cluster/tasks/{request}"),
@@ -34,7 +37,7 @@ _PATHS: dict[str, tuple[str, str]] = {
     "pin": ("PUT", "/cluster/pins/{name}"),
     "unpin": ("DELETE", "/cluster/pins/{name}"),
 }
-"""What stands in braces comes from the arguments; the rest of them travels as the body, for DELETE behind a question mark."""
+"""What stands in braces comes from the arguments; the rest of them travels as the body, for GET and DELETE behind a question mark."""
 
 
 def request_of(name: str, arguments: Mapping[str, Any]) -> tuple[str, str, bytes]:
@@ -44,9 +47,13 @@ def request_of(name: str, arguments: Mapping[str, Any]) -> tuple[str, str, bytes
         raise InvalidRequest(f"unknown command {name!r}; known are {', '.join(sorted(_PATHS))}")
     method, path = found
     rest = dict(arguments)
-    for key in ("worker", "request", "name", "node"):
+    if name == "split-recovery" and not rest:
+        method = "GET"
+    for key in ("worker", "request", "name", "node", "number"):
         if f"{{{key}}}" in path:
             path = path.replace(f"{{{key}}}", quote(str(rest.pop(key)), safe="").replace(".", "%2E"))
     if method == "DELETE" and rest.pop("force", False):
         path += "?force=true"
+    if method == "GET" and rest:
+        path += "?" + urlencode(rest)
     return method, path, b"" if method in {"GET", "DELETE"} or not rest else json.dumps(rest).encode()

@@ -1,5 +1,5 @@
 """Operators' commands about the workers of a master: add, remove, on, off, readable, trust, copy, repair, tasks; pins.py and
-peer_commands.py have more.
+peer_commands.py and split_commands.py have more.
 
 Each returns plain data, or raises InvalidRequest or NotReady with what is wrong and what to do. What has to be remembered
 becomes a record that the next batch writes; until it is durable nothing of it is answered (the caller waits for a turn).
@@ -14,6 +14,7 @@ from typing import Any
 from brokerha.master.core import MasterCore
 from brokerha.master.peer_commands import PeerCommands
 from brokerha.master.pins import PinCommands
+from brokerha.master.split_commands import SplitCommands
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
 from brokerha.model.records import WorkersChanged
@@ -30,7 +31,7 @@ class SiteCommands:
         self._core = core
         self._site = core.site
         self._protects = protect_single_worker
-        pins, peers = PinCommands(core), PeerCommands(core)
+        pins, peers, splits = PinCommands(core), PeerCommands(core), SplitCommands(core)
         self._commands: dict[str, Callable[[Arguments, Instant], Answer]] = {
             "worker-add": self._add,
             "worker-remove": self._remove,
@@ -50,6 +51,9 @@ class SiteCommands:
             "peer-add": peers.add,
             "peer-remove": peers.remove,
             "peers": peers.peers,
+            "split-recovery": splits.split_recovery,
+            "splits": splits.splits,
+            "split": splits.split,
         }
 
     @property

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from brokerha.master.belonging import State, belonging_state
 from brokerha.model import states
 from brokerha.model.ids import Instant, NodeId
+from brokerha.sync.choosing import differing
 from brokerha.sync.core import SyncCore
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ def state_of(core: MasterCore, now: Instant) -> State:
     found = epoch_state(core.sync, now.mono_ms)
     if found is not None:
         return found
+    if others := differing(core.sync):
+        named = ", ".join(f"{mode} at {node}" for node, mode in others.items())
+        return states.WAITING_FOR_PEERS, f"split-recovery differs: {named}, {core.sync.mode} here; choose one: brokerha split-recovery MODE"
     if core.site.workers and not core.feed.alive(now.mono_ms):
         return states.NO_WORKER, f"none of {', '.join(core.site.workers)} is heard"
     attention = core.site.attention(now.mono_ms)

@@ -12,6 +12,7 @@ from brokerha.master.site_commands import SiteCommands
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.runner import MasterRunner
+from brokerha.nodes.split_reports import REPORTS, SplitReports
 from brokerha.ports.clock import Clock
 
 Answer = dict[str, Any]
@@ -25,6 +26,7 @@ class Commands:
     def __init__(self, clock: Clock, *, protect_single_worker: bool) -> None:
         self._clock = clock
         self._protects = protect_single_worker
+        self._reports = SplitReports()
         self._open: list[tuple[Future[Answer], Answer, object]] = []
         self._waiting: set[Future[Answer]] = set()
         """What they changed is durable here, and has to be at backups."""
@@ -33,6 +35,8 @@ class Commands:
 
     def run(self, loop: NodeLoop, runner: MasterRunner, name: str, arguments: dict[str, Any]) -> Future[Answer]:
         """Hand a command in. The future raises InvalidRequest, NotFound, NotReady."""
+        if name in REPORTS and not self._ended:
+            return self._reports.run(runner, name, arguments)
         future: Future[Answer] = Future()
 
         def carry_out() -> None:

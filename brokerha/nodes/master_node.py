@@ -152,6 +152,7 @@ class MasterNode:
         now = self.clock.now()
         self._site_log.note(self.runner.core, now.mono_ms)
         self._epoch_log.note(self.runner.core, now.mono_ms)
+        self.view.splits.note(self.runner.core)
         self._known_masters.note(self.runner.core)
         if self._reads.is_busy:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))

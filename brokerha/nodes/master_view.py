@@ -14,6 +14,7 @@ from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.operations import LoggedRow, unpack_operations
 from brokerha.nodes.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.runner import MasterRunner
+from brokerha.nodes.split_log import SplitLog
 from brokerha.nodes.staleness import Staleness
 from brokerha.nodes.status import FIELDS
 from brokerha.ports.transport import Transport
@@ -42,6 +43,7 @@ class MasterView:
         self._runner = runner
         self._transport = transport
         self._staleness = staleness
+        self.splits = SplitLog(runner.core.sync.node)
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:
         """Status rows of this master and of its workers."""
@@ -70,6 +72,7 @@ class MasterView:
             "primary": primary.role.config.process if primary is not None else core.sync.node,
             "view": core.view,
             **_epoch_fields(core.sync),
+            **self.splits.fields(core),
         }
         return [own, *self._backup_rows(), *(self._worker_row(worker, now) for worker in core.feed.workers.values())]
 
@@ -257,6 +260,7 @@ class MasterView:
             f'state_info{{state="{self.state()[0]}"}}': 1,
         }
         numbers.update(self._epoch_metrics())
+        numbers.update(self.splits.metrics())
         numbers.update({f"transactions_{name}": number for name, number in core.transacting.counts(now).items()})
         numbers.update(self._site_metrics(now))
         if self._runner.primary is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,19 @@ def test_what_is_not_well_is_followed_by_what_to_do(run, cluster):
     assert ran.out.splitlines()[-1] == (
         "m2: not heard: m3: start the masters that the reason names; the others go on by themselves"
     )
+
+
+def test_what_becomes_of_splits_and_what_became_of_them_follows_the_first_line(run, cluster):
+    of_split: dict[str, Any] = {"split_recovery": "smart", "split_recovery_from": "epoch", "splits": 0, "last_split": ""}
+    one = {**of_split, "splits": 1, "last_split": "went back to LSN 100, 12 given up, epoch 5"}
+    quorum = {**of_split, "split_recovery": "quorum", "split_recovery_from": "file"}
+    cluster(status=answer(node("m1", "master", **of_split), node("m2", "master", **one), node("w1")))
+    assert run("status", *URL).out.splitlines()[1:3] == [
+        "split-recovery smart (from the epoch): m1, m2",
+        "m2: 1 split since the start, last: went back to LSN 100, 12 given up, epoch 5",
+    ]
+    cluster(status=answer(node("m1", "master", **quorum), node("w1")))
+    assert run("status", *URL).out.splitlines()[1].startswith("NODE")
 
 
 def test_who_is_excluded_stands_in_the_first_line(run, cluster):

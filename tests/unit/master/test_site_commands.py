@@ -18,7 +18,7 @@ from tests.unit.replication.benches import content, text
 
 def test_commands_are_known_by_name() -> None:
     bench = OneMaster()
-    assert len(bench.commands.names) == 18
+    assert len(bench.commands.names) == 21
     with pytest.raises(InvalidRequest, match="unknown command 'worker-dance'; known are backup, peer-add, peer-remove, peers, pin"):
         bench.do("worker-dance")
     with pytest.raises(InvalidRequest, match="this master has no backups"):

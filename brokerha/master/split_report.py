@@ -1,0 +1,160 @@
+"""What became of the transactions that lost their place when the queue went back: the split book, joined with the log of now.
+
+| effect               | before                | now                                                        |
+|----------------------|-----------------------|------------------------------------------------------------|
+| `waits`              |                       | has no place yet, or is not executed there yet             |
+| `rejected now`       | applied               | rejected                                                   |
+| `applied now`        | rejected              | applied                                                    |
+| `not executed again` | applied               | applied; the site kept its content, which had it already   |
+| `same place`         | the same, or not known | the same LSN                                              |
+| `executed again`     | applied               | applied behind others, with what it finds there            |
+| `re-ordered`         | rejected, or not known | another LSN, and nothing else: it had changed nothing     |
+
+Each master has its own book: a side that stayed has nothing in it. All is read from what is durable and may be told: a result that backups
+do not hold yet is none.
+
+Must never: run in the loop of a master over more than a page. A book may have 100,000 transactions, and each is looked up in the journal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from brokerha.model.errors import InvalidRequest, NotFound
+from brokerha.model.given_up import UNKNOWN_OUTCOME, GivenUp, Split
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.operations import APPLIED, REJECTED
+from brokerha.model.records import History
+
+Answer = dict[str, Any]
+
+WAITS, SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN = "waits", "same place", "re-ordered", "executed again"
+NOT_EXECUTED_AGAIN, REJECTED_NOW, APPLIED_NOW = "not executed again", "rejected now", "applied now"
+EFFECTS = (SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN, NOT_EXECUTED_AGAIN, REJECTED_NOW, APPLIED_NOW, WAITS)
+"""In the order in which they are told."""
+
+PAGE_ENTRIES = 1_000
+"""Most transactions of one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What else is known of a master."""
+
+    master: NodeId
+    shown: Lsn
+    """The order up to here may be told."""
+    executed: Lsn
+    """Results up to here may be told."""
+    is_executing: bool = True
+    """Whether there is a site that executes; without one a place is all there is to know."""
+
+
+def listed(history: History, facts: Facts) -> Answer:
+    """All splits, the newest first: {"master", "splits": [{head, "effects": {effect: number}}]}."""
+    splits = history.splits()
+    rows = [{**_head(split), "effects": effects(history, split, facts)} for split in reversed(splits)]
+    return {"master": facts.master, "splits": rows}
+
+
+def shown(history: History, facts: Facts, arguments: Answer) -> Answer:
+    """One split with a page of its transactions, by {"number", "from", "limit"}: {"master", head, "effects", "entries", "next"}.
+
+    ``from`` is an old LSN; ``next`` is the one with which the next page begins, null on the last one. How many there are of each effect is
+    counted for the first page only, and null on others. Raises NotFound, InvalidRequest.
+    """
+    number, first = _number(arguments, "number", 0), _number(arguments, "from", 0)
+    limit = min(PAGE_ENTRIES, _number(arguments, "limit", PAGE_ENTRIES))
+    splits = {split.number: split for split in history.splits()}
+    if number not in splits:
+        known = ", ".join(map(str, splits)) or "none"
+        raise NotFound(f"{facts.master} knows no split {number} (any more); its splits are {known}")
+    page = history.given_up(number, first, limit + 1)
+    return {
+        "master": facts.master,
+        **_head(splits[number]),
+        "effects": None if first else effects(history, splits[number], facts),
+        "entries": [_row(history, splits[number], entry, facts) for entry in page[:limit]],
+        "next": page[limit].lsn if len(page) > limit else None,
+    }
+
+
+def effects(history: History, split: Split, facts: Facts) -> dict[str, int]:
+    """How many of the transactions that are still listed had which effect, each effect named."""
+    found = Counter(_row(history, split, entry, facts)["effect"] for entry in _entries(history, split))
+    return {effect: found[effect] for effect in EFFECTS}
+
+
+def _entries(history: History, split: Split) -> Iterator[GivenUp]:
+    first = 0
+    while page := history.given_up(split.number, first, PAGE_ENTRIES):
+        yield from page
+        first = page[-1].lsn + 1
+
+
+def _head(split: Split) -> Answer:
+    return {
+        "number": split.number,
+        "last_write": split.stamped if split.total else None,
+        "epoch": split.epoch,
+        "lineage": split.lineage,
+        "lsn": split.lsn,
+        "keeps_content": split.keeps_content,
+        "total": split.total,
+        "held": split.held,
+    }
+
+
+def _row(history: History, split: Split, entry: GivenUp, facts: Facts) -> Answer:
+    lsn = history.lsn_of(entry.txid)
+    if lsn is not None and lsn > facts.shown:
+        lsn = None
+    outcome, reason = _outcome(history, lsn, facts)
+    return {
+        "lsn": entry.lsn,
+        "txid": entry.txid,
+        "origin": entry.origin,
+        "outcome": None if entry.outcome == UNKNOWN_OUTCOME else entry.outcome,
+        "new_lsn": lsn,
+        "new_outcome": outcome,
+        "reason": reason,
+        "effect": effect_of(entry, lsn, outcome, split, facts),
+    }
+
+
+def _outcome(history: History, lsn: Lsn | None, facts: Facts) -> tuple[str | None, str]:
+    """(outcome at an LSN, why it was rejected); None while it may not be told."""
+    if lsn is None or lsn > facts.executed:
+        return None, ""
+    found = history.results(lsn, 1)
+    if found:
+        return found[0].outcome, found[0].reason
+    # What was trimmed was applied, unless it is remembered as rejected.
+    rejection = history.rejection(lsn)
+    return (APPLIED, "") if rejection is None else (REJECTED, rejection)
+
+
+def effect_of(entry: GivenUp, lsn: Lsn | None, outcome: str | None, split: Split, facts: Facts) -> str:
+    """One of `EFFECTS`; the table above."""
+    if lsn is None or (outcome is None and facts.is_executing):
+        return WAITS
+    before = entry.outcome if outcome is not None else UNKNOWN_OUTCOME
+    if before == APPLIED and outcome == REJECTED:
+        return REJECTED_NOW
+    if before == REJECTED and outcome == APPLIED:
+        return APPLIED_NOW
+    if before == APPLIED and split.keeps_content:
+        return NOT_EXECUTED_AGAIN
+    if lsn == entry.lsn:
+        return SAME_PLACE
+    return EXECUTED_AGAIN if before == APPLIED else RE_ORDERED
+
+
+def _number(arguments: Answer, name: str, default: int) -> int:
+    value = arguments.get(name, default)
+    if type(value) is not int or value < 0 or (name == "limit" and value == 0):
+        raise InvalidRequest(f"{name} is a whole number, not {value!r}")
+    return value
