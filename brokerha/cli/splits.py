@@ -69,12 +69,13 @@ def list_splits(
 ) -> int:
     """Show each time that sides of a split came together, the newest first, and what became of what a master gave up.
 
-    With -o json {master, splits: [{number, last_write, epoch, lineage, lsn, keeps_content, total, held, effects}]}; epoch is the one that was
-    given up, last_write in microseconds or null, held how many of the total are still listed, effects how many of these had which effect.
+    With -o json {master, splits: [{number, last_write, epoch, lineage, lsn, keeps_content, total, held, effects, counted}]}; epoch is the one
+    that was given up, last_write in microseconds or null, held how many of the total are still listed, effects how many of the first `counted`
+    of these had which effect.
     """
     with masters(config, url, timeout_s) as cluster:
         _, answer = _ask(cluster, master, "splits")
-    rows = [{**split, "effect": _effects(split["effects"])} for split in answer["splits"]]
+    rows = [{**split, "effect": _effects(split)} for split in answer["splits"]]
     if chosen is Format.TABLE:
         rows = [{**row, "last_write": _when(row["last_write"])} for row in rows]
         exits.say(f"the book of {answer['master']}; each master has its own")
@@ -107,7 +108,7 @@ def show(
     if chosen is Format.TABLE:
         exits.say(
             f"{answer['master']} went back to LSN {answer['lsn']:,} of epoch {answer['epoch']} (lineage {answer['lineage']}): "
-            f"{output.counted(answer['total'], 'transaction')} given up: {_effects(answer['effects']) or 'nothing'}"
+            f"{output.counted(answer['total'], 'transaction')} given up: {_effects(answer) or 'nothing to tell'}"
         )
     output.write(answer, answer["entries"], chosen, SHOW_COLUMNS)
     shown = len(answer["entries"])
@@ -223,8 +224,11 @@ def _ask(cluster: Masters, master: str, name: str, **arguments: Any) -> tuple[st
     raise Unreachable("; ".join(silent))
 
 
-def _effects(effects: Mapping[str, int] | None) -> str:
-    return ", ".join(f"{count:,} {effect}" for effect, count in (effects or {}).items() if count)
+def _effects(split: Mapping[str, Any]) -> str:
+    """What became of what was given up; of how many of them, where not all were looked at."""
+    named = ", ".join(f"{count:,} {effect}" for effect, count in split["effects"].items() if count)
+    is_part = split["counted"] < split["held"]
+    return f"of the first {split['counted']:,}: {named}" if is_part and named else named
 
 
 def _when(timestamp_us: int | None) -> str:

@@ -13,7 +13,7 @@
 Each master has its own book: a side that stayed has nothing in it. All is read from what is durable and may be told: a result that backups
 do not hold yet is none.
 
-Must never: run in the loop of a master over more than a page. A book may have 100,000 transactions, and each is looked up in the journal.
+Must never: run in the loop of a master over more than a page. A book may have a million transactions, and each is looked up in the journal.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from brokerha.model.errors import InvalidRequest, NotFound
@@ -38,6 +39,8 @@ EFFECTS = (SAME_PLACE, RE_ORDERED, EXECUTED_AGAIN, NOT_EXECUTED_AGAIN, REJECTED_
 
 PAGE_ENTRIES = 1_000
 """Most transactions of one answer."""
+COUNTED_ENTRIES = 100_000
+"""Most transactions of which one answer counts the effects: they take a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +57,23 @@ class Facts:
 
 
 def listed(history: History, facts: Facts) -> Answer:
-    """All splits, the newest first: {"master", "splits": [{head, "effects": {effect: number}}]}."""
-    splits = history.splits()
-    rows = [{**_head(split), "effects": effects(history, split, facts)} for split in reversed(splits)]
+    """All splits, the newest first: {"master", "splits": [{head, "effects": {effect: number}, "counted"}]}.
+
+    ``counted`` says how many transactions, from the first on, the effects are of: for old splits it may be 0.
+    """
+    rows: list[Answer] = []
+    left = COUNTED_ENTRIES
+    for split in reversed(history.splits()):
+        rows.append({**_head(split), **_effects(history, split, facts, left)})
+        left -= rows[-1]["counted"]
     return {"master": facts.master, "splits": rows}
 
 
 def shown(history: History, facts: Facts, arguments: Answer) -> Answer:
-    """One split with a page of its transactions, by {"number", "from", "limit"}: {"master", head, "effects", "entries", "next"}.
+    """One split with a page of its transactions, by {"number", "from", "limit"}: {"master", head, "effects", "counted", "entries", "next"}.
 
     ``from`` is an old LSN; ``next`` is the one with which the next page begins, null on the last one. How many there are of each effect is
-    counted for the first page only, and null on others. Raises NotFound, InvalidRequest.
+    counted for the first page only, of `COUNTED_ENTRIES` at most, and null on others. Raises NotFound, InvalidRequest.
     """
     number, first = _number(arguments, "number", 0), _number(arguments, "from", 0)
     limit = min(PAGE_ENTRIES, _number(arguments, "limit", PAGE_ENTRIES))
@@ -76,16 +85,17 @@ def shown(history: History, facts: Facts, arguments: Answer) -> Answer:
     return {
         "master": facts.master,
         **_head(splits[number]),
-        "effects": None if first else effects(history, splits[number], facts),
+        **({"effects": None, "counted": None} if first else _effects(history, splits[number], facts, COUNTED_ENTRIES)),
         "entries": [_row(history, splits[number], entry, facts) for entry in page[:limit]],
         "next": page[limit].lsn if len(page) > limit else None,
     }
 
 
-def effects(history: History, split: Split, facts: Facts) -> dict[str, int]:
-    """How many of the transactions that are still listed had which effect, each effect named."""
-    found = Counter(_row(history, split, entry, facts)["effect"] for entry in _entries(history, split))
-    return {effect: found[effect] for effect in EFFECTS}
+def _effects(history: History, split: Split, facts: Facts, limit: int) -> Answer:
+    """How many of the first transactions that are listed had which effect, each effect named."""
+    entries = islice(_entries(history, split), limit)
+    found = Counter(_row(history, split, entry, facts)["effect"] for entry in entries)
+    return {"effects": {effect: found[effect] for effect in EFFECTS}, "counted": found.total()}
 
 
 def _entries(history: History, split: Split) -> Iterator[GivenUp]:

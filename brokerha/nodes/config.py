@@ -79,7 +79,7 @@ class ClusterConfig(SiteKeys):
         Key(
             "What the masters do when they lose sight of each other. quorum: a majority goes on. smart, simple, none: every side goes on, and "
             "what they promise is less (docs/splits.md); they need acknowledge = all. Alike at all masters; between the last three it is "
-            "changed by a command (brokerha splits mode), which goes before this.",
+            "changed by a command (brokerha split-recovery), which goes before this.",
             choices=SPLIT_RECOVERY,
         ),
     ] = _SYNC["split_recovery"]

@@ -211,10 +211,11 @@ def _check_guarantees(document: Document) -> None:
     """Never promise less than the file says: what this version cannot keep is refused."""
     cluster = document.cluster
     _check_backups(document)
-    if cluster.get("acknowledge") == "present" and cluster.get("split-recovery") == "simple":
+    acknowledge, mode = cluster.get("acknowledge", "all"), cluster.get("split-recovery", "quorum")
+    if mode != "quorum" and acknowledge != "all":
         fail(
             cluster.where("acknowledge"),
-            'acknowledge = "present" can lose transactions with split-recovery = "simple"',
+            f'acknowledge = "{acknowledge}" can lose transactions with split-recovery = "{mode}", where every side of a split goes on',
             'write acknowledge = "all", or split-recovery = "quorum"',
         )
 

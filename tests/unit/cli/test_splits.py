@@ -17,6 +17,7 @@ Run = Callable[..., Any]
 HEAD = {
     "number": 412, "last_write": 1_795_234_542_116_798, "epoch": 3, "lineage": 5, "lsn": 100, "keeps_content": False, "total": 1200, "held": 1150,
     "effects": {"same place": 0, "re-ordered": 1149, "executed again": 0, "not executed again": 0, "rejected now": 1, "applied now": 0, "waits": 0},
+    "counted": 1150,
 }  # fmt: skip
 
 
@@ -92,6 +93,11 @@ def test_splits_are_listed_by_the_first_master_that_answers_and_it_is_named(run:
     ran = run("splits", "list", "-o", "json")
     assert (ran.code, json.loads(ran.out)) == (0, {"master": "m2", "splits": [HEAD]})
     assert "m1: nobody there" in ran.err
+
+
+def test_where_not_all_were_counted_it_is_told(run: Run, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HEAD, "counted", 1000)
+    assert "of the first 1,000: 1,149 re-ordered, 1 rejected now" in run("splits", "list").out
 
 
 def test_the_master_that_is_named_is_asked_and_no_other(run: Run, sites: Sites) -> None:

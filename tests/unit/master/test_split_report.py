@@ -11,6 +11,7 @@ import pytest
 
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.master import split_report
 from brokerha.master.split_report import EFFECTS, Facts, listed, shown
 from brokerha.model.errors import InvalidRequest, NotFound
 from brokerha.model.records import Added, Outcomes, Rewound
@@ -135,6 +136,17 @@ def test_pages_go_on_where_the_one_before_ended_and_only_the_first_counts(journa
         pages.append(shown(journal, facts(journal), {**arguments, "from": pages[-1]["next"]}))
     assert [[row["lsn"] for row in page["entries"]] for page in pages] == [[3, 4, 5, 6], [7, 8, 9, 10], [11]]
     assert [page["effects"] is None for page in pages] == [False, True, True]
+
+
+def test_effects_are_counted_within_bounds_and_it_is_told_of_how_many(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = went_back(journal)
+    go_on(journal, "cefdkjh", "ARRAAA")
+    journal.append([Rewound(5, 2, 3)])
+    monkeypatch.setattr(split_report, "COUNTED_ENTRIES", 7)
+    new, before = listed(journal, facts(journal))["splits"]
+    assert (new["held"], new["counted"], before["held"], before["counted"]) == (4, 4, 9, 3)
+    assert [sum(split["effects"].values()) for split in (new, before)] == [4, 3]
+    assert shown(journal, facts(journal), {"number": old})["counted"] == 7
 
 
 def test_the_newest_split_comes_first(journal: Journal) -> None:

@@ -73,7 +73,7 @@ def test_defaults_are_those_of_the_parts(tmp_path):
 
 def test_every_key_of_the_cluster_reaches_the_part_that_it_is_for(tmp_path):
     keys = """\
-split-recovery = "Smart"
+split-recovery = "Quorum"
 acknowledge = "MAJORITY"
 max-peer-lag-s = 4.5
 round-timeout-ms = 300
@@ -92,7 +92,7 @@ accept-limit = 55
         node="m2",
         members=("m1", "m2"),
         acknowledge="majority",
-        split_recovery="smart",
+        split_recovery="quorum",
         round_timeout_ms=300,
         idle_round_ms=700,
         max_peer_lag_ms=4500,
@@ -105,6 +105,13 @@ accept-limit = 55
     assert config.feed_config("m1").dead_after_ms == 900
     assert config.worker_config("w1").heartbeat_ms == 200
     assert config.master_config("m1").accept_limit == 55
+
+
+@pytest.mark.parametrize("word", ["none", "Simple", "SMART"])
+def test_a_strategy_for_splits_may_be_written_in_any_case(tmp_path, word):
+    keys = f'split-recovery = "{word}"\nacknowledge = "All"\n'
+    config = load(tmp_path, GOOD.replace('data = "var/orders"\n', keys)).sync_config("m1")
+    assert (config.split_recovery, config.is_quorum) == (word.lower(), False)
 
 
 def test_data_counts_from_the_folder_of_the_file(tmp_path):

@@ -288,7 +288,15 @@ MISTAKES = {
         'data = "var/orders"',
         'acknowledge = "present"\nsplit-recovery = "simple"',
         (
-            'cluster.toml:4: acknowledge = "present" can lose transactions with split-recovery = "simple": '
+            'cluster.toml:4: acknowledge = "present" can lose transactions with split-recovery = "simple", where every side of a split goes on: '
+            'write acknowledge = "all", or split-recovery = "quorum"'
+        ),
+    ),
+    "the same with a majority, in whatever case": (
+        'data = "var/orders"',
+        'split-recovery = "None"\nacknowledge = "Majority"',
+        (
+            'cluster.toml:5: acknowledge = "majority" can lose transactions with split-recovery = "none", where every side of a split goes on: '
             'write acknowledge = "all", or split-recovery = "quorum"'
         ),
     ),
