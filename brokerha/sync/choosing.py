@@ -58,7 +58,7 @@ class Choosing:
 
     def choose(self, core: SyncCore, wanted: str, now: Instant) -> Choice:
         """Wish for a strategy; what is in force everywhere is done at once. Raises InvalidRequest, NotReady."""
-        mode = self._allowed(wanted.lower())
+        mode = self._allowed(core, wanted.lower())
         if self._config.is_quorum or (core.mode == mode and not differing(core)):
             return Choice(mode, now.mono_ms, f"{mode} is in force", state=DONE)
         known = self.choice
@@ -71,14 +71,14 @@ class Choosing:
         self.choice = Choice(mode, now.mono_ms, "an epoch is to be decided")
         return self.choice
 
-    def _allowed(self, mode: str) -> str:
+    def _allowed(self, core: SyncCore, mode: str) -> str:
         """The strategy, if a command may put it in force."""
         if mode not in SPLIT_RECOVERY:
             raise InvalidRequest(f"split-recovery = {mode!r} is not known: write one of {', '.join(SPLIT_RECOVERY)}")
         if (mode == QUORUM) != self._config.is_quorum:
             raise InvalidRequest(
                 f"between quorum and the others no command leads, as the masters would agree by two rules: stop all masters, write "
-                f'split-recovery = "{mode}" into the files of all of them, and start them all; now it is {self._config.split_recovery}'
+                f'split-recovery = "{mode}" into the files of all of them, and start them all; now it is {core.mode}'
             )
         return mode
 
