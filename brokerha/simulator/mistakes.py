@@ -29,6 +29,7 @@ from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
 from brokerha.simulator.disk import SimJournal
 from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
 from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
+from brokerha.simulator.mode_mistakes import MODE_MISTAKES
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES, Patch
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.clock import HybridClock
@@ -249,6 +250,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     **BACKUP_MISTAKES,
     **EPOCH_MISTAKES,
     **MEMBER_MISTAKES,
+    **MODE_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
 
