@@ -294,7 +294,8 @@ class MasterCore:
         self._rebase()
         waiting, self.to_write = [*self.to_write, *self.transacting.records(now)], []
         outcomes = self._due_outcomes(bool(waiting or round_.records), now)
-        records = (*waiting, *outcomes, *round_.records, *self.parting.on_round(round_, now))
+        after = self.parting.on_round(round_, now)
+        records: tuple[Record, ...] = (*waiting, *outcomes, *round_.records, *after)
         self._durable_lsn = self.sync.lsn
         tx_messages, queues, tx_replies = self.transacting.outgoing()
         messages = [*tx_messages, *round_.messages]

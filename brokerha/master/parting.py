@@ -13,6 +13,7 @@ Must never: have a copy dropped while a worker may still have to restore it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokerha.model.fingerprints import from_text, text_of
@@ -108,6 +109,10 @@ class Parting:
             return []
         core, lsn = self._core, result.rewound.lsn
         rebased = self._content_stays(lsn) if result.rewound.keeps_content and lsn < core.feed.executed else None
+        if rebased is None and result.rewound.keeps_content:
+            # Nobody here holds all of it: what takes its place comes from elsewhere.
+            place = result.records.index(result.rewound)
+            result.rewound = result.records[place] = replace(result.rewound, keeps_content=False)
         content = text_of(rebased.fingerprint) if rebased is not None else ""
         core.feed.rewind(lsn, result.rewound.lineage, now.mono_ms, content)
         self._is_book_new = True

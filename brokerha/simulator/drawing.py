@@ -4,6 +4,7 @@
     draw(7)             draw_with_backups: primaries, backups, fail-over, transactions with and without a coordinator
     draw(10_000_000)    draw_split: masters that are left out of an epoch, and come back
     draw(20_000_000)    draw_members: masters that are added, taken out and replaced while the world splits
+    draw(30_000_000)    draw_mode: masters of which every side goes on; from 30, 40 and 50 million on none, simple and smart
 
 The second kind has fewer masters and workers and does less beside, so that its runs stay short.
 """
@@ -37,6 +38,8 @@ SPLITS_FROM = 10_000_000
 """Seeds from here on draw worlds in which masters are left out and come back."""
 MEMBERS_FROM = 20_000_000
 """Seeds from here on draw worlds in which masters are added, taken out and replaced."""
+MODES_FROM = {"none": 30_000_000, "simple": 40_000_000, "smart": 50_000_000}
+"""Seeds from here on, ten million each, draw worlds with one of the strategies in which every side of a split goes on."""
 MOST_MASTERS = 6
 FAULTS_OF_MEMBERS = {
     "add master": 3 * SECOND_US,
@@ -86,6 +89,8 @@ def _sync(rng: Random) -> dict[str, Any]:
 
 def draw(seed: int) -> Options:
     """Options of a seed."""
+    if seed >= min(MODES_FROM.values()):
+        return draw_mode(seed)
     if seed >= MEMBERS_FROM:
         return draw_members(seed)
     if seed >= SPLITS_FROM:
@@ -148,6 +153,39 @@ def draw_members(seed: int) -> Options:
         safety_us=rng.randint(6, 14) * SECOND_US,
         safety_steps=1_200,
         liveness_us=240 * SECOND_US,
+    )
+
+
+def draw_mode(seed: int) -> Options:
+    """Options of a world in which every side of a split goes on, without backups and with the whole log."""
+    rng = Random(seed * 7 + 5)
+    mode = next(name for name, first in reversed(MODES_FROM.items()) if seed >= first)
+    drawn = draw_plain(seed)
+    masters = rng.choices((2, 3, 4, 5), (3, 10, 3, 3))[0]
+    most = 2 if masters <= 3 else 1
+    least_ms = 2 * drawn.sync["idle_round_ms"] + drawn.sync["round_timeout_ms"]
+    trouble = {kind: us for kind, us in drawn.faults.items() if kind in {"slow disk", "crash worker"}}
+    splitting = {kind: int(FAULTS[kind] * rng.choice((0.3, 1.0))) for kind in SPLITTING if rng.random() < 0.6}
+    return replace(
+        drawn,
+        # A site that lost its copy, and could not keep one, takes that of another site.
+        workers=tuple(rng.randint(1, most) for _ in range(masters)),
+        sync={
+            **drawn.sync,
+            "acknowledge": "all",
+            "split_recovery": mode,
+            "max_peer_lag_ms": least_ms + rng.choice((0, 500, 2_000)),
+        },
+        faults={**trouble, **splitting},
+        retention=RetentionConfig(),
+        disk=replace(drawn.disk, keep_results=KEEP_RESULTS),
+        load=replace(drawn.load, conflict=0.0),
+        wipes=False,
+        broken_link=False,
+        looks_on=False,
+        safety_us=rng.randint(4, 12) * SECOND_US,
+        safety_steps=1_500,
+        liveness_us=120 * SECOND_US,
     )
 
 

@@ -34,7 +34,7 @@ def missing_at_workers(world: World) -> str:
         for node, worker in core.site.workers.items():
             if worker.standing is not Standing.ON:
                 return f"{node} is {worker.standing.value} at {master.node}: {worker.reason}"
-        if core.sites.differing:
+        if core.sites.differing and core.sync.mode != "none":
             return f"{master.node}: {core.sites.reason()}"
         if core.site.disagreement:
             return core.site.disagreement

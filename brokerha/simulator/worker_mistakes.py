@@ -194,7 +194,7 @@ WORKER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "writes refused for ever": lambda: [(Site, "read_only_reason", lambda *_: "0 workers in sync, writes need 1")],
     "good copy replaced": lambda: [(site_module, "should_copy", _always)],
     "log trimmed under a copy that is not replaced": lambda: [(site_module, "verdict", _in_log_or_not)],
-    "no copy taken from other sites": lambda: [(Site, "_foreign", _nowhere)],
+    "no copy taken from other sites": lambda: [(site_module, "foreign_sources", _nowhere)],
     "missing results not fetched": lambda: [(Site, "fill", _nothing)],
     "next probe has no turn": lambda: [(Feed, "_choose_probe", _old_turn)],
 }

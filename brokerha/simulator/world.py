@@ -296,7 +296,7 @@ class World:
         return (
             self._missing_answers()
             or self.members.missing()
-            or self._missing_at_masters()
+            or (self.checkers.missing_at_masters() if isinstance(self.checkers, ModeCheckers) else self._missing_at_masters())
             or missing_at_workers(self)
             or self.checkers.missing_at_backups()
             or left_behind(self)
@@ -313,8 +313,6 @@ class World:
         return ""
 
     def _missing_at_masters(self) -> str:
-        if isinstance(self.checkers, ModeCheckers):
-            return self.checkers.missing_at_masters()
         truth = self.checkers.truth
         lsn = truth.lsn
         everybody = self.members.masters
