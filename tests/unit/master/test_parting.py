@@ -20,8 +20,9 @@ def go_back(bench: OneMaster, lsn: int, lineage: int = 7) -> list[Record]:
     """The queue goes back, as a round of sync would have it; returns the records that the master adds."""
     core = bench.core
     rewound = Rewound(lsn, 1, lineage, keeps_content=core.sync.mode == "none")
-    added = core.parting.on_round(RoundResult(rewound=rewound), bench.now())
-    bench.journal.append([rewound, *added])
+    result = RoundResult(records=[rewound], rewound=rewound)
+    added = core.parting.on_round(result, bench.now())
+    bench.journal.append([*result.records, *added])
     core.sync.lsn = min(lsn, core.sync.lsn)
     core._durable_lsn = core.sync.lsn
     return added
@@ -85,8 +86,9 @@ def test_a_site_whose_workers_are_all_gone_keeps_nobody_from_agreeing() -> None:
     bench.ms += 60_000
     bench.run()
     assert bench.core.sync.is_ready_to_go_back()
-    # Nobody can say what the content there is: their copies are healed when they are back.
+    # Nobody can say what the content there is: their copies are healed when they are back, and nothing of it counts as kept
     assert go_back(bench, 3) == []
+    assert [split.keeps_content for split in bench.journal.splits()] == [False]
 
 
 def test_results_that_are_not_written_yet_are_written_before_the_queue_goes_back() -> None:
