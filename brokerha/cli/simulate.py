@@ -4,6 +4,7 @@
     brokerha simulate --seeds 0-1999        these seeds
     brokerha simulate --minutes 5           fresh seeds for five minutes
     brokerha simulate --kind splits         fresh seeds of one kind of world, for one minute
+    brokerha simulate --kind splits --mode none    the same with another strategy for splits
 
 A violation ends with exit code 2 and the command that shows it again.
 """
@@ -37,6 +38,15 @@ class Kind(StrEnum):
     MEMBERS = "members"
 
 
+class Mode(StrEnum):
+    """Strategies for splits; which one a seed draws is part of its number."""
+
+    QUORUM = "quorum"
+    NONE = "none"
+    SIMPLE = "simple"
+    SMART = "smart"
+
+
 DEFAULT_MINUTES = 1.0
 FRESH_WORLDS = 2**22
 """Fresh worlds begin below this number; so far below the first seed of a world of another kind that no run gets there."""
@@ -57,6 +67,12 @@ def simulate(
             "masters that come and go, or all in turn.",
         ),
     ] = Kind.ALL,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            "--mode", case_sensitive=False, help="Strategy for splits of the fresh seeds of --kind splits."
+        ),
+    ] = Mode.QUORUM,
     trace: Annotated[bool, typer.Option("--trace", help="Tell the story of --seed.")] = False,
     processes: Annotated[
         int | None,
@@ -75,9 +91,11 @@ def simulate(
         raise typer.BadParameter("--trace tells one story: write it with --seed N")
     if kind is not Kind.ALL and (seed is not None or seeds is not None):
         raise typer.BadParameter("--kind chooses fresh seeds: a seed says itself which kind of world it draws")
+    if mode is not Mode.QUORUM and kind is not Kind.SPLITS:
+        raise typer.BadParameter(f"--mode {mode.value} chooses fresh seeds that split: write --kind splits as well")
     if seed is not None:
         return _run_one(seed, is_told=trace)
-    chosen = _range(seeds) if seeds is not None else _fresh(kind)
+    chosen = _range(seeds) if seeds is not None else _fresh(kind, mode)
     if seeds is None and minutes is None:
         minutes = DEFAULT_MINUTES
     return _run_many(chosen, minutes, processes or os.cpu_count() or 1)
@@ -91,23 +109,24 @@ def _range(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
-def _fresh(kind: Kind) -> Iterable[int]:
+def _fresh(kind: Kind, mode: Mode) -> Iterable[int]:
     first = random.SystemRandom().randrange(FRESH_WORLDS)
-    seeds = _worlds(kind, first)
+    seeds = _worlds(kind, first, mode)
     begin = next(seeds)
     exits.say(f"fresh seeds from {begin} on")
     return itertools.chain([begin], seeds)
 
 
-def _worlds(kind: Kind, first: int) -> Iterator[int]:
+def _worlds(kind: Kind, first: int, mode: Mode = Mode.QUORUM) -> Iterator[int]:
     """Seeds of a kind without end; of all kinds in turn."""
-    from brokerha.simulator.drawing import MEMBERS_FROM, SPLITS_FROM
+    from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, SPLITS_FROM
 
+    splits_from = MODES_FROM.get(mode.value, SPLITS_FROM)
     for number in itertools.count(first):
         seeds = {
             Kind.MASTERS: 2 * number,
             Kind.BACKUPS: 2 * number + 1,
-            Kind.SPLITS: SPLITS_FROM + number,
+            Kind.SPLITS: splits_from + number,
             Kind.MEMBERS: MEMBERS_FROM + number,
         }
         yield from seeds.values() if kind is Kind.ALL else [seeds[kind]]

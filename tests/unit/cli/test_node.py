@@ -17,7 +17,7 @@ from brokerha.cli import node as node_module
 from brokerha.cli import readiness
 from brokerha.model.errors import ConfigurationError
 from brokerha.simulator import Report, Summary
-from brokerha.simulator.drawing import MEMBERS_FROM, SPLITS_FROM
+from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, SPLITS_FROM
 
 FILE = """\
 [cluster]
@@ -240,6 +240,10 @@ def test_a_violation_is_exit_code_2_with_the_command_to_repeat(run, monkeypatch)
         (["--kind", "backups"], ["backups"] * 6),
         (["--kind", "splits"], ["splits"] * 6),
         (["--kind", "members"], ["members"] * 6),
+        (["--kind", "splits", "--mode", "quorum"], ["splits"] * 6),
+        (["--kind", "splits", "--mode", "none"], ["none"] * 6),
+        (["--kind", "splits", "--mode", "SIMPLE"], ["simple"] * 6),
+        (["--kind", "splits", "--mode", "Smart"], ["smart"] * 6),
     ],
 )
 def test_minutes_run_fresh_seeds_that_are_named(run, monkeypatch, options: list[str], kinds: list[str]):
@@ -259,6 +263,8 @@ def test_minutes_run_fresh_seeds_that_are_named(run, monkeypatch, options: list[
 
 
 def _kind(seed: int) -> str:
+    if seed >= min(MODES_FROM.values()):
+        return max((first, mode) for mode, first in MODES_FROM.items() if seed >= first)[1]
     if seed >= MEMBERS_FROM:
         return "members"
     return "splits" if seed >= SPLITS_FROM else "backups" if seed % 2 else "masters"
@@ -267,3 +273,10 @@ def _kind(seed: int) -> str:
 def test_a_seed_says_itself_what_it_draws(run):
     assert "which kind of world it draws" in run("simulate", "--kind", "splits", "--seeds", "1-2").err
     assert "which kind of world it draws" in run("simulate", "--kind", "splits", "--seed", "1").err
+
+
+@pytest.mark.parametrize("options", [[], ["--kind", "backups"], ["--seed", "7"], ["--seeds", "1-2"]], ids=" ".join)
+def test_a_strategy_is_chosen_for_seeds_that_split_only(run, options: list[str]):
+    ran = run("simulate", "--mode", "smart", *options)
+    assert (ran.code, ran.out) == (64, "")
+    assert "--mode smart chooses fresh seeds that split: write --kind splits as well" in ran.err
