@@ -13,10 +13,11 @@ import pytest
 
 from brokerha.simulator import simulate
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
-from brokerha.simulator.drawing import MEMBERS_FROM, draw_members, draw_with_backups
+from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, draw_members, draw_mode, draw_with_backups
 from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
 from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
 from brokerha.simulator.mistakes import MISTAKES, planted
+from brokerha.simulator.mode_mistakes import MODE_MISTAKES, mode_of
 from brokerha.simulator.options import SECOND_US, Options, draw_plain
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
 from brokerha.sync.peers import PeerTable
@@ -201,6 +202,8 @@ def _busy_operators(seed: int) -> Options:
 
 
 def _options(mistake: str, seed: int) -> Options:
+    if mistake in MODE_MISTAKES:
+        return draw_mode(MODES_FROM[mode_of(mistake)] + seed)
     if mistake in MEMBER_MISTAKES:
         return _busy_operators(seed)
     if mistake in EPOCH_MISTAKES:
@@ -222,7 +225,9 @@ def test_a_planted_mistake_is_caught(mistake: str):
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    assert len(MISTAKES) - len(WORKER_MISTAKES) - len(BACKUP_MISTAKES) - len(EPOCH_MISTAKES) - len(MEMBER_MISTAKES) >= 12
+    others = (WORKER_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES)
+    assert len(MISTAKES) - sum(map(len, others)) >= 12
+    assert len(MODE_MISTAKES) >= 9
     assert len(EPOCH_MISTAKES) >= 25
     assert len(MEMBER_MISTAKES) >= 9
     assert len(WORKER_MISTAKES) >= 15

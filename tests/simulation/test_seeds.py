@@ -2,8 +2,8 @@
 or have masters that come and go.
 
 The first seeds are fixed, so that a failure on one machine is a failure on all of them. BROKERHA_SIMULATION_FIRST_SEED chooses
-others (for splits and members it is added to their first), BROKERHA_SIMULATION_SEEDS, BROKERHA_SIMULATION_SPLITS and
-BROKERHA_SIMULATION_MEMBERS how many.
+others (for splits and members it is added to their first), BROKERHA_SIMULATION_SEEDS, BROKERHA_SIMULATION_SPLITS,
+BROKERHA_SIMULATION_MODE (for each of none, simple and smart) and BROKERHA_SIMULATION_MEMBERS how many.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from brokerha.simulator.drawing import (
     FAULTS_OF_BACKUPS,
     FAULTS_OF_MEMBERS,
     MEMBERS_FROM,
+    MODES_FROM,
     SPLITS_FROM,
     SPLITTING,
     draw,
     draw_members,
+    draw_mode,
     draw_split,
 )
 from brokerha.simulator.options import FAULTS, SECOND_US, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "4000"))
-SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "2600"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "1700"))
+OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "450"))
 MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "400"))
 FEW = 12
 
@@ -40,9 +43,10 @@ def _told(summary: Summary) -> str:
 
 def test_a_few_seeds_pass():
     # These run in this process, so that the coverage of the cores counts them.
-    for seed in (*range(1_000_000, 1_000_000 + FEW), *range(SPLITS_FROM, SPLITS_FROM + FEW), *range(MEMBERS_FROM, MEMBERS_FROM + FEW)):
-        report = simulate(seed)
-        assert report.violation is None, report.words()
+    for first in (1_000_000, SPLITS_FROM, MEMBERS_FROM, *MODES_FROM.values()):
+        for seed in range(first, first + FEW):
+            report = simulate(seed)
+            assert report.violation is None, report.words()
 
 
 @pytest.mark.slow
@@ -56,7 +60,7 @@ def test_four_thousand_seeds_pass(covered: Callable[[str], None]):
 
 
 @pytest.mark.slow
-def test_three_thousand_seeds_that_split_pass(covered: Callable[[str], None]):
+def test_seeds_that_split_pass(covered: Callable[[str], None]):
     first = SPLITS_FROM + FIRST_SEED
     summary = campaign(range(first, first + SPLITS), processes=2)
 
@@ -73,6 +77,25 @@ def test_three_thousand_seeds_that_split_pass(covered: Callable[[str], None]):
     assert begun > SPLITS // 3
     assert left_out > SPLITS // 5
     assert taken_back > SPLITS // 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES_FROM)
+def test_seeds_in_which_every_side_of_a_split_goes_on_pass(mode: str, covered: Callable[[str], None]):
+    first = MODES_FROM[mode] + FIRST_SEED
+    summary = campaign(range(first, first + OF_EACH_MODE), processes=2)
+
+    faults = summary.faults
+    begun, lineages, back = (faults[kind] for kind in ("epoch begun", "lineage begun", "queue went back"))
+    covered(
+        f"simulator, {mode}: {begun:,} epochs, the queue went back {back:,} times, {lineages:,} times sides came together "
+        f"with nothing to give up; {summary.words()}; {summary.seconds:.0f} s"
+    )
+    assert not summary.failures, _told(summary)
+    assert summary.seeds == OF_EACH_MODE
+    assert begun > OF_EACH_MODE
+    assert back > OF_EACH_MODE // 12
+    assert lineages > OF_EACH_MODE // 3
 
 
 @pytest.mark.slow
@@ -140,6 +163,19 @@ def test_seeds_that_split_draw_every_kind_of_cluster_in_which_masters_are_missed
         least_ms = 2 * options.sync["idle_round_ms"] + options.sync["round_timeout_ms"]
         assert options.sync["max_peer_lag_ms"] >= least_ms
         assert options.sync["max_peer_lag_ms"] * 1_000 < options.safety_us + 2 * SECOND_US
+
+
+@pytest.mark.parametrize("mode", MODES_FROM)
+def test_seeds_of_a_strategy_draw_every_kind_of_cluster_without_backups(mode: str):
+    first = MODES_FROM[mode]
+    drawn = [draw_mode(seed) for seed in range(first, first + 200)]
+
+    assert [draw(seed) for seed in range(first, first + 9)] == drawn[:9]
+    assert {options.sync["split_recovery"] for options in drawn} == {mode}
+    assert {options.sync["acknowledge"] for options in drawn} == {"all"}
+    assert {len(options.workers) for options in drawn} == {2, 3, 4, 5}
+    assert {kind for options in drawn for kind in options.faults} >= {*SPLITTING, "crash worker", "slow disk"}
+    assert not any(any(options.backups) or options.wipes or options.broken_link for options in drawn)
 
 
 def test_seeds_of_members_draw_every_kind_of_cluster_whose_masters_change():
