@@ -4,7 +4,7 @@
     brokerha simulate --seeds 0-1999        these seeds
     brokerha simulate --minutes 5           fresh seeds for five minutes
     brokerha simulate --kind splits         fresh seeds of one kind of world, for one minute
-    brokerha simulate --kind splits --mode none    the same with another strategy for splits
+    brokerha simulate --mode none           fresh seeds that split, with another strategy than quorum
 
 A violation ends with exit code 2 and the command that shows it again.
 """
@@ -68,11 +68,11 @@ def simulate(
         ),
     ] = Kind.ALL,
     mode: Annotated[
-        Mode,
+        Mode | None,
         typer.Option(
-            "--mode", case_sensitive=False, help="Strategy for splits of the fresh seeds of --kind splits."
+            "--mode", case_sensitive=False, help="Fresh seeds that split, with this strategy; quorum where --kind is given alone."
         ),
-    ] = Mode.QUORUM,
+    ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Tell the story of --seed.")] = False,
     processes: Annotated[
         int | None,
@@ -91,11 +91,13 @@ def simulate(
         raise typer.BadParameter("--trace tells one story: write it with --seed N")
     if kind is not Kind.ALL and (seed is not None or seeds is not None):
         raise typer.BadParameter("--kind chooses fresh seeds: a seed says itself which kind of world it draws")
-    if mode is not Mode.QUORUM and kind is not Kind.SPLITS:
-        raise typer.BadParameter(f"--mode {mode.value} chooses fresh seeds that split: write --kind splits as well")
+    if mode is not None and (seed is not None or seeds is not None):
+        raise typer.BadParameter("--mode chooses fresh seeds: a seed says itself which strategy it draws")
+    if mode is not None and kind not in {Kind.ALL, Kind.SPLITS}:
+        raise typer.BadParameter(f"--mode {mode.value} chooses fresh seeds that split: leave out --kind {kind.value}")
     if seed is not None:
         return _run_one(seed, is_told=trace)
-    chosen = _range(seeds) if seeds is not None else _fresh(kind, mode)
+    chosen = _range(seeds) if seeds is not None else _fresh(kind if mode is None else Kind.SPLITS, mode or Mode.QUORUM)
     if seeds is None and minutes is None:
         minutes = DEFAULT_MINUTES
     return _run_many(chosen, minutes, processes or os.cpu_count() or 1)
