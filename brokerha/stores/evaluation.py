@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from brokerha.model.about import repository_of
 from brokerha.model.control import Check
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.model.operations import Operation
+from brokerha.model.operations import ON_KEYS, Operation
 from brokerha.stores.control import ON_CONTROL, ControlChange, Suite
 from brokerha.stores.presence import Presence
 from brokerha.stores.rdf_change import PendingQuads, QuadChange
@@ -67,10 +68,15 @@ class Evaluation:
         self._waiting: dict[str, list[tuple[int, Operation]]] = {}
 
     def add(self, number: int, operation: Operation) -> None:
-        """Take in an operation that is not on keys; ``number`` is its place in the transaction. Raises Rejected, StoreError."""
+        """Take in an operation; ``number`` is its place in the transaction. Raises Rejected, StoreError.
+
+        Of those on keys it wants only what is kept about repositories: they have to exist.
+        """
         kind, name = operation[0], operation[1]
         if kind in ON_CONTROL:
             self.control.add(operation)
+        elif kind in ON_KEYS:
+            self.presence.check(repository_of(operation[2]))
         elif kind == "create-repository":
             self._create(name)
         elif kind == "remove-repository":

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.stores.key_range import KeyRange, wanted_row_key
 from brokerha.stores.pending import Pending
@@ -26,6 +27,8 @@ from brokerha.stores.read_kinds import (
     OCTETS,
     RDF_KINDS,
     View,
+    about_answer,
+    about_beginning,
     as_json,
     check_arguments,
     plain_answer,
@@ -96,6 +99,9 @@ class TogetherRun:
             return MSGPACK, b"".join(pieces)
         if kind == "queue":
             return MSGPACK, tables.queue(transaction, QueueRange(name, arguments), pending, self._may_go_on)
+        if kind == "about":
+            beginning = about_beginning(name, view.repositories)
+            return JSON, about_answer(name, view.repositories, tables.rows(transaction, about.TABLE, beginning))
         if kind == "queues":
             return JSON, tables.queues(transaction, pending)
         return JSON, plain_answer(view, kind)
