@@ -18,6 +18,7 @@ from brokerha.http import (
     digests,
     keys,
     moment,
+    namespaces,
     open_transactions,
     page,
     peers,
@@ -56,6 +57,17 @@ PATHS: dict[str, dict[str, Handler]] = {
     },
     "/repositories/{id}/size": {"GET": repositories.size},
     "/repositories/{id}/contexts": {"GET": repositories.contexts},
+    "/repositories/{id}/config": {
+        "GET": repositories.get_config,
+        "POST": repositories.put_config,
+        "PUT": repositories.put_config,
+    },
+    "/repositories/{id}/namespaces": {"GET": namespaces.listed, "DELETE": namespaces.clear},
+    "/repositories/{id}/namespaces/{prefix:path}": {
+        "GET": namespaces.get,
+        "PUT": namespaces.put,
+        "DELETE": namespaces.delete,
+    },
     "/repositories/{id}/transactions": {"POST": rdf4j_transactions.begin},
     "/repositories/{id}/transactions/{tx}": {
         "PUT": rdf4j_transactions.act,

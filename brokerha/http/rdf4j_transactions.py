@@ -44,8 +44,7 @@ async def begin(call: Call) -> Answer:
         raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one")
     facts = await stepping.begin(call)
     txid = str(facts["txid"])
-    host = repositories.iri_safe(call.header(b"host"))
-    address = f"http://{host}/repositories/{repository}/transactions/{quote(txid, safe='')}"
+    address = f"{repositories.origin(call)}/repositories/{repository}/transactions/{quote(txid, safe='')}"
     return Answer(201, headers={"Location": address, "Brokerha-Tx": txid})
 
 
