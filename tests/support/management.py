@@ -58,6 +58,19 @@ class Management:
         """Makes a user without any right; fine if it is there already."""
         self._request("PUT", f"/users/{_quoted(name)}", json={"password": password, "tags": ""})
 
+    def delete_user(self, name: str) -> None:
+        """Removes a user; fine if there is none."""
+        self._request("DELETE", f"/users/{_quoted(name)}", missing_is_fine=True)
+
+    def import_definitions(self, definitions: dict[str, Any]) -> None:
+        """Makes everything that a definitions file lists; what is there already stays."""
+        self._request("POST", "/definitions", json=definitions)
+
+    def export_definitions(self) -> dict[str, Any]:
+        """Everything of the broker that a definitions file can have."""
+        answer: dict[str, Any] = self._request("GET", "/definitions").json()
+        return answer
+
     def set_permissions(self, vhost: str, user: str, configure: str, write: str, read: str) -> None:
         """Gives a user its rights in a virtual host, as patterns of whole names."""
         rights = {"configure": configure, "write": write, "read": read}
