@@ -16,6 +16,7 @@ from brokerha.http import (
     cluster,
     control,
     digests,
+    graphs,
     keys,
     moment,
     namespaces,
@@ -39,6 +40,18 @@ from brokerha.http.endpoint import Endpoint, Handler, not_found
 from brokerha.http.limits import HttpLimits
 from brokerha.ports.front import Front
 
+_GRAPH: dict[str, Handler] = {
+    "GET": graphs.get,
+    "PUT": graphs.put,
+    "POST": graphs.post,
+    "DELETE": graphs.delete,
+}
+_SERVICE: dict[str, Handler] = {
+    "GET": graphs.get_service,
+    "PUT": graphs.put_service,
+    "POST": graphs.post_service,
+    "DELETE": graphs.delete_service,
+}
 PATHS: dict[str, dict[str, Handler]] = {
     "/kv/{table}/{key:path}": {"GET": keys.get, "PUT": keys.put, "DELETE": keys.delete},
     "/kv/{table}": {"GET": keys.get_range, "POST": keys.post_group},
@@ -62,6 +75,11 @@ PATHS: dict[str, dict[str, Handler]] = {
         "POST": repositories.put_config,
         "PUT": repositories.put_config,
     },
+    "/repositories/{id}/gsp": _GRAPH,
+    "/repositories/{id}/gsp/{graph:path}": _GRAPH,
+    "/repositories/{id}/rdf-graphs": {"GET": repositories.contexts},
+    "/repositories/{id}/rdf-graphs/service": _SERVICE,
+    "/repositories/{id}/rdf-graphs/{graph:path}": _SERVICE,
     "/repositories/{id}/namespaces": {"GET": namespaces.listed, "DELETE": namespaces.clear},
     "/repositories/{id}/namespaces/{prefix:path}": {
         "GET": namespaces.get,

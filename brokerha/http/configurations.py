@@ -63,7 +63,9 @@ def settings_of(body: bytes, media_type: str, repository: str) -> dict[str, byte
         or (quad.predicate.value == _TYPE and isinstance(quad.object, NamedNode) and quad.object.value in _CLASSES)
     }
     if len(subjects) != 1:
-        raise InvalidRequest(f"the configuration describes {len(subjects)} repositories (rep:repositoryID): it describes one")
+        raise InvalidRequest(
+            f"the configuration describes {len(subjects)} repositories (rep:repositoryID): it describes one"
+        )
     [subject] = subjects
     for quad in quads:
         _check(quad, repository)
@@ -76,9 +78,13 @@ def _check(quad: Quad, repository: str) -> None:
         raise InvalidRequest(f"the configuration is of repository {value!r}, and the path says {repository!r}")
     if name in _TYPES and value not in _KNOWN_TYPES:
         known = ", ".join(sorted(_KNOWN_TYPES))
-        raise InvalidRequest(f"there is no repository of type {value!r} here; these are taken, and all the same: {known}")
+        raise InvalidRequest(
+            f"there is no repository of type {value!r} here; these are taken, and all the same: {known}"
+        )
     if name in _RULES and value not in {"", "empty"}:
-        raise InvalidRequest(f"the rule set {value!r} would infer statements, and nothing is inferred here: use 'empty'")
+        raise InvalidRequest(
+            f"the rule set {value!r} would infer statements, and nothing is inferred here: use 'empty'"
+        )
 
 
 def _settings(quads: Iterable[Quad]) -> dict[str, bytes]:
