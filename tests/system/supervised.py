@@ -22,7 +22,7 @@ import sysconfig
 import tempfile
 import time
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from brokerha.deploying.machine import KILL_SUPERVISOR_AFTER_S
 from tests.support.free_ports import free_ports
@@ -47,15 +47,15 @@ class Runner(NamedTuple):
 
     def run(self, *words: str, code: int | None = 0, within_s: float = 60) -> str:
         """Run a module as this user; returns what it printed."""
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             self.command(*words), **self.options(), capture_output=True, text=True, timeout=within_s, check=False
         )
         assert code in {None, done.returncode}, f"{words} gave {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def options(self) -> dict[str, object]:
+    def options(self) -> dict[str, Any]:
         """Options of subprocess that make a process this user's."""
-        found: dict[str, object] = {"env": self.environment, "cwd": "/"}
+        found: dict[str, Any] = {"env": self.environment, "cwd": "/"}
         if self.user != _me():
             found |= {"user": self.user, "group": pwd.getpwnam(self.user).pw_gid, "extra_groups": []}
         return found
@@ -142,7 +142,7 @@ class Supervised(ProcessCluster):
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            **self.runner.options(),  # type: ignore[call-overload]
+            **self.runner.options(),
         )
 
     def __enter__(self) -> Self:
