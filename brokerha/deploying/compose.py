@@ -29,6 +29,7 @@ BROKER_IMAGE: Final = "rabbitmq:4.2.2-management"
 COMPOSE: Final = Path("compose.yaml")
 CLUSTER_FILE: Final = "/etc/brokerha/cluster.toml"
 DATA: Final = "/var/lib/brokerha"
+AMQP_PORT: Final = 5672
 DASHBOARD_PORT: Final = 15672
 PLUGINS: Final = "[rabbitmq_management,rabbitmq_prometheus].\n"
 LINKED_PLUGINS: Final = (
@@ -112,7 +113,10 @@ def _broker(config: ClusterConfig, broker: Broker, number: int, count: int) -> d
             "./enabled_plugins:/etc/rabbitmq/enabled_plugins:ro",
             f"./{definitions}:/etc/rabbitmq/definitions.json:ro",
         ],
-        "ports": [f"{_LOOPBACK}:{DASHBOARD_PORT + number}:15672"],
+        "ports": [
+            f"{_LOOPBACK}:{AMQP_PORT + number}:{AMQP_PORT}",
+            f"{_LOOPBACK}:{DASHBOARD_PORT + number}:{DASHBOARD_PORT}",
+        ],
         "networks": [_network(broker, count), *([_BACKBONE] if count > 1 else [])],
         "healthcheck": {
             "test": ["CMD", "rabbitmq-diagnostics", "-q", "check_running"],
