@@ -122,16 +122,20 @@ async def _nquads(call: Call, *, keep_labels: bool) -> str:
 
 async def _update(call: Call) -> Answer:
     media_type = call.media_type()
+    parameters = call.parameters()
+    in_url = parameters.one("update")
     if media_type == sparql.UPDATE_TYPE:
-        parameters, text = call.parameters(), await call.text()
+        text = await call.text() or in_url or ""
     elif media_type == FORM:
-        parameters = await call.form()
-        text = utf8(parameters.raw("update") or b"", "the update")
+        form = await call.form()
+        if form.one("update") is not None:
+            parameters = form
+        text = utf8(form.raw("update") or b"", "the update") or in_url or ""
+    elif in_url is not None and not await call.body():
+        text = in_url
     else:
         raise UnsupportedType(f"content type {media_type or 'none'!r}: send {sparql.UPDATE_TYPE} or {FORM}")
-    if not text and (given := call.parameters().one("update")) is not None:
-        text = given
-    sparql.check_dataset(parameters)
+    text = await sparql.update_text(call, text, parameters)
     return await _write(call, [("update", call.path_text("id"), text)])
 
 
