@@ -8,7 +8,10 @@
     endpoint.py      from ASGI to `Call` and back; the net under every handler
     accept.py        which of several formats a caller wants
     passing.py       reads and writes on their way to the front
-    repositories.py  RDF4J repositories: list, query, create, remove, size, contexts
+    repositories.py  RDF4J repositories: list, query, create, remove, configure, size, contexts
+    configurations.py      what such a configuration says, and how it is written
+    namespaces.py    RDF4J namespaces
+    graphs.py        whole graphs: W3C's Graph Store Protocol, RDF4J's rdf-graphs
     statements.py    RDF4J statements: read, add, replace, delete, update
     sparql.py        SPARQL 1.1 Protocol
     rdf_bodies.py    RDF in any syntax -> N-Quads; terms and contexts in URLs

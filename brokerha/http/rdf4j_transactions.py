@@ -27,8 +27,8 @@ from brokerha.http.call import FORM, Call, utf8
 from brokerha.http.passing import repository_names
 from brokerha.http.rdf_bodies import Graph, base_iri_of, contexts_of
 from brokerha.http.wild_cards import removals_of
-from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository, UnsupportedType
-from brokerha.model.operations import Operation
+from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository, UnsupportedType, WrongState
+from brokerha.model.operations import REJECTED, Operation
 
 HELD_LEVELS: Final = ("NONE", "READ_UNCOMMITTED", "READ_COMMITTED", "SNAPSHOT_READ")
 _LEVEL: Final = "isolation-level"
@@ -59,13 +59,13 @@ async def act(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Roll back; one that was rolled back already, as a failed commit is, is what was wanted."""
+    """Roll back; one that left nothing, as a failed commit does, is what was wanted."""
     txid = call.path_text("tx")
     try:
         await stepping.step(call, "rollback", txid, {"session": stepping.session(call)})
-    except NotFound:
+    except (NotFound, WrongState):
         outcome = await call.door.in_thread(call.front.outcome, txid)
-        if outcome is None or outcome["state"] != "aborted":
+        if outcome is None or (outcome["state"] != "aborted" and outcome["outcome"] != REJECTED):
             raise
     return Answer(204, headers={"Brokerha-Tx": txid})
 

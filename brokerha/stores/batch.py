@@ -200,7 +200,7 @@ class Batch:
         operations = [(number, operation) for number, operation in others if operation[0] not in _BESIDE]
         if not operations:
             return None
-        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite)
+        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union)
         try:
             for number, operation in operations:
                 evaluation.add(number, operation)
@@ -209,6 +209,9 @@ class Batch:
             evaluation.discard()
             raise
         return evaluation
+
+    def _is_union(self, repository: str) -> bool:
+        return self._stored(row_key_of(about.TABLE, about.setting_key(repository, about.UNION))) is not None
 
     def _judged_beside(self, txid: TxId, others: list[tuple[int, Operation]]) -> list[Change]:
         """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected, StoreError."""

@@ -36,6 +36,7 @@ class Evaluation:
 
     __slots__ = (
         "_commit_earlier",
+        "_is_union",
         "_lsn",
         "_made",
         "_repositories",
@@ -55,7 +56,9 @@ class Evaluation:
         timestamp: Timestamp,
         commit_earlier: Callable[[], None],
         suite: Suite,
+        is_union: Callable[[str], bool] = lambda _repository: False,
     ) -> None:
+        """``is_union`` says of a repository whether its default graph is the union of all, before the transaction."""
         self.presence = Presence(repositories.listed)
         self.quads: dict[str, QuadChange] = {}
         self.control = ControlChange(suite)
@@ -64,6 +67,7 @@ class Evaluation:
         self._txid = txid
         self._timestamp = timestamp
         self._commit_earlier = commit_earlier
+        self._is_union = is_union
         self._made: dict[str, Repository] = {}
         self._waiting: dict[str, list[tuple[int, Operation]]] = {}
 
@@ -146,17 +150,22 @@ class Evaluation:
             return
         repository = self.repository(name)
         engine = repository.engine
+        union = self._is_union(name)
         if repository.pending and any(engine.needs_engine(operation) for _, operation in operations):
-            self._wade(repository)
+            if union:
+                # Then the clause can be evaluated on the engine alone, which is far cheaper (sparql_union.py).
+                self._commit_earlier()
+            else:
+                self._wade(repository)
         base = repository.pending
         if name in self.quads:
             base = base.copy()
             base.include(self.quads[name])
         if len(operations) == 1:
             number, operation = operations[0]
-            change = engine.change_of(operation, self._txid, self._timestamp, number, base)
+            change = engine.change_of(operation, self._txid, self._timestamp, number, base, union=union)
         else:
-            change = engine.change_of_all(operations, self._txid, self._timestamp, base)
+            change = engine.change_of_all(operations, self._txid, self._timestamp, base, union=union)
         self._include(name, change)
 
     def _wade(self, repository: Repository) -> None:

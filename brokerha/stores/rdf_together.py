@@ -23,6 +23,7 @@ from brokerha.stores.rdf_question import Question
 from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function
 from brokerha.stores.sparql_scratch import ScratchText
 from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
+from brokerha.stores.sparql_union import MERGE
 from brokerha.stores.sparql_update import END, HIDE
 
 _BEGUN: Final = NamedNode(f"{RESERVED}begun")
@@ -35,15 +36,27 @@ def evaluate(
     questions: Sequence[Question],
     begun: Callable[[], None],
     may_go_on: Callable[[], bool],
+    *,
+    union: bool = False,
 ) -> None:
     """Have the engine report the rows of all questions; ``begun`` is called once, when its snapshot is taken.
+
+    With ``union`` the default graph of queries is the union of all, which costs as much as the named graphs are.
 
     Raises what ``begun`` raised, InvalidRequest when something cannot be evaluated, StoreError.
     """
     start = _Start(begun)
     functions: dict[NamedNode, Function] = {**AS_BLANK_FUNCTIONS, **scratch.functions, _BEGUN: start}
+    if union:
+        scratch.check_union()
     pieces = [f"DELETE {{ }} INSERT {{ }} WHERE {{ BIND({_BEGUN}() AS ?brokerha_begun) }};\n", HIDE, scratch.text]
-    for number, question in enumerate(questions):
+    # Those that tell graphs apart come first: the union is made by moving quads about.
+    ordered = sorted(enumerate(questions), key=lambda each: each[1].is_query)
+    is_merged = not union
+    for number, question in ordered:
+        if question.is_query and not is_merged:
+            pieces.append(MERGE)
+            is_merged = True
         pieces.append(question.text(number))
         functions.update(question.functions(number, may_go_on))
     try:

@@ -128,9 +128,14 @@ class Reader:
                 body = self.tables.queues(transaction, pending)
             return ReadAnswer(JSON, view.lsn, in_pieces(body))
         if pending.on(name) != UNTOUCHED:
-            content_type, pieces = read_pending(view, kind, name, arguments, pending, may_go_on)
+            union = self._is_union(name)
+            content_type, pieces = read_pending(view, kind, name, arguments, pending, may_go_on, union=union)
             return ReadAnswer(content_type, view.lsn, pieces)
         return self._rdf(view, kind, name, arguments, may_go_on)
+
+    def _is_union(self, name: str) -> bool:
+        with self._transaction("cannot read the settings of a repository") as transaction:
+            return self.tables.is_union(transaction, name)
 
     def _about(self, view: View, name: str) -> bytes:
         beginning = about_beginning(name, view.repositories)
@@ -173,5 +178,5 @@ class Reader:
             if text is None:
                 raise InvalidRequest("a read of kind query needs the argument 'query'")
             graphs = (texts_argument(arguments, "default-graph-uri"), texts_argument(arguments, "named-graph-uri"))
-            content_type, pieces = engine.query(text, accept, *graphs, may_go_on)
+            content_type, pieces = engine.query(text, accept, *graphs, may_go_on, union=self._is_union(name))
         return ReadAnswer(content_type, view.lsn, pieces)

@@ -39,6 +39,7 @@ class ScratchText:
         self._timestamp = timestamp
         self._modifies: list[Modify] = []
         self._pieces: list[str] = []
+        self._depends_on_union = False
         for number, operation in operations:
             try:
                 self._add(number, operation)
@@ -49,6 +50,14 @@ class ScratchText:
     def text(self) -> str:
         """Operations of SPARQL, each ended by ``;``; empty when there are none."""
         return "".join(self._pieces)
+
+    def check_union(self) -> None:
+        """Raise InvalidRequest when this would do something else where the default graph is the union of all."""
+        if self._depends_on_union:
+            raise InvalidRequest(
+                "the default graph of this repository is the union of all: after an update with WHERE or a DELETE without "
+                "GRAPH, a transaction is read when it is committed"
+            )
 
     def check(self) -> None:
         """To be called after the text was run. Raises InvalidRequest for what went wrong in it."""
@@ -67,6 +76,7 @@ class ScratchText:
         plain = read_plain_data(text)
         if plain is not None:
             quads = plain.quads.values()
+            self._depends_on_union |= not plain.is_insert
             self._pieces.append(change_text((), quads) if plain.is_insert else change_text(quads, ()))
             return
         read_update(text)
@@ -77,11 +87,13 @@ class ScratchText:
     def _part(self, request: Request, part: Part, seed: bytes) -> None:
         if part.kind == "MODIFY":
             modify = Modify(request, part, FreshFunctions(seed, self._timestamp), seed)
+            self._depends_on_union |= not modify.has_with
             self._pieces.append(modify.text(with_templates=True))
             self.functions.update(modify.functions())
             self._modifies.append(modify)
         elif part.kind in {"INSERT DATA", "DELETE DATA"}:
             step = data_step(request, part, seed)
+            self._depends_on_union |= bool(step.removed)
             self._pieces.append(change_text(step.removed.values(), step.added.values()))
         elif part.kind != "CREATE":
             graphs = [_graph_text(request, part, each) for each in part.graphs]

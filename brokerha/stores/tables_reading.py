@@ -8,6 +8,7 @@ from typing import Any
 
 import msgpack
 
+from brokerha.model import about
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.stores.environment import Environment
 from brokerha.stores.key_range import KeyRange, row_key_of
@@ -33,6 +34,10 @@ class TablesReading:
         if value is None:
             raise NotFound("there is no such key")
         return value
+
+    def is_union(self, transaction: Any, repository: str) -> bool:
+        """Whether the default graph of a repository is the union of all."""
+        return transaction.get(row_key_of(about.TABLE, about.setting_key(repository, about.UNION)), db=self._keys) is not None
 
     def rows(self, transaction: Any, table: str, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All keys of a table that begin so, in order, with their values. Raises StoreDamaged."""

@@ -85,7 +85,7 @@ def test_statements_are_uploaded_counted_read_overwritten_and_deleted(repository
 
     whole = repository.get()
     assert isinstance(whole, Dataset)
-    assert len(whole) == 5
+    assert len(list(whole.quads())) == 5
     assert (A, P, TEXT) in repository.get(graph_name=DATASET_DEFAULT_GRAPH_ID, content_type="text/turtle")
     assert set(repository.get(subj=A, obj=B, content_type="application/n-triples")) == {(A, P, B)}
     assert set(repository.get(pred=P, graph_name=[H], infer=False, content_type="application/rdf+xml")) == {(B, P, A)}

@@ -25,6 +25,8 @@ from SPARQLWrapper.SPARQLExceptions import QueryBadFormed
 
 from tests.system.clients.conftest import Door
 
+# SPARQLWrapper uses what rdflib calls deprecated.
+pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning")
 INSERT = 'INSERT DATA { <urn:a> <urn:p> "süß" . GRAPH <urn:g> { <urn:a> <urn:p> <urn:b> } }'
 SELECT = "SELECT ?o { <urn:a> <urn:p> ?o }"
 
