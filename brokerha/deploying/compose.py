@@ -20,7 +20,7 @@ from typing import Any, Final
 from brokerha.deploying.accounts import Broker, brokers_of
 from brokerha.deploying.broker import CONFIGURATION, definitions_files
 from brokerha.deploying.files import File, Plan
-from brokerha.deploying.machine import KILL_AFTER_S, broker_variable, url_file
+from brokerha.deploying.machine import KILL_AFTER_S, broker_variables, url_file
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_environment import variable
@@ -132,7 +132,7 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
     broker = next(each for each in brokers if config.master_of(node) in each.masters)
     entry = config.node(node)
     environment = {
-        broker_variable(config, node): f"/run/secrets/{node}-url",
+        **dict.fromkeys(broker_variables(config, node), f"/run/secrets/{node}-url"),
         variable("cluster", "data"): DATA,
     }
     port = entry.http.rpartition(":")[2]

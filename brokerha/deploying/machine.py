@@ -73,11 +73,15 @@ def nodes_here(config: ClusterConfig, names: Sequence[str] = (), hosts: Collecti
     return found
 
 
-def broker_variable(config: ClusterConfig, node: NodeId) -> str:
-    """The environment variable that names the file with the URL of a node's broker."""
-    master = config.master_of(node)
-    has_own = any(each.id == master and each.broker for each in config.masters)
-    return (variable("master", "broker", master) if has_own else variable("cluster", "broker")) + FILE_SUFFIX
+def broker_variables(config: ClusterConfig, node: NodeId) -> list[str]:
+    """The environment variables that name the file with the URL of a node's broker.
+
+    One for each place of the cluster file that has this broker: who shares a broker is told by equal URLs.
+    """
+    url = config.broker_of(node)
+    of_cluster = [variable("cluster", "broker")] if config.broker == url else []
+    of_masters = [variable("master", "broker", each.id) for each in config.masters if each.broker == url]
+    return [name + FILE_SUFFIX for name in (*of_cluster, *of_masters)]
 
 
 def programs(
@@ -86,7 +90,7 @@ def programs(
     """The programs of these nodes; ``program`` runs brokerha, ``secrets`` is the folder with their broker URLs, if they have own users."""
     found = []
     for node in nodes:
-        environment = {broker_variable(config, node): str(url_file(secrets, node))} if secrets else {}
+        environment = dict.fromkeys(broker_variables(config, node), str(url_file(secrets, node))) if secrets else {}
         command = (*program, "node", node, "-c", str(config.path.absolute()))
         found.append(Program(node, config.roles[node], command, environment))
     return found

@@ -134,7 +134,8 @@ def quoted(word: str) -> str:
 
 
 def _secret(program: Program) -> str:
-    lines = []
-    for name, path in program.environment.items():
-        lines += [f"LoadCredential=broker-url:{escaped(path)}", f"Environment={name}=%d/broker-url"]
+    """The secret as a credential, and the variables that name it."""
+    paths = dict.fromkeys(program.environment.values())
+    lines = [f"LoadCredential=broker-url:{escaped(path)}" for path in paths]
+    lines += [f"Environment={name}=%d/broker-url" for name in program.environment]
     return "".join(f"{line}\n" for line in lines)

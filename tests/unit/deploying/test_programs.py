@@ -15,6 +15,7 @@ import pytest
 
 from brokerha.deploying import machine, supervisord, systemd
 from brokerha.model.errors import ConfigurationError
+from brokerha.nodes.config import load_config
 from brokerha.nodes.serving import STOP_S
 from tests.unit.deploying.clusters import EMBEDDED, ONE_SITE, TWO_SITES, cluster
 
@@ -52,10 +53,20 @@ def test_nobody_here_is_a_mistake(tmp_path: Path, text: str, names: tuple[str, .
         machine.nodes_here(cluster(text, tmp_path), names, hosts)
 
 
-def test_the_variable_of_a_broker_is_the_one_that_the_node_reads(tmp_path: Path):
+def test_the_variables_of_a_broker_are_all_that_name_it(tmp_path: Path):
     config = cluster(TWO_SITES, tmp_path)
-    assert machine.broker_variable(config, "w1") == "BROKERHA_CLUSTER_BROKER_FILE"
-    assert machine.broker_variable(config, "w2") == "BROKERHA_MASTER_M2_BROKER_FILE"
+    assert machine.broker_variables(config, "w1") == ["BROKERHA_CLUSTER_BROKER_FILE"]
+    assert machine.broker_variables(config, "w2") == ["BROKERHA_MASTER_M2_BROKER_FILE"]
+
+
+def test_who_shares_a_broker_still_does_with_users_of_their_own(tmp_path: Path):
+    text = TWO_SITES.replace("amqps://rabbit-2:5671/orders?cacertfile=ca.pem", "amqp://rabbit-1/orders")
+    config = cluster(text, tmp_path)
+    secret = tmp_path / "m1.url"
+    secret.write_text("amqp://orders.m1:secret@rabbit-1/orders\n", encoding="utf-8")
+    environ = dict.fromkeys(machine.broker_variables(config, "m1"), str(secret))
+    assert load_config(config.path, environ).shares_broker("m1")
+    assert load_config(config.path, environ).shares_broker("m2")
 
 
 def test_each_time_out_holds_the_one_inside_of_it():
