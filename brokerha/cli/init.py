@@ -18,6 +18,7 @@ from brokerha.cli.options import DEFAULT_CONFIG, ClusterFileOption
 
 if TYPE_CHECKING:
     from brokerha.deploying.files import Plan
+    from brokerha.deploying.machine import Program
     from brokerha.nodes.config import ClusterConfig
 
 app = typer.Typer(
@@ -93,12 +94,10 @@ def supervisord(
 
     It survives a broker that is away for hours, stops nodes in order, starts them again after kill -9, and keeps logs bounded.
     """
-    from brokerha.deploying import machine
     from brokerha.deploying import supervisord as maker
 
     cluster = _cluster(config)
-    here = machine.nodes_here(cluster, _names(nodes), host or ())
-    programs = machine.programs(cluster, here, _program(), secrets and secrets.absolute())
+    programs = _programs(cluster, nodes, host, secrets)
     plan = maker.plan(cluster.name, programs, _unprivileged(user), output, config.absolute().parent)
     return _carry_out(plan, output, force=force, check=check, as_json=as_json)
 
@@ -116,12 +115,10 @@ def systemd(
     as_json: JsonOption = False,
 ) -> int:
     """Units for systemd: one for each node of one machine, and a target for all of them."""
-    from brokerha.deploying import machine
     from brokerha.deploying import systemd as maker
 
     cluster = _cluster(config)
-    here = machine.nodes_here(cluster, _names(nodes), host or ())
-    programs = machine.programs(cluster, here, _program(), secrets and secrets.absolute())
+    programs = _programs(cluster, nodes, host, secrets)
     writable = [cluster.data.absolute()]
     if not cluster.backups_directory.absolute().is_relative_to(writable[0]):
         writable.append(cluster.backups_directory.absolute())
@@ -184,6 +181,18 @@ def _cluster(path: Path) -> ClusterConfig:
     from brokerha.nodes.config import load_config
 
     return load_config(path, os.environ)
+
+
+def _programs(cluster: ClusterConfig, nodes: str, hosts: list[str] | None, secrets: Path | None) -> list[Program]:
+    """The programs of this machine. Says which secrets are not here: they may be where the files go."""
+    from brokerha.deploying import machine
+
+    here = machine.nodes_here(cluster, _names(nodes), hosts or ())
+    folder = secrets and secrets.absolute()
+    missing = [node for node in here if folder and not machine.url_file(folder, node).is_file()]
+    if missing:
+        exits.say(f"not in {secrets}: {', '.join(f'{node}.url' for node in missing)}; brokerha init definitions makes them")
+    return machine.programs(cluster, here, _program(), folder)
 
 
 def _names(text: str) -> list[str]:

@@ -62,7 +62,8 @@ def test_json_says_the_same(run):
 
 
 def test_nodes_of_this_machine_and_their_secrets(run):
-    run("init", "supervisord", "--host", "10.0.0.2", "--secrets", "s", "--user", "me", "--output", "x")
+    ran = run("init", "supervisord", "--host", "10.0.0.2", "--secrets", "s", "--user", "me", "--output", "x")
+    assert "not in s: m1s.url; brokerha init definitions makes them" in ran.err
     text = Path("x/brokerha-orders.conf").read_text(encoding="utf-8")
     assert "programs = m1s\n" in text
     assert f'BROKERHA_CLUSTER_BROKER_FILE="{Path.cwd()}/s/m1s.url"' in text
