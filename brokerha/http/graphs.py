@@ -23,10 +23,10 @@ from typing import Final
 
 from pyoxigraph import DefaultGraph, NamedNode
 
-from brokerha.http import rdf_bodies, repositories, statements
+from brokerha.http import rdf_bodies, statements
 from brokerha.http.accept import preferred
 from brokerha.http.answer import Answer
-from brokerha.http.call import Call
+from brokerha.http.call import Call, address_of
 from brokerha.http.passing import age_of, begin_write, done, read, result, write_to_repository
 from brokerha.http.rdf_bodies import base_iri_of, context_text
 from brokerha.model.errors import InvalidRequest, NotAcceptable, NotFound, UnsupportedType
@@ -65,7 +65,7 @@ async def post(call: Call) -> Answer:
     parameters = call.parameters()
     if not parameters.pairs and "graph" not in call.scope["path_params"]:
         name = hashlib.blake2b(txid.encode(), digest_size=12).hexdigest()
-        graph = NamedNode(f"{_address(call)}/{name}")
+        graph = NamedNode(f"{address_of(call)}/{name}")
         answer = await _add(call, graph, txid, 201)
         answer.headers = {**answer.headers, "Location": graph.value}
         return answer
@@ -110,7 +110,7 @@ def _asked(call: Call) -> StoreGraph:
     if "graph" in call.scope["path_params"]:
         if parameters.pairs:
             raise InvalidRequest("a graph that the path names takes no parameters")
-        return _named(_address(call))
+        return _named(address_of(call))
     names, graph = parameters.names(), parameters.one("graph")
     if names - {"graph", "default", "baseURI", "preserveNodeId"}:
         raise InvalidRequest(f"a graph is named by 'graph' or by 'default', not by {', '.join(sorted(names))}")
@@ -127,11 +127,6 @@ def _named(iri: str) -> NamedNode:
     if node.value.startswith("urn:brokerha:"):
         raise InvalidRequest("IRIs that begin with urn:brokerha: are brokerha's own")
     return node
-
-
-def _address(call: Call) -> str:
-    """The address of the request as the caller wrote it, without its parameters."""
-    return f"{repositories.origin(call)}{call.scope['path']}"
 
 
 async def _is_there(call: Call, graph: StoreGraph) -> tuple[ReadOutcome, bool]:
@@ -173,7 +168,7 @@ async def _nquads(call: Call, graph: StoreGraph, txid: TxId) -> str:
     media_type = call.media_type()
     parameters = call.parameters()
     base_iri = base_iri_of(parameters.one("baseURI")) or (
-        graph.value if isinstance(graph, NamedNode) else _address(call)
+        graph.value if isinstance(graph, NamedNode) else address_of(call)
     )
     keep_labels = parameters.flag("preserveNodeId")
     if media_type == _MULTIPART:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from brokerha.http import answer, rdf_bodies, repositories, sparql, statements, stepping
 from brokerha.http.answer import Answer
-from brokerha.http.call import FORM, Call, utf8
+from brokerha.http.call import FORM, Call, origin, utf8
 from brokerha.http.passing import repository_names
 from brokerha.http.rdf_bodies import Graph, base_iri_of, contexts_of
 from brokerha.http.wild_cards import removals_of
@@ -44,7 +44,7 @@ async def begin(call: Call) -> Answer:
         raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one")
     facts = await stepping.begin(call)
     txid = str(facts["txid"])
-    address = f"{repositories.origin(call)}/repositories/{repository}/transactions/{quote(txid, safe='')}"
+    address = f"{origin(call)}/repositories/{repository}/transactions/{quote(txid, safe='')}"
     return Answer(201, headers={"Location": address, "Brokerha-Tx": txid})
 
 

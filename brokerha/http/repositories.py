@@ -9,7 +9,7 @@ from pyoxigraph import DefaultGraph, Literal, NamedNode
 from brokerha.http import answer, rdf_bodies, sparql
 from brokerha.http.accept import preferred
 from brokerha.http.answer import Answer
-from brokerha.http.call import Call
+from brokerha.http.call import Call, origin
 from brokerha.http.configurations import configuration, operations_of, settings_of, title_of
 from brokerha.http.passing import age_of, begin_write, done, read, result, write, write_to_repository
 from brokerha.http.rdf_bodies import context_text, contexts_of
@@ -111,13 +111,3 @@ async def contexts(call: Call) -> Answer:
         for name in json.loads(outcome.body)
     ]
     return table(call.accept(), ("contextID",), rows, age_of(outcome))
-
-
-def origin(call: Call) -> str:
-    """Scheme and host that the caller used, as the beginning of an IRI."""
-    return f"{call.scope.get('scheme', 'http')}://{iri_safe(call.header(b'host'))}"
-
-
-def iri_safe(host: str) -> str:
-    """A Host header as a part of an IRI."""
-    return "".join(sign for sign in host if sign.isalnum() or sign in ".:-[]") or "localhost"

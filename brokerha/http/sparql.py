@@ -13,11 +13,11 @@ from __future__ import annotations
 from pyoxigraph import Triple, parse, serialize
 
 from brokerha.http.answer import Answer
-from brokerha.http.call import FORM, Call, Parameters, utf8
+from brokerha.http.call import FORM, Call, Parameters, address_of, utf8
 from brokerha.http.passing import begin_write, done, read, result, write_to_repository
-from brokerha.http.rdf_bodies import FORMATS, term_of
+from brokerha.http.rdf_bodies import FORMATS, base_iri_of, term_of
 from brokerha.model.errors import InvalidRequest, UnsupportedType
-from brokerha.stores.sparql_protocol import check_binding, is_graph_query, sliced, update_with, with_bindings
+from brokerha.stores.sparql_protocol import check_binding, is_graph_query, sliced, update_with, with_base, with_bindings
 
 QUERY_TYPE = "application/sparql-query"
 UPDATE_TYPE = "application/sparql-update"
@@ -41,7 +41,7 @@ async def post(call: Call) -> Answer:
         return await update_of_body(call)
     if media_type != FORM:
         raise UnsupportedType(f"content type {media_type or 'none'!r}: send {QUERY_TYPE}, {UPDATE_TYPE} or {FORM}")
-    form = await call.form()
+    form = (await call.form()).joined(call.parameters())
     if form.one("query") is not None and form.one("update") is not None:
         raise InvalidRequest("a form holds a query or an update, not both")
     if form.one("update") is not None:
@@ -58,7 +58,7 @@ async def post_query(call: Call) -> Answer:
         return await query(call, await call.text(), call.parameters())
     if media_type != FORM:
         raise UnsupportedType(f"content type {media_type or 'none'!r}: send {QUERY_TYPE} or {FORM}")
-    form = await call.form()
+    form = (await call.form()).joined(call.parameters())
     return await query(call, _needed(form, "query"), form)
 
 
@@ -66,6 +66,7 @@ async def query(call: Call, text: str, parameters: Parameters) -> Answer:
     """Evaluate a query."""
     _check_common(parameters)
     size = len(text)
+    text = await call.door.by_size(size, with_base, text, base_of(call, parameters))
     limit = None if parameters.one("limit") is None else parameters.number("limit", 0)
     offset, distinct = parameters.number("offset", 0), parameters.flag("distinct")
     bindings = bindings_of(parameters)
@@ -111,6 +112,11 @@ def bindings_of(parameters: Parameters) -> dict[str, str]:
     return bindings
 
 
+def base_of(call: Call, parameters: Parameters) -> str:
+    """What relative IRIs of a text are relative to: ``baseURI``, else the address of the request."""
+    return base_iri_of(parameters.one("baseURI")) or address_of(call)
+
+
 def _check_common(parameters: Parameters) -> None:
     language = parameters.one("queryLn") or "SPARQL"
     if language.upper() != "SPARQL":
@@ -143,6 +149,7 @@ async def update_text(call: Call, text: str, parameters: Parameters) -> str:
             raise InvalidRequest(
                 f"the parameter {name!r} is not supported: write GRAPH into the templates of the update"
             )
+    text = await call.door.by_size(len(text), with_base, text, base_of(call, parameters))
     bindings = bindings_of(parameters)
     using, using_named = parameters.all("using-graph-uri"), parameters.all("using-named-graph-uri")
     return await call.door.by_size(len(text), update_with, text, bindings, using, using_named)

@@ -44,7 +44,7 @@ async def post(call: Call) -> Answer:
     if media_type == sparql.UPDATE_TYPE:
         return await sparql.update_of_body(call)
     if media_type == FORM:
-        form = await call.form()
+        form = (await call.form()).joined(call.parameters())
         if form.one("update") is None:
             raise InvalidRequest("the parameter 'update' is missing")
         return await sparql.update_of_form(call, form)

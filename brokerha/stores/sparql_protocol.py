@@ -1,4 +1,4 @@
-"""What protocols say about a query or update beside its text, written into the text: bindings, slices, the dataset of an update.
+"""What protocols say about a query or update beside its text, written into the text: base, bindings, slices, the dataset of an update.
 
     bindings        {"o": "7"}       SELECT ?s { VALUES (?o) { (7) } ?s ?p ?o }
     slice           limit 2          SELECT ?s WHERE { { SELECT ?s { ?s ?p ?o } } } LIMIT 2
@@ -11,8 +11,10 @@ evaluates them says what is wrong, in places that the caller knows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import urljoin
 
 from pyoxigraph import QuerySolutions, Store
 
@@ -21,9 +23,33 @@ from brokerha.stores.rdf_query import graph_of
 from brokerha.stores.sparql_refusals import refuse
 from brokerha.stores.sparql_request import Part, Request, read_query, read_update
 from brokerha.stores.sparql_text import check_query
-from brokerha.stores.sparql_tokens import BLANK, VARIABLE, Tokens, tokenize
+from brokerha.stores.sparql_tokens import BLANK, IRI, VARIABLE, Tokens, tokenize
 
+_RELATIVE: Final = re.compile(r"<(?![A-Za-z][A-Za-z0-9+.-]*:)(?!=)[^<>\"{}|^`\s]*>")
 _GRAPH_FORMS: Final = frozenset({"CONSTRUCT", "DESCRIBE"})
+
+
+def with_base(text: str, base: str) -> str:
+    """The same with absolute IRIs, if its relative ones are not relative to a BASE of its own. Raises InvalidRequest."""
+    if _RELATIVE.search(text) is None:
+        return text
+    tokens = tokenize(text)
+    if any(tokens.word_of(at) == "BASE" for at in range(len(tokens))):
+        return text
+    edits = [
+        (at, f"<{_joined(base, tokens.iri_of(at))}>")
+        for at in range(len(tokens))
+        if tokens.kind_of(at) == IRI and _RELATIVE.match(tokens.text_of(at))
+    ]
+    if not edits:
+        return text
+    return text[: tokens.starts[0]] + tokens.slice(0, len(tokens), edits) + text[tokens.ends[-1] :]
+
+
+def _joined(base: str, relative: str) -> str:
+    """An absolute IRI; Python leaves out an empty fragment, which makes another IRI."""
+    found = urljoin(base, relative)
+    return f"{found}#" if relative.endswith("#") and not found.endswith("#") else found
 
 
 def with_bindings(text: str, bindings: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ import pytest
 from pyoxigraph import QueryBoolean, QuerySolutions, QueryTriples, Store
 
 from brokerha.model.errors import InvalidRequest
-from brokerha.stores.sparql_protocol import check_binding, sliced, update_with, with_bindings
+from brokerha.stores.sparql_protocol import check_binding, sliced, update_with, with_base, with_bindings
 
 DATA = """
 INSERT DATA {
@@ -173,3 +173,17 @@ def test_a_dataset_of_something_else_is_refused() -> None:
         update_with("DELETE WHERE { ?s ?p ?o }", {}, ["relative"])
     with pytest.raises(InvalidRequest):
         update_with("DELETE WHERE { ?s ?p ?o }", {}, ["urn:brokerha:system"])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("SELECT ?o { <a> <urn:p> ?o }", "SELECT ?o { <http://b/a> <urn:p> ?o }"),
+        ("PREFIX : <#> ASK { :x <../y> <> } # <c>", "PREFIX : <http://b/c#> ASK { :x <http://b/y> <http://b/c> } # <c>"),
+        ("BASE <http://z/> ASK { <a> ?p ?o }", "BASE <http://z/> ASK { <a> ?p ?o }"),
+        ("ASK { ?s ?p '<a>' FILTER(?s < 1 && ?o > 2) }", "ASK { ?s ?p '<a>' FILTER(?s < 1 && ?o > 2) }"),
+        ("ASK { ?s ?p ?o FILTER(?s <= 1 || ?o >= 2) }", "ASK { ?s ?p ?o FILTER(?s <= 1 || ?o >= 2) }"),
+    ],
+)
+def test_relative_iris_become_absolute(text: str, wanted: str) -> None:
+    assert with_base(text, "http://b/c") == wanted
