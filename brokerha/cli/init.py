@@ -191,7 +191,9 @@ def _programs(cluster: ClusterConfig, nodes: str, hosts: list[str] | None, secre
     folder = secrets and secrets.absolute()
     missing = [node for node in here if folder and not machine.url_file(folder, node).is_file()]
     if missing:
-        exits.say(f"not in {secrets}: {', '.join(f'{node}.url' for node in missing)}; brokerha init definitions makes them")
+        exits.say(
+            f"not in {secrets}: {', '.join(f'{node}.url' for node in missing)}; brokerha init definitions makes them"
+        )
     return machine.programs(cluster, here, _program(), folder)
 
 

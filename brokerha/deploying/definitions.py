@@ -53,7 +53,7 @@ def definitions(
     queues = _queues(config, broker)
     return {
         "users": [_user(account) for account in accounts],
-        "vhosts": [{"name": vhost, "default_queue_type": "classic"}],
+        "vhosts": [_vhost(config, vhost)],
         "permissions": [_permission(vhost, account) for account in accounts if not _is_without_rights(account)],
         "topic_permissions": [
             {"user": account.user, "vhost": vhost, "exchange": CHANGES_EXCHANGE, **account.topic._asdict()}
@@ -106,6 +106,17 @@ def password_hash(user: str, password: str) -> str:
     """
     salt = hashlib.sha256(f"brokerha salt\0{user}\0{password}".encode()).digest()[:4]
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def _vhost(config: ClusterConfig, name: str) -> dict[str, Any]:
+    """What is no queue of brokerha's follows this default too."""
+    description = f"brokerha: the cluster {config.name}"
+    return {
+        "name": name,
+        "description": description,
+        "tags": [],
+        "metadata": {"description": description, "tags": [], "default_queue_type": "classic"},
+    }
 
 
 def _user(account: Account) -> dict[str, Any]:

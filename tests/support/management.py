@@ -54,6 +54,11 @@ class Management:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         self._request("PUT", f"/permissions/{_quoted(name)}/{_quoted(self.user)}", json=everything)
 
+    def vhost(self, name: str) -> dict[str, Any]:
+        """A virtual host, as the broker describes it."""
+        answer: dict[str, Any] = self._request("GET", f"/vhosts/{_quoted(name)}").json()
+        return answer
+
     def create_user(self, name: str, password: str) -> None:
         """Makes a user without any right; fine if it is there already."""
         self._request("PUT", f"/users/{_quoted(name)}", json={"password": password, "tags": ""})

@@ -72,7 +72,14 @@ MADE_HERE: Final = {
 QUEUES: Final = INBOXES | SHARED | OF_MASTERS | LOGS | REJECTED | MADE_HERE
 KEY: Final = "graph.nobody.nothing"
 """Allowed for who publishes changes, and no key of any queue."""
-TOPIC_KEYS: Final = {KEY: True, "table.prices.put": True, "queue.a.published": True, "other.key": False, "m1": False, "xgraph.a.b": False}
+TOPIC_KEYS: Final = {
+    KEY: True,
+    "table.prices.put": True,
+    "queue.a.published": True,
+    "other.key": False,
+    "m1": False,
+    "xgraph.a.b": False,
+}
 """Routing keys of changes, and whether masters publish such."""
 
 
@@ -86,7 +93,9 @@ def of_apps(master: str) -> set[str]:
 
 def expected(user: str) -> dict[str, set[str]]:
     """What a user may do: operation on exchanges or queues -> their names."""
-    nothing: dict[str, set[str]] = {f"{what} {kind}": set() for what in ("configure", "write", "read") for kind in ("exchange", "queue")}
+    nothing: dict[str, set[str]] = {
+        f"{what} {kind}": set() for what in ("configure", "write", "read") for kind in ("exchange", "queue")
+    }
     if user in {"m1", "m1b", "m2"}:
         master = user[:2]
         of_tx = {f"brokerha.tx.{master}.t-1.{master}b"}
@@ -193,10 +202,14 @@ def test_exactly_the_permitted_cells_go_through(made: tuple[Path, dict[str, Any]
     arguments = arguments_of(definitions)
     trying = Trying(url_of(folder, user))
     allowed = expected(user)
-    configured = {name for name, kind in {**KINDS, **FOREIGN}.items() if trying.may("exchange_declare", name, kind, durable=True)}
+    configured = {
+        name for name, kind in {**KINDS, **FOREIGN}.items() if trying.may("exchange_declare", name, kind, durable=True)
+    }
     # The broker keeps its own exchanges to itself, whoever asks.
     assert configured | (set(FOREIGN) & allowed["configure exchange"]) == allowed["configure exchange"] - {""}
-    declared = {name for name in QUEUES if trying.may("queue_declare", name, durable=True, arguments=arguments.get(name))}
+    declared = {
+        name for name in QUEUES if trying.may("queue_declare", name, durable=True, arguments=arguments.get(name))
+    }
     assert declared == allowed["configure queue"]
     published = {name for name in {*EXCHANGES, ""} if trying.may("basic_publish", name, KEY, b"")}
     assert published == allowed["write exchange"]
@@ -241,6 +254,7 @@ def test_the_broker_holds_what_the_definitions_say(made: tuple[Path, dict[str, A
     _, definitions = made
     with broker.management() as management:
         there = management.export_definitions()
+        assert management.vhost(VHOST)["default_queue_type"] == "classic"
     for part, names in (
         ("users", ("name", "password_hash", "limits")),
         ("permissions", ("user", "vhost", "configure", "write", "read")),

@@ -114,7 +114,7 @@ def test_nothing_in_it_is_refused_by_rabbitmq_4(tmp_path: Path, text: str):
         assert {name for queue in there["queues"] for name in queue["arguments"]} <= QUEUE_ARGUMENTS
         assert {queue["arguments"].get("x-queue-type", "classic") for queue in there["queues"]} == {"classic", "stream"}
         assert {name for policy in there["policies"] for name in policy["definition"]} <= TAKEN_BY_4
-        assert [vhost["default_queue_type"] for vhost in there["vhosts"]] == ["classic"]
+        assert [vhost["metadata"]["default_queue_type"] for vhost in there["vhosts"]] == ["classic"]
         assert "guest" not in {user["name"] for user in there["users"]}
 
 
