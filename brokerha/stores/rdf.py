@@ -234,7 +234,7 @@ class RdfRepository:
         Raises InvalidRequest, StoreError.
         """
         with engine_errors(CANNOT_READ):
-            evaluate(self._engine(), scratch, questions, begun, may_go_on, union=union or self._union)
+            evaluate(self._engine(), scratch, questions, begun, may_go_on, list(self._graphs) if union or self._union else None)
 
     def size(self, contexts: Sequence[str] = ()) -> int:
         """Number of quads, in all graphs or in these (N-Triples terms or ``null``)."""

@@ -60,13 +60,16 @@ class Question:
         self._fault: Exception | None = None
         self._may_go_on: Callable[[], bool] = lambda: True
 
-    def text(self, number: int) -> str:
-        """The operation for the engine; ``number`` tells it from the others in the same text."""
+    def text(self, number: int, using: str = "") -> str:
+        """The operation for the engine; ``number`` tells it from the others in the same text.
+
+        ``using`` is the dataset of a question that names none itself.
+        """
         arguments = ", ".join(f'COALESCE(?{name}, ""^^{UNBOUND})' for name in self._names)
         names = " ".join(f"?{name}" for name in self._names) or "*"
         inner = f"{{ SELECT {names} {{ {{ {self._query}\n}} }} LIMIT {ROWS_LIMIT + 1} }}"
         clause = f"{{ {inner} BIND({_report(number)}({arguments}) AS ?brokerha_reported) }}"
-        return f"DELETE {{ }} INSERT {{ }}\n{self._using}\nWHERE {clause};\n"
+        return f"DELETE {{ }} INSERT {{ }}\n{self._using or using}\nWHERE {clause};\n"
 
     def functions(self, number: int, may_go_on: Callable[[], bool]) -> dict[NamedNode, Function]:
         """What the text calls."""

@@ -11,7 +11,7 @@ snapshot, so whoever holds writers up until ``begun`` is called holds them for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pyoxigraph import Literal, NamedNode, Store
@@ -20,10 +20,10 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.stores.rdf_change import AS_BLANK_FUNCTIONS
 from brokerha.stores.rdf_errors import is_of_files, store_error
 from brokerha.stores.rdf_question import Question
-from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function
+from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function, Graph
 from brokerha.stores.sparql_scratch import ScratchText
 from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
-from brokerha.stores.sparql_union import MERGE
+from brokerha.stores.sparql_union import union_of
 from brokerha.stores.sparql_update import END, HIDE
 
 _BEGUN: Final = NamedNode(f"{RESERVED}begun")
@@ -36,28 +36,27 @@ def evaluate(
     questions: Sequence[Question],
     begun: Callable[[], None],
     may_go_on: Callable[[], bool],
-    *,
-    union: bool = False,
+    union: Iterable[Graph] | None = None,
 ) -> None:
     """Have the engine report the rows of all questions; ``begun`` is called once, when its snapshot is taken.
 
-    With ``union`` the default graph of queries is the union of all, which costs as much as the named graphs are.
+    ``union``: the named graphs of the engine, if the default graph of queries is the union of all (sparql_union.py).
 
     Raises what ``begun`` raised, InvalidRequest when something cannot be evaluated, StoreError.
     """
     start = _Start(begun)
     functions: dict[NamedNode, Function] = {**AS_BLANK_FUNCTIONS, **scratch.functions, _BEGUN: start}
-    if union:
+    if union is not None:
         scratch.check_union()
     pieces = [f"DELETE {{ }} INSERT {{ }} WHERE {{ BIND({_BEGUN}() AS ?brokerha_begun) }};\n", HIDE, scratch.text]
     # Those that tell graphs apart come first: the union is made by moving quads about.
-    ordered = sorted(enumerate(questions), key=lambda each: each[1].is_query)
-    is_merged = not union
-    for number, question in ordered:
-        if question.is_query and not is_merged:
-            pieces.append(MERGE)
-            is_merged = True
-        pieces.append(question.text(number))
+    using = ""
+    for number, question in sorted(enumerate(questions), key=lambda each: each[1].is_query):
+        if question.is_query and union is not None:
+            prepare, using = union_of(engine, union, scratch.graphs)
+            pieces.append(prepare)
+            union = None
+        pieces.append(question.text(number, using))
         functions.update(question.functions(number, may_go_on))
     try:
         engine.update("".join([*pieces, END]), custom_functions=functions)

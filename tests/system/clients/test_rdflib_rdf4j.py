@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from rdflib import Dataset, Graph, Literal, URIRef
 from rdflib.contrib.rdf4j import RDF4JClient
@@ -199,6 +200,24 @@ def test_a_commit_that_fails_leaves_nothing_and_can_be_rolled_back(repository: R
             transaction.commit()
         transaction.rollback()
     assert repository.size() == 1
+
+
+def test_the_default_graph_is_the_union_where_the_configuration_says_so(client: RDF4JClient, door: Door) -> None:
+    config = CONFIG.format(id=door.repository) + "[] config:rep.id '" + door.repository + "' ."
+    union = CONFIG.format(id=door.repository).replace(
+        "rdfs:label", "<urn:brokerha:config#union-default-graph> true ; rdfs:label"
+    )
+    with pytest.raises(httpx.HTTPStatusError):
+        client.repositories.create(door.repository, config)
+    repository = client.repositories.create(door.repository, union)
+    repository.upload(quads("<urn:a> <urn:p> <urn:b> <urn:g>", "<urn:b> <urn:p> <urn:a> <urn:h>"))
+    assert len(repository.query("SELECT DISTINCT ?s { ?s <urn:p> ?o }")) == 2
+    with repository.transaction() as transaction:
+        transaction.upload(quads("<urn:c> <urn:p> <urn:c> <urn:h>"))
+        assert len(transaction.query("SELECT DISTINCT ?s { ?s <urn:p> ?o }")) == 3
+        transaction.update("DELETE WHERE { <urn:a> ?p ?o }")
+    assert repository.graph_names() == [H]
+    door.everywhere("/size", lambda text: text == "2")
 
 
 def _fail_within(repository: Repository) -> None:
