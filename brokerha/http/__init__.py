@@ -24,6 +24,7 @@
     operation_forms.py     operations in JSON
     queues.py        publish, take, look
     rdf4j_transactions.py  RDF4J transactions, on the same machinery
+    rdf_transactions.py    RDF4J's documents of changes in XML
     cluster.py       status, log, fingerprints, waiting
     control.py       the control suite
     workers.py       commands about workers, and the list of tasks

@@ -28,6 +28,7 @@ from brokerha.http import (
     processes,
     queues,
     rdf4j_transactions,
+    rdf_transactions,
     repositories,
     sparql,
     statements,
@@ -58,7 +59,7 @@ PATHS: dict[str, dict[str, Handler]] = {
     "/repositories/{id}/sparql": {"GET": sparql.get, "POST": sparql.post},
     "/repositories/{id}/statements": {
         "GET": statements.get,
-        "POST": statements.post,
+        "POST": rdf_transactions.post,
         "PUT": statements.put,
         "DELETE": statements.delete,
     },

@@ -62,7 +62,7 @@ def nquads_of(
     Raises InvalidRequest: not UTF-8, bad syntax (with the line), a base IRI that is none.
     """
     utf8(body, "the body")
-    prefix = "t" + hashlib.blake2b(txid.encode(), digest_size=8).hexdigest()
+    prefix = prefix_of(txid)
     try:
         quads: Iterator[Quad] = parse(body, format=FORMATS[media_type], base_iri=base_iri)
         if not keep_labels:
@@ -73,6 +73,11 @@ def nquads_of(
     except (SyntaxError, ValueError) as error:
         raise InvalidRequest(f"MALFORMED DATA: the body is not {media_type}: {error}") from None
     return data.decode()
+
+
+def prefix_of(txid: TxId) -> str:
+    """What labels of blank nodes begin with that come with a transaction."""
+    return "t" + hashlib.blake2b(txid.encode(), digest_size=8).hexdigest()
 
 
 def _renamed(quads: Iterator[Quad], prefix: str) -> Iterator[Quad]:
