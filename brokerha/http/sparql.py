@@ -4,8 +4,8 @@
     update                     POST form update=…    POST application/sparql-update
 
 ``default-graph-uri`` and ``named-graph-uri`` choose the dataset of a query, ``using-graph-uri`` and ``using-named-graph-uri`` that of an
-update; both go before nothing and beside nothing: together with USING or WITH in the text they are an error, as W3C has it. RDF4J's
-bindings (``$name``), ``limit``, ``offset`` and ``distinct`` are written into the text. What would be ignored is refused.
+update: together with USING or WITH in the text they are an error, as W3C has it. RDF4J's ``insert-graph-uri`` and
+``remove-graph-uri``, bindings (``$name``), ``limit``, ``offset`` and ``distinct`` are written into the text, too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from brokerha.http.call import FORM, Call, Parameters, address_of, utf8
 from brokerha.http.passing import begin_write, done, read, result, write_to_repository
 from brokerha.http.rdf_bodies import FORMATS, base_iri_of, term_of
 from brokerha.model.errors import InvalidRequest, UnsupportedType
-from brokerha.stores.sparql_protocol import check_binding, is_graph_query, sliced, update_with, with_base, with_bindings
+from brokerha.stores.sparql_protocol import (
+    check_binding,
+    is_graph_query,
+    sliced,
+    update_with,
+    with_base,
+    with_bindings,
+    with_template_graphs,
+)
 
 QUERY_TYPE = "application/sparql-query"
 UPDATE_TYPE = "application/sparql-update"
-_REFUSED = ("remove-graph-uri", "insert-graph-uri")
 
 
 async def get(call: Call) -> Answer:
@@ -144,14 +151,11 @@ async def update_of_form(call: Call, form: Parameters) -> Answer:
 async def update_text(call: Call, text: str, parameters: Parameters) -> str:
     """An update with what its parameters say written into it. Raises InvalidRequest."""
     _check_common(parameters)
-    for name in _REFUSED:
-        if parameters.all(name):
-            raise InvalidRequest(
-                f"the parameter {name!r} is not supported: write GRAPH into the templates of the update"
-            )
     text = await call.door.by_size(len(text), with_base, text, base_of(call, parameters))
     bindings = bindings_of(parameters)
     using, using_named = parameters.all("using-graph-uri"), parameters.all("using-named-graph-uri")
+    insert, remove = parameters.one("insert-graph-uri"), parameters.all("remove-graph-uri")
+    text = await call.door.by_size(len(text), with_template_graphs, text, insert, remove)
     return await call.door.by_size(len(text), update_with, text, bindings, using, using_named)
 
 

@@ -112,6 +112,8 @@ def update_with(
     if not (bindings or using or using_named):
         return text
     request = read_update(text)
+    if not request.parts:
+        return text
     clauses = "".join(f"USING {graph_of(iri)} " for iri in using)
     clauses += "".join(f"USING NAMED {graph_of(iri)} " for iri in using_named)
     edits: list[tuple[int, str]] = []
@@ -119,6 +121,58 @@ def update_with(
         if part.kind == "MODIFY":
             edits += _modified(request, part, bindings, clauses)
     return request.tokens.text[: request.tokens.starts[0]] + request.tokens.slice(0, len(request.tokens), edits)
+
+
+def with_template_graphs(text: str, insert: str | None, remove: Sequence[str]) -> str:
+    """An update whose templates and data without GRAPH mean these graphs (IRIs); WITH in the text goes before. Raises InvalidRequest."""
+    request = read_update(text) if insert or remove else None
+    if request is None or not request.parts:
+        return text
+    tokens = request.tokens
+    inserting = [str(graph_of(insert))] if insert else []
+    removing = [str(graph_of(iri)) for iri in remove]
+    edits: list[tuple[int, str]] = []
+    for part in request.parts:
+        if part.with_graph is not None:
+            continue
+        if part.delete == part.where and part.delete[0] < part.delete[1] and removing:
+            pattern = tokens.slice(*part.where)
+            whole = f"DELETE {{ {_in_graphs(tokens, part.delete, removing)} }} WHERE {{ {pattern} }}"
+            edits += _instead(part.span, whole)
+            continue
+        for span, graphs in ((part.delete, removing), (part.insert, inserting)):
+            if graphs and span[0] < span[1]:
+                edits += _instead(span, _in_graphs(tokens, span, graphs))
+    return tokens.text[: tokens.starts[0]] + tokens.slice(0, len(tokens), edits)
+
+
+def _instead(span: tuple[int, int], text: str) -> list[tuple[int, str]]:
+    return [(span[0], text), *((at, "") for at in range(span[0] + 1, span[1]))]
+
+
+def _in_graphs(tokens: Tokens, span: tuple[int, int], graphs: Sequence[str]) -> str:
+    """Quads of a template, with those outside of GRAPH put into each of these graphs."""
+    pieces: list[str] = []
+    at = start = span[0]
+
+    def close(end: int) -> None:
+        first = start
+        while first < end and tokens.text_of(first) == ".":
+            first += 1
+        if first < end:
+            pieces.extend(f"GRAPH {graph} {{ {tokens.slice(first, end)} }}" for graph in graphs)
+
+    while at < span[1]:
+        if tokens.word_of(at) == "GRAPH":
+            close(at)
+            brace = next(each for each in range(at, span[1]) if tokens.text_of(each) == "{")
+            start = _closing(tokens, brace) + 1
+            pieces.append(tokens.slice(at, start))
+            at = start
+        else:
+            at += 1
+    close(span[1])
+    return " ".join(pieces)
 
 
 def _modified(request: Request, part: Part, terms: Mapping[str, str], clauses: str) -> list[tuple[int, str]]:

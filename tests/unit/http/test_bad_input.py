@@ -44,7 +44,7 @@ BAD = [
     ("POST", f"{REPO}/sparql", "update=INSERT+DATA+%7B", FORM, 400, "MALFORMED QUERY"),
     ("POST", f"{REPO}/sparql", "update=CLEAR+ALL&update=CLEAR+ALL", FORM, 400, "2 times"),
     ("POST", f"{REPO}/sparql?using-graph-uri=urn:g", b"WITH <urn:g> DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }", UPDATE, 400, "USING or WITH"),
-    ("POST", f"{REPO}/sparql", "update=CLEAR+ALL&insert-graph-uri=urn:g", FORM, 400, "insert-graph-uri"),
+    ("POST", f"{REPO}/sparql", "update=INSERT+DATA+%7B%7D&insert-graph-uri=g", FORM, 400, "no IRI of a graph"),
     ("GET", f"{REPO}?query=ASK%7B%7D", b"", {"Accept": "image/png"}, 406, "can be had as"),
     # statements
     ("POST", f"{REPO}/statements", b"<urn:a> <urn:b>", TURTLE, 400, "text/turtle"),

@@ -6,7 +6,14 @@ import pytest
 from pyoxigraph import QueryBoolean, QuerySolutions, QueryTriples, Store
 
 from brokerha.model.errors import InvalidRequest
-from brokerha.stores.sparql_protocol import check_binding, sliced, update_with, with_base, with_bindings
+from brokerha.stores.sparql_protocol import (
+    check_binding,
+    sliced,
+    update_with,
+    with_base,
+    with_bindings,
+    with_template_graphs,
+)
 
 DATA = """
 INSERT DATA {
@@ -179,7 +186,10 @@ def test_a_dataset_of_something_else_is_refused() -> None:
     ("text", "wanted"),
     [
         ("SELECT ?o { <a> <urn:p> ?o }", "SELECT ?o { <http://b/a> <urn:p> ?o }"),
-        ("PREFIX : <#> ASK { :x <../y> <> } # <c>", "PREFIX : <http://b/c#> ASK { :x <http://b/y> <http://b/c> } # <c>"),
+        (
+            "PREFIX : <#> ASK { :x <../y> <> } # <c>",
+            "PREFIX : <http://b/c#> ASK { :x <http://b/y> <http://b/c> } # <c>",
+        ),
         ("BASE <http://z/> ASK { <a> ?p ?o }", "BASE <http://z/> ASK { <a> ?p ?o }"),
         ("ASK { ?s ?p '<a>' FILTER(?s < 1 && ?o > 2) }", "ASK { ?s ?p '<a>' FILTER(?s < 1 && ?o > 2) }"),
         ("ASK { ?s ?p ?o FILTER(?s <= 1 || ?o >= 2) }", "ASK { ?s ?p ?o FILTER(?s <= 1 || ?o >= 2) }"),
@@ -187,3 +197,54 @@ def test_a_dataset_of_something_else_is_refused() -> None:
 )
 def test_relative_iris_become_absolute(text: str, wanted: str) -> None:
     assert with_base(text, "http://b/c") == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "insert", "remove", "gone", "come"),
+    [
+        (
+            "INSERT DATA { <urn:x> <urn:y> 1 . GRAPH <urn:h> { <urn:x> <urn:y> 2 } . <urn:x> <urn:y> 3 }",
+            "urn:g",
+            [],
+            [],
+            ["x 1 g", "x 2 h", "x 3 g"],
+        ),
+        (
+            "INSERT DATA { GRAPH <urn:h> { <urn:x> <urn:y> 2 } <urn:x> <urn:y> 3 . }",
+            "urn:g",
+            [],
+            [],
+            ["x 2 h", "x 3 g"],
+        ),
+        ("DELETE DATA { <urn:c> <urn:p> 7 . <urn:d> <urn:p> 8 }", None, ["urn:g", "urn:h"], ["c 7 g", "d 8 h"], []),
+        (
+            "DELETE { ?s ?p ?o } INSERT { ?s ?p 9 } WHERE { GRAPH ?g { ?s ?p ?o } }",
+            "urn:new",
+            ["urn:g"],
+            ["c 7 g"],
+            ["c 9 new", "d 9 new"],
+        ),
+        ("DELETE WHERE { GRAPH <urn:g> { ?s ?p ?o } }", None, ["urn:h"], ["c 7 g"], []),
+        ("DELETE WHERE { <urn:a> <urn:p> ?o }", None, ["urn:h"], [], []),
+        ("WITH <urn:g> INSERT { ?s ?p 9 } WHERE { ?s ?p ?o }", "urn:h", [], [], ["c 9 g"]),
+        ("CLEAR GRAPH <urn:g> ; INSERT DATA { <urn:x> <urn:y> 1 } # end", "urn:g", [], ["c 7 g"], ["x 1 g"]),
+        ("INSERT DATA { }", "urn:g", ["urn:g"], [], []),
+        ("", "urn:g", ["urn:g"], [], []),
+    ],
+)
+def test_templates_without_graph_mean_the_graph_that_is_given(
+    store: Store, text: str, insert: str | None, remove: list[str], gone: list[str], come: list[str]
+) -> None:
+    def lines() -> set[str]:
+        def short(term: object) -> str:
+            return str(getattr(term, "value", "")).removeprefix("urn:")
+
+        return {f"{short(quad.subject)} {short(quad.object)} {short(quad.graph_name)}".strip() for quad in store}
+
+    before = lines()
+    store.update(with_template_graphs(text, insert, remove))
+    assert (sorted(before - lines()), sorted(lines() - before)) == (gone, come)
+
+
+def test_a_text_without_an_operation_is_left_as_it_is() -> None:
+    assert update_with(" # nothing", {"x": A}, ["urn:g"]) == " # nothing"
