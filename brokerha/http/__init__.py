@@ -14,6 +14,7 @@
     graphs.py        whole graphs: W3C's Graph Store Protocol, RDF4J's rdf-graphs
     statements.py    RDF4J statements: read, add, replace, delete, update
     sparql.py        SPARQL 1.1 Protocol
+    service_description.py what an endpoint tells of itself
     rdf_bodies.py    RDF in any syntax -> N-Quads; terms and contexts in URLs
     tables.py        small SPARQL result tables (repositories, contexts)
     keys.py          key-value tables

@@ -10,13 +10,18 @@ update: together with USING or WITH in the text they are an error, as W3C has it
 
 from __future__ import annotations
 
+import json
+
 from pyoxigraph import Triple, parse, serialize
 
+from brokerha.http.accept import preferred
 from brokerha.http.answer import Answer
 from brokerha.http.call import FORM, Call, Parameters, address_of, utf8
 from brokerha.http.passing import begin_write, done, read, result, write_to_repository
 from brokerha.http.rdf_bodies import FORMATS, base_iri_of, term_of
-from brokerha.model.errors import InvalidRequest, UnsupportedType
+from brokerha.http.service_description import service_description
+from brokerha.model import about
+from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
 from brokerha.stores.sparql_protocol import (
     check_binding,
     is_graph_query,
@@ -29,14 +34,29 @@ from brokerha.stores.sparql_protocol import (
 
 QUERY_TYPE = "application/sparql-query"
 UPDATE_TYPE = "application/sparql-update"
+DESCRIPTIONS = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json")
 
 
 async def get(call: Call) -> Answer:
-    """Query in the URL; an update may not stand there."""
+    """Query in the URL, an update may not stand there; asked nothing, the endpoint describes itself."""
     parameters = call.parameters()
+    if not parameters.pairs:
+        return await _described(call)
     if parameters.one("update") is not None:
         raise InvalidRequest("an update is sent with POST: GET must not change anything")
     return await query(call, _needed(parameters, "query"), parameters)
+
+
+async def _described(call: Call) -> Answer:
+    repository = call.path_text("id")
+    media_type = preferred(call.accept(), DESCRIPTIONS)
+    if media_type is None:
+        raise NotAcceptable(f"the description of the service can be had as {', '.join(DESCRIPTIONS)}")
+    outcome = await read(call, "about", repository, {})
+    union = about.UNION in json.loads(outcome.body)[repository]["settings"]
+    is_writable = call.front.role == "master"
+    body = service_description(address_of(call), FORMATS[media_type], union=union, writable=is_writable)
+    return result(outcome._replace(content_type=media_type, body=body))
 
 
 async def post(call: Call) -> Answer:

@@ -151,3 +151,20 @@ def test_what_must_be_refused(
     answer = filled.ask(method, f"{SPARQL}?{more}", body, headers)
     assert 400 <= answer.status < 500, f"{name}: {answer.status}"
     assert filled.get("/repositories/main/size").text == "3"
+
+
+def test_service_description_is_rdf_and_names_the_endpoint(filled: Node) -> None:
+    for accept in ("text/turtle", "application/rdf+xml", "*/*", ""):
+        answer = filled.get(SPARQL, Accept=accept)
+        assert answer.status == 200
+    found = filled.get(SPARQL, Accept="application/n-triples").text
+    sd = "http://www.w3.org/ns/sparql-service-description#"
+    assert f"<{sd}endpoint> <http://node{SPARQL}> ." in found
+    assert f"<{sd}supportedLanguage> <{sd}SPARQL11Update> ." in found
+    assert "UnionDefaultGraph" not in found
+    config = "[] <http://www.openrdf.org/config/repository#repositoryID> 'main' ; <urn:brokerha:config#union-default-graph> true ."
+    filled.ask("POST", "/repositories/main/config", config, {"Content-Type": "text/turtle"})
+    assert "UnionDefaultGraph" in filled.get(SPARQL).text
+    assert filled.get("/repositories/nowhere/sparql").status == 404
+    assert filled.get(SPARQL, Accept="image/png").status == 406
+    assert filled.get(f"{SPARQL}?timeout=1").status == 400
