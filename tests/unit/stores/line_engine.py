@@ -56,7 +56,14 @@ class LineEngine:
         return bool(operation[0] == "update")
 
     def change_of(
-        self, operation: Operation, _txid: str, _timestamp: int, _number: int, pending: PendingQuads
+        self,
+        operation: Operation,
+        _txid: str,
+        _timestamp: int,
+        _number: int,
+        pending: PendingQuads,
+        *,
+        union: bool = False,
     ) -> QuadChange:
         now = (self.held - pending.removed) | pending.added
         if operation[0] == "update":
@@ -71,7 +78,13 @@ class LineEngine:
         return QuadChange(tuple(sorted(lines & now)), ())
 
     def change_of_all(
-        self, operations: Sequence[tuple[int, Operation]], txid: str, timestamp: int, pending: PendingQuads
+        self,
+        operations: Sequence[tuple[int, Operation]],
+        txid: str,
+        timestamp: int,
+        pending: PendingQuads,
+        *,
+        union: bool = False,
     ) -> QuadChange:
         seen, own = pending.copy(), PendingQuads()
         for number, operation in operations:
