@@ -21,7 +21,7 @@ from brokerha.ports.front import ReadOutcome
 
 TRANSACTION: Final = b"brokerha-transaction"
 """Header of a read inside of an open transaction, with its id."""
-_OF_REPOSITORIES: Final = frozenset({"query", "statements", "size", "contexts", "about"})
+_OF_REPOSITORIES: Final = frozenset({"query", "statements", "size", "contexts", "about", "repositories"})
 
 
 def begin_write(call: Call) -> TxId:
@@ -74,8 +74,8 @@ async def write_to_repository(
         raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one") from None
 
 
-async def repository_names(call: Call, min_lsn: Lsn) -> list[str]:
-    """Repositories that exist."""
+async def repository_names(call: Call, min_lsn: Lsn | None = None) -> list[str]:
+    """Repositories that exist, at this LSN or as any read of this request sees them."""
     outcome = await read(call, "repositories", "", {}, min_lsn=min_lsn)
     names: list[str] = json.loads(outcome.body)
     return names

@@ -40,7 +40,7 @@ async def begin(call: Call) -> Answer:
     """Open a transaction on one repository."""
     _check_settings(call)
     repository = call.path_text("id")
-    if repository not in await repository_names(call, 0):
+    if repository not in await repository_names(call):
         raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one")
     facts = await stepping.begin(call)
     txid = str(facts["txid"])

@@ -44,11 +44,11 @@ class Door:
 
 @pytest.fixture(scope="session")
 def clients_site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
-    """Three masters with a worker each."""
+    """Three masters with two workers each: what was written is not at both of them at once."""
     vhost = f"clients-{secrets.token_hex(3)}"
     url = broker.create_vhost(vhost)
     try:
-        with ProcessCluster(tmp_path_factory.mktemp("clients"), url, workers_each=1, name="clients") as site:
+        with ProcessCluster(tmp_path_factory.mktemp("clients"), url, name="clients") as site:
             yield site
     finally:
         broker.delete_vhost(vhost)

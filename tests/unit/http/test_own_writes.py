@@ -22,6 +22,12 @@ def test_a_read_waits_for_what_was_written_here(node: Node) -> None:
     assert least(node) == [0, 2, 2, 2, 2, 2, 2]
 
 
+def test_a_transaction_begins_on_a_repository_that_was_just_made(node: Node) -> None:
+    node.ask("PUT", "/repositories/new")
+    assert node.ask("POST", "/repositories/new/transactions").status == 201
+    assert least(node) == [1]
+
+
 def test_who_says_what_is_enough_gets_just_that(node: Node) -> None:
     node.ask("POST", f"{REPO}/statements", "<urn:a> <urn:b> <urn:c> .", TURTLE)
     node.get(f"{REPO}/size", Brokerha_Min_Lsn="0")
