@@ -22,6 +22,7 @@ from brokerha.cli import (
     data,
     demo,
     exits,
+    init,
     load,
     log,
     node,
@@ -82,6 +83,7 @@ COMMANDS = (
 )
 for _command in COMMANDS:
     app.command()(_command)
+app.add_typer(init.app, name="init")
 app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
 app.add_typer(worker.app, name="worker")

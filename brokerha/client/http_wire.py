@@ -152,7 +152,7 @@ class HttpWire:
         if min_lsn:
             headers["Brokerha-Min-Lsn"] = min_lsn_text(min_lsn)
         answer = self._exchange(method, path, headers, content, deadline_s, only=self._owners.get(inside, ""))
-        body, content_type = answer.content, answer.headers.get("content-type", "")
+        body, content_type = answer.content, answer.headers.get("content-type", "").partition(";")[0]
         if kind == "queue":
             body = msgpack.packb(answer_of(body, content_type)["messages"])
         if kind in COLUMNS:

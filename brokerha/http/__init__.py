@@ -8,9 +8,13 @@
     endpoint.py      from ASGI to `Call` and back; the net under every handler
     accept.py        which of several formats a caller wants
     passing.py       reads and writes on their way to the front
-    repositories.py  RDF4J repositories: list, query, create, remove, size, contexts
+    repositories.py  RDF4J repositories: list, query, create, remove, configure, size, contexts
+    configurations.py      what such a configuration says, and how it is written
+    namespaces.py    RDF4J namespaces
+    graphs.py        whole graphs: W3C's Graph Store Protocol, RDF4J's rdf-graphs
     statements.py    RDF4J statements: read, add, replace, delete, update
     sparql.py        SPARQL 1.1 Protocol
+    service_description.py what an endpoint tells of itself
     rdf_bodies.py    RDF in any syntax -> N-Quads; terms and contexts in URLs
     tables.py        small SPARQL result tables (repositories, contexts)
     keys.py          key-value tables
@@ -21,6 +25,7 @@
     operation_forms.py     operations in JSON
     queues.py        publish, take, look
     rdf4j_transactions.py  RDF4J transactions, on the same machinery
+    rdf_transactions.py    RDF4J's documents of changes in XML
     cluster.py       status, log, fingerprints, waiting
     control.py       the control suite
     workers.py       commands about workers, and the list of tasks

@@ -16,8 +16,10 @@ from brokerha.http import (
     cluster,
     control,
     digests,
+    graphs,
     keys,
     moment,
+    namespaces,
     open_transactions,
     page,
     peers,
@@ -26,6 +28,7 @@ from brokerha.http import (
     processes,
     queues,
     rdf4j_transactions,
+    rdf_transactions,
     repositories,
     sparql,
     splits,
@@ -39,13 +42,25 @@ from brokerha.http.endpoint import Endpoint, Handler, not_found
 from brokerha.http.limits import HttpLimits
 from brokerha.ports.front import Front
 
+_GRAPH: dict[str, Handler] = {
+    "GET": graphs.get,
+    "PUT": graphs.put,
+    "POST": graphs.post,
+    "DELETE": graphs.delete,
+}
+_SERVICE: dict[str, Handler] = {
+    "GET": graphs.get_service,
+    "PUT": graphs.put_service,
+    "POST": graphs.post_service,
+    "DELETE": graphs.delete_service,
+}
 PATHS: dict[str, dict[str, Handler]] = {
     "/kv/{table}/{key:path}": {"GET": keys.get, "PUT": keys.put, "DELETE": keys.delete},
     "/kv/{table}": {"GET": keys.get_range, "POST": keys.post_group},
     "/repositories/{id}/sparql": {"GET": sparql.get, "POST": sparql.post},
     "/repositories/{id}/statements": {
         "GET": statements.get,
-        "POST": statements.post,
+        "POST": rdf_transactions.post,
         "PUT": statements.put,
         "DELETE": statements.delete,
     },
@@ -57,6 +72,22 @@ PATHS: dict[str, dict[str, Handler]] = {
     },
     "/repositories/{id}/size": {"GET": repositories.size},
     "/repositories/{id}/contexts": {"GET": repositories.contexts},
+    "/repositories/{id}/config": {
+        "GET": repositories.get_config,
+        "POST": repositories.put_config,
+        "PUT": repositories.put_config,
+    },
+    "/repositories/{id}/gsp": _GRAPH,
+    "/repositories/{id}/gsp/{graph:path}": _GRAPH,
+    "/repositories/{id}/rdf-graphs": {"GET": repositories.contexts},
+    "/repositories/{id}/rdf-graphs/service": _SERVICE,
+    "/repositories/{id}/rdf-graphs/{graph:path}": _SERVICE,
+    "/repositories/{id}/namespaces": {"GET": namespaces.listed, "DELETE": namespaces.clear},
+    "/repositories/{id}/namespaces/{prefix:path}": {
+        "GET": namespaces.get,
+        "PUT": namespaces.put,
+        "DELETE": namespaces.delete,
+    },
     "/repositories/{id}/transactions": {"POST": rdf4j_transactions.begin},
     "/repositories/{id}/transactions/{tx}": {
         "PUT": rdf4j_transactions.act,

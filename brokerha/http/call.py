@@ -229,9 +229,29 @@ class Parameters:
             raise InvalidRequest(f"{name} is true or false, not {value!r}")
         return True
 
+    def joined(self, other: Parameters) -> Parameters:
+        """These and others: a form, and what stands in the URL beside it. A name that may be given once may not be in both."""
+        found = Parameters(b"")
+        found.pairs = [*self.pairs, *other.pairs]
+        return found
+
     def names(self) -> set[str]:
         """All names."""
         return {name for name, _ in self.pairs}
+
+
+def origin(call: Call) -> str:
+    """Scheme and host that the caller used, as the beginning of an IRI."""
+    return f"{call.scope.get('scheme', 'http')}://{_iri_safe(call.header(b'host'))}"
+
+
+def address_of(call: Call) -> str:
+    """The address of the request as the caller wrote it, without its parameters."""
+    return f"{origin(call)}{call.scope['path']}"
+
+
+def _iri_safe(host: str) -> str:
+    return "".join(sign for sign in host if sign.isalnum() or sign in ".:-[]") or "localhost"
 
 
 def utf8(data: bytes, what: str) -> str:

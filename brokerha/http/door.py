@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from brokerha.http.limits import HttpLimits
 from brokerha.model.errors import NotReady
+from brokerha.model.ids import Lsn
 from brokerha.ports.front import Front
 
 Result = TypeVar("Result")
@@ -38,6 +39,23 @@ class Door:
         """Answers since the start, by method and status."""
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"{front.node_id} http")
         self._calls = 0
+        self._written: tuple[Lsn, float] = (0, 0.0)
+
+    def note_write(self, lsn: Lsn) -> None:
+        """A write was answered as applied at this LSN."""
+        if lsn >= self._written[0] or self._now() > self._written[1]:
+            self._written = lsn, self._now() + self.limits.own_writes_s
+
+    def written_lsn(self) -> Lsn:
+        """The highest LSN of a write that was answered here as applied a short while ago; 0 without one.
+
+        After that while every worker has it, or is behind for a reason that a reader should not wait for.
+        """
+        return self._written[0] if self._now() <= self._written[1] else 0
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     async def in_thread(
         self, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs

@@ -32,6 +32,8 @@ class HttpLimits:
     """Longest time that a request may ask for, 400 beyond it."""
     grace_ms: int = 5_000
     """How much longer than its deadline the door waits for the node, which answers by itself when it is healthy."""
+    own_writes_s: float = 10.0
+    """How long after a write RDF reads that ask for no LSN wait for a worker that has applied it."""
     batch_limit: int = 10_000
     """Transactions in one batch, 413 beyond it."""
 

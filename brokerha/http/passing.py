@@ -16,11 +16,12 @@ from brokerha.http.call import Call
 from brokerha.model.errors import OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import Operation
-from brokerha.model.requests import Reply
+from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.ports.front import ReadOutcome
 
 TRANSACTION: Final = b"brokerha-transaction"
 """Header of a read inside of an open transaction, with its id."""
+_OF_REPOSITORIES: Final = frozenset({"query", "statements", "size", "contexts", "about", "repositories"})
 
 
 def begin_write(call: Call) -> TxId:
@@ -51,6 +52,8 @@ async def write(call: Call, operations: Sequence[Operation] | bytes, txid: TxId,
     error = error_of_reply(reply)
     if error is not None:
         raise error
+    if reply.status == APPLIED_LEVEL:
+        call.door.note_write(reply.lsn)
     return reply
 
 
@@ -71,8 +74,8 @@ async def write_to_repository(
         raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one") from None
 
 
-async def repository_names(call: Call, min_lsn: Lsn) -> list[str]:
-    """Repositories that exist."""
+async def repository_names(call: Call, min_lsn: Lsn | None = None) -> list[str]:
+    """Repositories that exist, at this LSN or as any read of this request sees them."""
     outcome = await read(call, "repositories", "", {}, min_lsn=min_lsn)
     names: list[str] = json.loads(outcome.body)
     return names
@@ -86,6 +89,9 @@ async def read(
     if inside:
         arguments = {**arguments, "tx": inside}
     least = call.min_lsn() if min_lsn is None else min_lsn
+    if min_lsn is None and kind in _OF_REPOSITORIES and not call.header(b"brokerha-min-lsn"):
+        # Clients of RDF protocols know nothing of LSNs and expect to read what they have written.
+        least = call.door.written_lsn()
     timeout_ms = timeout_ms or call.timeout_ms()
     future = call.front.read(kind, name, arguments, least, timeout_ms)
     try:
@@ -116,7 +122,11 @@ def facts_of(reply: Reply) -> dict[str, str | int]:
 
 def result(outcome: ReadOutcome) -> Answer:
     """The answer to a read."""
-    return Answer(200, outcome.body, outcome.content_type, {**age_of(outcome), "Vary": "Accept"})
+    content_type = outcome.content_type
+    if content_type.startswith("text/") and ";" not in content_type:
+        # Without it some clients take text for Latin-1.
+        content_type += "; charset=utf-8"
+    return Answer(200, outcome.body, content_type, {**age_of(outcome), "Vary": "Accept"})
 
 
 def age_of(outcome: ReadOutcome) -> dict[str, str | int]:

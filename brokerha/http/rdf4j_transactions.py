@@ -23,12 +23,12 @@ from urllib.parse import quote
 
 from brokerha.http import answer, rdf_bodies, repositories, sparql, statements, stepping
 from brokerha.http.answer import Answer
-from brokerha.http.call import FORM, Call, utf8
+from brokerha.http.call import FORM, Call, origin, utf8
 from brokerha.http.passing import repository_names
 from brokerha.http.rdf_bodies import Graph, base_iri_of, contexts_of
 from brokerha.http.wild_cards import removals_of
-from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository, UnsupportedType
-from brokerha.model.operations import Operation
+from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository, UnsupportedType, WrongState
+from brokerha.model.operations import REJECTED, Operation
 
 HELD_LEVELS: Final = ("NONE", "READ_UNCOMMITTED", "READ_COMMITTED", "SNAPSHOT_READ")
 _LEVEL: Final = "isolation-level"
@@ -40,12 +40,11 @@ async def begin(call: Call) -> Answer:
     """Open a transaction on one repository."""
     _check_settings(call)
     repository = call.path_text("id")
-    if repository not in await repository_names(call, 0):
+    if repository not in await repository_names(call):
         raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one")
     facts = await stepping.begin(call)
     txid = str(facts["txid"])
-    host = repositories.iri_safe(call.header(b"host"))
-    address = f"http://{host}/repositories/{repository}/transactions/{quote(txid, safe='')}"
+    address = f"{origin(call)}/repositories/{repository}/transactions/{quote(txid, safe='')}"
     return Answer(201, headers={"Location": address, "Brokerha-Tx": txid})
 
 
@@ -60,13 +59,13 @@ async def act(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Roll back; one that was rolled back already, as a failed commit is, is what was wanted."""
+    """Roll back; one that left nothing, as a failed commit does, is what was wanted."""
     txid = call.path_text("tx")
     try:
         await stepping.step(call, "rollback", txid, {"session": stepping.session(call)})
-    except NotFound:
+    except (NotFound, WrongState):
         outcome = await call.door.in_thread(call.front.outcome, txid)
-        if outcome is None or outcome["state"] != "aborted":
+        if outcome is None or (outcome["state"] != "aborted" and outcome["outcome"] != REJECTED):
             raise
     return Answer(204, headers={"Brokerha-Tx": txid})
 
@@ -123,16 +122,20 @@ async def _nquads(call: Call, *, keep_labels: bool) -> str:
 
 async def _update(call: Call) -> Answer:
     media_type = call.media_type()
+    parameters = call.parameters()
+    in_url = parameters.one("update")
     if media_type == sparql.UPDATE_TYPE:
-        parameters, text = call.parameters(), await call.text()
+        text = await call.text() or in_url or ""
     elif media_type == FORM:
-        parameters = await call.form()
-        text = utf8(parameters.raw("update") or b"", "the update")
+        form = await call.form()
+        if form.one("update") is not None:
+            parameters = form
+        text = utf8(form.raw("update") or b"", "the update") or in_url or ""
+    elif in_url is not None and not await call.body():
+        text = in_url
     else:
         raise UnsupportedType(f"content type {media_type or 'none'!r}: send {sparql.UPDATE_TYPE} or {FORM}")
-    if not text and (given := call.parameters().one("update")) is not None:
-        text = given
-    sparql.check_dataset(parameters)
+    text = await sparql.update_text(call, text, parameters)
     return await _write(call, [("update", call.path_text("id"), text)])
 
 

@@ -28,6 +28,8 @@ FORMATS = {
     "text/nquads": RdfFormat.N_QUADS,
     "text/turtle": RdfFormat.TURTLE,
     "application/x-turtle": RdfFormat.TURTLE,
+    "text/n3": RdfFormat.N3,
+    "text/rdf+n3": RdfFormat.N3,
     "application/trig": RdfFormat.TRIG,
     "application/x-trig": RdfFormat.TRIG,
     "application/rdf+xml": RdfFormat.RDF_XML,
@@ -60,7 +62,7 @@ def nquads_of(
     Raises InvalidRequest: not UTF-8, bad syntax (with the line), a base IRI that is none.
     """
     utf8(body, "the body")
-    prefix = "t" + hashlib.blake2b(txid.encode(), digest_size=8).hexdigest()
+    prefix = prefix_of(txid)
     try:
         quads: Iterator[Quad] = parse(body, format=FORMATS[media_type], base_iri=base_iri)
         if not keep_labels:
@@ -69,13 +71,13 @@ def nquads_of(
             quads = (Quad(q.subject, q.predicate, q.object, graph) for q in quads for graph in contexts)
         data: bytes = serialize(quads, format=RdfFormat.N_QUADS) or b""
     except (SyntaxError, ValueError) as error:
-        raise InvalidRequest(f"the body is not {media_type}: {error}") from None
+        raise InvalidRequest(f"MALFORMED DATA: the body is not {media_type}: {error}") from None
     return data.decode()
 
 
-def check_rdf(body: bytes, media_type: str) -> None:
-    """Raise InvalidRequest unless the body can be read."""
-    nquads_of(body, media_type, txid="check")
+def prefix_of(txid: TxId) -> str:
+    """What labels of blank nodes begin with that come with a transaction."""
+    return "t" + hashlib.blake2b(txid.encode(), digest_size=8).hexdigest()
 
 
 def _renamed(quads: Iterator[Quad], prefix: str) -> Iterator[Quad]:

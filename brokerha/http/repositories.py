@@ -1,4 +1,4 @@
-"""RDF4J repositories: list, query, create, remove, size, contexts, and the version of the protocol."""
+"""RDF4J repositories: list, query, create, remove, configure, size, contexts, and the version of the protocol."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import json
 from pyoxigraph import DefaultGraph, Literal, NamedNode
 
 from brokerha.http import answer, rdf_bodies, sparql
+from brokerha.http.accept import preferred
 from brokerha.http.answer import Answer
-from brokerha.http.call import Call
+from brokerha.http.call import Call, origin
+from brokerha.http.configurations import configuration, operations_of, settings_of, title_of
 from brokerha.http.passing import age_of, begin_write, done, read, result, write, write_to_repository
 from brokerha.http.rdf_bodies import context_text, contexts_of
 from brokerha.http.tables import table
-from brokerha.model.errors import InvalidRequest, UnsupportedType
+from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
 
 PROTOCOL_VERSION = 12
 """Of RDF4J's REST protocol; what is missing of it is refused, never ignored."""
+CONFIG_TYPES = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json", "application/trig")
 
 
 async def protocol(_call: Call) -> Answer:
@@ -25,12 +28,12 @@ async def protocol(_call: Call) -> Answer:
 
 async def listed(call: Call) -> Answer:
     """All repositories, as a result table."""
-    outcome = await read(call, "repositories", "", {})
-    address = f"http://{iri_safe(call.header(b'host'))}/repositories/"
+    outcome = await read(call, "about", "", {})
+    address = f"{origin(call)}/repositories/"
     readable, writable = Literal(True), Literal(call.front.role == "master")
     rows = [
-        (NamedNode(address + name), Literal(name), Literal(f"repository {name}"), readable, writable)
-        for name in json.loads(outcome.body)
+        (NamedNode(address + name), Literal(name), Literal(title_of(name, kept["settings"])), readable, writable)
+        for name, kept in json.loads(outcome.body).items()
     ]
     return table(call.accept(), ("uri", "id", "title", "readable", "writable"), rows, age_of(outcome))
 
@@ -48,15 +51,42 @@ async def post(call: Call) -> Answer:
 
 
 async def put(call: Call) -> Answer:
-    """Create a repository. A configuration that comes along is read, and changes nothing: there is one kind."""
+    """Create a repository, with the settings of a configuration if there is one."""
     txid = begin_write(call)
+    name = call.path_text("id")
+    settings = await _settings(call, name)
+    operations = [("create-repository", name), *operations_of(name, settings, is_new=True)]
+    return done(await write(call, operations, txid))
+
+
+async def get_config(call: Call) -> Answer:
+    """The configuration, as RDF."""
+    name = call.path_text("id")
+    media_type = preferred(call.accept(), CONFIG_TYPES)
+    if media_type is None:
+        raise NotAcceptable(f"a configuration can be had as {', '.join(CONFIG_TYPES)}")
+    outcome = await read(call, "about", name, {})
+    settings = json.loads(outcome.body)[name]["settings"]
+    body = configuration(name, settings, rdf_bodies.FORMATS[media_type])
+    return result(outcome._replace(content_type=media_type, body=body))
+
+
+async def put_config(call: Call) -> Answer:
+    """Give a repository the settings of another configuration."""
+    txid = begin_write(call)
+    name = call.path_text("id")
+    operations = operations_of(name, await _settings(call, name), is_new=False)
+    return done(await write_to_repository(call, name, operations, txid))
+
+
+async def _settings(call: Call, name: str) -> dict[str, bytes]:
     body = await call.body()
-    if body:
-        media_type = call.media_type()
-        if media_type not in rdf_bodies.FORMATS:
-            raise UnsupportedType(f"a configuration is RDF, not {media_type or 'nameless'!r}; it may also be left out")
-        await call.door.by_size(len(body), rdf_bodies.check_rdf, body, media_type)
-    return done(await write(call, [("create-repository", call.path_text("id"))], txid))
+    if not body:
+        return {}
+    media_type = call.media_type()
+    if media_type not in rdf_bodies.FORMATS:
+        raise UnsupportedType(f"a configuration is RDF, not {media_type or 'nameless'!r}; it may also be left out")
+    return await call.door.by_size(len(body), settings_of, body, media_type, name)
 
 
 async def delete(call: Call) -> Answer:
@@ -81,8 +111,3 @@ async def contexts(call: Call) -> Answer:
         for name in json.loads(outcome.body)
     ]
     return table(call.accept(), ("contextID",), rows, age_of(outcome))
-
-
-def iri_safe(host: str) -> str:
-    """A Host header as a part of an IRI."""
-    return "".join(sign for sign in host if sign.isalnum() or sign in ".:-[]") or "localhost"

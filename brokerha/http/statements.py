@@ -44,7 +44,7 @@ async def post(call: Call) -> Answer:
     if media_type == sparql.UPDATE_TYPE:
         return await sparql.update_of_body(call)
     if media_type == FORM:
-        form = await call.form()
+        form = (await call.form()).joined(call.parameters())
         if form.one("update") is None:
             raise InvalidRequest("the parameter 'update' is missing")
         return await sparql.update_of_form(call, form)
@@ -58,7 +58,7 @@ async def put(call: Call) -> Answer:
     txid = begin_write(call)
     contexts = contexts_of(call.parameters().all("context"))
     repository = call.path_text("id")
-    cleared = ("update", repository, _clearing(contexts))
+    cleared = ("update", repository, clearing(contexts))
     nquads = await _nquads(call, call.media_type(), contexts, txid)
     operations: list[Operation] = [cleared, ("add", repository, nquads)] if nquads else [cleared]
     return await _write(call, operations, txid)
@@ -100,7 +100,8 @@ def pattern_of(call: Call) -> tuple[dict[str, str | None], list[Graph]]:
     return pattern, contexts_of(parameters.all("context"))
 
 
-def _clearing(contexts: Sequence[Graph]) -> str:
+def clearing(contexts: Sequence[Graph]) -> str:
+    """An update that empties these graphs; all of them when none is named. Raises InvalidRequest."""
     if not contexts:
         return "CLEAR ALL"
     return " ;\n".join(
@@ -113,7 +114,7 @@ def removal(repository: str, pattern: dict[str, str | None], contexts: Sequence[
     """The operation that removes what matches, in all graphs or in some. Raises InvalidRequest."""
     terms = [term for term in pattern.values() if term is not None]
     if not terms and not any(isinstance(graph, BlankNode) for graph in contexts):
-        return ("update", repository, _clearing(contexts))
+        return ("update", repository, clearing(contexts))
     if any(term.startswith("_:") for term in terms) or any(isinstance(graph, BlankNode) for graph in contexts):
         if len(terms) < 3 or not contexts:
             raise InvalidRequest(

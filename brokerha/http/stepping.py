@@ -19,6 +19,7 @@ from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call, Parameters
 from brokerha.model.errors import InvalidRequest, NotAcceptable, OutcomeUnknown, ReadOnly, TimedOut
 from brokerha.model.ids import TxId
+from brokerha.model.requests import APPLIED_LEVEL
 
 SESSION: Final = b"brokerha-session"
 _MAY_END: Final = frozenset({"prepare", "commit", "rollback"})
@@ -52,7 +53,10 @@ async def commit(call: Call, txid: TxId, *, one_phase: bool | None = None, by_ha
     """Have it take place, up to the level of ``Brokerha-Ack``."""
     level, copies = call.ack()
     arguments = {"one_phase": one_phase, "level": level, "copies": copies, "session": session(call), "by_hand": by_hand}
-    return await step(call, "commit", txid, arguments)
+    facts = await step(call, "commit", txid, arguments)
+    if level == APPLIED_LEVEL and facts.get("lsn"):
+        call.door.note_write(int(facts["lsn"]))
+    return facts
 
 
 def session(call: Call) -> str:

@@ -7,7 +7,7 @@ workers look inside. Each operation is a list whose first item names it:
     ["add", repository, nquads]              quads to add, as N-Quads text; blank node labels are kept as they are
     ["remove", repository, nquads]           quads to remove, as N-Quads text
     ["put", table, key, value]               key and value are bytes
-    ["delete", table, key]
+    ["delete", table, key]                   one table is reserved for what is kept about repositories (about.py)
     ["create-repository", repository]
     ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected]    a check of the control suite (control.py), all text
@@ -40,7 +40,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from brokerha.model import control, etags, fingerprints
+from brokerha.model import about, control, etags, fingerprints
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Timestamp, TxId, is_repository_id
 
@@ -179,7 +179,7 @@ def _problem(operation: Any) -> str:
         wanted = ", ".join(t.__name__ for t in shape)
         return f"{name} takes ({wanted})"
     if name in ON_KEYS:
-        return _key_problem(arguments[0], arguments[1])
+        return _key_problem(arguments[0], arguments[1]) or _reserved_problem(arguments)
     if name in _OF_A_REPOSITORY:
         return _repository_problem(arguments[0])
     if name == "control-add":
@@ -218,6 +218,12 @@ def _key_problem(table: str, key: bytes) -> str:
     if not 1 <= len(key) <= KEY_LIMIT_BYTES:
         return f"a key has 1 to {KEY_LIMIT_BYTES} bytes, this one has {len(key)}"
     return ""
+
+
+def _reserved_problem(arguments: Any) -> str:
+    if arguments[0] != about.TABLE:
+        return ""
+    return about.problem_of(arguments[1], arguments[2] if len(arguments) == 3 else None)
 
 
 def _queue_problem(name: str, arguments: Any) -> str:

@@ -60,6 +60,8 @@ sparql_functions.py NOW, RAND, UUID, BNODE, the same on every site
 sparql_modify.py   one DELETE/INSERT WHERE: solutions become quads
 sparql_update.py   update requests as exact, deterministic effects
 sparql_scratch.py  open operations as one text that never commits; sparql_full.py: names in full
+sparql_union.py    updates where the default graph is the union of all graphs
+sparql_protocol.py what protocols say beside a text, written into it: bindings, slices, datasets of updates
 rdf_question.py    a read in the form that an update can evaluate; rdf_together.py: reads within one transaction of the engine
 
              SPARQL text + tx id + timestamp                      effect

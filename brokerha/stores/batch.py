@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.fingerprints import text_of as shown
@@ -40,7 +41,7 @@ from brokerha.stores.evaluation import Evaluation
 from brokerha.stores.expectations import Before, judge_expectations
 from brokerha.stores.fingerprint import quads_digest, repository_digest
 from brokerha.stores.key_range import row_key_of
-from brokerha.stores.key_value import delete_row, get_value, put_row
+from brokerha.stores.key_value import delete_row, get_value, put_row, rows_as_they_lie
 from brokerha.stores.last_changes import LastChanges
 from brokerha.stores.presence import reason_of
 from brokerha.stores.queue_change import QueueChange, check_room, order_of
@@ -101,9 +102,12 @@ class Batch:
             queues: list[Change] = []
             others: list[tuple[int, Operation]] = []
             for number, operation in enumerate(operations_to_execute(body), 1):
-                if operation[0] in ON_KEYS:
+                is_on_keys = operation[0] in ON_KEYS
+                if is_on_keys:
                     keys[row_key_of(operation[1], operation[2])] = operation
-                else:
+                elif operation[0] == "remove-repository":
+                    self._drop_about(operation[1], keys)
+                if not is_on_keys or operation[1] == about.TABLE:
                     others.append((number, operation))
             if others:
                 queues = self._judged_beside(txid, others)
@@ -196,7 +200,7 @@ class Batch:
         operations = [(number, operation) for number, operation in others if operation[0] not in _BESIDE]
         if not operations:
             return None
-        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite)
+        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union)
         try:
             for number, operation in operations:
                 evaluation.add(number, operation)
@@ -205,6 +209,9 @@ class Batch:
             evaluation.discard()
             raise
         return evaluation
+
+    def _is_union(self, repository: str) -> bool:
+        return self._stored(row_key_of(about.TABLE, about.setting_key(repository, about.UNION))) is not None
 
     def _judged_beside(self, txid: TxId, others: list[tuple[int, Operation]]) -> list[Change]:
         """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected, StoreError."""
@@ -244,6 +251,13 @@ class Batch:
                 self._count(difference)
                 changes.append(operation)
         return changes
+
+    def _drop_about(self, repository: str, keys: dict[bytes, Operation]) -> None:
+        """What is kept about a repository goes with it, that of this transaction included."""
+        beginning = row_key_of(about.TABLE, about.beginning_of(repository))
+        held = [row_key for row_key, _ in rows_as_they_lie(self._begun(), self._keys, beginning)]
+        for row_key in [*held, *(row_key for row_key in keys if row_key.startswith(beginning))]:
+            keys[row_key] = ("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
 
     def _keep_repositories(self, evaluation: Evaluation) -> list[Change]:
         """Put what an evaluation found into the batch; return it as changes."""

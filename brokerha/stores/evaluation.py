@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from brokerha.model.about import repository_of
 from brokerha.model.control import Check
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.model.operations import Operation
+from brokerha.model.operations import ON_KEYS, Operation
 from brokerha.stores.control import ON_CONTROL, ControlChange, Suite
 from brokerha.stores.presence import Presence
 from brokerha.stores.rdf_change import PendingQuads, QuadChange
@@ -35,6 +36,7 @@ class Evaluation:
 
     __slots__ = (
         "_commit_earlier",
+        "_is_union",
         "_lsn",
         "_made",
         "_repositories",
@@ -54,7 +56,9 @@ class Evaluation:
         timestamp: Timestamp,
         commit_earlier: Callable[[], None],
         suite: Suite,
+        is_union: Callable[[str], bool] = lambda _repository: False,
     ) -> None:
+        """``is_union`` says of a repository whether its default graph is the union of all, before the transaction."""
         self.presence = Presence(repositories.listed)
         self.quads: dict[str, QuadChange] = {}
         self.control = ControlChange(suite)
@@ -63,14 +67,20 @@ class Evaluation:
         self._txid = txid
         self._timestamp = timestamp
         self._commit_earlier = commit_earlier
+        self._is_union = is_union
         self._made: dict[str, Repository] = {}
         self._waiting: dict[str, list[tuple[int, Operation]]] = {}
 
     def add(self, number: int, operation: Operation) -> None:
-        """Take in an operation that is not on keys; ``number`` is its place in the transaction. Raises Rejected, StoreError."""
+        """Take in an operation; ``number`` is its place in the transaction. Raises Rejected, StoreError.
+
+        Of those on keys it wants only what is kept about repositories: they have to exist.
+        """
         kind, name = operation[0], operation[1]
         if kind in ON_CONTROL:
             self.control.add(operation)
+        elif kind in ON_KEYS:
+            self.presence.check(repository_of(operation[2]))
         elif kind == "create-repository":
             self._create(name)
         elif kind == "remove-repository":
@@ -140,17 +150,22 @@ class Evaluation:
             return
         repository = self.repository(name)
         engine = repository.engine
+        union = self._is_union(name)
         if repository.pending and any(engine.needs_engine(operation) for _, operation in operations):
-            self._wade(repository)
+            if union:
+                # Then the clause can be evaluated on the engine alone, which is far cheaper (sparql_union.py).
+                self._commit_earlier()
+            else:
+                self._wade(repository)
         base = repository.pending
         if name in self.quads:
             base = base.copy()
             base.include(self.quads[name])
         if len(operations) == 1:
             number, operation = operations[0]
-            change = engine.change_of(operation, self._txid, self._timestamp, number, base)
+            change = engine.change_of(operation, self._txid, self._timestamp, number, base, union=union)
         else:
-            change = engine.change_of_all(operations, self._txid, self._timestamp, base)
+            change = engine.change_of_all(operations, self._txid, self._timestamp, base, union=union)
         self._include(name, change)
 
     def _wade(self, repository: Repository) -> None:

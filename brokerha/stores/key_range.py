@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from brokerha.model import about
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import KEY_LIMIT_BYTES, TABLE_LIMIT_BYTES
 
@@ -72,6 +73,8 @@ def _checked_table(table: str) -> str:
     """The name of a table that could exist. Raises InvalidRequest."""
     if not table or "\0" in table or len(table.encode()) > TABLE_LIMIT_BYTES:
         raise InvalidRequest(f"a table name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL")
+    if table == about.TABLE:
+        raise InvalidRequest(f"table {table} is brokerha's own: namespaces and settings are read at their repository")
     return table
 
 

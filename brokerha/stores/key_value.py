@@ -87,6 +87,15 @@ def rows_as_they_lie(transaction: Any, keys: Any, beginning: bytes) -> Iterator[
             is_there = cursor.next()
 
 
+def checked_rows(transaction: Any, keys: Any, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Row keys that begin so, in order, with their values. Raises StoreDamaged."""
+    with transaction.cursor(keys) as cursor:
+        is_there = cursor.set_range(beginning)
+        while is_there and (row_key := cursor.key()).startswith(beginning):
+            yield row_key, checked_value(row_key, cursor.value())
+            is_there = cursor.next()
+
+
 def range_pieces(transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
     """A range as a msgpack list of (key, value), in pieces, all of one snapshot. Raises TimedOut, StoreDamaged."""
     packer = msgpack.Packer()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
+from brokerha.model import about
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
@@ -45,7 +46,8 @@ from brokerha.stores.memory_reading import read_image
 from brokerha.stores.presence import reason_of
 from brokerha.stores.queue_change import QueueChange, check_room, order_of
 
-_BESIDE = ON_QUEUES | EXPECTATIONS
+_ELSEWHERE = ON_KEYS | ON_QUEUES | EXPECTATIONS
+"""Operations that are not about repositories or the control suite."""
 
 
 class MemoryStore:
@@ -196,7 +198,9 @@ class MemoryStore:
         for operation in operations:
             if operation[0] in ON_KEYS:
                 keys[row_key_of(operation[1], operation[2])] = operation
-            elif operation[0] not in _BESIDE:
+            elif operation[0] == "remove-repository":
+                self._drop_about(operation[1], keys)
+            if operation[0] not in _ELSEWHERE or (operation[0] in ON_KEYS and operation[1] == about.TABLE):
                 on_repositories.append(operation)
         changes: list[Change] = []
         if on_repositories:
@@ -210,6 +214,12 @@ class MemoryStore:
         if len(changes) > 1:
             changes.sort(key=order_of)
         return changes
+
+    def _drop_about(self, repository: str, keys: dict[bytes, Operation]) -> None:
+        """What is kept about a repository goes with it, that of this transaction included."""
+        beginning = row_key_of(about.TABLE, about.beginning_of(repository))
+        for row_key in [row_key for row_key in (*self._image.keys, *keys) if row_key.startswith(beginning)]:
+            keys[row_key] = ("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
 
     def _judged_beside(self, txid: TxId, operations: list[Operation]) -> list[Change]:
         """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected."""

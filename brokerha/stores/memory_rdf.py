@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from brokerha.model.about import repository_of
 from brokerha.model.errors import Rejected
-from brokerha.model.operations import Change, Operation
+from brokerha.model.operations import ON_KEYS, Change, Operation
 from brokerha.stores.control import ON_CONTROL, ControlChange
 from brokerha.stores.presence import Presence
 
@@ -45,6 +46,9 @@ def changes_of_repositories(
         kind, name = operation[0], operation[1]
         if kind in ON_CONTROL:
             control.add(operation)
+            continue
+        if kind in ON_KEYS:
+            presence.check(repository_of(operation[2]))
             continue
         if kind == "create-repository":
             presence.create(name)

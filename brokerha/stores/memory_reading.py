@@ -8,17 +8,18 @@ from typing import Any
 
 import msgpack
 
+from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, UnknownRepository
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.digests import Walk, walk_of
 from brokerha.stores.fingerprint import report
-from brokerha.stores.key_range import KeyRange, in_pieces, wanted_row_key
+from brokerha.stores.key_range import KeyRange, in_pieces, row_key_of, wanted_row_key
 from brokerha.stores.memory_image import MemoryImage, MemoryQueue
 from brokerha.stores.memory_rdf import NO_SPARQL, LineChange, lines_of
 from brokerha.stores.pending import Pending
 from brokerha.stores.queue_change import Message
 from brokerha.stores.queue_reading import QueueRange
-from brokerha.stores.read_kinds import WALKS, check_arguments
+from brokerha.stores.read_kinds import WALKS, about_answer, about_beginning, check_arguments
 from brokerha.stores.together import read_number, together_answer, wanted_reads
 
 _TEXT, _JSON, _MSGPACK = "text/plain", "application/json", "application/x-msgpack"
@@ -61,6 +62,8 @@ def _answer(
         return _JSON, report(image.lsn, image.fingerprint, image.items, counts)
     if kind == "repositories":
         return _JSON, json.dumps(sorted(image.repositories)).encode()
+    if kind == "about":
+        return _JSON, _about(image, name)
     if kind == "control":
         return _JSON, image.suite.report()
     if kind == "get":
@@ -79,6 +82,13 @@ def _answer(
     if kind == "size":
         return _TEXT, str(len(lines)).encode()
     return "application/n-quads", "".join(f"{line} .\n" for line in sorted(lines)).encode()
+
+
+def _about(image: MemoryImage, name: str) -> bytes:
+    beginning = row_key_of(about.TABLE, about_beginning(name, image.repositories))
+    skip = len(row_key_of(about.TABLE, b""))
+    rows = [(row_key[skip:], value) for row_key, value in image.keys.items() if row_key.startswith(beginning)]
+    return about_answer(name, image.repositories, sorted(rows))
 
 
 def _get(image: MemoryImage, row_key: bytes, pending: Pending) -> bytes:

@@ -33,7 +33,7 @@ from typing import Final
 from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad, Store
 
 from brokerha.model.control import Check
-from brokerha.model.errors import InvalidRequest, StoreError
+from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.operations import Operation
 from brokerha.stores import rdf_query
@@ -132,17 +132,30 @@ class RdfRepository:
         return operation[0] == "update" and _READING_WORD.search(operation[2]) is not None
 
     def change_of(
-        self, operation: Operation, txid: TxId, timestamp: Timestamp, number: int, pending: PendingQuads
+        self,
+        operation: Operation,
+        txid: TxId,
+        timestamp: Timestamp,
+        number: int,
+        pending: PendingQuads,
+        *,
+        union: bool = False,
     ) -> QuadChange:
         """Net change of one operation (``update``, ``add`` or ``remove``) relative to the engine with `pending` on top.
 
         The result depends only on that state and (operation, txid, timestamp, number). `number` is the place of the
-        operation in its transaction. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
+        operation in its transaction; `union`: the default graph is the union of all. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
         """
-        return self.change_of_all([(number, operation)], txid, timestamp, pending)
+        return self.change_of_all([(number, operation)], txid, timestamp, pending, union=union)
 
     def change_of_all(
-        self, operations: Sequence[tuple[int, Operation]], txid: TxId, timestamp: Timestamp, pending: PendingQuads
+        self,
+        operations: Sequence[tuple[int, Operation]],
+        txid: TxId,
+        timestamp: Timestamp,
+        pending: PendingQuads,
+        *,
+        union: bool = False,
     ) -> QuadChange:
         """Net change of several operations of one transaction, in order; each sees those before it.
 
@@ -151,7 +164,7 @@ class RdfRepository:
         """
         store = self._engine()
         view = QuadView(store, pending)
-        run = UpdateRun(store, view)
+        run = UpdateRun(store, view, list(self._graphs) if union or self._union else None)
         # An update that fails for its words has become Rejected inside.
         with engine_errors(CANNOT_READ):
             for number, operation in operations:
@@ -179,13 +192,15 @@ class RdfRepository:
         default_graphs: Sequence[str] = (),
         named_graphs: Sequence[str] = (),
         may_go_on: Callable[[], bool] = lambda: True,
+        *,
+        union: bool = False,
     ) -> Answer:
         """Content type, and the result in pieces of at most 1 MiB.
 
         `accept` is an Accept header (None or empty: anything). Graphs given here, as IRIs, replace the FROM clauses of the
-        text. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut when `may_go_on` says no, StoreError.
+        text; else, with `union`, the default graph is all graphs. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut when `may_go_on` says no, StoreError.
         """
-        dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=self._union)
+        dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=union or self._union)
         return rdf_query.query(
             self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes
         )
@@ -219,15 +234,15 @@ class RdfRepository:
         questions: Sequence[Question],
         begun: Callable[[], None] = lambda: None,
         may_go_on: Callable[[], bool] = lambda: True,
+        *,
+        union: bool = False,
     ) -> None:
         """Have the engine answer reads of one commit on top of operations that leave no trace; see rdf_together.py.
 
         Raises InvalidRequest, StoreError.
         """
-        if self._union:
-            raise InvalidRequest("a repository whose default graph is the union of all takes no such read")
         with engine_errors(CANNOT_READ):
-            evaluate(self._engine(), scratch, questions, begun, may_go_on)
+            evaluate(self._engine(), scratch, questions, begun, may_go_on, list(self._graphs) if union or self._union else None)
 
     def size(self, contexts: Sequence[str] = ()) -> int:
         """Number of quads, in all graphs or in these (N-Triples terms or ``null``)."""

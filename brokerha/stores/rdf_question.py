@@ -45,8 +45,12 @@ Finish = Callable[[list[Row]], Answer]
 class Question:
     """One read, and the rows that the engine reported for it."""
 
-    def __init__(self, query: str, names: Sequence[str], finish: Finish, using: str = "") -> None:
+    def __init__(
+        self, query: str, names: Sequence[str], finish: Finish, using: str = "", *, is_query: bool = False
+    ) -> None:
         """``query`` is a SELECT with these variables; ``finish`` makes the answer of its rows; ``using`` says which graphs."""
+        self.is_query = is_query
+        """Whether a text of SPARQL asks; the others tell the default graph from the rest by themselves."""
         self._query = query
         self._names = names
         self._finish = finish
@@ -56,13 +60,16 @@ class Question:
         self._fault: Exception | None = None
         self._may_go_on: Callable[[], bool] = lambda: True
 
-    def text(self, number: int) -> str:
-        """The operation for the engine; ``number`` tells it from the others in the same text."""
+    def text(self, number: int, using: str = "") -> str:
+        """The operation for the engine; ``number`` tells it from the others in the same text.
+
+        ``using`` is the dataset of a question that names none itself.
+        """
         arguments = ", ".join(f'COALESCE(?{name}, ""^^{UNBOUND})' for name in self._names)
         names = " ".join(f"?{name}" for name in self._names) or "*"
         inner = f"{{ SELECT {names} {{ {{ {self._query}\n}} }} LIMIT {ROWS_LIMIT + 1} }}"
         clause = f"{{ {inner} BIND({_report(number)}({arguments}) AS ?brokerha_reported) }}"
-        return f"DELETE {{ }} INSERT {{ }}\n{self._using}\nWHERE {clause};\n"
+        return f"DELETE {{ }} INSERT {{ }}\n{self._using or using}\nWHERE {clause};\n"
 
     def functions(self, number: int, may_go_on: Callable[[], bool]) -> dict[NamedNode, Function]:
         """What the text calls."""
@@ -117,6 +124,7 @@ def query_question(
             names,
             lambda rows: rdf_query.written(_solutions(names, rows), chosen),
             using,
+            is_query=True,
         )
     if kind == "ASK":
         chosen = choose(BOOLEANS, accept)
@@ -126,6 +134,7 @@ def query_question(
             ["brokerha_found"],
             lambda rows: rdf_query.written(_boolean(is_true=bool(rows)), chosen),
             using,
+            is_query=True,
         )
     return _construct(tokens, edits, using, accept)
 
@@ -183,7 +192,7 @@ def _construct(tokens: Tokens, edits: list[tuple[int, str]], using: str, accept:
         text = f"CONSTRUCT {{ {template} }} WHERE {{ VALUES ({columns}) {{\n{values}\n}} {binds} }}"
         return rdf_query.written(Store().query(text, custom_functions=AS_BLANK_FUNCTIONS), chosen)
 
-    return Question(f"SELECT {wanted} {rest}", names or ["brokerha_found"], finish, using)
+    return Question(f"SELECT {wanted} {rest}", names or ["brokerha_found"], finish, using, is_query=True)
 
 
 def _without_dataset(tokens: Tokens) -> tuple[list[tuple[int, str]], str]:

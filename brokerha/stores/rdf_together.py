@@ -11,7 +11,7 @@ snapshot, so whoever holds writers up until ``begun`` is called holds them for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pyoxigraph import Literal, NamedNode, Store
@@ -20,9 +20,10 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.stores.rdf_change import AS_BLANK_FUNCTIONS
 from brokerha.stores.rdf_errors import is_of_files, store_error
 from brokerha.stores.rdf_question import Question
-from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function
+from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function, Graph
 from brokerha.stores.sparql_scratch import ScratchText
 from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
+from brokerha.stores.sparql_union import union_of
 from brokerha.stores.sparql_update import END, HIDE
 
 _BEGUN: Final = NamedNode(f"{RESERVED}begun")
@@ -35,16 +36,27 @@ def evaluate(
     questions: Sequence[Question],
     begun: Callable[[], None],
     may_go_on: Callable[[], bool],
+    union: Iterable[Graph] | None = None,
 ) -> None:
     """Have the engine report the rows of all questions; ``begun`` is called once, when its snapshot is taken.
+
+    ``union``: the named graphs of the engine, if the default graph of queries is the union of all (sparql_union.py).
 
     Raises what ``begun`` raised, InvalidRequest when something cannot be evaluated, StoreError.
     """
     start = _Start(begun)
     functions: dict[NamedNode, Function] = {**AS_BLANK_FUNCTIONS, **scratch.functions, _BEGUN: start}
+    if union is not None:
+        scratch.check_union()
     pieces = [f"DELETE {{ }} INSERT {{ }} WHERE {{ BIND({_BEGUN}() AS ?brokerha_begun) }};\n", HIDE, scratch.text]
-    for number, question in enumerate(questions):
-        pieces.append(question.text(number))
+    # Those that tell graphs apart come first: the union is made by moving quads about.
+    using = ""
+    for number, question in sorted(enumerate(questions), key=lambda each: each[1].is_query):
+        if question.is_query and union is not None:
+            prepare, using = union_of(engine, union, scratch.graphs)
+            pieces.append(prepare)
+            union = None
+        pieces.append(question.text(number, using))
         functions.update(question.functions(number, may_go_on))
     try:
         engine.update("".join([*pieces, END]), custom_functions=functions)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pyoxigraph import DefaultGraph, NamedNode, Quad, Store
+from pyoxigraph import DefaultGraph, NamedNode, Quad, Store, Triple
 
 from brokerha.stores.rdf_change import PendingQuads, QuadChange, parse_lines
 from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph
@@ -78,6 +78,17 @@ class QuadView:
     def is_empty(self, graph: Graph) -> bool:
         """Whether a graph holds nothing, which is the same as not being there."""
         return next(self._quads(graph), None) is None
+
+    def in_all_graphs(self, triples: Iterable[Triple]) -> Iterator[Quad]:
+        """The quads that are there now with one of these triples, in whatever graph."""
+        waiting: dict[Triple, list[Quad]] = {}
+        for each in parse_lines({*self._base.added, *self._own.added}):
+            waiting.setdefault(each.triple, []).append(each)
+        for triple in triples:
+            found = self._engine.quads_for_pattern(triple.subject, triple.predicate, triple.object, None)
+            for each in (*found, *waiting.get(triple, ())):
+                if each.graph_name != SYSTEM_GRAPH and self.holds(str(each), each):
+                    yield each
 
     def _quads(self, graph: Graph | None) -> Iterator[tuple[str, Quad]]:
         removed, added = self._base.removed, self._base.added

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from typing import Any, Final, NamedTuple
 
-from brokerha.model.errors import InvalidRequest
+from brokerha.model import about
+from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.model.ids import Lsn
 from brokerha.stores.control import EMPTY, Suite
 from brokerha.stores.fingerprint import report
@@ -29,6 +31,7 @@ ARGUMENTS: Final[dict[str, frozenset[str]]] = {
     "together": frozenset({"reads", *PENDING}),
     "fingerprint": frozenset(),
     "repositories": frozenset(),
+    "about": frozenset(),
     "control": frozenset(),
     "digests": frozenset({"bits"}),
     "items": frozenset({"bits", "buckets", "limit"}),
@@ -64,6 +67,26 @@ def plain_answer(view: View, kind: str) -> bytes:
     if kind == "repositories":
         return as_json(sorted(view.repositories))
     return view.suite.report()
+
+
+def about_beginning(name: str, names: Collection[str]) -> bytes:
+    """What the keys begin with that a read of kind ``about`` needs; all without a name. Raises UnknownRepository."""
+    if name and name not in names:
+        raise UnknownRepository(f"repository {name!r} does not exist")
+    return about.beginning_of(name) if name else b""
+
+
+def about_answer(name: str, names: Collection[str], rows: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The answer to a read of kind ``about`` from keys and values: repository -> namespaces and settings, as JSON."""
+    found: dict[str, dict[str, dict[str, str]]] = {
+        each: {"namespaces": {}, "settings": {}} for each in ([name] if name else sorted(names))
+    }
+    for key, value in rows:
+        repository, kind, row = about.row_of(key)
+        # A commit that came in between may know of others.
+        if repository in found:
+            found[repository]["namespaces" if kind == about.NAMESPACE else "settings"][row] = value.decode()
+    return as_json(found)
 
 
 def as_json(value: Any) -> bytes:

@@ -13,6 +13,7 @@
 | together *   |            | reads: packed (kind, name, arguments) of each          | application/x-msgpack, (content type, body) of each |
 | fingerprint  |            |                                                       | application/json                    |
 | repositories |            |                                                       | application/json, names             |
+| about        | repository, or all |                                              | application/json, repository: namespaces, settings |
 | control      |            |                                                       | application/json, checks            |
 | digests      |            | bits                                                  | application/x-msgpack (digests.py)  |
 | items        |            | bits, buckets, limit                                  | application/x-msgpack (digests.py)  |
@@ -31,6 +32,7 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import Any
 
+from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, StoreError, UnknownRepository
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.environment import Environment, store_errors
@@ -43,6 +45,8 @@ from brokerha.stores.read_kinds import (
     OCTETS,
     PLAIN_KINDS,
     View,
+    about_answer,
+    about_beginning,
     as_json,
     check_arguments,
     plain_answer,
@@ -103,6 +107,8 @@ class Reader:
         check_arguments(kind, name, arguments)
         if kind in PLAIN_KINDS:
             return ReadAnswer(JSON, view.lsn, in_pieces(plain_answer(view, kind)))
+        if kind == "about":
+            return ReadAnswer(JSON, view.lsn, in_pieces(self._about(view, name)))
         pending = Pending.of(arguments)
         if kind == "get":
             row_key = wanted_row_key(name, arguments)
@@ -122,9 +128,19 @@ class Reader:
                 body = self.tables.queues(transaction, pending)
             return ReadAnswer(JSON, view.lsn, in_pieces(body))
         if pending.on(name) != UNTOUCHED:
-            content_type, pieces = read_pending(view, kind, name, arguments, pending, may_go_on)
+            union = self._is_union(name)
+            content_type, pieces = read_pending(view, kind, name, arguments, pending, may_go_on, union=union)
             return ReadAnswer(content_type, view.lsn, pieces)
         return self._rdf(view, kind, name, arguments, may_go_on)
+
+    def _is_union(self, name: str) -> bool:
+        with self._transaction("cannot read the settings of a repository") as transaction:
+            return self.tables.is_union(transaction, name)
+
+    def _about(self, view: View, name: str) -> bytes:
+        beginning = about_beginning(name, view.repositories)
+        with self._transaction("cannot read what is kept about repositories") as transaction:
+            return about_answer(name, view.repositories, self.tables.rows(transaction, about.TABLE, beginning))
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[Any]:
@@ -162,5 +178,5 @@ class Reader:
             if text is None:
                 raise InvalidRequest("a read of kind query needs the argument 'query'")
             graphs = (texts_argument(arguments, "default-graph-uri"), texts_argument(arguments, "named-graph-uri"))
-            content_type, pieces = engine.query(text, accept, *graphs, may_go_on)
+            content_type, pieces = engine.query(text, accept, *graphs, may_go_on, union=self._is_union(name))
         return ReadAnswer(content_type, view.lsn, pieces)

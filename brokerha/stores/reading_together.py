@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.stores.key_range import KeyRange, wanted_row_key
 from brokerha.stores.pending import Pending
@@ -26,6 +27,8 @@ from brokerha.stores.read_kinds import (
     OCTETS,
     RDF_KINDS,
     View,
+    about_answer,
+    about_beginning,
     as_json,
     check_arguments,
     plain_answer,
@@ -57,11 +60,13 @@ class TogetherRun:
             raise InvalidRequest(
                 f"the reads are about {len(self._asked)} repositories; {REPOSITORIES_LIMIT} is the limit"
             )
+        self._unions: set[str] = set()
         self._scratch = {name: scratch_of(pending, name) for name in self._asked}
 
     def answers(self, view: View, transaction: Any, begun: Callable[[], None]) -> list[tuple[str, bytes]]:
         """Content type and body of each read. `view` and `transaction` are of one commit, until ``begun`` is called no other comes."""
         engines = {name: engine_of(view, self._pending, name) for name in self._asked}
+        self._unions = {name for name in self._asked if self._tables.is_union(transaction, name)}
         self._evaluate(list(engines.items()), 0, begun)
         questions = {number: question for asked in self._asked.values() for number, question in asked}
         found = []
@@ -84,6 +89,7 @@ class TogetherRun:
             [question for _, question in self._asked[name]],
             lambda: self._evaluate(engines, place + 1, begun),
             self._may_go_on,
+            union=name in self._unions,
         )
 
     def _answer(self, view: View, transaction: Any, wanted: Wanted) -> tuple[str, bytes]:
@@ -96,17 +102,29 @@ class TogetherRun:
             return MSGPACK, b"".join(pieces)
         if kind == "queue":
             return MSGPACK, tables.queue(transaction, QueueRange(name, arguments), pending, self._may_go_on)
+        if kind == "about":
+            beginning = about_beginning(name, view.repositories)
+            return JSON, about_answer(name, view.repositories, tables.rows(transaction, about.TABLE, beginning))
         if kind == "queues":
             return JSON, tables.queues(transaction, pending)
         return JSON, plain_answer(view, kind)
 
 
 def read_pending(
-    view: View, kind: str, name: str, arguments: dict[str, object], pending: Pending, may_go_on: Callable[[], bool]
+    view: View,
+    kind: str,
+    name: str,
+    arguments: dict[str, object],
+    pending: Pending,
+    may_go_on: Callable[[], bool],
+    *,
+    union: bool,
 ) -> Answer:
     """One read of a repository on top of what is pending. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
     question = question_of(kind, name, arguments)
-    engine_of(view, pending, name).together(scratch_of(pending, name), [question], may_go_on=may_go_on)
+    engine_of(view, pending, name).together(
+        scratch_of(pending, name), [question], may_go_on=may_go_on, union=union
+    )
     return question.answer()
 
 

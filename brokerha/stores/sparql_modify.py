@@ -72,8 +72,11 @@ class Modify:
             **self._fresh.functions,
         }
 
-    def text(self, *, with_templates: bool) -> str:
-        """The operation for the engine; with templates when what comes after it has to see its outcome."""
+    def text(self, *, with_templates: bool, using: str = "") -> str:
+        """The operation for the engine; with templates when what comes after it has to see its outcome.
+
+        ``using`` is the dataset of a clause that names none itself.
+        """
         self._keeps_solutions = with_templates
         variables = [f'COALESCE(?{name}, ""^^{_UNBOUND})' for name in self._templates.variables]
         binds = [f"BIND(<{self._name}>({', '.join(variables)}) AS ?brokerha_solution)"]
@@ -95,7 +98,24 @@ class Modify:
         # Without templates WITH matters for the clause only; with them it also says where quads without GRAPH belong.
         head = "" if isinstance(self._graph, DefaultGraph) else f"WITH {self._graph} "
         clause = f"{{ {{\n{self._where}\n}}\n{' '.join(binds)} }}"
-        return f"{head}DELETE {{ {delete} }} INSERT {{ {insert} }}\n{self._using}\nWHERE {clause};\n"
+        return f"{head}DELETE {{ {delete} }} INSERT {{ {insert} }}\n{self._using or using}\nWHERE {clause};\n"
+
+    @property
+    def has_using(self) -> bool:
+        """Whether the text says which graphs its clause sees."""
+        return bool(self._using)
+
+    @property
+    def has_with(self) -> bool:
+        """Whether the text names the graph that takes the place of the default graph."""
+        return not isinstance(self._graph, DefaultGraph)
+
+    def query(self) -> str:
+        """The clause as a query that reports its solutions, for datasets that only a query can have."""
+        variables = ", ".join(f'COALESCE(?{name}, ""^^{_UNBOUND})' for name in self._templates.variables)
+        bind = f"BIND(<{self._name}>({variables}) AS ?brokerha_solution)"
+        self._keeps_solutions = False
+        return f"{self.prologue}SELECT ?brokerha_solution {{ {{\n{self._where}\n}}\n{bind} }}"
 
     def check(self) -> None:
         """Raise what went wrong in a function; the engine itself takes any error there for an unbound value."""

@@ -35,7 +35,7 @@ def refuse(tokens: Tokens) -> None:
             iri = tokens.iri_of(index)
             if iri.startswith(RESERVED):
                 raise tokens.malformed(index, f"IRIs that begin with {RESERVED} are brokerha's own")
-            if RESERVED.startswith(iri) and tokens.word_of(index - 2) == "PREFIX":
+            if index > 1 and RESERVED.startswith(iri) and tokens.word_of(index - 2) == "PREFIX":
                 prefixes[tokens.text_of(index - 1)] = iri
         elif kind == PREFIXED:
             _refuse_prefixed(tokens, index, prefixes)

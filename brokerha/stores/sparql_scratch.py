@@ -17,7 +17,7 @@ from brokerha.model.errors import InvalidRequest, Rejected
 from brokerha.model.ids import Timestamp, TxId
 from brokerha.model.operations import Operation
 from brokerha.stores.rdf_change import change_text, read_nquads
-from brokerha.stores.rdf_terms import Function
+from brokerha.stores.rdf_terms import Function, Graph
 from brokerha.stores.sparql_full import in_full
 from brokerha.stores.sparql_functions import FreshFunctions, seed_of
 from brokerha.stores.sparql_modify import Modify
@@ -39,6 +39,9 @@ class ScratchText:
         self._timestamp = timestamp
         self._modifies: list[Modify] = []
         self._pieces: list[str] = []
+        self._depends_on_union = False
+        self.graphs: set[Graph] = set()
+        """Those that the text may make."""
         for number, operation in operations:
             try:
                 self._add(number, operation)
@@ -49,6 +52,14 @@ class ScratchText:
     def text(self) -> str:
         """Operations of SPARQL, each ended by ``;``; empty when there are none."""
         return "".join(self._pieces)
+
+    def check_union(self) -> None:
+        """Raise InvalidRequest when this would do something else where the default graph is the union of all."""
+        if self._depends_on_union:
+            raise InvalidRequest(
+                "the default graph of this repository is the union of all: after an update with WHERE or a DELETE without "
+                "GRAPH, a transaction is read when it is committed"
+            )
 
     def check(self) -> None:
         """To be called after the text was run. Raises InvalidRequest for what went wrong in it."""
@@ -62,11 +73,14 @@ class ScratchText:
         kind, text = operation[0], operation[2]
         if kind != "update":
             quads = read_nquads(text).values()
+            self.graphs.update(quad.graph_name for quad in quads)
             self._pieces.append(change_text((), quads) if kind == "add" else change_text(quads, ()))
             return
         plain = read_plain_data(text)
         if plain is not None:
             quads = plain.quads.values()
+            self.graphs.update(quad.graph_name for quad in quads)
+            self._depends_on_union |= not plain.is_insert
             self._pieces.append(change_text((), quads) if plain.is_insert else change_text(quads, ()))
             return
         read_update(text)
@@ -77,13 +91,17 @@ class ScratchText:
     def _part(self, request: Request, part: Part, seed: bytes) -> None:
         if part.kind == "MODIFY":
             modify = Modify(request, part, FreshFunctions(seed, self._timestamp), seed)
+            self._depends_on_union = True
             self._pieces.append(modify.text(with_templates=True))
             self.functions.update(modify.functions())
             self._modifies.append(modify)
         elif part.kind in {"INSERT DATA", "DELETE DATA"}:
             step = data_step(request, part, seed)
+            self._depends_on_union |= bool(step.removed)
+            self.graphs.update(quad.graph_name for quad in step.added.values())
             self._pieces.append(change_text(step.removed.values(), step.added.values()))
         elif part.kind != "CREATE":
+            self.graphs.update(read_iri(request, part, each) for each in part.graphs if not isinstance(each, str))
             graphs = [_graph_text(request, part, each) for each in part.graphs]
             between = "" if part.kind in _CLEARING else " TO "
             self._pieces.append(f"{part.kind} SILENT {between.join(graphs)};\n")

@@ -19,6 +19,7 @@ Must not read a clock or draw a random number: all that is fresh comes from the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,6 +42,7 @@ from brokerha.stores.sparql_functions import FreshFunctions, label_of, seed_of
 from brokerha.stores.sparql_modify import EFFECT_LIMIT_QUADS, Modify
 from brokerha.stores.sparql_request import Part, Request, read_update
 from brokerha.stores.sparql_template import read_iri, read_plain_data, read_templates
+from brokerha.stores.sparql_union import evaluate_on_union, everywhere
 
 END: Final = f"CREATE SILENT GRAPH {SYSTEM_GRAPH};\nCREATE GRAPH {SYSTEM_GRAPH}"
 HIDE: Final = f"DROP SILENT GRAPH {SYSTEM_GRAPH};\n"
@@ -57,9 +59,11 @@ class DataStep:
 class UpdateRun:
     """Evaluates operations on one repository, in order, on top of a view."""
 
-    def __init__(self, engine: Store, view: QuadView) -> None:
+    def __init__(self, engine: Store, view: QuadView, union: Iterable[Graph] | None = None) -> None:
+        """``union``: the named graphs of the engine, if the default graph is the union of all (sparql_union.py)."""
         self._engine = engine
         self._view = view
+        self._union = union
         self._waiting: list[DataStep | Modify] = []
         self._prologue = ""
 
@@ -93,7 +97,8 @@ class UpdateRun:
     def _update(self, text: str, txid: TxId, timestamp: Timestamp, number: int) -> None:
         plain = read_plain_data(text)
         if plain is not None:
-            self._data(DataStep(added=plain.quads) if plain.is_insert else DataStep(removed=plain.quads))
+            step = DataStep(added=plain.quads) if plain.is_insert else DataStep(removed=plain.quads)
+            self._data_of_update(step)
             return
         request = read_update(text)
         for index, part in enumerate(request.parts):
@@ -101,7 +106,7 @@ class UpdateRun:
             if part.kind == "MODIFY":
                 self._modify(Modify(request, part, FreshFunctions(seed, timestamp), seed))
             elif part.kind in {"INSERT DATA", "DELETE DATA"}:
-                self._data(data_step(request, part, seed))
+                self._data_of_update(data_step(request, part, seed))
             else:
                 self.finish()
                 self._graph_operation(request, part)
@@ -112,7 +117,23 @@ class UpdateRun:
         else:
             self._view.apply(step.removed, step.added)
 
+    def _data_of_update(self, step: DataStep) -> None:
+        if self._union is not None and step.removed:
+            self.finish()
+            step.removed = everywhere(self._view, step.removed.values())
+        self._data(step)
+
     def _modify(self, modify: Modify) -> None:
+        if self._union is not None and not modify.has_with:
+            self.finish()
+            if modify.has_using:
+                self._prologue = modify.prologue
+                self._evaluate([modify])
+            else:
+                evaluate_on_union(self._engine, self._union, self._view, modify, HIDE, END, self._run)
+            removed, added = modify.quads()
+            self._view.apply(everywhere(self._view, removed.values()), added)
+            return
         # A text has one prologue. And a graph that was emptied in it would still be found by GRAPH ?g in the same text.
         if self._waiting and (modify.prologue != self._prologue or (modify.names_graphs and self._removes())):
             self.finish()

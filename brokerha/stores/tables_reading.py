@@ -8,10 +8,11 @@ from typing import Any
 
 import msgpack
 
+from brokerha.model import about
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.stores.environment import Environment
-from brokerha.stores.key_range import KeyRange
-from brokerha.stores.key_value import get_value, range_pieces, range_rows
+from brokerha.stores.key_range import KeyRange, row_key_of
+from brokerha.stores.key_value import checked_rows, get_value, range_pieces, range_rows
 from brokerha.stores.pending import Pending
 from brokerha.stores.queue_change import Message
 from brokerha.stores.queue_reading import RESULT_LIMIT_BYTES, QueueRange
@@ -33,6 +34,16 @@ class TablesReading:
         if value is None:
             raise NotFound("there is no such key")
         return value
+
+    def is_union(self, transaction: Any, repository: str) -> bool:
+        """Whether the default graph of a repository is the union of all."""
+        return transaction.get(row_key_of(about.TABLE, about.setting_key(repository, about.UNION)), db=self._keys) is not None
+
+    def rows(self, transaction: Any, table: str, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All keys of a table that begin so, in order, with their values. Raises StoreDamaged."""
+        skip = len(row_key_of(table, b""))
+        for row_key, value in checked_rows(transaction, self._keys, row_key_of(table, beginning)):
+            yield row_key[skip:], value
 
     def range(
         self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]

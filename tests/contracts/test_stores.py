@@ -14,6 +14,7 @@ from brokerha.model.operations import Operation
 from brokerha.ports.store import Store
 from brokerha.stores.memory import MemoryStore
 from brokerha.stores.worker_store import WorkerStore
+from tests.contracts.store_about_contract import StoreAboutContract, namespace
 from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
 from tests.contracts.store_control_contract import StoreControlContract
 from tests.contracts.store_digests_contract import StoreDigestsContract
@@ -77,6 +78,7 @@ class Everything(
     StoreQueueContract,
     StoreExpectationContract,
     StoreDigestsContract,
+    StoreAboutContract,
 ):
     """What begins with an empty store."""
 
@@ -107,6 +109,7 @@ CONDITIONS = ["present", "absent", "= 1", "!= 1", ">= 2", "<= 1.5"]
 OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.tuples(st.just("put"), TABLES, KEYS, st.sampled_from([b"", b"1", b"2"])),
     st.tuples(st.just("delete"), TABLES, KEYS),
+    st.builds(namespace, REPOSITORIES, st.sampled_from(["", "a"]), st.sampled_from([b"urn:1:", b"urn:2:"])),
     st.tuples(st.just("add"), REPOSITORIES, LINES.map(lambda found: quads(*found))),
     st.tuples(st.just("remove"), REPOSITORIES, LINES.map(lambda found: quads(*found))),
     st.tuples(st.just("create-repository"), REPOSITORIES),

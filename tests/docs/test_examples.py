@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from brokerha.http import HttpServer, create_app
+from brokerha.http.configurations import settings_of
 from brokerha.nodes.building import open_master, open_worker
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
@@ -74,6 +75,7 @@ def test_the_pika_example_writes_and_prints_the_answer(vhost_url: str, tmp_path:
 def test_the_curl_examples_write_at_one_node_and_read_at_another(tmp_path: Path):
     first = free_ports(len(SITES))
     script = the_block("docs/http.md", "sh", "/kv/prices/sku-1") + the_block("docs/http.md", "sh", "order-4711")
+    script += the_block("docs/http.md", "sh", "/gsp?graph")
     for n in SITES:
         script = script.replace(f"localhost:{7200 + n}", f"127.0.0.1:{first + n - 1}")
     # Here and now, what one node has applied another may not have yet; the examples themselves come at a person's pace.
@@ -88,5 +90,10 @@ def test_the_curl_examples_write_at_one_node_and_read_at_another(tmp_path: Path)
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("9.90")
-    for part in ('"bindings"', '"cluster": "examples"', '"txid": "order-4711", "state": "applied"'):
+    for part in ('"bindings"', '"cluster": "examples"', '"txid": "order-4711", "state": "applied"', "<urn:a> <urn:b> "):
         assert part in done.stdout
+
+
+def test_the_example_of_a_configuration_is_one():
+    text = the_block("docs/http.md", "turtle", "union-default-graph")
+    assert settings_of(text.encode(), "text/turtle", "orders") == {"title": b"All orders", "union": b"true"}

@@ -66,6 +66,11 @@ class BrokerSource:
         """A fresh client of the management interface; the caller closes it."""
         return Management(self.management_url)
 
+    def management_as(self, amqp_url: str) -> Management:
+        """A fresh client of the management interface for the user of an AMQP URL."""
+        parts, door = urlsplit(amqp_url), urlsplit(self.management_url)
+        return Management(f"{door.scheme}://{parts.username}:{parts.password}@{door.hostname}:{door.port}")
+
     def create_vhost(self, name: str) -> str:
         """Makes a virtual host and returns its AMQP URL."""
         with self.management() as management:

@@ -54,9 +54,27 @@ class Management:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         self._request("PUT", f"/permissions/{_quoted(name)}/{_quoted(self.user)}", json=everything)
 
+    def vhost(self, name: str) -> dict[str, Any]:
+        """A virtual host, as the broker describes it."""
+        answer: dict[str, Any] = self._request("GET", f"/vhosts/{_quoted(name)}").json()
+        return answer
+
     def create_user(self, name: str, password: str) -> None:
         """Makes a user without any right; fine if it is there already."""
         self._request("PUT", f"/users/{_quoted(name)}", json={"password": password, "tags": ""})
+
+    def delete_user(self, name: str) -> None:
+        """Removes a user; fine if there is none."""
+        self._request("DELETE", f"/users/{_quoted(name)}", missing_is_fine=True)
+
+    def import_definitions(self, definitions: dict[str, Any]) -> None:
+        """Makes everything that a definitions file lists; what is there already stays."""
+        self._request("POST", "/definitions", json=definitions)
+
+    def export_definitions(self) -> dict[str, Any]:
+        """Everything of the broker that a definitions file can have."""
+        answer: dict[str, Any] = self._request("GET", "/definitions").json()
+        return answer
 
     def set_permissions(self, vhost: str, user: str, configure: str, write: str, read: str) -> None:
         """Gives a user its rights in a virtual host, as patterns of whole names."""

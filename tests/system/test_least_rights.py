@@ -1,43 +1,39 @@
-"""T11: a master with backups does everything with the least rights in its broker, and with no more than those.
+"""T11, F4: a master with backups does everything with the least rights in its broker, and with no more than those.
 
-Each process has a user of its own with the rights of tests/support/least_rights.py; the app has a user that may publish and nothing else.
+Each process has the user, and the app the user, that ``brokerha init definitions`` gave it, with a password that it drew; nothing else is in
+the virtual host but what these definitions made.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from urllib.parse import urlsplit, urlunsplit
+from pathlib import Path
+from urllib.parse import urlsplit
 
+import msgpack
 import pika
 import pytest
 
 import brokerha
+from brokerha.cli.main import main
 from brokerha.model.tx_queues import tx_queue_name
-from brokerha.transports.topology import data_queue, sync_queue, writes_queue
+from brokerha.transports.topology import data_queue, log_stream, sync_queue, writes_queue
 from tests.support.broker_source import BrokerSource
-from tests.support.least_rights import Rights, app_rights, rights_of
-from tests.system.tx_site import TxSite
+from tests.system.tx_site import SETTINGS, TxSite
 
-APP = "app"
-
-
-def rights() -> dict[str, Rights]:
-    """Of each user."""
-    processes = {process: rights_of(process, "backup", "m1") for process in ("m1", "m1b", "m1c")}
-    workers = {worker: rights_of(worker, "worker") for worker in ("w1", "w2")}
-    return {**processes, **workers, APP: app_rights()}
-
-
-def as_user(url: str, user: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=f"{user}:{user}@{parts.hostname}:{parts.port}"))
+APP, FOLLOWER = "app", "follower"
 
 
 class LeastSite(TxSite):
-    """Every process comes to the broker as the user that has its name."""
+    """Every process comes to the broker as its own user."""
+
+    def __init__(self, folder: Path, source: BrokerSource, broker: str, secrets: Path) -> None:
+        self.secrets = secrets
+        super().__init__(folder, source, broker, settings=f"{SETTINGS}publish-changes = true\n")
 
     def start(self, *nodes: str) -> None:
         for node in nodes:
@@ -48,20 +44,25 @@ class LeastSite(TxSite):
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**os.environ, "BROKERHA_CLUSTER_BROKER": as_user(self.broker, node)},
+                env={**os.environ, "BROKERHA_CLUSTER_BROKER_FILE": str(self.secrets / f"{node}.url")},
             )
+
+    def url_of(self, user: str) -> str:
+        """The broker for one of its users."""
+        return (self.secrets / f"{user}.url").read_text(encoding="utf-8").strip()
 
 
 @pytest.fixture(scope="module")
 def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeastSite]:
     vhost = "rights"
-    url = broker.create_vhost(vhost)
-    with broker.management() as management:
-        for user, least in rights().items():
-            management.create_user(user, user)
-            management.set_permissions(vhost, user, *least)
-    site = LeastSite(tmp_path_factory.mktemp("rights"), broker, url)
+    folder = tmp_path_factory.mktemp("rights")
+    made = folder / "deploy"
+    site = LeastSite(folder, broker, broker.url_of(vhost), made / "secrets")
+    assert main(["init", "definitions", "-c", str(site.path), "--output", str(made)]) == 0
+    definitions = json.loads((made / "definitions.json").read_text(encoding="utf-8"))
     try:
+        with broker.management() as management:
+            management.import_definitions(definitions)
         site.start(*site.nodes)
         site.await_primary()
         site.await_ready(*site.nodes)
@@ -69,10 +70,13 @@ def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iter
     finally:
         site.close()
         broker.delete_vhost(vhost)
+        with broker.management() as management:
+            for user in definitions["users"]:
+                management.delete_user(user["name"])
 
 
 def test_transactions_fail_over_and_streams_need_no_more(site: LeastSite) -> None:
-    with brokerha.connect(as_user(site.broker, APP)) as db:
+    with brokerha.connect(site.url_of(APP)) as db:
         db.publish("a", b"x")
         with db.transaction() as tx:
             message = tx.accept("a")
@@ -94,6 +98,32 @@ def test_transactions_fail_over_and_streams_need_no_more(site: LeastSite) -> Non
     assert "ACCESS_REFUSED" not in site.log_tail(10_000)
 
 
+def test_a_follower_reads_the_log_and_the_changes_and_nothing_else(site: LeastSite) -> None:
+    with brokerha.connect(site.url_of(APP)) as db, pika.BlockingConnection(pika.URLParameters(site.url_of(FOLLOWER))) as connection:
+        channel = connection.channel()
+        mine = f"{urlsplit(site.url_of(FOLLOWER)).username}.prices"
+        channel.queue_declare(mine, durable=True)
+        channel.queue_bind(mine, "brokerha.changes", "table.prices.*")
+        written = db.put("prices", b"sku-3", b"1").lsn
+        changes: list[object] = []
+        for method, _, body in channel.consume(mine, inactivity_timeout=30):
+            assert method is not None, changes
+            changes.append(msgpack.unpackb(body))
+            if ["put", "prices", b"sku-3", b"1"] in changes:
+                break
+        streamed = connection.channel()
+        streamed.basic_qos(prefetch_count=100)
+        lsns: list[int] = []
+        for method, _, body in streamed.consume(log_stream("m1"), arguments={"x-stream-offset": "first"}, inactivity_timeout=30):
+            assert method is not None, lsns
+            lsns += [row[0] for row in msgpack.unpackb(body)]
+            if written in lsns:
+                break
+        streamed.close()
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
+            channel.basic_get(data_queue("m1"))
+
+
 @pytest.mark.parametrize(
     ("user", "queue"),
     [
@@ -105,7 +135,7 @@ def test_transactions_fail_over_and_streams_need_no_more(site: LeastSite) -> Non
     ],
 )
 def test_nobody_reads_what_is_for_others(site: LeastSite, user: str, queue: str) -> None:
-    with pika.BlockingConnection(pika.URLParameters(as_user(site.broker, user))) as connection:
+    with pika.BlockingConnection(pika.URLParameters(site.url_of(user))) as connection:
         channel = connection.channel()
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
             channel.basic_get(queue)
@@ -113,7 +143,7 @@ def test_nobody_reads_what_is_for_others(site: LeastSite, user: str, queue: str)
 
 def test_neither_workers_nor_apps_make_queues_of_transactions(site: LeastSite) -> None:
     for user in ("w1", APP):
-        with pika.BlockingConnection(pika.URLParameters(as_user(site.broker, user))) as connection:
+        with pika.BlockingConnection(pika.URLParameters(site.url_of(user))) as connection:
             channel = connection.channel()
             with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="ACCESS_REFUSED"):
                 channel.queue_declare(tx_queue_name("m1", "t-1", "m1b"), durable=True)

@@ -11,9 +11,11 @@ from typing import Any
 import msgpack
 from pyoxigraph import Store, serialize
 
+from brokerha.model import about
 from brokerha.model.errors import NotFound, Rejected, UnknownRepository
 from brokerha.model.etags import etag_of
 from brokerha.model.operations import EXPECTATIONS, ON_QUEUES, Operation, message_id
+from brokerha.stores.read_kinds import about_answer, about_beginning
 from tests.unit.http.fake_rdf import GRAPHS, change, chosen, matching, query
 
 Message = tuple[str, str, bytes]
@@ -61,13 +63,7 @@ class Data:
         """A whole transaction. Raises Rejected, half done."""
         self.beside(txid, operations)
         operations = [operation for operation in operations if operation[0] not in ON_QUEUES | EXPECTATIONS]
-        for kind, name, *_ in operations:
-            if kind in {"update", "add", "remove", "remove-repository"} and name not in self.repositories:
-                raise Rejected(f"repository {name!r} does not exist")
-            if kind == "create-repository" and name in self.repositories:
-                raise Rejected(f"repository {name!r} exists already")
-            if kind == "control-remove" and name not in self.checks:
-                raise Rejected(f"check {name!r} does not exist")
+        self._check(operations)
         for kind, name, *arguments in operations:
             if kind == "put":
                 self.keys[name, arguments[0]] = arguments[1]
@@ -82,22 +78,41 @@ class Data:
                 self.repositories[name] = Store()
             elif kind == "remove-repository":
                 del self.repositories[name]
+                beginning = about.beginning_of(name)
+                self.keys = {
+                    key: value
+                    for key, value in self.keys.items()
+                    if key[0] != about.TABLE or not key[1].startswith(beginning)
+                }
             else:
                 change(self.repositories[name], kind, arguments[0])
+
+    def _check(self, operations: list[Operation]) -> None:
+        made = {operation[1] for operation in operations if operation[0] == "create-repository"}
+        for kind, name, *arguments in operations:
+            if kind in {"put", "delete"} and name == about.TABLE:
+                about_name = about.repository_of(arguments[0])
+                if about_name not in self.repositories.keys() | made:
+                    raise Rejected(f"repository {about_name!r} does not exist")
+            if kind in {"update", "add", "remove", "remove-repository"} and name not in self.repositories:
+                raise Rejected(f"repository {name!r} does not exist")
+            if kind == "create-repository" and name in self.repositories:
+                raise Rejected(f"repository {name!r} exists already")
+            if kind == "control-remove" and name not in self.checks:
+                raise Rejected(f"check {name!r} does not exist")
 
     def read(self, kind: str, name: str, arguments: dict[str, Any], lsn: int) -> tuple[str, bytes]:
         """Content type and body of one read."""
         if kind in {"queue", "queues", "together", "digests", "items"}:
             return self._read_several(kind, name, arguments, lsn)
         if kind == "get":
-            value = self.keys.get((name, arguments["key"]))
-            if value is None:
-                raise NotFound(f"table {name!r} has no such key")
-            return "application/octet-stream", value
+            return "application/octet-stream", self._get(name, arguments)
         if kind == "range":
             return "application/x-msgpack", msgpack.packb(self._range(name, arguments))
         if kind == "control":
             return "application/json", json.dumps({"checks": list(self.checks.values())}).encode()
+        if kind == "about":
+            return "application/json", self._about(name)
         if kind == "repositories":
             return "application/json", json.dumps(sorted(self.repositories)).encode()
         if kind == "fingerprint":
@@ -115,6 +130,17 @@ class Data:
             quads = found if media_type == "application/n-quads" else [quad.triple for quad in found]
             return media_type, serialize(quads, format=GRAPHS[media_type]) or b""
         return query(store, arguments)
+
+    def _get(self, table: str, arguments: dict[str, Any]) -> bytes:
+        value = self.keys.get((table, arguments["key"]))
+        if value is None:
+            raise NotFound(f"table {table!r} has no such key")
+        return value
+
+    def _about(self, name: str) -> bytes:
+        beginning = about_beginning(name, self.repositories)
+        rows = [(key, value) for (table, key), value in sorted(self.keys.items()) if table == about.TABLE]
+        return about_answer(name, self.repositories, [row for row in rows if row[0].startswith(beginning)])
 
     def _range(self, table: str, arguments: dict[str, Any]) -> list[tuple[bytes, bytes]]:
         rows = [

@@ -150,3 +150,13 @@ def test_what_is_not_held_or_not_there_is_refused_clearly(node: Node, target, st
     assert answer.status == status, answer.text
     assert text in answer.text
     assert not node.front.transactions.open
+
+
+def test_an_update_may_stand_in_the_url(node: Node) -> None:
+    address = node.ask("POST", "/repositories/main/transactions").headers["location"].removeprefix("http://node")
+    update = "update=INSERT+DATA+%7B+%3Curn:a%3E+%3Curn:b%3E+1+%7D"
+    assert node.ask("PUT", f"{address}?action=UPDATE&{update}").status == 200
+    assert node.ask("PUT", f"{address}?action=UPDATE&{update}", "x", {"Content-Type": "image/png"}).status == 415
+    assert node.ask("PUT", f"{address}?action=UPDATE").status == 415
+    assert node.ask("PUT", f"{address}?action=COMMIT").status == 200
+    assert node.get("/repositories/main/size").text == "1"

@@ -99,3 +99,34 @@ def test_a_query_with_a_large_body_is_answered_too(node: Node) -> None:
     query = "ASK { VALUES ?x { " + "1 " * 50_000 + "} }"
 
     assert node.ask("POST", f"{REPO}/sparql", query, {**QUERY, "Accept": RESULTS_JSON}).json["boolean"] is True
+
+
+def test_bindings_and_slices_are_written_into_the_query(node: Node) -> None:
+    node.ask("POST", f"{REPO}/statements", "INSERT DATA { <urn:a> <urn:p> 1, 2 . <urn:b> <urn:p> 2 }", UPDATE)
+    two = "%22" + "2%22%5E%5E%3Chttp://www.w3.org/2001/XMLSchema%23integer%3E"
+    query = "query=SELECT+?s+?o+%7B+?s+<urn:p>+?o+%7D+ORDER+BY+?s+?o".replace("<", "%3C").replace(">", "%3E")
+
+    def rows(more: str, path: str = "") -> list[str]:
+        return node.get(f"{REPO}{path}?{query}&{more}", Accept="text/csv").text.split()[1:]
+
+    assert rows(f"$o={two}") == rows(f"%24o={two}", "/sparql") == ["urn:a,2", "urn:b,2"]
+    assert rows("limit=1&offset=1&infer=false") == ["urn:a,2"]
+    assert rows(f"$o={two}&limit=1") == ["urn:a,2"]
+    assert rows(f"$o={two}&$s=%3Curn:b%3E&distinct=true") == ["urn:b,2"]
+    form = "query=CONSTRUCT+WHERE+%7B+?s+?p+?o+%7D&limit=1&offset=1&%24s=%3Curn:a%3E"
+    found = node.ask("POST", REPO, form, FORM, Accept="application/n-triples").text
+    assert len(found.splitlines()) == 1
+    assert found.startswith("<urn:a> ")
+
+
+def test_the_dataset_of_an_update_may_stand_beside_it(node: Node) -> None:
+    node.ask("POST", f"{REPO}/statements", "INSERT DATA { GRAPH <urn:g> { <urn:a> <urn:p> 1 } }", UPDATE)
+    text = "INSERT { ?s <urn:q> ?o } WHERE { ?s ?p ?o }"
+    assert node.ask("POST", f"{REPO}/sparql?using-graph-uri=urn%3Ag", text, UPDATE).status == 204
+    assert node.get(f"{REPO}/size").text == "2"
+    form = "update=DELETE+WHERE+%7B+?s+?p+?o+%7D&using-graph-uri=urn:none"
+    assert node.ask("POST", f"{REPO}/statements", form, FORM).status == 204
+    assert node.get(f"{REPO}/size").text == "2"
+    form = "update=DELETE+WHERE+%7B+?s+?p+?o+%7D&%24s=%3Curn:a%3E"
+    assert node.ask("POST", f"{REPO}/statements", form, FORM).status == 204
+    assert node.get(f"{REPO}/size").text == "1"

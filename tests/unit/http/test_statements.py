@@ -166,7 +166,7 @@ def test_statements_are_read_by_pattern(node: Node) -> None:
     assert len(lines(node, f"{STATEMENTS}?subj=%3Curn:b%3E")) == 2
     assert len(lines(node, f"{STATEMENTS}?subj=%3Curn:b%3E&context=%3Curn:g%3E")) == 1
     answer = node.get(STATEMENTS, Accept="text/turtle, */*;q=0.1")
-    assert answer.headers["content-type"] == "text/turtle"
+    assert answer.headers["content-type"] == "text/turtle; charset=utf-8"
 
 
 def test_a_large_body_is_parsed_in_a_thread_with_the_same_result(node: Node) -> None:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from brokerha.model import about
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.stores.memory import MemoryStore
 from brokerha.stores.worker_store import StoreOptions, WorkerStore
@@ -45,8 +46,8 @@ def operation(chance: random.Random) -> Operation:
     repository = chance.choice(["main", "main", "main", "r", "s"])
     lines = "".join(f"<urn:s{chance.randrange(30)}> <urn:p> <urn:o{chance.randrange(3)}> .\n" for _ in range(3))
     kind = chance.choices(
-        ["put", "delete", "add", "remove", "publish", "accept", "create-repository", "remove-repository"],
-        [8, 3, 8, 4, 3, 2, 0.3, 0.2],
+        ["put", "delete", "add", "remove", "publish", "accept", "namespace", "create-repository", "remove-repository"],
+        [8, 3, 8, 4, 3, 2, 1, 0.3, 0.2],
     )[0]
     if kind == "publish":
         return kind, chance.choice("pq"), "text/plain", chance.randbytes(chance.choice([0, 10, 5000]))
@@ -54,6 +55,11 @@ def operation(chance: random.Random) -> Operation:
         return kind, chance.choice("pq"), f"{chance.randrange(20)}-{chance.randrange(3)}.1"
     if kind in {"add", "remove"}:
         return kind, repository, lines
+    if kind == "namespace":
+        key = about.namespace_key(repository, chance.choice(["", "a", "b"]))
+        return chance.choice(
+            [("put", about.TABLE, key, b"urn:%d:" % chance.randrange(9)), ("delete", about.TABLE, key)]
+        )
     if kind == "put":
         return kind, chance.choice("tu"), b"%d" % chance.randrange(40), chance.randbytes(chance.choice([0, 10, 5000]))
     if kind == "delete":

@@ -60,7 +60,14 @@ class LineEngine:
         return bool(operation[0] == "update")
 
     def change_of(
-        self, operation: Operation, _txid: str, _timestamp: int, _number: int, pending: PendingQuads
+        self,
+        operation: Operation,
+        _txid: str,
+        _timestamp: int,
+        _number: int,
+        pending: PendingQuads,
+        *,
+        union: bool = False,
     ) -> QuadChange:
         now = (self.held - pending.removed) | pending.added
         if operation[0] == "update":
@@ -75,7 +82,13 @@ class LineEngine:
         return QuadChange(tuple(sorted(lines & now)), ())
 
     def change_of_all(
-        self, operations: Sequence[tuple[int, Operation]], txid: str, timestamp: int, pending: PendingQuads
+        self,
+        operations: Sequence[tuple[int, Operation]],
+        txid: str,
+        timestamp: int,
+        pending: PendingQuads,
+        *,
+        union: bool = False,
     ) -> QuadChange:
         seen, own = pending.copy(), PendingQuads()
         for number, operation in operations:

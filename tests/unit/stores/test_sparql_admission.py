@@ -254,3 +254,10 @@ def test_canonical_lines_are_read_back_as_they_are() -> None:
     again = canonical(parse("".join(f"{line} .\n" for line in lines), format=RdfFormat.N_QUADS))
     assert sorted(again) == lines
     assert '<urn:a> <urn:p> "1"^^<http://www.w3.org/2001/XMLSchema#integer>' in lines
+
+
+@pytest.mark.parametrize("text", ["<urn:>", "<urn:brokerha>", "x:y", "<>"])
+def test_a_text_of_one_word_is_malformed_and_no_fault(text: str) -> None:
+    for check in (check_query, check_update):
+        with pytest.raises(InvalidRequest, match="MALFORMED QUERY"):
+            check(text)

@@ -1,0 +1,199 @@
+"""compose.yaml: a container for each node, and one for each broker of the cluster file.
+
+    host name in a broker's URL  ──>  service with RabbitMQ, its definitions and its configuration
+    node                         ──>  service of the image brokerha, its data in a volume, its broker URL as a secret
+
+Containers of different brokers share no network but that of the brokers, as sites do. Doors for HTTP are open inside of the
+network of their site, and at the loopback address of the host. Everything runs as the user who owns the secrets
+(`BROKERHA_UID`, `BROKERHA_GID`), without rights, on a file system that cannot be written but for its data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from brokerha.deploying.accounts import Broker, brokers_of
+from brokerha.deploying.broker import CONFIGURATION, definitions_files
+from brokerha.deploying.files import File, Plan
+from brokerha.deploying.machine import KILL_AFTER_S, broker_variables, url_file
+from brokerha.model.errors import ConfigurationError
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_environment import variable
+
+BROKER_IMAGE: Final = "rabbitmq:4.2.2-management"
+COMPOSE: Final = Path("compose.yaml")
+CLUSTER_FILE: Final = "/etc/brokerha/cluster.toml"
+DATA: Final = "/var/lib/brokerha"
+AMQP_PORT: Final = 5672
+DASHBOARD_PORT: Final = 15672
+PLUGINS: Final = "[rabbitmq_management,rabbitmq_prometheus].\n"
+LINKED_PLUGINS: Final = (
+    "[rabbitmq_management,rabbitmq_prometheus,rabbitmq_federation,rabbitmq_federation_management].\n"
+)
+_ANY_HOST = "0.0.0.0"  # noqa: S104  (of a container: its network decides who reaches it)
+_LOOPBACK = "127.0.0.1"
+_BACKBONE = "brokers"
+
+_HEAD = """\
+# Made by `brokerha init compose`; change the cluster file, then make it again.
+"""
+_COMMON: Final[dict[str, Any]] = {
+    "user": "${BROKERHA_UID:-1000}:${BROKERHA_GID:-1000}",
+    "restart": "unless-stopped",
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges:true"],
+    "logging": {"driver": "json-file", "options": {"max-size": "20m", "max-file": "5"}},
+}
+
+
+def compose_plan(config: ClusterConfig, folder: Path, secrets: Path) -> Plan:
+    """compose.yaml, rabbitmq.conf and the list of plugins, in ``folder``. Raises ConfigurationError."""
+    brokers = brokers_of(config)
+    hosts = [broker.address.host for broker in brokers]
+    if len(set(hosts)) < len(hosts):
+        raise ConfigurationError(
+            f"{config.path}: two brokers have one host name: in containers each is a service, with a name of its own"
+        )
+    for host in hosts:
+        if host in config.roles or host == "localhost" or host.replace(".", "").isdigit():
+            raise ConfigurationError(
+                f"{config.path}: the broker's host {host!r} becomes a service: write another name, such as amqp://rabbitmq/{config.name}"
+            )
+    plugins = PLUGINS if len(brokers) == 1 else LINKED_PLUGINS
+    files = (
+        File(COMPOSE, _HEAD + yaml(compose(config, folder, secrets))),
+        File(Path("rabbitmq.conf"), CONFIGURATION),
+        File(Path("enabled_plugins"), plugins),
+    )
+    steps = (
+        "export BROKERHA_UID=$(id -u) BROKERHA_GID=$(id -g)   # who may read the secrets",
+        f"docker build -t {image()} -f docker/Dockerfile .   # in a clone of the project",
+        f"docker compose -f {folder / COMPOSE} up -d",
+        f"brokerha status -c {config.path}",
+    )
+    return Plan(files, next_steps=steps)
+
+
+def compose(config: ClusterConfig, folder: Path, secrets: Path) -> dict[str, Any]:
+    """The file as data."""
+    brokers = brokers_of(config)
+    services: dict[str, Any] = {}
+    for number, broker in enumerate(brokers):
+        services[broker.address.host] = _broker(config, broker, number, len(brokers))
+    for node in config.nodes:
+        services[node.id] = _node(config, node.id, brokers, folder)
+    networks: dict[str, Any] = {each: {} for each in _networks(brokers)}
+    volumes: dict[str, Any] = {f"{name}-data": {} for name in services}
+    files = {f"{node.id}-url": {"file": _relative(url_file(secrets, node.id), folder)} for node in config.nodes}
+    return {"name": config.name, "services": services, "networks": networks, "volumes": volumes, "secrets": files}
+
+
+def image() -> str:
+    """Name of the image of this version."""
+    return f"brokerha:{version('brokerha')}"
+
+
+def _broker(config: ClusterConfig, broker: Broker, number: int, count: int) -> dict[str, Any]:
+    host = broker.address.host
+    definitions = definitions_files(config)[broker.name]
+    return {
+        **_COMMON,
+        "image": BROKER_IMAGE,
+        # The name of its data folder.
+        "hostname": host,
+        "stop_grace_period": "60s",
+        "volumes": [
+            f"{host}-data:/var/lib/rabbitmq",
+            "./rabbitmq.conf:/etc/rabbitmq/rabbitmq.conf:ro",
+            "./enabled_plugins:/etc/rabbitmq/enabled_plugins:ro",
+            f"./{definitions}:/etc/rabbitmq/definitions.json:ro",
+        ],
+        "ports": [
+            f"{_LOOPBACK}:{AMQP_PORT + number}:{AMQP_PORT}",
+            f"{_LOOPBACK}:{DASHBOARD_PORT + number}:{DASHBOARD_PORT}",
+        ],
+        "networks": [_network(broker, count), *([_BACKBONE] if count > 1 else [])],
+        "healthcheck": {
+            "test": ["CMD", "rabbitmq-diagnostics", "-q", "check_running"],
+            "interval": "30s",
+            "timeout": "20s",
+            "start_period": "60s",
+            "retries": 3,
+        },
+    }
+
+
+def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: Path) -> dict[str, Any]:
+    broker = next(each for each in brokers if config.master_of(node) in each.masters)
+    entry = config.node(node)
+    environment = {
+        **dict.fromkeys(broker_variables(config, node), f"/run/secrets/{node}-url"),
+        variable("cluster", "data"): DATA,
+    }
+    port = entry.http.rpartition(":")[2]
+    if port:
+        environment |= {
+            variable(entry.role, "http", node): f"{_ANY_HOST}:{port}",
+            "BROKERHA_URL": f"http://{_LOOPBACK}:{port}",
+        }
+    service = {
+        **_COMMON,
+        "image": f"${{BROKERHA_IMAGE:-{image()}}}",
+        "command": ["node", node, "-c", CLUSTER_FILE],
+        "environment": environment,
+        "secrets": [f"{node}-url"],
+        "volumes": [f"{node}-data:{DATA}", f"{_relative(config.path, folder)}:{CLUSTER_FILE}:ro"],
+        "networks": [_network(broker, len(brokers))],
+        "read_only": True,
+        "tmpfs": ["/tmp"],  # noqa: S108  (of a container)
+        # Longer than a node takes to end in order.
+        "stop_grace_period": f"{KILL_AFTER_S}s",
+        # It waits for a broker by itself; this only saves lines in its log.
+        "depends_on": [broker.address.host],
+    }
+    return service | ({"ports": [f"{_LOOPBACK}:{port}:{port}"]} if port else {"healthcheck": {"disable": True}})
+
+
+def _networks(brokers: Sequence[Broker]) -> list[str]:
+    return [*(_network(each, len(brokers)) for each in brokers), *([_BACKBONE] if len(brokers) > 1 else [])]
+
+
+def _network(broker: Broker, count: int) -> str:
+    return "site" if count == 1 else f"site-{broker.name}"
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """A path as compose takes it: seen from the folder of compose.yaml."""
+    text = os.path.relpath(path, folder)
+    return text if text.startswith(".") else f"./{text}"
+
+
+def yaml(data: object, indent: int = 0) -> str:
+    """Plain data as YAML: texts are quoted as in JSON, which YAML reads too.
+
+    >>> print(yaml({"a": {"b": ["x", 1]}, "c": {}}), end="")
+    a:
+      b:
+      - "x"
+      - 1
+    c: {}
+    """
+    margin = "  " * indent
+    if isinstance(data, Mapping):
+        return "".join(f"{margin}{key}:{_below(value, indent)}" for key, value in data.items())
+    if isinstance(data, list):
+        return "".join(f"{margin}- {json.dumps(value)}\n" for value in data)
+    return f"{margin}{json.dumps(data)}\n"
+
+
+def _below(value: object, indent: int) -> str:
+    if isinstance(value, Mapping) and value:
+        return "\n" + yaml(value, indent + 1)
+    if isinstance(value, list) and value:
+        return "\n" + yaml(value, indent)
+    return f" {json.dumps(value)}\n"

@@ -1,0 +1,106 @@
+"""What runs on one machine: its nodes, the command and environment of each, and the time-outs around them.
+
+    a node stops by itself          within LONGEST_STOP_S
+    its supervisor kills it         after KILL_AFTER_S
+    whoever stops the supervisor    waits KILL_SUPERVISOR_AFTER_S
+
+Each time is longer than the one inside of it, so that nobody is killed who is about to end in order. Being killed is as safe, and
+leaves more to repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from brokerha.model.errors import ConfigurationError
+from brokerha.model.ids import NodeId
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_environment import FILE_SUFFIX, variable
+from brokerha.nodes.config_file import nearest
+from brokerha.nodes.serving import STOP_S
+
+LONGEST_STOP_S: Final = 7 * STOP_S
+"""A worker closes its door, its reads, its loop, its scrub, its tasks, its threads and its connections, each within STOP_S."""
+KILL_AFTER_S: Final = 90
+KILL_SUPERVISOR_AFTER_S: Final = 105
+STEADY_S: Final = 5
+"""Who lives so long has started."""
+OPEN_FILES: Final = 8192
+"""Clients, data files, connections."""
+CONFIGURATION_CODE: Final = 78
+"""Exit code of a node whose cluster file is wrong: starting it again does not help."""
+ORDER: Final = {"master": 100, "backup": 200, "worker": 300}
+"""Masters start first and stop last, because then nobody reports a missing worker. Any order would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One node that runs here."""
+
+    node: NodeId
+    role: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def nodes_here(config: ClusterConfig, names: Sequence[str] = (), hosts: Collection[str] = ()) -> list[NodeId]:
+    """Ids of the nodes of this machine, in the order of the file: those that are named, else those at these hosts, else all.
+
+    A node without an http address is where its master is. Raises ConfigurationError for a node that is not in the file, and when
+    none is left.
+    """
+    if config.is_embedded:
+        raise ConfigurationError(
+            f"{config.path}: embedded:// is one process, which needs no deployment: name a RabbitMQ in broker"
+        )
+    ids = [node.id for node in config.nodes]
+    for name in names:
+        if name not in ids:
+            raise ConfigurationError(f'{config.path}: there is no node "{name}": write {nearest(name, ids)}')
+    if names:
+        return [each for each in ids if each in names]
+    if not hosts:
+        return ids
+    found = [each for each in ids if _host_of(config, each) in hosts]
+    if not found:
+        known = sorted({_host_of(config, each) for each in ids} - {""})
+        raise ConfigurationError(
+            f"{config.path}: no node has an http address at {', '.join(hosts)}: there are {', '.join(known)}"
+        )
+    return found
+
+
+def broker_variables(config: ClusterConfig, node: NodeId) -> list[str]:
+    """The environment variables that name the file with the URL of a node's broker.
+
+    One for each place of the cluster file that has this broker: who shares a broker is told by equal URLs.
+    """
+    url = config.broker_of(node)
+    of_cluster = [variable("cluster", "broker")] if config.broker == url else []
+    of_masters = [variable("master", "broker", each.id) for each in config.masters if each.broker == url]
+    return [name + FILE_SUFFIX for name in (*of_cluster, *of_masters)]
+
+
+def programs(
+    config: ClusterConfig, nodes: Sequence[NodeId], program: Sequence[str], secrets: Path | None
+) -> list[Program]:
+    """The programs of these nodes; ``program`` runs brokerha, ``secrets`` is the folder with their broker URLs, if they have own users."""
+    found = []
+    for node in nodes:
+        environment = dict.fromkeys(broker_variables(config, node), str(url_file(secrets, node))) if secrets else {}
+        command = (*program, "node", node, "-c", str(config.path.absolute()))
+        found.append(Program(node, config.roles[node], command, environment))
+    return found
+
+
+def url_file(secrets: Path, name: str) -> Path:
+    """Where the URL of one user of the broker stands, with its password."""
+    return secrets / f"{name}.url"
+
+
+def _host_of(config: ClusterConfig, node: NodeId) -> str:
+    address = config.node(node).http or config.node(config.master_of(node)).http
+    return address.rpartition(":")[0].strip("[]")

@@ -1,0 +1,118 @@
+r"""The least rights that each user of a broker needs, as the patterns that RabbitMQ takes, and the names of these users.
+
+    Rights.configure     what it declares and deletes: its own queues, exchanges, queues of its transactions
+    Rights.write         what it publishes to, and queues that it binds
+    Rights.read          what it consumes, and exchanges that it binds queues to
+
+Patterns match whole names. A process of a master may take over, so each of them has the rights of the master. Queues of
+transactions are the master's: each begins with its name. The rights by routing key (`TopicRights`) are about the one
+exchange of kind topic, and must be given to every user: where RabbitMQ has none, it allows everything.
+
+| who | may |
+|---|---|
+| process of a master | declare and read its inboxes, the queues of apps, its stream and its queues of transactions; publish everywhere |
+| worker | declare and read its own inboxes; publish to nodes |
+| app, role ``write`` | publish writes and reads; answers come to it without any right |
+| app, role ``follow`` | declare queues that begin with its name, bind them to the changes, read the logs |
+| app, roles ``monitor`` and ``admin`` | look at the dashboard; do everything |
+| link | fetch for another broker what nodes here sent to nodes there |
+
+>>> rights_of("w1", "worker").read.replace(chr(92), "")
+'^(brokerha.(sync|data|rejected)|brokerha.w1.(sync|data))$'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from brokerha.model.ids import NodeId
+from brokerha.model.tx_queues import TX_QUEUE_PREFIX
+
+WORKER_ROLE: Final = "worker"
+WRITE, FOLLOW, MONITOR, ADMIN = "write", "follow", "monitor", "admin"
+APP_ROLES: Final = (WRITE, FOLLOW, MONITOR, ADMIN)
+"""What an app, or a person, may be."""
+_EXCHANGES = r"brokerha\.(sync|data|writes|reads|rejected|changes)"
+_BOUND = r"brokerha\.(sync|data|writes|reads|rejected)"
+_DEFAULT_EXCHANGE = r"amq\.default"
+_CHANGES = r"^(graph|table|queue|repository|control)\."
+_LINK = r"federation: brokerha\.(sync|data) -> .*"
+EVERYTHING: Final = ".*"
+NOTHING: Final = "^$"
+
+
+class Rights(NamedTuple):
+    """Three patterns, as ``rabbitmqctl set_permissions`` and a definitions file have them."""
+
+    configure: str
+    write: str
+    read: str
+
+
+class TopicRights(NamedTuple):
+    """Two patterns of routing keys of the exchange of changes."""
+
+    write: str = NOTHING
+    read: str = NOTHING
+
+
+def user_of(cluster: str, name: str) -> str:
+    """Name of a user in the broker: users are common to all clusters of a broker, so each has the cluster's name before it.
+
+    >>> user_of("orders", "m1")
+    'orders.m1'
+    """
+    return f"{cluster}.{name}"
+
+
+def rights_of(process: NodeId, role: str, master: NodeId = "") -> Rights:
+    """Rights of a worker, of a master, or of one process of a master (``master`` names it; itself without)."""
+    own = rf"brokerha\.{re.escape(process)}\.(sync|data)"
+    rejected = r"brokerha\.rejected"
+    if role == WORKER_ROLE:
+        to_nodes = r"brokerha\.(sync|data|rejected)"
+        return Rights(_whole(_EXCHANGES, own, rejected), _whole(to_nodes, own), _whole(to_nodes, own))
+    name = re.escape(master or process)
+    of_apps = rf"brokerha\.{name}\.(writes|reads)|brokerha\.(writes|reads)\.any"
+    stream = rf"brokerha\.{name}\.log"
+    of_transactions = rf"{re.escape(TX_QUEUE_PREFIX)}{name}\..*"
+    return Rights(
+        _whole(_EXCHANGES, own, rejected, of_apps, stream, of_transactions),
+        _whole(_EXCHANGES, _DEFAULT_EXCHANGE, own, of_apps, stream),
+        _whole(_BOUND, own, of_apps, stream, of_transactions),
+    )
+
+
+def topic_rights_of(role: str) -> TopicRights:
+    """Keys of changes that a node publishes: only processes of masters do."""
+    return TopicRights() if role == WORKER_ROLE else TopicRights(write=_CHANGES)
+
+
+def app_rights(roles: Iterable[str] = (WRITE,), user: str = "") -> Rights:
+    """Rights of an app with these roles; ``user`` is its name, with which queues of role ``follow`` begin."""
+    roles = set(roles)
+    if ADMIN in roles:
+        return Rights(EVERYTHING, EVERYTHING, EVERYTHING)
+    own = [rf"{re.escape(user)}\..*"] if FOLLOW in roles else []
+    followed = [r"brokerha\.changes", r"brokerha\.[a-z0-9-]+\.log"] if FOLLOW in roles else []
+    written = [r"brokerha\.(writes|reads)"] if WRITE in roles else []
+    return Rights(_whole(*own), _whole(*written, *own), _whole(*own, *followed))
+
+
+def app_topic_rights(roles: Iterable[str]) -> TopicRights:
+    """Which changes an app may publish (none) and bind to."""
+    roles = set(roles)
+    if ADMIN in roles:
+        return TopicRights(EVERYTHING, EVERYTHING)
+    return TopicRights(read=EVERYTHING) if FOLLOW in roles else TopicRights()
+
+
+def link_rights() -> Rights:
+    """Rights that the broker of another site needs here: its plugin keeps a queue and an exchange of its own here."""
+    return Rights(_whole(_LINK), _whole(_LINK), _whole(_LINK, r"brokerha\.(sync|data)"))
+
+
+def _whole(*patterns: str) -> str:
+    return f"^({'|'.join(patterns)})$" if patterns else NOTHING
