@@ -76,7 +76,9 @@ TOPIC_KEYS: Final = {
     KEY: True,
     "table.prices.put": True,
     "queue.a.published": True,
-    "other.key": False,
+    "other.changed": True,
+    "log.m1.went-back": True,
+    "strange.key": False,
     "m1": False,
     "xgraph.a.b": False,
 }
