@@ -119,8 +119,7 @@ class Link:
     def __init__(self, name: str, host: str, port: int) -> None:
         """Listens on a free loopback port, which it keeps while it is cut."""
         self.name = name
-        self.carried = {FORWARD: 0, BACKWARD: 0}
-        """Bytes that arrived, in each direction."""
+        self._carried = {FORWARD: 0, BACKWARD: 0}
         self.connections = 0
         """How many were taken so far."""
         self._target = (host, port)
@@ -138,6 +137,13 @@ class Link:
 
     def __repr__(self) -> str:
         return f"Link({self.name}: {self._cut or 'open'}, held {sorted(self._held)}, {self._delay_s * 1000:g} ms)"
+
+    def carried(self) -> dict[str, int]:
+        """Bytes that arrived, in each direction."""
+        found: dict[str, int] = {}
+        # Asked of the thread: it counts a byte only after it has sent it, and whoever received it may be here before.
+        self._do(lambda: found.update(self._carried))
+        return found
 
     def cut(self, how: str = RESET) -> None:
         """Nothing passes: connections are reset and new ones refused (`RESET`), or all is left hanging (`BLACK_HOLE`)."""
@@ -270,7 +276,7 @@ class Link:
                 if flow.source.fileno() in readable and flow.wants_read():
                     flow.read(now_s + self._delay_s)
                 if self._passes(flow):
-                    self.carried[flow.direction] += flow.write(now_s)
+                    self._carried[flow.direction] += flow.write(now_s)
         except OSError:  # One end is gone, and the other one is to know.
             connection.reset()
             self._open.remove(connection)

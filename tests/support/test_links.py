@@ -108,7 +108,7 @@ def test_it_passes_all_bytes_in_both_directions(link: Link, client: socket.socke
 
     assert read(client, len(data)) == data
     sender.join()
-    assert link.carried == {FORWARD: len(data) + 5, BACKWARD: len(data) + 5}
+    assert link.carried() == {FORWARD: len(data) + 5, BACKWARD: len(data) + 5}
     assert link.connections == 1
 
 
