@@ -11,6 +11,7 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.operations import LoggedRow, unpack_operations
 from brokerha.nodes.journal_lines import entry_rows, held_from, logged_lines
+from brokerha.nodes.rates import Rates, Sample
 from brokerha.nodes.runner import MasterRunner
 from brokerha.nodes.staleness import Staleness
 from brokerha.nodes.status import FIELDS
@@ -40,6 +41,7 @@ class MasterView:
         self._runner = runner
         self._transport = transport
         self._staleness = staleness
+        self._rates = Rates()
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:
         """Status rows of this master and of its workers."""
@@ -245,6 +247,23 @@ class MasterView:
             numbers[f'ignored_messages_total{{reason="{name}"}}'] = count
         numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
         return numbers
+
+    def note_rates(self, reads: int, now: Instant) -> None:
+        """Keep a sample for the charts of the status page, when it is time for one; ``reads`` were asked so far. The loop's, each turn."""
+        if not self._rates.is_due(now.mono_ms):
+            return
+        core = self._runner.core
+        applied = core.feed.applied_by(1)
+        lag = core.sync.lsn - applied if core.feed.workers else 0
+        counts = core.transacting.counts(now)
+        self._rates.note(
+            Sample(core.feed.executed, reads, lag, self._lag_s(applied, lag, now), core.sync.backlog(), counts["open"], counts["in_doubt"]),
+            now,
+        )
+
+    def rates(self, after: int) -> dict[str, Any]:
+        """The samples behind number ``after``, as the status page draws them; from any thread."""
+        return {"master": self._runner.core.sync.node, **self._rates.behind(after, self._runner.clock.now())}
 
     def _epoch_metrics(self) -> dict[str, float]:
         sync = self._runner.core.sync
