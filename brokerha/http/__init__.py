@@ -33,7 +33,7 @@
     tasks.py         backups, and how far a task is
     fields.py        the JSON object that a command is given
     probes.py        livez, readyz, writable, metrics
-    page.py          the status page
+    page.py          the status page; its files are in page_files
 
     socket --> uvicorn --> Endpoint --> handler(Call) --> Front --> node
                               |             |

@@ -136,6 +136,9 @@ PATHS: dict[str, dict[str, Handler]] = {
     "/readyz": {"GET": probes.readyz},
     "/writable": {"GET": probes.writable},
     "/metrics": {"GET": probes.metrics},
+    "/page/live": {"GET": page.live},
+    "/page/rates": {"GET": page.rates},
+    "/page/{name}": {"GET": page.file},
     "/": {"GET": page.get},
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -40,6 +40,7 @@ class Door:
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"{front.node_id} http")
         self._calls = 0
         self._written: tuple[Lsn, float] = (0, 0.0)
+        self._shared: dict[str, tuple[asyncio.Future[Any], float]] = {}
 
     def note_write(self, lsn: Lsn) -> None:
         """A write was answered as applied at this LSN."""
@@ -76,6 +77,22 @@ class Door:
         if size_bytes <= self.limits.inline_limit_bytes:
             return work(*arguments, **named)
         return await self.in_thread(work, *arguments, **named)
+
+    async def shared(self, name: str, age_s: float, find: Callable[[], Awaitable[Result]]) -> Result:
+        """One answer for all who ask within a time, however many: who comes while it is looked for waits for it. Errors are not kept."""
+        future, until = self._shared.get(name, (None, 0.0))
+        if future is None or (future.done() and (future.exception() is not None or self._now() > until)):
+
+            async def found() -> Result:
+                result = await find()
+                self._shared[name] = self._shared[name][0], self._now() + age_s
+                return result
+
+            future = asyncio.ensure_future(found())
+            self._shared[name] = future, 0.0
+        # A caller that goes away must not take the answer from the others.
+        result: Result = await asyncio.shield(future)
+        return result
 
     async def settled(self, future: Future[Result], timeout_ms: int) -> Result:
         """The result of a future of the node. Raises what it raises, or TimeoutError long after its deadline."""

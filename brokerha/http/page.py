@@ -1,80 +1,134 @@
-"""The status page: one table that a person can read at a glance, reloading itself, without anything from outside."""
+"""The status page: files of this package, and the two questions that it asks again and again.
+
+    GET /               the page; nothing in it comes from data, and it changes nothing
+    GET /page/{name}    its style sheet and scripts
+    GET /page/live      {"node", "role", "status", "transactions", ...}   asked every two seconds by each page that is open
+    GET /page/rates     samples of the last hour behind ?after=           asked every ten seconds
+
+What the page needs beside these is public: /cluster/log and /cluster/splits. However many pages are open, the masters are
+asked for their status once within `LIVE_S`.
+
+Must never: put data into markup. The page takes everything as JSON and shows it as text; its policy allows no script but its own
+files, and no connection but to where it came from.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from html import escape
-from typing import Any
+import asyncio
+import functools
+import hashlib
+from pathlib import Path
+from typing import Any, Final
 
+from brokerha.http import answer
 from brokerha.http.answer import Answer
 from brokerha.http.call import Call
+from brokerha.http.passing import command
 from brokerha.model import states
+from brokerha.model.errors import BrokerhaError, NotFound
 
-RELOAD_S = 3
-STATUS_TIMEOUT_MS = 1000
-_COLUMNS = (
-    ("id", "node"), ("role", "role"), ("state", "state"), ("received_lsn", "received"), ("applied_lsn", "applied"),
-    ("lag_entries", "lag"), ("lag_s", "lag, s"), ("incoming", "incoming"), ("in_doubt", "in doubt"), ("items", "items"),
-    ("fingerprint", "fingerprint"), ("seen_s", "seen, s ago"),
-)  # fmt: skip
-_COLUMNS_OF_PROCESSES = (("primary", "primary"), ("view", "view"))
-"""Shown where a master has backups."""
-_STYLE = """
-:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:80rem;padding:0 1rem}
-table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.35rem .6rem;border-bottom:1px solid #8884}
-td.n{text-align:right;font-variant-numeric:tabular-nums}td.f{font-family:ui-monospace,monospace;font-size:85%}
-tr.worker td:first-child,tr.backup td:first-child{padding-left:1.8rem}.ok{color:#1a7f37}.warn{color:#9a6700}.bad{color:#cf222e;font-weight:600}
-small{opacity:.75}
-"""
+STATUS_TIMEOUT_MS: Final = 1000
+"""How long a silent master is waited for."""
+LIVE_S: Final = 1.5
+"""So old an answer may be that several pages share."""
+LIST_TIMEOUT_MS: Final = 1000
+TRANSACTIONS_LIMIT: Final = 200
+"""Rows of one answer; a page with more helps nobody."""
+
+FILES: Final = Path(__file__).with_name("page_files")
+TYPES: Final = {
+    "index.html": "text/html; charset=utf-8",
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "table.js": "text/javascript; charset=utf-8",
+    "chart.js": "text/javascript; charset=utf-8",
+    "log.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+"""Every file that is served, and nothing else."""
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+GUARDS: Final[dict[str, str | int]] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 async def get(call: Call) -> Answer:
     """The page."""
-    status = await call.door.in_thread(call.front.status, STATUS_TIMEOUT_MS)
-    headers: dict[str, str | int] = {
-        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-        "Cache-Control": "no-store",
-    }
-    return Answer(200, page(status, call.front.node_id).encode(), "text/html; charset=utf-8", headers)
+    return _answered(call, "index.html")
 
 
-def page(status: dict[str, Any], node_id: str) -> str:
-    """The page of a status, as seen from one node."""
-    cluster, state = escape(str(status["cluster"])), str(status["state"])
-    has_backups = any(row.get("role") == "backup" for row in status["nodes"])
-    columns = (*_COLUMNS[:3], *_COLUMNS_OF_PROCESSES, *_COLUMNS[3:]) if has_backups else _COLUMNS
-    head = "".join(f"<th>{escape(title)}</th>" for _, title in columns)
-    rows = "".join(_row(row, columns) for row in status["nodes"])
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="{RELOAD_S}">'
-        f'<meta name="viewport" content="width=device-width"><title>{cluster}: {escape(state)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>Cluster {cluster} "
-        f'<span class="{_colour(state)}">{escape(state)}</span></h1>'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<p><small>As seen from {escape(node_id)}, epoch {escape(str(status['epoch']))}. Reloads every {RELOAD_S} seconds."
-        " The same as JSON: <code>/cluster/status</code>; numbers for Prometheus: <code>/metrics</code>.</small></p>"
-        "</body></html>"
+async def file(call: Call) -> Answer:
+    """One of its files. Raises NotFound."""
+    name = call.path_text("name")
+    if name not in TYPES or name == "index.html":
+        raise NotFound(f"the status page has no file {name!r}")
+    return _answered(call, name)
+
+
+def _answered(call: Call, name: str) -> Answer:
+    content, tag = _content(name)
+    # Asked for again each time, and sent again when another version of brokerha brings another one.
+    headers: dict[str, str | int] = {**GUARDS, "Cache-Control": "no-cache", "ETag": tag}
+    known = {each.strip().removeprefix("W/") for each in call.header(b"if-none-match").split(",")}
+    if tag in known or "*" in known:
+        return Answer(304, headers=headers)
+    return Answer(200, content, TYPES[name], headers)
+
+
+@functools.cache
+def _content(name: str) -> tuple[bytes, str]:
+    content = (FILES / name).read_bytes()
+    return content, f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
+
+
+async def live(call: Call) -> Answer:
+    """All that the page shows and that changes from moment to moment."""
+    return answer.as_json(
+        await call.door.shared("page", LIVE_S, lambda: _live(call)), headers={**GUARDS, "Cache-Control": "no-store"}
     )
 
 
-def _row(row: dict[str, Any], columns: Iterable[tuple[str, str]]) -> str:
-    cells = []
-    for name, _ in columns:
-        value = row.get(name)
-        shown = "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-        if name == "state":
-            remarks = " ".join(escape(str(row[extra])) for extra in ("reason", "action") if row.get(extra))
-            more = f"<br><small>{remarks}</small>" if remarks else ""
-            cells.append(f'<td class="{_colour(shown)}">{escape(shown)}{more}</td>')
-        elif name == "fingerprint":
-            cells.append(f'<td class="f" title="{escape(shown)}">{escape(shown[:14])}</td>')
-        else:
-            number = ' class="n"' if isinstance(value, (int, float)) else ""
-            cells.append(f"<td{number}>{escape(shown)}</td>")
-    return f'<tr class="{escape(str(row.get("role")))}">{"".join(cells)}</tr>'
+async def _live(call: Call) -> dict[str, Any]:
+    status, (transactions, note) = await asyncio.gather(
+        call.door.in_thread(call.front.status, STATUS_TIMEOUT_MS), _transactions(call)
+    )
+    nodes = [{**row, "kind": kind_of(row["state"])} for row in status["nodes"]]
+    shown = transactions[:TRANSACTIONS_LIMIT] if transactions is not None else None
+    return {
+        "node": call.front.node_id,
+        "role": call.front.role,
+        "status": {**status, "nodes": nodes},
+        "transactions": shown,
+        "transactions_count": len(transactions or []),
+        "transactions_note": note,
+    }
 
 
-def _colour(state: str) -> str:
+async def _transactions(call: Call) -> tuple[list[dict[str, Any]] | None, str]:
+    """Those that are not over, or None and why there is no list."""
+    if call.front.role != "master":
+        return None, f"{call.front.node_id} is a {call.front.role}: the page of its master shows them."
+    try:
+        listed = await call.door.settled(call.front.transact("list", "", {}, LIST_TIMEOUT_MS), LIST_TIMEOUT_MS)
+    except (BrokerhaError, TimeoutError) as error:
+        return None, f"The list cannot be had: {str(error) or 'the node did not answer in time'}"
+    rows: list[dict[str, Any]] = listed["transactions"]
+    return rows, ""
+
+
+async def rates(call: Call) -> Answer:
+    """Samples of the last hour. A worker has none, which its error says."""
+    found = await command(call, "rates", {"after": call.parameters().number("after", 0)})
+    return answer.as_json(found, headers={**GUARDS, "Cache-Control": "no-store"})
+
+
+def kind_of(state: str) -> str:
+    """How a state is coloured: ``good``, ``warn`` for what passes by itself, ``bad`` for what needs a person."""
     if state in states.HEALTHY:
-        return "ok"
-    return "warn" if state in states.DEGRADED or state == "degraded" else "bad"
+        return "good"
+    return "warn" if state in states.DEGRADED else "bad"

@@ -18,6 +18,7 @@ commands.py      operators' commands on their way through the loop
 tickets.py       who gets the reply of which write
 checking.py      what is checked of a write or a read before it is taken in
 master_view.py   what a master shows of itself
+rates.py         how busy it was within the last hour, for the charts of the status page
 site_log.py      what happens at a site, as lines in the log of its master
 status.py        the status of the whole cluster
 journal_lines.py lines of the log as a store can apply them, from a journal

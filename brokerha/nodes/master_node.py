@@ -154,6 +154,7 @@ class MasterNode:
         self._epoch_log.note(self.runner.core, now.mono_ms)
         self.view.splits.note(self.runner.core)
         self._known_masters.note(self.runner.core)
+        self.view.note_rates(self._reads.asked, now)
         if self._reads.is_busy:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
@@ -284,8 +285,9 @@ class MasterNode:
         return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, self.view.outcome, rows)
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
-        """Carry out an operator's command; answered once what it changes is durable."""
-        del timeout_ms
+        """Carry out an operator's command; answered once what it changes is durable. ``rates`` changes nothing and waits for nothing."""
+        if name == "rates":
+            return self.loop.call(lambda: self.view.rates(**arguments))
         return self.commands.run(self.loop, self.runner, name, arguments)
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:

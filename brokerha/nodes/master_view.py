@@ -13,6 +13,7 @@ from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.operations import LoggedRow, unpack_operations
 from brokerha.nodes.journal_lines import held_from, logged_lines, told_entries
+from brokerha.nodes.rates import Rates, Sample
 from brokerha.nodes.runner import MasterRunner
 from brokerha.nodes.split_log import SplitLog
 from brokerha.nodes.staleness import Staleness
@@ -43,6 +44,7 @@ class MasterView:
         self._runner = runner
         self._transport = transport
         self._staleness = staleness
+        self._rates = Rates()
         self.splits = SplitLog(runner.core.sync.node)
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:
@@ -269,6 +271,23 @@ class MasterView:
             numbers[f'ignored_messages_total{{reason="{name}"}}'] = count
         numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
         return numbers
+
+    def note_rates(self, reads: int, now: Instant) -> None:
+        """Keep a sample for the charts of the status page, when it is time for one; ``reads`` were asked so far. The loop's, each turn."""
+        if not self._rates.is_due(now.mono_ms):
+            return
+        core = self._runner.core
+        applied = core.feed.applied_by(1)
+        lag = core.sync.lsn - applied if core.feed.workers else 0
+        counts = core.transacting.counts(now)
+        self._rates.note(
+            Sample(core.feed.executed, reads, lag, self._lag_s(applied, lag, now), core.sync.backlog(), counts["open"], counts["in_doubt"]),
+            now,
+        )
+
+    def rates(self, after: int) -> dict[str, Any]:
+        """The samples behind number ``after``, as the status page draws them; from any thread."""
+        return {"master": self._runner.core.sync.node, **self._rates.behind(after, self._runner.clock.now())}
 
     def _epoch_metrics(self) -> dict[str, float]:
         sync = self._runner.core.sync

@@ -1,4 +1,4 @@
-"""Cluster questions, probes, metrics and the status page."""
+"""Cluster questions, probes and metrics."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from brokerha.http import page
 from brokerha.http.probes import exposition
-from brokerha.model import states
 from brokerha.model.errors import NotReady
 from tests.unit.http.asking import Node
 from tests.unit.http.fake_front import FakeFront
@@ -173,40 +171,3 @@ def test_numbers_that_are_none_are_written_as_prometheus_reads_them() -> None:
         "# TYPE brokerha_c gauge", "brokerha_c 0.25",
         "# TYPE brokerha_d gauge", 'brokerha_d{x="1"} 1', 'brokerha_d{x="2"} 2',
     ]  # fmt: skip
-
-
-# ---- the page
-
-
-def test_the_page_shows_every_node_reloads_itself_and_needs_nothing_from_outside(node: Node) -> None:
-    answer = node.get("/")
-
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert 'http-equiv="refresh"' in answer.text
-    assert "<td>m1</td>" in answer.text
-    assert "src=" not in answer.text
-    assert "href=" not in answer.text
-
-
-def test_the_page_says_what_to_do_and_takes_no_text_for_markup() -> None:
-    row = {"id": "m2", "role": "master", **states.describe("disk-full", "<b>no space</b>"), "received_lsn": None}
-
-    text = page.page({"cluster": "orders", "epoch": 1, "state": "action-needed", "nodes": [row]}, "m1")
-
-    assert "&lt;b&gt;no space&lt;/b&gt;" in text
-    assert states.ACTIONS["disk-full"] in text
-    assert "<b>" not in text
-
-
-def test_the_page_says_which_process_is_primary_where_a_master_has_backups():
-    rows = [
-        {"id": "m1", "role": "master", "state": "ok", "primary": "m1b", "view": 31},
-        {"id": "m1", "role": "backup", "state": "ready", "primary": "m1b", "view": 31},
-    ]
-    text = page.page({"cluster": "orders", "epoch": 1, "state": "ok", "nodes": rows}, "m1b")
-    assert "<th>state</th><th>primary</th><th>view</th>" in text
-    assert '<td class="ok">ok</td><td>m1b</td><td class="n">31</td>' in text
-    assert (
-        "primary"
-        not in page.page({"cluster": "orders", "epoch": 1, "state": "ok", "nodes": rows[:1]}, "m1").split("<tbody>")[0]
-    )

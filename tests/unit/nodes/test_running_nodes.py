@@ -321,3 +321,11 @@ def test_what_any_master_may_take_is_left_to_those_that_agree(monkeypatch: pytes
         until(lambda: said[-1])
     finally:
         site.stop()
+
+
+def test_a_master_keeps_samples_for_the_charts_and_a_worker_names_it(site: Site) -> None:
+    rates = site.masters["m1"].command("rates", {"after": 0}).result(WAIT_S)
+
+    assert (rates["master"], rates["samples"][0][0]) == ("m1", 1)
+    with pytest.raises(errors.NotReady, match="m1"):
+        site.workers["w1"].command("rates", {"after": 0}).result(WAIT_S)
