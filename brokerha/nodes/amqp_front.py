@@ -14,7 +14,7 @@ Answers of one turn to one message travel together.
 from __future__ import annotations
 
 import functools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,7 @@ class AmqpFront:
         """Messages of this turn."""
         self._held: dict[int, _Batch] = {}
         self._retry_at_ms = 0
+        self._rejected: Counter[str] = Counter()
         self._outbox: deque[ClientReply] = deque()
         self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
 
@@ -104,7 +105,7 @@ class AmqpFront:
         if message.reply_to:
             reply = Reply(0, message.message_id, REFUSED, 0, type(error).__name__, str(error))
             self._send(message, [reply])
-        self._transport.reject(message, f"{type(error).__name__}: {error}")
+        self._reject(message, type(error).__name__, str(error))
 
     def _writes(self, message: ClientMessage, txid: TxId = "") -> list[Submit]:
         level, copies, timeout_ms = client_wire.terms(message.headers)
@@ -152,7 +153,15 @@ class AmqpFront:
         if reply.error in TEMPORARY:
             self._held.setdefault(id(message), batch)
         else:
-            self._transport.reject(message, f"{reply.error}: {reply.reason}")
+            self._reject(message, reply.error, reply.reason)
+
+    def _reject(self, message: ClientMessage, error: str, reason: str) -> None:
+        self._rejected[error] += 1
+        self._transport.reject(message, f"{error}: {reason}")
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for /metrics: messages that were moved to ``brokerha.rejected``, by the name of the error."""
+        return {f'rejected_messages_total{{reason="{error}"}}': count for error, count in self._rejected.items()}
 
     def after_turn(self) -> None:
         """Settle what is safe now or was answered, send what was answered in this turn."""

@@ -389,11 +389,12 @@ class MasterNode:
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
         seen = self.loop.call(self._seen_metrics).result(10) if self.loop.is_running else self._seen_metrics()
-        numbers = {**seen, **self._reads.metrics(), "open_tickets": len(self.tickets)}
+        numbers = {**seen, **self._reads.metrics()}
         if self.followers is not None:
             numbers["log_stream_lsn"] = self.followers.published_lsn()
         return numbers
 
     def _seen_metrics(self) -> dict[str, float]:
         now = self.clock.now()
-        return {**self.view.metrics(now), **self._site_log.counts, **self._epoch_log.metrics(now.mono_ms)}
+        logged = {**self._site_log.counts, **self._epoch_log.metrics(now.mono_ms)}
+        return {**self.view.metrics(now), **logged, **self.tickets.metrics(), **self.amqp.metrics()}

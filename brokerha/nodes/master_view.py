@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from math import nan
 from typing import Any
 
 from brokerha.master.belonging import is_outside
@@ -261,15 +262,37 @@ class MasterView:
             "outbox_messages": wire.outbox,
             f'state_info{{state="{self.state()[0]}"}}': 1,
         }
+        numbers.update(self._runner.writes.metrics("fsync_duration_seconds"))
+        numbers.update(self._lag_metrics(now))
         numbers.update(self._epoch_metrics())
         numbers.update(self.splits.metrics())
-        numbers.update({f"transactions_{name}": number for name, number in core.transacting.counts(now).items()})
+        counts = core.transacting.counts(now)
+        numbers.update({f"transactions_{name}": number for name, number in counts.items()})
+        numbers["in_doubt_transactions"] = counts["in_doubt"]
         numbers.update(self._site_metrics(now))
         if self._runner.primary is not None:
             numbers.update(self._runner.primary.metrics(now))
         for name, count in (*core.sync.peers.ignored.items(), *core.ignored.items()):
             numbers[f'ignored_messages_total{{reason="{name}"}}'] = count
         numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
+        return numbers
+
+    def _lag_metrics(self, now: Instant) -> dict[str, float]:
+        """How far this master and its workers have applied the order, and how much of it the other masters lack."""
+        core, numbers = self._runner.core, dict[str, float]()
+        lsn, peers = core.sync.lsn, core.sync.peers
+        applied = {worker.node: worker.applied for worker in core.feed.workers.values()}
+        for node, at in {core.sync.node: core.feed.applied_by(1) if applied else lsn, **applied}.items():
+            lag = max(0, lsn - at)
+            lag_s = self._lag_s(at, lag, now)
+            numbers[f'last_applied_entry{{node="{node}"}}'] = at
+            numbers[f'lag_entries{{node="{node}"}}'] = lag
+            # What it needs next is not held any more: how old that is nobody knows.
+            numbers[f'lag_seconds{{node="{node}"}}'] = nan if lag_s is None else lag_s
+        for node in (*peers.peers, *peers.outside):
+            numbers[f'backlog_entries{{peer="{node}"}}'] = max(0, lsn - peers.lsn_of(node))
+        stale_s = self._stale_s(now)
+        numbers["stale_seconds"] = nan if stale_s is None else stale_s
         return numbers
 
     def note_rates(self, reads: int, now: Instant) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Protocol
 
 from brokerha.master.core import MasterConfig, MasterCore
@@ -37,6 +38,7 @@ from brokerha.model.ready import (
     Ready,
 )
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit, TxCommand, TxReply
+from brokerha.nodes.histogram import Histogram
 from brokerha.ports.clock import Clock
 from brokerha.ports.journal import Journal
 from brokerha.ports.transport import ClientMessage, Transport
@@ -97,6 +99,8 @@ class MasterRunner:
         self.failure = ""
         """Why the journal cannot be written; empty when it can."""
         self.turns = 0
+        self.writes = Histogram()
+        """How long the journal took to make the records of a turn durable."""
         self.on_client: ClientHandler = lambda _messages, _now: ()
         self.on_node: NodeHandler = lambda _envelope, _now: False
         self.on_tx_reply: Callable[[TxReply], None] = lambda _reply: None
@@ -257,12 +261,14 @@ class MasterRunner:
     def _write(self, ready: Ready, now: Instant) -> bool:
         if not ready.records:
             return True
+        began_s = perf_counter()
         try:
             self.journal.append(ready.records)
         except JournalError as error:
             kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
             self._fail(kind, str(error), now)
             return False
+        self.writes.observe(perf_counter() - began_s)
         if self.primary is not None:
             self.primary.note(self.journal.last_number - len(ready.records) + 1, ready.records)
             self._lsns.append((self.journal.last_number, self.core.sync.lsn))

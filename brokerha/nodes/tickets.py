@@ -7,11 +7,13 @@ goes to a future (HTTP, embedded) or into the answer of an AMQP message that may
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
 from brokerha.model.ids import TxId
-from brokerha.model.requests import UNKNOWN, Reply
+from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, Reply
+from brokerha.nodes.histogram import Histogram
 
 Receiver = Callable[[Reply], None]
 
@@ -19,14 +21,16 @@ Receiver = Callable[[Reply], None]
 class Tickets:
     """Open tickets of one node. `for_future` may be called from any thread, the rest from the loop's."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._numbers = itertools.count(1)
-        self._receivers: dict[int, tuple[TxId, Receiver]] = {}
+        self._receivers: dict[int, tuple[TxId, Receiver, float]] = {}
+        self._clock_s = clock_s
+        self._commits = Histogram()
 
     def open(self, txid: TxId, receiver: Receiver) -> int:
         """Return a new ticket for a transaction, whose reply goes to ``receiver``."""
         ticket = next(self._numbers)
-        self._receivers[ticket] = (txid, receiver)
+        self._receivers[ticket] = (txid, receiver, self._clock_s())
         return ticket
 
     def for_future(self, txid: TxId) -> tuple[int, Future[Reply]]:
@@ -41,14 +45,21 @@ class Tickets:
 
     def on_reply(self, reply: Reply) -> None:
         """Hand a reply to whoever waits for it."""
-        _, receiver = self._receivers.pop(reply.ticket, ("", None))
-        if receiver is not None:
-            receiver(reply)
+        _, receiver, since_s = self._receivers.pop(reply.ticket, ("", None, 0.0))
+        if receiver is None:
+            return
+        if reply.status == APPLIED_LEVEL:
+            self._commits.observe(self._clock_s() - since_s)
+        receiver(reply)
 
     def close(self, reason: str) -> None:
         """Answer every open ticket with *unknown*: the node stops."""
-        for ticket, (txid, _) in list(self._receivers.items()):
+        for ticket, (txid, _, _) in list(self._receivers.items()):
             self.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", reason))
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for /metrics; a commit takes from when a write was handed in until it is answered as applied."""
+        return {"open_tickets": len(self), **self._commits.metrics("commit_duration_seconds")}
 
     def __len__(self) -> int:
         return len(self._receivers)

@@ -1,0 +1,155 @@
+"""Takes the pictures of the status page in docs/pictures: ``python -m tests.support.page_pictures [FOLDER]``.
+
+A cluster of three sites in this process, and a real browser before the door of its first master:
+
+    page-healthy      writes through all masters                  page-site-down    the third site is stopped
+    page-catching-up  it comes back and takes what it missed      page-split        its masters do not hear it, and it not them
+    page-phone        the healthy one on a phone, dark
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from brokerha.cli.demo_run import demo_config
+from brokerha.embedded import EmbeddedCluster
+from brokerha.http import HttpServer, create_app
+from brokerha.model.errors import BrokerhaError
+from brokerha.model.messages import Outgoing
+from tests.support.browser import DESKTOP, PHONE, Browser, browsing
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+AWAY = "m3"
+LIVELY_S = 12.0
+"""How long it works before the first picture, so that the charts show something."""
+
+
+class Cut:
+    """Holds back what goes between one master and the others, as the outboxes do while brokers do not hear each other."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._held: list[tuple[Any, Outgoing]] = []
+        self._is_cut = False
+        self._lock = threading.Lock()
+        for name, node in cluster.masters.items():
+            node.transport.send = self._sender(name, node.transport.send)  # type: ignore[method-assign]
+
+    def _sender(self, name: str, send: Any) -> Any:
+        def checked(messages: Iterable[Outgoing]) -> None:
+            through = []
+            with self._lock:
+                for message in messages:
+                    others = {"m1", "m2", "m3"} - {name}
+                    is_held = self._is_cut and message.to in others and AWAY in {name, message.to}
+                    if is_held:
+                        self._held.append((send, message))
+                    else:
+                        through.append(message)
+            send(through)
+
+        return checked
+
+    def begin(self) -> None:
+        with self._lock:
+            self._is_cut = True
+
+    def end(self) -> None:
+        with self._lock:
+            self._is_cut, held, self._held = False, self._held, []
+            for send, message in held:
+                send([message])
+
+
+@contextlib.contextmanager
+def writing(cluster: EmbeddedCluster, masters: Iterable[str], every_s: float = 0.05) -> Iterator[None]:
+    """Write through these masters, a little at a time."""
+    is_over = threading.Event()
+
+    def write(master: str) -> None:
+        db, number = cluster.client(master), 0
+        while not is_over.wait(every_s):
+            number += 1
+            with contextlib.suppress(BrokerhaError):
+                db.put("prices", f"{master}-{number}".encode(), b"9.90", timeout=2)
+
+    threads = [threading.Thread(target=write, args=(master,), daemon=True) for master in masters]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join(5)
+
+
+def cell(node: str, column: int) -> str:
+    """JavaScript: the text of a cell in the table of masters."""
+    rows = "[...document.querySelectorAll('#masters-table tbody tr')]"
+    return f"{rows}.find((row) => row.children[0].innerText.includes('{node}'))?.children[{column}].innerText ?? ''"
+
+
+def take(browser: Browser, folder: Path, name: str) -> None:
+    """The upper part of the page, to the end of the charts."""
+    browser.picture(folder / f"page-{name}.png", whole=False)
+    print(f"page-{name}.png", flush=True)
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as data:
+        config = dataclasses.replace(demo_config("embedded://pictures", Path(data)), name="orders", split_recovery="simple")
+        with EmbeddedCluster(config) as cluster:
+            server = HttpServer(create_app(cluster.masters["m1"]), "127.0.0.1", 0)
+            server.start()
+            try:
+                with browsing(f"{server.url}/", (DESKTOP[0], 1500)) as browser:
+                    scenes(browser, cluster, folder)
+            finally:
+                server.stop()
+
+
+def scenes(browser: Browser, cluster: EmbeddedCluster, folder: Path) -> None:
+    """Each state, waited for and photographed."""
+    with writing(cluster, ("m1", "m2", "m3")):
+        time.sleep(LIVELY_S)
+        browser.until("document.getElementById('state').innerText === 'ok'")
+        take(browser, folder, "healthy")
+    browser.colours("dark")
+    browser.resize(PHONE, scale=2)
+    take(browser, folder, "phone")
+    browser.colours("light")
+    browser.resize((DESKTOP[0], 1500))
+
+    site = [AWAY, *(worker.id for worker in cluster.config.workers if worker.master == AWAY)]
+    for node in site:
+        cluster.stop_node(node)
+    with writing(cluster, ("m1", "m2"), 0.01):
+        browser.until(f"({cell('m1', 1)}).startsWith('ok') && ({cell(AWAY, 1)}).includes('unreachable')", 90)
+        take(browser, folder, "site-down")
+        for node in site:
+            cluster.start_node(node)
+        browser.until(f"/catching-up|joining|excluded/.test({cell(AWAY, 1)})", 90)
+        take(browser, folder, "catching-up")
+    browser.until("document.getElementById('state').innerText === 'ok'", 120)
+
+    cut = Cut(cluster)
+    cut.begin()
+    with writing(cluster, ("m1", "m2", "m3")):
+        browser.until(f"/split|excluded|no-majority/.test({cell('m1', 1)} + {cell(AWAY, 1)}) || ({cell(AWAY, 1)}).includes('unreachable')", 120)
+        time.sleep(3)
+        take(browser, folder, "split")
+    cut.end()
+    browser.until("document.getElementById('state').innerText === 'ok'", 120)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
