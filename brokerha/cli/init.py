@@ -194,14 +194,14 @@ def _programs(cluster: ClusterConfig, nodes: str, hosts: list[str] | None, secre
         exits.say(
             f"not in {secrets}: {', '.join(f'{node}.url' for node in missing)}; brokerha init definitions makes them"
         )
-    return machine.programs(cluster, here, _program(), folder)
+    return machine.programs(cluster, here, program(), folder)
 
 
 def _names(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
-def _program() -> tuple[str, ...]:
+def program() -> tuple[str, ...]:
     """What runs brokerha, whoever starts it from wherever: the Python that runs us."""
     return (sys.executable, "-m", "brokerha")
 

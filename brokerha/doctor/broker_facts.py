@@ -1,0 +1,165 @@
+"""Asks brokers: over AMQP as each of their users, and the management interface where it may be asked.
+
+The management interface is asked at ``BROKERHA_MANAGEMENT_URL`` (or the file that ``BROKERHA_MANAGEMENT_URL_FILE`` names), which
+holds a user with the tag administrator; without it, only on this machine, as the user of AMQP: no password is sent to another host unasked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+import httpx2
+
+from brokerha.deploying.files import read_secret
+from brokerha.deploying.machine import url_file
+from brokerha.doctor.facts import BrokerFact, ManagementFact, QueueFact
+from brokerha.doctor.machine_facts import is_loopback, own_addresses
+from brokerha.doctor.wanted import Wanted, wanted_of
+from brokerha.model.ids import NodeId
+from brokerha.nodes.config import ClusterConfig
+from brokerha.transports import probing
+from brokerha.transports.addresses import Address, parse_addresses
+from brokerha.transports.topology import CHANGES_EXCHANGE, EXCHANGES
+
+MANAGEMENT_VARIABLE: Final = "BROKERHA_MANAGEMENT_URL"
+MANAGEMENT_PORT: Final = 15672
+_GUEST: Final = "guest"
+_WITHIN_S: Final = 5.0
+_FORBIDDEN = (401, 403)
+
+
+def users_of(config: ClusterConfig, nodes: Iterable[NodeId], secrets: Path | None) -> dict[str, tuple[NodeId, ...]]:
+    """URL of a broker, with its user, to the nodes that come there so; ``secrets`` has ID.url for nodes with users of their own."""
+    found: dict[str, tuple[NodeId, ...]] = {}
+    for node in nodes:
+        own = read_secret(url_file(secrets, node)) if secrets else ""
+        url = own or config.broker_of(node)
+        found[url] = (*found.get(url, ()), node)
+    return found
+
+
+def broker_facts(
+    config: ClusterConfig, url: str, nodes: tuple[NodeId, ...], environ: Mapping[str, str]
+) -> list[tuple[BrokerFact, Wanted]]:
+    """What each address of a URL shows, with what is wanted there. Raises ConfigurationError for a URL that is none."""
+    return [_one(config, address, nodes, environ) for address in parse_addresses(url)]
+
+
+def _one(
+    config: ClusterConfig, address: Address, nodes: tuple[NodeId, ...], environ: Mapping[str, str]
+) -> tuple[BrokerFact, Wanted]:
+    wanted = wanted_of(config, nodes, address.user)
+    seen = probing.look(address, EXCHANGES, wanted.queues, wanted.writes, wanted.topic_exchange)
+    management, problem = _management(address, environ)
+    fact = BrokerFact(
+        str(address),
+        address.user,
+        address.vhost,
+        nodes,
+        address.is_tls,
+        is_loopback(address.host),
+        unreachable=seen.unreachable,
+        refused=seen.refused,
+        product=seen.product,
+        version=seen.version,
+        capabilities=seen.capabilities,
+        exchanges=seen.exchanges,
+        queues=tuple(QueueFact(*each) for each in seen.queues),
+        unwritable=seen.unwritable,
+        topic_is_open=seen.topic_is_open,
+        blocked=seen.blocked,
+        guest="" if seen.unreachable and not seen.refused else _guest(address),
+        management=management,
+        management_problem=problem,
+    )
+    return fact, wanted
+
+
+def _guest(address: Address) -> str:
+    """Where guest comes in. A broker on this machine is asked at the machine's other addresses too."""
+    as_guest = dataclasses.replace(address, user=_GUEST, password=_GUEST)
+    if not is_loopback(address.host):
+        return address.host if probing.comes_in(as_guest) else ""
+    for place in own_addresses():
+        if probing.comes_in(dataclasses.replace(as_guest, host=place)):
+            return place
+    return "here" if probing.comes_in(as_guest) else ""
+
+
+def _management(address: Address, environ: Mapping[str, str]) -> tuple[ManagementFact | None, str]:
+    given = environ.get(MANAGEMENT_VARIABLE, "")
+    if not given and f"{MANAGEMENT_VARIABLE}_FILE" in environ:
+        given = read_secret(Path(environ[f"{MANAGEMENT_VARIABLE}_FILE"]))
+    if given:
+        parts = urlsplit(given)
+        login = (unquote(parts.username or address.user), unquote(parts.password or address.password))
+        door = f"{parts.scheme}://{parts.hostname}:{parts.port or MANAGEMENT_PORT}"
+    elif is_loopback(address.host):
+        login, door = (address.user, address.password), f"http://{address.host}:{MANAGEMENT_PORT}"
+    else:
+        return None, ""
+    try:
+        with httpx2.Client(base_url=f"{door}/api", auth=login, timeout=_WITHIN_S, trust_env=False) as http:
+            answer = http.get("/overview")
+            if answer.status_code in _FORBIDDEN:
+                return None, f"the management interface refuses {login[0]}: {_how()}"
+            answer.raise_for_status()
+            return _told(http, answer.json(), address.vhost), ""
+    except (httpx2.HTTPError, ValueError) as error:
+        return None, f"the management interface does not answer ({type(error).__name__}): {_how()}"
+
+
+def _how() -> str:
+    return f"set {MANAGEMENT_VARIABLE} to one with an administrator"
+
+
+def _told(http: httpx2.Client, overview: dict[str, Any], vhost: str) -> ManagementFact:
+    place = quote(vhost, safe="")
+    users = _asked(http, "/users")
+    permissions = _asked(http, f"/vhosts/{place}/permissions")
+    topics = _asked(http, f"/vhosts/{place}/topic-permissions")
+    nodes = _asked(http, "/nodes")
+    queues = _asked(http, f"/queues/{place}")
+    return ManagementFact(
+        None if users is None else tuple(each["name"] for each in users),
+        None
+        if permissions is None
+        else {each["user"]: (each["configure"], each["write"], each["read"]) for each in permissions},
+        None
+        if topics is None
+        else {each["user"]: (each["write"], each["read"]) for each in topics if each["exchange"] == CHANGES_EXCHANGE},
+        None
+        if nodes is None
+        else tuple(
+            f"{word} at {each['name']}"
+            for each in nodes
+            for word, name in (("memory", "mem_alarm"), ("disk", "disk_free_alarm"))
+            if each.get(name)
+        ),
+        None
+        if queues is None
+        else {
+            each["name"]: dict(each["effective_policy_definition"])
+            for each in queues
+            if each["name"].startswith("brokerha.") and each.get("effective_policy_definition")
+        },
+        tuple(
+            f"{each['ip_address']}:{each['port']}"
+            for each in overview.get("listeners", ())
+            if each.get("protocol") == "amqp" and not is_loopback(each["ip_address"])
+        ),
+    )
+
+
+def _asked(http: httpx2.Client, path: str) -> list[dict[str, Any]] | None:
+    """A list of the management interface; None when this user may not have it."""
+    answer = http.get(path)
+    if answer.status_code in _FORBIDDEN:
+        return None
+    answer.raise_for_status()
+    found: list[dict[str, Any]] = answer.json()
+    return found

@@ -1,0 +1,77 @@
+"""Asks the nodes: who answers at an address, and what time it is there."""
+
+from __future__ import annotations
+
+import time
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx2
+
+from brokerha.doctor.facts import ClockFact, PortFact
+from brokerha.doctor.machine_facts import host_and_port, is_here, is_loopback, listens
+from brokerha.model.ids import NodeId
+from brokerha.nodes.config import ClusterConfig
+
+_WITHIN_S = 5.0
+
+
+def port_fact(config: ClusterConfig, node: NodeId) -> PortFact | None:
+    """The address of a node of this machine; None when it has none."""
+    address = config.node(node).http
+    if not address:
+        return None
+    host, port = host_and_port(address)
+    door = http_section(config)
+    here = is_here(host)
+    held = here and listens(host, port)
+    return PortFact(
+        node,
+        address,
+        is_here=here,
+        listens=held,
+        is_node=held and _is_node(config.http_urls()[node]),
+        is_loopback=is_loopback(host),
+        has_certificate=bool(getattr(door, "certificate", "")),
+        is_plain=bool(getattr(door, "plain", False)),
+    )
+
+
+def http_section(config: ClusterConfig) -> Any:
+    """What the section [http] says."""
+    return getattr(config, "http", None)
+
+
+def clock_facts(config: ClusterConfig) -> list[ClockFact]:
+    """Clocks of all nodes that answer."""
+    found = []
+    for node, url in config.http_urls().items():
+        before = time.time()
+        try:
+            answer = httpx2.get(f"{url}/livez", timeout=_WITHIN_S, trust_env=False, verify=False)
+        except httpx2.HTTPError:
+            continue
+        if told := answer.headers.get("date"):
+            found.append(ClockFact(node, offset_s(told, before, time.time())))
+    return found
+
+
+def offset_s(date: str, before_s: float, after_s: float) -> float:
+    """Least distance of another clock, by its header Date of whole seconds, asked and answered at these times of ours.
+
+    >>> offset_s("Thu, 01 Jan 1970 00:00:10 GMT", 10.2, 10.3), offset_s("Thu, 01 Jan 1970 00:00:10 GMT", 17.0, 17.5)
+    (0.0, -6.0)
+    """
+    told_s = parsedate_to_datetime(date).timestamp()
+    if told_s > after_s:
+        return told_s - after_s
+    return min(0.0, told_s + 1 - before_s)
+
+
+def _is_node(url: str) -> bool:
+    """Whether a node of brokerha answers there: its probe needs no rights."""
+    try:
+        answer = httpx2.get(f"{url}/livez", timeout=_WITHIN_S, trust_env=False, verify=False)
+    except httpx2.HTTPError:
+        return False
+    return answer.text.startswith(("[+]loop", "[-]loop"))

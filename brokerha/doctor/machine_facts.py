@@ -1,0 +1,253 @@
+"""Asks the operating system: directories, disks, ports, limits, and files that hold secrets."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pwd
+import re
+import resource
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from brokerha.deploying import files, machine, supervisord, systemd
+from brokerha.deploying.files import NEW
+from brokerha.doctor.facts import DataFact, DeploymentFact, FileFact, LimitsFact
+from brokerha.model.ids import NodeId
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_environment import FILE_SUFFIX
+
+FSYNCS: Final = 20
+FSYNC_BYTES: Final = 4096
+_MOUNTS: Final = Path("/proc/self/mounts")
+_CONTAINER_MEMORY: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_HTTP_FILES: Final = ("users", "key")
+"""Keys of [http] that name files with secrets."""
+
+
+def data_fact(node: NodeId, folder: Path) -> DataFact:
+    """What the data directory of a node is like, or the nearest folder above it that is there. Writes and deletes one file to measure."""
+    user = user_name()
+    there = _existing(folder)
+    about = there.stat()
+    disk = os.statvfs(there)
+    is_writable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    return DataFact(
+        node,
+        str(folder),
+        exists=folder.is_dir(),
+        is_writable=is_writable,
+        owner=user_name(about.st_uid),
+        user=user,
+        mode=stat.S_IMODE(about.st_mode),
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        size_bytes=disk.f_blocks * disk.f_frsize,
+        file_system=file_system(there, _MOUNTS.read_text(encoding="utf-8") if _MOUNTS.is_file() else ""),
+        fsync_ms=fsync_ms(there) if is_writable else (),
+    )
+
+
+def file_system(folder: Path, mounts: str) -> str:
+    r"""Type of the file system of a folder, by the text of /proc/self/mounts; empty when it has none.
+
+    >>> file_system(Path("/srv/x"), "/dev/a / ext4 rw 0 0\ntmpfs /srv tmpfs rw 0 0\n")
+    'tmpfs'
+    """
+    found, best = "", -1
+    for line in mounts.splitlines():
+        parts = line.split(" ")
+        if len(parts) < 3:
+            continue
+        place = Path(parts[1].encode().decode("unicode_escape"))
+        # The last of two at one place lies over the other.
+        if folder.resolve().is_relative_to(place) and len(place.parts) >= best:
+            found, best = parts[2], len(place.parts)
+    return found
+
+
+def fsync_ms(folder: Path) -> tuple[float, ...]:
+    """Milliseconds of writes with fsync there; none when it is full or read-only."""
+    taken = []
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for _ in range(FSYNCS):
+                begun = time.perf_counter()
+                os.write(file.fileno(), bytes(FSYNC_BYTES))
+                os.fsync(file.fileno())
+                taken.append((time.perf_counter() - begun) * 1000)
+    except OSError:
+        return ()
+    return tuple(taken)
+
+
+def limits_fact() -> LimitsFact:
+    """Limits of this process."""
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in _CONTAINER_MEMORY:
+        with contextlib.suppress(OSError, ValueError):
+            memory = min(memory, int(path.read_text(encoding="ascii")))
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        memory = min(memory, address_space)
+    return LimitsFact(-1 if open_files == resource.RLIM_INFINITY else open_files, max(0, memory))
+
+
+def secret_facts(config: ClusterConfig, environ: Mapping[str, str], secrets: Path | None) -> list[FileFact]:
+    """All files with secrets that this machine uses: those of the environment, of the folder of secrets, of [http], and the cluster file
+    where it has a password in it.
+    """
+    paths: dict[Path, None] = {}
+    if _has_password(config.path):
+        paths[config.path] = None
+    for name, value in environ.items():
+        if name.startswith("BROKERHA_") and name.endswith(FILE_SUFFIX) and not name.endswith("CA_FILE"):
+            paths[Path(value)] = None
+    if secrets is not None:
+        paths |= dict.fromkeys(sorted(secrets.glob("*.url")))
+    http = getattr(config, "http_door", None) or getattr(config, "http", None)
+    for key in _HTTP_FILES:
+        value = str(getattr(http, key, "") or "")
+        if value and value != ".":
+            for node in config.nodes:
+                paths[config.path.parent / value.replace("{id}", node.id)] = None
+    return [_file_fact(path) for path in paths if path.is_file()]
+
+
+def _file_fact(path: Path) -> FileFact:
+    about = path.stat()
+    return FileFact(str(path), stat.S_IMODE(about.st_mode), about.st_uid)
+
+
+def _has_password(path: Path) -> bool:
+    """Whether a URL of the file has a password that not everybody knows."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return any(each != "guest" for each in re.findall(r"amqps?://[^/\s\"':@]*:([^@\s\"']*)@", text))
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The parts of ``host:port``, brackets around an IPv6 address taken off.
+
+    >>> host_and_port("[::1]:7201")
+    ('::1', 7201)
+    """
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the host.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("0.0.0.0"), is_loopback("example.org")
+    (True, True, False, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_here(host: str) -> bool:
+    """Whether the host is an address of this machine: a socket can have it. Names that nobody knows are not."""
+    try:
+        found = socket.getaddrinfo(host or "0.0.0.0", 0, type=socket.SOCK_STREAM)  # noqa: S104  (not listened to)
+    except OSError:
+        return False
+    for family, kind, protocol, _, place in found:
+        with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as tried:
+            tried.bind(place)
+            return True
+    return False
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether somebody has the port already."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            # As a node does: what is only waiting to be forgotten is no obstacle.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind((host, port))
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
+def own_addresses() -> list[str]:
+    """Addresses of this machine that others reach, without asking anybody."""
+    found: dict[str, None] = {}
+    with contextlib.suppress(OSError):
+        for _, _, _, _, place in socket.getaddrinfo(socket.gethostname(), 0, socket.AF_INET, socket.SOCK_STREAM):
+            found[str(place[0])] = None
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        # Nothing is sent: the kernel only says which address it would send from.
+        asked.connect(("192.0.2.1", 9))
+        found[str(asked.getsockname()[0])] = None
+    return [each for each in found if not is_loopback(each)]
+
+
+def deployment_facts(
+    config: ClusterConfig,
+    nodes: Sequence[NodeId],
+    folder: Path,
+    program: Sequence[str],
+    users: Iterable[str],
+    secrets: Path | None,
+) -> list[DeploymentFact]:
+    """Files of supervisord and systemd in this folder, compared with what the cluster file asks for; none where there are none.
+
+    A file names who runs the nodes: it is compared for each of these users, and is up to date when it is for one of them.
+    """
+    if config.is_embedded or not folder.is_dir():
+        return []
+    programs = machine.programs(config, nodes, program, secrets)
+    directory = config.path.absolute().parent
+    writable = [config.data.absolute()]
+    if not config.backups_directory.absolute().is_relative_to(writable[0]):
+        writable.append(config.backups_directory.absolute())
+    found = []
+    for kind in ("supervisord", "systemd"):
+        plans = (
+            supervisord.plan(config.name, programs, user, folder, directory)
+            if kind == "supervisord"
+            else systemd.plan(config.name, programs, user, folder, directory, writable)
+            for user in users
+        )
+        compared = [{str(each.path): each.status for each in files.compare(plan, folder)} for plan in plans]
+        if compared and any(status != NEW for status in compared[0].values()):
+            best = min(compared, key=lambda one: sum(status != files.SAME for status in one.values()))
+            named = f" --secrets {secrets}" if secrets else ""
+            command = (
+                f"brokerha init {kind} -c {config.path} --output {folder} --nodes {','.join(nodes)}{named} --force"
+            )
+            found.append(DeploymentFact(kind, str(folder), best, command))
+    return found
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def user_name(uid: int | None = None) -> str:
+    """Name of a user, by default of who runs this process; the number where it has none."""
+    uid = os.geteuid() if uid is None else uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
