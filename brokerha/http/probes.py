@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import math
 
+from brokerha import __version__
 from brokerha.http import answer
 from brokerha.http.answer import Answer
 from brokerha.http.call import Call
 from brokerha.http.cluster import STATUS_TIMEOUT_MS
+from brokerha.http.families import FAMILIES, PREFIX
 from brokerha.model.errors import InvalidRequest, TimedOut
 
+HISTOGRAM_SAMPLES = ("_bucket", "_sum", "_count")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -60,20 +63,38 @@ async def metrics(call: Call) -> Answer:
     for (method, status), count in call.door.answered.items():
         numbers[f'http_requests_total{{method="{method}",status="{status}"}}'] = count
     numbers["http_requests_under_way"] = call.door.requests
+    front = call.front
+    numbers[f'node_info{{node="{front.node_id}",role="{front.role}",version="{__version__}"}}'] = 1
     return Answer(200, exposition(numbers).encode(), METRICS_TYPE)
 
 
 def exposition(numbers: dict[str, float]) -> str:
-    """Prometheus text: each family once, its samples together; names ending in ``_total`` are counters."""
+    """Prometheus text: each family once, with what it means and its samples together."""
     families: dict[str, list[str]] = {}
     for name, value in numbers.items():
-        family = "brokerha_" + name.partition("{")[0]
-        families.setdefault(family, []).append(f"brokerha_{name} {_number(value)}")
+        families.setdefault(_family(name), []).append(f"{PREFIX}{name} {_number(value)}")
     lines = []
-    for family, samples in sorted(families.items()):
-        lines.append(f"# TYPE {family} {'counter' if family.endswith('_total') else 'gauge'}")
-        lines.extend(sorted(samples))
+    for name, samples in sorted(families.items()):
+        family = FAMILIES.get(name)
+        kind = "counter" if name.endswith("_total") else "gauge"
+        if family is not None:
+            kind = family.type
+            lines.append(f"# HELP {PREFIX}{name} {_help(family.meaning)}")
+        lines.append(f"# TYPE {PREFIX}{name} {kind}")
+        # The buckets of a histogram stay in the order of their bounds.
+        lines.extend(samples if kind == "histogram" else sorted(samples))
     return "\n".join(lines) + "\n"
+
+
+def _family(sample: str) -> str:
+    name = sample.partition("{")[0]
+    of = name.rpartition("_")[0]
+    is_of = name.endswith(HISTOGRAM_SAMPLES) and of in FAMILIES and FAMILIES[of].type == "histogram"
+    return of if is_of else name
+
+
+def _help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _number(value: float) -> str:

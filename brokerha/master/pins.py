@@ -64,6 +64,14 @@ def pins_of(core: MasterCore, now: Instant) -> tuple[dict[str, Lsn], dict[str, L
     return pins, peers
 
 
+def needed_entries(core: MasterCore, now: Instant) -> int:
+    """Transactions of the log that are needed by whoever is furthest behind, of those for whom any are held; 0 when nobody is."""
+    pins, peers = pins_of(core, now)
+    held = [lsn for name, lsn in (pins | peers).items() if name not in core.dropped_pins]
+    lowest = max(core.history.first_lsn(), min(held, default=core.sync.lsn + 1))
+    return max(0, core.sync.lsn - lowest + 1)
+
+
 def lowest_back(core: MasterCore) -> Lsn | None:
     """The lowest LSN to which this master may have to go back; None while all masters are in one epoch, or only a majority goes on.
 

@@ -248,7 +248,7 @@ class Primary:
             "held_messages": messages,
             "held_replies": replies,
             "held_dropped_total": self.gate.dropped,
-            "held_ms": self.gate.blocked_ms(now),
+            "held_seconds": self.gate.blocked_ms(now) / 1000,
             "journal_last_number": self.feed.last_number,
         }
         for row in self.feed.rows():

@@ -35,6 +35,8 @@ RETRY_MS = 500
 """Pause before writes that nobody waits for, and that could not be taken in, are tried again."""
 TEMPORARY = frozenset({"NotReady", "ReadOnly", "OutcomeUnknown"})
 """Refusals that pass. The transport's own window bounds how many such messages are held; the broker keeps the rest."""
+PERMANENT = ("InvalidRequest", "KeyReused", "TooLarge", "UnknownRepository", "UnsupportedType")
+"""Those that never pass. They are told from the start: what is first seen as 1 has not increased, for Prometheus."""
 
 
 class _Batch:
@@ -161,7 +163,8 @@ class AmqpFront:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics: messages that were moved to ``brokerha.rejected``, by the name of the error."""
-        return {f'rejected_messages_total{{reason="{error}"}}': count for error, count in self._rejected.items()}
+        counts = {**dict.fromkeys(PERMANENT, 0), **self._rejected}
+        return {f'rejected_messages_total{{reason="{error}"}}': count for error, count in counts.items()}
 
     def after_turn(self) -> None:
         """Settle what is safe now or was answered, send what was answered in this turn."""

@@ -7,7 +7,7 @@ from math import nan
 from typing import Any
 
 from brokerha.master.belonging import is_outside
-from brokerha.master.pins import lowest_back
+from brokerha.master.pins import lowest_back, needed_entries
 from brokerha.model import states
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
@@ -267,7 +267,8 @@ class MasterView:
         numbers.update(self._epoch_metrics())
         numbers.update(self.splits.metrics())
         counts = core.transacting.counts(now)
-        numbers.update({f"transactions_{name}": number for name, number in counts.items()})
+        numbers.update({f"transactions_{name}": counts[name] for name in ("open", "prepared", "heuristic")})
+        numbers["transactions_oldest_prepared_seconds"] = counts["oldest_prepared_s"]
         numbers["in_doubt_transactions"] = counts["in_doubt"]
         numbers.update(self._site_metrics(now))
         if self._runner.primary is not None:
@@ -336,6 +337,8 @@ class MasterView:
             "pins_dropped": len(core.dropped_pins),
             "pins": len(pins),
             "pinned_entries": max((core.sync.lsn - lsn + 1 for _, lsn, _ in pins), default=0),
+            "log_needed_entries": needed_entries(core, now),
+            "log_limit_entries": core.config.retention.most,
             "split_back_lsn": lowest_back(core) or 0,
             "tasks_running": sum(row["state"] == "running" for row in core.tasks.rows(now.mono_ms)),
             "journal_first_lsn": journal.first_lsn(),

@@ -274,7 +274,9 @@ class ProcessNode:
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
         master = self.master
-        return {**(master.metrics() if master is not None else {}), **self.runner.metrics()}
+        if master is not None:
+            return {**master.metrics(), **self.runner.metrics()}
+        return {f'state_info{{state="{self.runner.state()[0]}"}}': 1, **self.runner.metrics()}
 
 
 def _run_hook(arguments: list[str]) -> None:

@@ -352,7 +352,7 @@ class WorkerNode:
         core, wire = self.runner.core, self.transport.status()
         numbers: dict[str, float] = {
             "applied_lsn": core.applied,
-            "lag_entries": core.master_lsn - core.applied,
+            f'lag_entries{{node="{self.config.node}"}}': max(0, core.master_lsn - core.applied),
             "items": core.items,
             **self.reads.metrics(),
             **self._load_watch.metrics(),

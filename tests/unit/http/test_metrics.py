@@ -1,0 +1,157 @@
+"""What /metrics tells: proper Prometheus text, nothing that the table does not explain, and nothing in the table that nobody tells."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from brokerha.embedded import EmbeddedCluster
+from brokerha.http.families import FAMILIES, PREFIX, Family
+from brokerha.http.metrics_page import page
+from brokerha.http.probes import exposition
+from brokerha.model import states
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import BackupEntry, MasterEntry, WorkerEntry
+from brokerha.nodes.histogram import Histogram
+from brokerha.ports.front import Front
+from tests.support.prometheus_text import Read, read
+from tests.unit.http.asking import Node
+
+ROOT = Path(__file__).resolve().parents[3]
+WAIT_S = 60.0
+NOT_ALWAYS = frozenset({
+    "load_last_bytes", "load_last_seconds", "worker_loads_total", "worker_out_of_sync_total",  # After a snapshot was taken
+    "scrub_looks_total", "scrub_last_lsn", "scrub_damage_total",  # Where a worker scrubs
+    "log_stream_lsn",  # Not with embedded://
+    "ignored_messages_total",  # After the first one
+})  # fmt: skip
+"""Families that a healthy cluster in one process need not tell."""
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Read]]]:
+    """What each node of a running cluster tells, read strictly: two masters, one of them with a backup, a worker each."""
+    config = ClusterConfig(
+        name="measured",
+        broker=f"embedded://measured-{next(_numbers)}",
+        data=tmp_path_factory.mktemp("measured"),
+        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
+        backups=(BackupEntry(id="b1", master="m1"),),
+        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
+    )
+    with EmbeddedCluster(config) as cluster:
+        fronts: dict[str, Front] = {**cluster.masters, **cluster.processes, **cluster.workers}
+        assert sorted(fronts) == ["b1", "m1", "m2", "w1", "w2"]
+        cluster.client("m1", "m2").put("t", b"k", b"v", timeout=WAIT_S)
+        deadline = time.monotonic() + WAIT_S
+        while not cluster.processes["m1"].metrics().get('backup_ready{backup="b1"}'):
+            assert time.monotonic() < deadline, "the backup was not ready in time"
+            time.sleep(0.05)
+        yield {name: _told(front) for name, front in fronts.items()}
+
+
+def _told(front: Front) -> dict[str, Read]:
+    node = Node(cast("Any", front))
+    node.get("/livez")
+    return read(node.get("/metrics").text)
+
+
+def test_every_number_of_a_running_cluster_is_in_the_table_with_its_type_and_labels(told: dict[str, dict[str, Read]]) -> None:
+    for node, families in told.items():
+        for name, family in families.items():
+            known = FAMILIES.get(name.removeprefix(PREFIX))
+            assert known is not None, f"{node} tells {name}: explain it in brokerha/http/families.py"
+            assert family.type == known.type, name
+            assert {tuple(sorted(labels)) for labels in family.labels()} == {tuple(sorted(known.labels))}, name
+
+
+def test_every_number_of_the_table_is_told_by_somebody(told: dict[str, dict[str, Read]]) -> None:
+    names = {name.removeprefix(PREFIX) for families in told.values() for name in families}
+    assert {*FAMILIES} - names <= NOT_ALWAYS
+    # And a list of exceptions that knows only what exists
+    assert {*FAMILIES} >= NOT_ALWAYS
+
+
+def test_each_node_says_which_one_it_is_and_how_it_is(told: dict[str, dict[str, Read]]) -> None:
+    for node, families in told.items():
+        (sample,) = families["brokerha_node_info"].samples
+        assert dict(sample.labels)["node"] == node
+        (state,) = families["brokerha_state_info"].samples
+        assert dict(state.labels)["state"] in states.ACTIONS
+
+
+def test_a_write_is_seen_in_the_histograms(told: dict[str, dict[str, Read]]) -> None:
+    def count_of(name: str) -> float:
+        counts = [
+            each.value
+            for node in ("m1", "m2")
+            for each in told[node][f"{PREFIX}{name}"].samples
+            if each.name == f"{PREFIX}{name}_count"
+        ]
+        return sum(counts)
+
+    assert count_of("commit_duration_seconds") == 1
+    assert count_of("fsync_duration_seconds") >= 1
+
+
+def test_reasons_for_rejecting_are_there_before_the_first_message_is_rejected(told: dict[str, dict[str, Read]]) -> None:
+    # A counter that begins at 1 has not increased, for Prometheus.
+    reasons = {dict(each.labels)["reason"]: each.value for each in told["m2"]["brokerha_rejected_messages_total"].samples}
+    assert reasons["InvalidRequest"] == 0
+    assert reasons["UnsupportedType"] == 0
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    written = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    assert written == page(), "run: python -m brokerha.http.metrics_page > docs/reference/metrics.md"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_metric_is_called_what_prometheus_expects(name: str) -> None:
+    family: Family = FAMILIES[name]
+    assert name.endswith("_total") is (family.type == "counter")
+    assert not name.endswith(("_ms", "_s", "_mb", "_us")), "seconds and bytes, written out"
+    assert family.meaning
+    assert "|" not in family.meaning + family.alarm, "it stands in a table"
+
+
+def test_buckets_are_told_in_the_order_of_their_bounds() -> None:
+    histogram = Histogram()
+    for seconds in (0.0005, 0.02, 7.0, 3600.0):
+        histogram.observe(seconds)
+
+    family = read(exposition(histogram.metrics("commit_duration_seconds")))["brokerha_commit_duration_seconds"]
+
+    assert [each.value for each in family.samples if each.name.endswith("_bucket")][-3:] == [3, 3, 4]
+    assert family.samples[-1].value == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a 1\n",
+        "# TYPE a gauge\na 1\n",
+        "# HELP a what\n# TYPE a gauge\na 1",
+        "# HELP a what\n# TYPE a counter\na 1\n",
+        "# HELP a_total what\n# TYPE a_total gauge\na_total 1\n",
+        "# HELP a what\n# TYPE a gauge\n",
+        "# HELP a what\n# TYPE a gauge\na one\n",
+        "# HELP a what\n# TYPE a gauge\na 1\na 2\n",
+        "# HELP a what\n# TYPE a gauge\nb 1\n",
+        '# HELP a what\n# TYPE a gauge\na{b="1} 1\n',
+        '# HELP a what\n# TYPE a gauge\na{b="1",b="2"} 1\n',
+        '# HELP a what\n# TYPE a gauge\na{b="1"} 1\na{c="2"} 1\n',
+        '# HELP a what\n# TYPE a histogram\na_bucket{le="1"} 2\na_bucket{le="+Inf"} 1\na_sum 1\na_count 1\n',
+        '# HELP a what\n# TYPE a histogram\na_bucket{le="10"} 1\na_bucket{le="2"} 1\na_sum 1\na_count 1\n',
+        '# HELP a what\n# TYPE a histogram\na_bucket{le="+Inf"} 1\na_sum 1\na_count 2\n',
+    ],
+)
+def test_the_reader_refuses_what_a_collector_might_misread(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        read(text)
