@@ -192,7 +192,7 @@ def test_nor_when_those_whose_queue_it_is_have_not_taken_the_epoch_over(mode: st
     reports = [said("uk1", UK, 105), said("uk2", UK, 105), reading("us1", 103)]
     epoch = decide_split((10, "uk1"), reports, mode, nobody, entry)
     assert epoch.base_lsn == 105
-    assert dict((epoch_id, lsn) for epoch_id, lsn, _ in epoch.agreed) == {UK: 105, NEXT: 105}
+    assert {epoch_id: lsn for epoch_id, lsn, _ in epoch.agreed} == {UK: 105, NEXT: 105}
 
 
 def test_a_neighbour_that_has_not_gone_back_yet_still_has_to() -> None:
