@@ -197,14 +197,15 @@ class Epochs:
     def _meet(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
         """Where any side may go on: the other one is heard again, or has not taken over the epoch yet."""
         member = core.peers.peers.get(sender)
-        # One that still reads up to an epoch that is over here has less to read when it gets there, and nobody waits meanwhile.
-        is_on_its_way = row.promised != row.epoch and row.promised in dict(core.epoch.path)
         if member is not None and row.promised == core.epoch.id:
             self.suspicion.on_its_way(member, row.lsn, now.mono_ms)
             if self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
-        elif not is_on_its_way and not self.is_frozen(core.epoch):
-            self.suspicion.on_join(sender, now.mono_ms)
+        elif not self.is_frozen(core.epoch):
+            # One that reads up to an epoch that is over here has less to read when it gets there, and nobody waits meanwhile.
+            is_over = row.promised != row.epoch and row.promised in dict(core.epoch.path)
+            if not is_over or not self.suspicion.gets_on(sender, row.lsn, now.mono_ms):
+                self.suspicion.on_join(sender, now.mono_ms)
 
     def _come_near(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
         """Read what was missed first, and ask to be taken back when little is left: the others wait from then on.

@@ -172,6 +172,7 @@ def decide_split(
         for epoch_id, report in first.items()
     )
     path = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
-    if base_lsn < heads[0].lsn:
+    # One that reads was no member of the epoch that it has a part of: it has not recovered what the others added of that one after it.
+    if base_lsn < heads[0].lsn or heads[0].longest.reads != NO_EPOCH:
         path = (*path, (CUT, base_lsn))
     return replace(epoch, path=path, agreed=tuple(sorted(agreed)))

@@ -45,8 +45,8 @@ class Suspicion:
         """How often each master was left out of late, and when last."""
         self._began_ms: int | None = None
         """When this epoch began; None for the one in which the process did."""
-        self._reached: dict[NodeId, Lsn] = {}
-        """How far each member that is on its way has come."""
+        self._reached: dict[NodeId, tuple[Lsn, int]] = {}
+        """How far each master that is on its way has come, and since when."""
         self.missing_ms: int | None = None
         """Since when there is somebody to leave out; None when nobody is."""
 
@@ -88,9 +88,16 @@ class Suspicion:
     def on_its_way(self, peer: Peer, lsn: Lsn, mono_ms: int) -> None:
         """A member says how far it has read on its way into this epoch."""
         is_held = self._began_ms is not None and mono_ms - self._began_ms < HELD_LAGS * self.lag_ms
-        if is_held and lsn > self._reached.get(peer.node, -1):
-            self._reached[peer.node] = lsn
+        if self.gets_on(peer.node, lsn, mono_ms) and self._reached[peer.node][1] == mono_ms and is_held:
             peer.known_ms = self._head_ms = mono_ms
+
+    def gets_on(self, node: NodeId, lsn: Lsn, mono_ms: int) -> bool:
+        """Whether a master that says how far it has read has read anything of late."""
+        reached, since_ms = self._reached.get(node, (-1, mono_ms))
+        if lsn > reached:
+            self._reached[node] = lsn, mono_ms
+            return True
+        return mono_ms - since_ms < self.lag_ms
 
     def silent(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:
         """Members of which nothing new was heard for too long."""

@@ -216,4 +216,16 @@ def test_who_only_reads_leads_nobody_who_has_a_queue_of_its_own() -> None:
     # But where nobody else is left, the longest queue stays
     left = [reading("us1", 105), reading("us2", 103)]
     assert base_of_split(left, "smart")[0] == 105
-    assert decide_split((10, "us1"), left, "smart", nobody, entry).agreed == ((NEXT, 105, "us1"),)
+    epoch = decide_split((10, "us1"), left, "smart", nobody, entry)
+    assert (epoch.agreed, epoch.path) == (((NEXT, 105, "us1"),), ((FIRST, 100), (UK, 105), (CUT, 105)))
+
+
+def test_where_one_that_read_a_part_goes_on_by_itself_it_parts_from_the_others_there() -> None:
+    # Given one that has read up to 103 of what the uk have up to 105, and goes on alone from there
+    alone = decide_split((10, "us1"), [reading("us1", 103)], "smart", nobody, entry)
+    assert alone.path == ((FIRST, 100), (UK, 103), (CUT, 103))
+    us = dataclasses.replace(said("us1", US, 109), path=alone.path)
+    us = dataclasses.replace(us, row=dataclasses.replace(us.row, epoch=(10, "us1")))
+    # When it meets them again, then it goes back to there: what it has at 104 is not what they have
+    met = decide_split((11, "uk1"), [said("uk1", UK, 120), said("uk2", UK, 120), us], "smart", nobody, entry)
+    assert met.agreed == ((UK, 120, "uk1"), ((10, "us1"), 103, "us1"))
