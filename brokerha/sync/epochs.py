@@ -196,9 +196,8 @@ class Epochs:
 
     def _meet(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
         """Where any side may go on: the other one is heard again, or has not taken over the epoch yet."""
-        member = core.peers.peers.get(sender)
-        if member is not None and row.promised == core.epoch.id:
-            self.suspicion.on_its_way(member, row.lsn, now.mono_ms)
+        if sender in core.peers.peers and row.promised == core.epoch.id:
+            self.suspicion.on_its_way(core.peers.peers[sender], row.lsn, now.mono_ms)
             if self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
         elif not self.is_frozen(core.epoch):
