@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from brokerha.model.channels import SYNC
-from brokerha.model.epochs import NO_CHANGE, Change, Configuration, Epoch, EpochId
+from brokerha.model.epochs import NO_CHANGE, NO_EPOCH, Change, Configuration, Epoch, EpochId
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
 
 
@@ -91,6 +91,8 @@ class EpochReport:
     """Of its epoch (`Epoch.path`)."""
     mode: str = ""
     """Of its epoch (`Epoch.mode`)."""
+    reads: EpochId = NO_EPOCH
+    """It went back for this epoch, whose path is ``path`` then, and its queue is the beginning of that one's: it has not installed it yet."""
 
 
 @dataclass(frozen=True, slots=True)

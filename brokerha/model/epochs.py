@@ -30,6 +30,8 @@ EpochId = tuple[int, NodeId]
 
 FIRST: EpochId = (1, "")
 """The epoch in which a cluster begins; nobody decided it."""
+NO_EPOCH: EpochId = (0, "")
+"""Stands where an epoch might be named and none is."""
 
 
 ADD, REMOVE = "add", "remove"

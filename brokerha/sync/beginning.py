@@ -28,7 +28,7 @@ def begin(core: SyncCore, epoch: Epoch) -> None:
     unused += [txid for _, txid in core.own.between(core.own.used, 2**62)]
     again = [txid for txid in unused if txid in core.pending and txid not in recovered]
     core.parked = deque(dict.fromkeys([*again, *(txid for txid in core.parked if txid not in recovered)]))
-    core.epoch = epoch
+    core.epoch, core.reads = epoch, None
     core.incoming = IncomingQueue()
     for origin in sorted({*epoch.configuration.masters, *epoch.starts}.difference(core.streams)):
         core.streams[origin] = Stream(origin, 0, [], 0)

@@ -90,6 +90,8 @@ class SyncCore:
         """Whether what is behind the place where two sides parted may be given up: workers that keep their content have executed all of it."""
         self.gone_back: Lsn | None = None
         """To where the queue went back last, since this process began."""
+        self.reads: Epoch | None = None
+        """For which epoch that was, until it or another one is installed: what was added since is of its queue."""
         splits = history.splits()
         self.lineage = splits[-1].lineage if splits else 0
         """Number of the epoch with which the masters last agreed again after a split."""
@@ -268,6 +270,7 @@ class SyncCore:
 
     def _add(self, result: RoundResult, now: Instant) -> None:
         """ADD: what was recovered, then the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
+        self.peers.qualify(self.streams)
         if not self.peers.is_active():
             return
         if not self.recovery.is_over():
@@ -279,7 +282,6 @@ class SyncCore:
                 return
         if not self.incoming:
             return
-        self.peers.qualify(self.streams)
         least = self.peers.least_promise()
         head = self.incoming.head()
         if head is None or (least is not None and head[0] > least):

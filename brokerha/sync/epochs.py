@@ -29,7 +29,7 @@ from brokerha.model.epoch_messages import (
     Tail,
     TailWanted,
 )
-from brokerha.model.epochs import ADD, FIRST, REMOVE, Change, Epoch, EpochId
+from brokerha.model.epochs import ADD, FIRST, NO_EPOCH, REMOVE, Change, Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Message, Outgoing
 from brokerha.model.records import EpochInstalled, EpochPromised
@@ -196,11 +196,15 @@ class Epochs:
 
     def _meet(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
         """Where any side may go on: the other one is heard again, or has not taken over the epoch yet."""
-        is_told = sender in core.epoch.members and row.promised == core.epoch.id
-        if is_told and self._may_tell(sender, now.mono_ms):
-            self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
-        elif not is_told and not self.is_frozen(core.epoch):
-            self.suspicion.on_join(sender, now.mono_ms)
+        if sender in core.peers.peers and row.promised == core.epoch.id:
+            self.suspicion.on_its_way(core.peers.peers[sender], row.lsn, now.mono_ms)
+            if self._may_tell(sender, now.mono_ms):
+                self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
+        elif not self.is_frozen(core.epoch):
+            # One that reads up to an epoch that is over here has less to read when it gets there, and nobody waits meanwhile.
+            is_over = row.promised != row.epoch and row.promised in dict(core.epoch.path)
+            if not is_over or not self.suspicion.gets_on(sender, row.lsn, now.mono_ms):
+                self.suspicion.on_join(sender, now.mono_ms)
 
     def _come_near(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
         """Read what was missed first, and ask to be taken back when little is left: the others wait from then on.
@@ -377,8 +381,9 @@ class Epochs:
             core.epoch.configuration,
             *self.membership.parked(core),
             core.epoch.members,
-            () if core.is_whole() else core.epoch.path,
+            core.reads.path if core.reads else () if core.is_whole() else core.epoch.path,
             core.epoch.mode,
+            core.reads.id if core.reads else NO_EPOCH,
         )
 
     def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:

@@ -6,6 +6,9 @@
 
 Whoever took a transaction in hands it in again; for masters that are no members of the next epoch the first of their side does. They
 may do so again when they are back: a transaction id is synchronised once.
+
+Reading the other queue may take longer than others wait, and the next attempt then finds this master on its way: it says for which epoch it went
+back (`EpochReport.reads`), and does not give up again what it has read of that one's queue. A restart forgets that; then it does.
 """
 
 from __future__ import annotations
@@ -55,14 +58,19 @@ class GoingBack:
         return True
 
 
+def _side(core: SyncCore) -> Epoch:
+    """Whose queue the own one is: that of the epoch that is installed, or after going back of the one that it went back for."""
+    return core.reads or core.epoch
+
+
 def _agreed(core: SyncCore, epoch: Epoch) -> Lsn:
     """Up to which LSN the own queue is that of the epoch to come."""
-    return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == core.epoch.id), default=core.lsn)
+    return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == _side(core).id), default=core.lsn)
 
 
 def _rewound(core: SyncCore, lsn: Lsn, epoch: Epoch) -> Rewound:
     mode = epoch.mode or core.config.split_recovery
-    return Rewound(lsn, core.epoch.number, epoch.number, keeps_content=mode == "none")
+    return Rewound(lsn, _side(core).number, epoch.number, keeps_content=mode == "none")
 
 
 def come_together(core: SyncCore, epoch: Epoch, result: RoundResult) -> None:
@@ -78,7 +86,7 @@ def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None
     entries = core.history.ordered(lsn + 1, core.lsn - lsn)
     own = [txid for _, txid, origin in entries if origin == core.node]
     others: list[tuple[TxId, bytes]] = []
-    if any(epoch_id == core.epoch.id and node == core.node for epoch_id, _, node in epoch.agreed):
+    if any(epoch_id == _side(core).id and node == core.node for epoch_id, _, node in epoch.agreed):
         for _, txid, origin in entries:
             body = core.history.body(origin, txid) if origin not in epoch.members else None
             if body is not None:
@@ -93,4 +101,4 @@ def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None
     core.last_entry = core.entry_at(lsn)
     core.bodies.look_again()
     core.recovery = Recovery(core.epoch, lsn, core.bodies.has)
-    core.gone_back, core.lineage = lsn, epoch.number
+    core.gone_back, core.lineage, core.reads = lsn, epoch.number, epoch

@@ -13,6 +13,9 @@ they part; what is behind it was synchronised on one side only. A **head** is an
     none, smart   the queue of the first head stays: more members, more reporters, longer, then by name
     simple        nobody's does: all go back to where the heads part
 
+A master that went back for an epoch and is still reading its queue (`EpochReport.reads`) holds the beginning of that queue: it counts with those who
+are in that epoch, as one that lags; nobody goes back for its sake.
+
 Whoever goes back hands in again, as new, what it had taken in itself and had synchronised behind that place; so nothing is lost,
 and what was executed in another order before is reported.
 
@@ -23,17 +26,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 
 from brokerha.model.epoch_messages import EpochReport
-from brokerha.model.epochs import Epoch, EpochId
+from brokerha.model.epochs import NO_EPOCH, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.sync.deciding import configuration_of, epoch_of
 
 Path = tuple[tuple[EpochId, Lsn], ...]
 """(epoch, LSN at which it was left), the oldest first; the last one is the present epoch."""
 
-CUT: EpochId = (0, "")
+CUT: EpochId = NO_EPOCH
 """In a path: everything behind this LSN was given up, and what the next epoch begins with is of another order."""
 
 ENDLESS: Lsn = 2**62
@@ -64,9 +67,19 @@ class Head:
         return self.members, len(self.reports), self.lsn, self.epoch
 
 
+def side_of(report: EpochReport) -> EpochId:
+    """The epoch whose queue a reporter has: the one that it is in, or that it went back for and reads."""
+    return report.row.epoch if report.reads == NO_EPOCH else report.reads
+
+
 def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
     """The path of a reporter; ``end`` stands for where its queue ends."""
-    return (*report.path, (report.row.epoch, report.row.lsn if end is None else end))
+    lsn = report.row.lsn
+    # One that still reads is on the way on which those came whose queue it reads, as far as it has got.
+    way = takewhile(lambda left: left[1] < lsn, report.path) if report.reads != NO_EPOCH else report.path
+    come = tuple(way)
+    last = report.path[len(come)][0] if len(come) < len(report.path) else side_of(report)
+    return (*come, (last, lsn if end is None else end))
 
 
 def agreement(one: Path, other: Path, *, is_bounded: bool = True) -> Lsn:
@@ -89,16 +102,22 @@ def heads_of(reports: Iterable[EpochReport]) -> list[Head]:
     """Epochs that nobody else continues, the first one first."""
     by_epoch: dict[EpochId, list[EpochReport]] = {}
     for report in sorted(reports, key=lambda report: report.row.node):
-        by_epoch.setdefault(report.row.epoch, []).append(report)
-    epochs = [Head(epoch, max(len(r.members) for r in group), tuple(group)) for epoch, group in by_epoch.items()]
+        by_epoch.setdefault(side_of(report), []).append(report)
+    epochs = [Head(epoch, _members(group), tuple(group)) for epoch, group in by_epoch.items()]
     heads = [head for head in epochs if not any(_is_continued(head, other) for other in epochs if other is not head)]
     return sorted(heads, key=lambda head: head.rank, reverse=True)
 
 
+def _members(group: Sequence[EpochReport]) -> int:
+    """How many are in an epoch, by those who have installed it."""
+    return max((len(report.members) for report in group if report.reads == NO_EPOCH), default=0)
+
+
 def _is_continued(head: Head, other: Head) -> bool:
     """Whether another epoch comes after this one, and has all of its queue."""
-    is_after = head.epoch in dict(other.longest.path)
-    return is_after and agreement(path_of(head.longest), path_of(other.longest)) == head.lsn
+    way = path_of(other.longest)
+    is_after = head.epoch in dict(way[:-1])
+    return is_after and agreement(path_of(head.longest), way) == head.lsn
 
 
 def parting(heads: Sequence[Head]) -> Lsn:
@@ -110,9 +129,11 @@ def parting(heads: Sequence[Head]) -> Lsn:
 def base_of_split(reports: Iterable[EpochReport], mode: str) -> tuple[Lsn, list[NodeId]]:
     """(LSN at which the next epoch begins, who may decide it): those whose queue may stay up to there."""
     heads = heads_of(reports)
-    if mode == "simple":
-        return parting(heads), [report.row.node for head in heads for report in head.reports]
-    return heads[0].lsn, [report.row.node for report in heads[0].reports]
+    lsn, staying = (parting(heads), heads) if mode == "simple" else (heads[0].lsn, heads[:1])
+    theirs = [report for head in staying for report in head.reports]
+    # One that still reads would have the others wait for it.
+    deciders = [report for report in theirs if report.reads == NO_EPOCH] or theirs
+    return lsn, [report.row.node for report in deciders]
 
 
 def decide_split(
@@ -143,12 +164,15 @@ def decide_split(
     base = (base_lsn, last[1] if last else "")
     epoch = epoch_of(number, groups, base, is_synchronised, last[0] if last else 0, configuration_of(reports))
     way = path_of(heads[0].longest, ENDLESS)
-    first = {report.row.epoch: report for report in reversed(reports)}
+    first: dict[EpochId, EpochReport] = {}
+    for report in sorted(reports, key=lambda report: (report.reads != NO_EPOCH, report.row.node)):
+        first.setdefault(side_of(report), report)
     agreed = (
         (epoch_id, min(base_lsn, agreement(way, path_of(report, ENDLESS))), report.row.node)
         for epoch_id, report in first.items()
     )
     path = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
-    if base_lsn < heads[0].lsn:
+    # One that reads was no member of the epoch that it has a part of: it has not recovered what the others added of that one after it.
+    if base_lsn < heads[0].lsn or heads[0].longest.reads != NO_EPOCH:
         path = (*path, (CUT, base_lsn))
     return replace(epoch, path=path, agreed=tuple(sorted(agreed)))

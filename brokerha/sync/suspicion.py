@@ -3,6 +3,7 @@
     silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`
     stuck      the head of the queue has not moved for that long: its culprits count as silent
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
+    on its way a member that was on another side reads what it lacks before it is in this epoch: while it gets on it is waited for, `HELD_LAGS` at most
     orphaned   the own promise to an epoch has led to nothing: its proposer is gone, or cannot
 
 What was not listened to proves nothing: a process that was stopped, or had no time, hears nothing of anybody. So time counts only
@@ -13,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from brokerha.model.ids import NodeId
+from brokerha.model.ids import Lsn, NodeId
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.peers import PeerTable
+from brokerha.sync.peers import Peer, PeerTable
 
 Head = tuple[int, int, str]
 """What has to be added next: (LSN, entries of the recovered list left, transaction id)."""
 
+HELD_LAGS = 2
+"""Nothing is added for so many lags at most while a member gets on that still reads up to this epoch; then the others go on without it, and it reads on."""
 MOST_LAGS = 4
 """A master that does not keep up is taken back after so many lags at the latest."""
 
@@ -40,6 +43,10 @@ class Suspicion:
         """When the first of them said so."""
         self._left_out: dict[NodeId, tuple[int, int]] = {}
         """How often each master was left out of late, and when last."""
+        self._began_ms: int | None = None
+        """When this epoch began; None for the one in which the process did."""
+        self._reached: dict[NodeId, tuple[Lsn, int]] = {}
+        """How far each master that is on its way has come, and since when."""
         self.missing_ms: int | None = None
         """Since when there is somebody to leave out; None when nobody is."""
 
@@ -63,6 +70,7 @@ class Suspicion:
         # One that asked to be taken back and then said nothing counts as left out, too.
         left_out = {*before, *self._joining}.difference(members)
         self._head, self._joining, self._joined_ms, self.missing_ms = None, {}, None, None
+        self._began_ms, self._reached = mono_ms, {}
         for node in sorted(left_out):
             times, last_ms = self._left_out.get(node, (0, mono_ms))
             is_again = mono_ms - last_ms <= 4 * MOST_LAGS * self._config.lag_ms
@@ -76,6 +84,20 @@ class Suspicion:
         self._joining[node] = mono_ms
         if self._joined_ms is None:
             self._joined_ms = mono_ms
+
+    def on_its_way(self, peer: Peer, lsn: Lsn, mono_ms: int) -> None:
+        """A member says how far it has read on its way into this epoch."""
+        is_held = self._began_ms is not None and mono_ms - self._began_ms < HELD_LAGS * self.lag_ms
+        if self.gets_on(peer.node, lsn, mono_ms) and self._reached[peer.node][1] == mono_ms and is_held:
+            peer.known_ms = self._head_ms = mono_ms
+
+    def gets_on(self, node: NodeId, lsn: Lsn, mono_ms: int) -> bool:
+        """Whether a master that says how far it has read has read anything of late."""
+        reached, since_ms = self._reached.get(node, (-1, mono_ms))
+        if lsn > reached:
+            self._reached[node] = lsn, mono_ms
+            return True
+        return mono_ms - since_ms < self.lag_ms
 
     def silent(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:
         """Members of which nothing new was heard for too long."""

@@ -146,3 +146,86 @@ def test_a_side_that_has_recovered_nothing_yet_takes_nobody_back_behind_what_it_
     assert decide_split(NEXT, short, "simple", nobody, entry).agreed == ((UK, 101, "uk1"), (US, 101, "us1"))
     # And a queue that ends there is whole: what is bounded by both ends says so
     assert agreement(path_of(short[0]), path_of(short[2])) == 100
+
+
+def reading(node: str, lsn: Lsn, own: EpochId = US, **more: Any) -> EpochReport:
+    """A master that went back for epoch 9, which goes on from the uk's at 105, and has read up to an LSN of it."""
+    path = ((FIRST, 100), (UK, 105))
+    return dataclasses.replace(said(node, own, lsn, **more), path=path, reads=NEXT)
+
+
+def in_next(node: str, lsn: Lsn) -> EpochReport:
+    """A master that has installed that epoch."""
+    found = dataclasses.replace(said(node, UK, lsn), path=((FIRST, 100), (UK, 105)), members=("uk1", "uk2", "us1"))
+    return dataclasses.replace(found, row=dataclasses.replace(found.row, epoch=NEXT))
+
+
+@pytest.mark.parametrize(
+    ("lsn", "path"),
+    [
+        (40, ((FIRST, 40),)),
+        (100, ((FIRST, 100),)),
+        (103, ((FIRST, 100), (UK, 103))),
+        (105, ((FIRST, 100), (UK, 105))),
+        (110, ((FIRST, 100), (UK, 105), (NEXT, 110))),
+    ],
+)
+def test_one_that_reads_another_queue_is_on_the_way_of_that_one(lsn: Lsn, path: Any) -> None:
+    assert path_of(reading("us1", lsn)) == path
+    assert path_of(reading("us1", lsn), ENDLESS) == (*path[:-1], (path[-1][0], ENDLESS))
+
+
+@pytest.mark.parametrize("mode", ["none", "simple", "smart"])
+@pytest.mark.parametrize("lsn", [40, 100, 103, 105])
+def test_what_was_read_of_the_others_queue_is_not_given_up_again(mode: str, lsn: Lsn) -> None:
+    # Given that those whose queue it is have gone on since
+    reports = [in_next("uk1", 120), in_next("uk2", 119), reading("us1", lsn)]
+    assert [head.epoch for head in heads_of(reports)] == [NEXT]
+    assert base_of_split(reports, mode) == (120, ["uk1", "uk2"])
+    epoch = decide_split((10, "uk1"), reports, mode, nobody, entry)
+    # Then the next epoch goes on where they are, and all that it has read is of that epoch's queue
+    assert (epoch.base_lsn, epoch.agreed) == (120, ((NEXT, 120, "uk1"),))
+
+
+@pytest.mark.parametrize("mode", ["none", "smart"])
+def test_nor_when_those_whose_queue_it_is_have_not_taken_the_epoch_over(mode: str) -> None:
+    reports = [said("uk1", UK, 105), said("uk2", UK, 105), reading("us1", 103)]
+    epoch = decide_split((10, "uk1"), reports, mode, nobody, entry)
+    assert epoch.base_lsn == 105
+    assert {epoch_id: lsn for epoch_id, lsn, _ in epoch.agreed} == {UK: 105, NEXT: 105}
+
+
+def test_a_neighbour_that_has_not_gone_back_yet_still_has_to() -> None:
+    # Given two of the us, of which one went back and reads, and the other one still has what is to be given up
+    reports = [in_next("uk1", 105), said("us1", US, 109), reading("us2", 103)]
+    epoch = decide_split((10, "uk1"), reports, "smart", nobody, entry)
+    assert epoch.agreed == ((US, 101, "us1"), (NEXT, 105, "uk1"))
+
+
+def test_where_the_next_epoch_goes_another_way_what_was_read_behind_the_parting_is_given_up() -> None:
+    # Given that nobody of the uk is there, and the us have gone on in their own way
+    reports = [said("us1", US, 109), said("us2", US, 109), reading("us3", 103)]
+    epoch = decide_split((10, "us1"), reports, "smart", nobody, entry)
+    assert (epoch.base_lsn, epoch.agreed) == (109, ((US, 109, "us1"), (NEXT, 101, "us3")))
+
+
+def test_who_only_reads_leads_nobody_who_has_a_queue_of_its_own() -> None:
+    # Given one that has read more than the other side is long
+    reports = [reading("us1", 105), said("uk1", UK, 102)]
+    assert heads_of(reports)[0].epoch == UK
+    # But where nobody else is left, the longest queue stays
+    left = [reading("us1", 105), reading("us2", 103)]
+    assert base_of_split(left, "smart")[0] == 105
+    epoch = decide_split((10, "us1"), left, "smart", nobody, entry)
+    assert (epoch.agreed, epoch.path) == (((NEXT, 105, "us1"),), ((FIRST, 100), (UK, 105), (CUT, 105)))
+
+
+def test_where_one_that_read_a_part_goes_on_by_itself_it_parts_from_the_others_there() -> None:
+    # Given one that has read up to 103 of what the uk have up to 105, and goes on alone from there
+    alone = decide_split((10, "us1"), [reading("us1", 103)], "smart", nobody, entry)
+    assert alone.path == ((FIRST, 100), (UK, 103), (CUT, 103))
+    us = dataclasses.replace(said("us1", US, 109), path=alone.path)
+    us = dataclasses.replace(us, row=dataclasses.replace(us.row, epoch=(10, "us1")))
+    # When it meets them again, then it goes back to there: what it has at 104 is not what they have
+    met = decide_split((11, "uk1"), [said("uk1", UK, 120), said("uk2", UK, 120), us], "smart", nobody, entry)
+    assert met.agreed == ((UK, 120, "uk1"), ((10, "us1"), 103, "us1"))

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.model.epoch_messages import Tail
+from brokerha.model.messages import Bodies, Outgoing
+from brokerha.model.records import EpochInstalled
+from brokerha.sync import catching_up, epochs
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.config import SyncConfig
 from tests.unit.paper.masters import Choice
@@ -119,3 +123,79 @@ def test_a_body_that_a_journal_dropped_behind_a_going_back_is_not_taken_for_ther
     bodies.look_again()
     # Then the journal alone says what was written
     assert [bodies.has("m2", txid) for txid in ("t1", "t2")] == [False, True]
+
+
+def slow_reader(monkeypatch: pytest.MonkeyPatch, table: MemberTable, reader: str, every_ms: int) -> Choice:
+    """It gets ten entries of a tail at a time, and no sooner than after a while."""
+    monkeypatch.setattr(catching_up, "TAIL_LIMIT", 10)
+    monkeypatch.setattr(epochs, "TAIL_LIMIT", 10)
+    came_ms = [0]
+
+    def choice(_sender: str, out: Outgoing) -> bool:
+        if out.to == reader and isinstance(out.message, Tail):
+            if table.now.mono_ms - came_ms[0] < every_ms:
+                return False
+            came_ms[0] = table.now.mono_ms
+        return True
+
+    return choice
+
+
+@pytest.mark.parametrize("mode", ["none", "smart"])
+def test_one_that_has_to_read_for_longer_than_others_wait_gets_there_and_gives_up_its_own_only_once(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a side of one with five own transactions, and a hundred on the other side
+    table = MemberTable(3, split_recovery=mode)
+    table.make_queue("a", "b")
+    table.write("m3", *(f"m3-{number}" for number in range(5)))
+    for part in range(10):
+        table.write("m1", *(f"m1-{part}-{number}" for number in range(10)))
+        table.live(300, parted("m1 m2", "m3"))
+    # When it reads ten of them in a third of the time that others wait, and these go on writing
+    choice = slow_reader(monkeypatch, table, "m3", LAG_MS // 3)
+    for number in range(40):
+        table.write("m2", f"m2-{number}")
+        table.live(LAG_MS // 5, choice)
+    # Then all have one queue, in few epochs
+    queues = {tuple(table.queue(node)) for node in table.names}
+    assert len(queues) == 1
+    assert len(set(*queues)) == 2 + 5 + 100 + 40
+    assert table.cores["m1"].epoch.number < 9
+    # And what it had only read counts as given up nowhere
+    assert [split.total for split in table.journals["m3"].splits() if split.total] == [5]
+    assert not any(split.total for node in ("m1", "m2") for split in table.journals[node].splits())
+    # And all count the same lineages
+    assert len({tuple(split.lineage for split in table.journals[node].splits()) for node in table.names}) == 1
+
+
+def test_those_who_wait_for_one_on_its_way_do_not_leave_each_other() -> None:
+    # Given that m3 gets nothing of what it lacks, and that m1 may not part from anybody yet
+    table = split("smart", 3, "m1 m2", "m3")
+    table.cores["m1"].is_ready_to_part = lambda: False
+
+    def nothing_for_m3(_sender: str, out: Outgoing) -> bool:
+        return not (out.to == "m3" and isinstance(out.message, Tail | Bodies))
+
+    # When all have met, and m1 and m2 write all the time from then on
+    while table.cores["m2"].epoch.members != table.names:
+        table.live(LAG_MS // 20, nothing_for_m3)
+    for number in range(60):
+        table.write("m1", f"m1-on-{number}")
+        table.write("m2", f"m2-on-{number}")
+        table.live(LAG_MS // 20, nothing_for_m3)
+    # Then none of both has gone on without the other one
+    for node in ("m1", "m2"):
+        installed = [r.epoch.members for r in table.epoch_records(node) if isinstance(r, EpochInstalled)]
+        assert len(installed) > 2
+        assert {members[:2] for members in installed} == {("m1", "m2")}
+
+
+def test_one_that_dies_on_its_way_begins_anew() -> None:
+    for mode in ("none", "smart"):
+        table = split(mode, 3, "m1 m2", "m3")
+        table.live(LAG_MS, lambda _sender, out: not (out.to == "m3" and isinstance(out.message, Tail)))
+        table.restart("m3")
+        table.live(10 * LAG_MS)
+        assert len({tuple(table.queue(node)) for node in table.names}) == 1
+        assert len(table.queue("m3")) == 8

@@ -6,7 +6,7 @@ from brokerha.model.epochs import first_epoch
 from brokerha.model.ids import NodeId
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import PeerTable
-from brokerha.sync.suspicion import MOST_LAGS, Head, Suspicion
+from brokerha.sync.suspicion import HELD_LAGS, MOST_LAGS, Head, Suspicion
 
 MEMBERS = ("m1", "m2", "m3")
 CONFIG = SyncConfig("m1", MEMBERS, max_peer_lag_ms=1000, idle_round_ms=200, round_timeout_ms=100)
@@ -192,3 +192,31 @@ def test_it_wants_to_be_woken_for_whatever_comes_first() -> None:
     assert watch.suspicion.deadline_ms(watch.peers) == first + STEP_MS + LAG_MS
     watch.suspicion.on_join("m3", watch.ms)
     assert watch.suspicion.deadline_ms(watch.peers) == watch.ms + CONFIG.round_timeout_ms
+
+
+def test_a_member_that_reads_on_its_way_is_waited_for_as_long_as_it_gets_on_but_not_for_ever() -> None:
+    watch = Watch()
+    watch.suspicion.begin(MEMBERS, MEMBERS, watch.ms)
+    began_ms = watch.ms
+    # Given that m3 says again and again how far it is, and gets on
+    lsn = 0
+    while watch.ms - began_ms < HELD_LAGS * LAG_MS:
+        lsn += 1
+        watch.look(STEP_MS, "m2", head=(4, 0, "t"))
+        watch.suspicion.on_its_way(watch.peers.peers["m3"], lsn, watch.ms)
+        assert watch.missing("m3") == []
+    # Then it is missed a lag after that was long enough
+    watch.look(LAG_MS - 2 * STEP_MS, "m2", head=(4, 0, "t"))
+    watch.suspicion.on_its_way(watch.peers.peers["m3"], lsn + 1, watch.ms)
+    assert watch.missing("m3") == []
+    watch.look(2 * STEP_MS, "m2", head=(4, 0, "t"))
+    assert watch.missing("m3") == ["m3"]
+
+
+def test_one_that_does_not_get_on_is_missed() -> None:
+    watch = Watch()
+    watch.suspicion.begin(MEMBERS, MEMBERS, watch.ms)
+    for _ in range(LAG_MS // STEP_MS + 1):
+        watch.look(STEP_MS, "m2")
+        watch.suspicion.on_its_way(watch.peers.peers["m3"], 7, watch.ms)
+    assert watch.missing() == ["m3"]
