@@ -128,8 +128,8 @@ def test_the_words_of_workers_are_those_of_the_code():
 
 
 def test_every_metric_about_workers_is_described():
-    page = text_of("docs/operating.md")
-    told = {name for row in rows_of("docs/operating.md") for name in re.findall(r"`([a-z_]+)(?:\{[a-z]+\})?`", row[0])}
+    page = text_of("docs/reference/metrics.md")
+    told = {name for row in rows_of("docs/reference/metrics.md") for name in re.findall(r"`([a-z_]+)`", row[0])}
     nodes = ROOT / "brokerha" / "nodes"
     source = "".join(
         (nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "site_log.py", "worker_node.py")
@@ -145,7 +145,7 @@ def test_every_metric_about_workers_is_described():
 
 
 def test_every_metric_about_epochs_is_described():
-    told = {name for row in rows_of("docs/operating.md") for name in re.findall(r"`([a-z_]+)(?:\{[a-z]+\})?`", row[0])}
+    told = {name for row in rows_of("docs/reference/metrics.md") for name in re.findall(r"`([a-z_]+)`", row[0])}
     nodes = ROOT / "brokerha" / "nodes"
     source = "".join((nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "epoch_log.py"))
     named = set(re.findall(r"""["']((?:epoch|frozen)(?:_[a-z]+)*)(?:["']:|\{)""", source))

@@ -182,3 +182,26 @@ def test_what_nobody_waits_for_waits_at_a_master_that_is_apart() -> None:
     # Nobody could be told of a refusal, and the message would be lost.
     (submit,) = Bench().take("a", headers={"apart": "refuse"})
     assert submit.apart == "wait"
+
+
+def test_messages_that_can_never_succeed_are_counted_by_reason() -> None:
+    bench = Bench()
+
+    def counts() -> dict[str, float]:
+        return {name: count for name, count in bench.front.metrics().items() if count}
+
+    assert counts() == {}
+    bench.take("a", content_type="text/plain")
+    bench.take("b", body=b"\xc1")
+    bench.take("c", body=b"\xc1", reply_to="me")
+    # One that passes, and one that was taken in, are not rejected
+    bench.answer(bench.take("d")[0], REFUSED, "NotReady")
+    bench.take("e")
+    bench.answer(bench.take("f")[0], REFUSED, "KeyReused")
+
+    assert counts() == {
+        'rejected_messages_total{reason="UnsupportedType"}': 1,
+        'rejected_messages_total{reason="InvalidRequest"}': 2,
+        'rejected_messages_total{reason="KeyReused"}': 1,
+    }
+    assert len(bench.wire.rejected) == 4
