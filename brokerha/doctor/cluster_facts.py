@@ -68,6 +68,14 @@ def offset_s(date: str, before_s: float, after_s: float) -> float:
     return min(0.0, told_s + 1 - before_s)
 
 
+def text_of(config: ClusterConfig, node: NodeId, path: str) -> str | None:
+    """What a node answers at a path, with the rights of this process; None when it does not answer."""
+    try:
+        return httpx2.get(f"{config.http_urls()[node]}/{path}", timeout=_WITHIN_S, trust_env=False).text
+    except httpx2.HTTPError:
+        return None
+
+
 def _is_node(url: str) -> bool:
     """Whether a node of brokerha answers there: its probe needs no rights."""
     try:

@@ -76,9 +76,9 @@ class Answer:
         await send({"type": "http.response.body", "body": self.body})
 
 
-def text(content: str, status: int = 200) -> Answer:
+def text(content: str, status: int = 200, headers: Mapping[str, str | int] | None = None) -> Answer:
     """A text, which ends with a new line."""
-    return Answer(status, (content.rstrip("\n") + "\n").encode())
+    return Answer(status, (content.rstrip("\n") + "\n").encode(), headers=headers)
 
 
 def as_json(content: object, status: int = 200, headers: Mapping[str, str | int] | None = None) -> Answer:

@@ -10,6 +10,7 @@ Each line of an answer is one check: ``[+]journal ok`` or ``[-]broker …``.
 from __future__ import annotations
 
 import math
+from email.utils import formatdate
 
 from brokerha import __version__
 from brokerha.http import answer
@@ -24,10 +25,11 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def livez(call: Call) -> Answer:
-    """Whether the process works at all; a node that waits for its broker does."""
+    """Whether the process works at all; a node that waits for its broker does. Date is this machine's clock, for `brokerha doctor`."""
     _, lines = await call.door.in_thread(call.front.ready)
     is_alive = not any(line.startswith("[-]loop") for line in lines)
-    return answer.text("[+]loop ok" if is_alive else "[-]loop has ended: restart the node", 200 if is_alive else 503)
+    said = "[+]loop ok" if is_alive else "[-]loop has ended: restart the node"
+    return answer.text(said, 200 if is_alive else 503, {"Date": formatdate(usegmt=True)})
 
 
 async def readyz(call: Call) -> Answer:

@@ -56,8 +56,7 @@ class HttpServer:
             log_level="critical",
             access_log=False,
             server_header=False,
-            # By it a doctor sees clocks that are wrong.
-            date_header=True,
+            date_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             h11_max_incomplete_event_size=HEAD_LIMIT_BYTES,
             backlog=BACKLOG,
