@@ -25,6 +25,10 @@ from brokerha.simulator.workload import Write
 from tests.simulation.site_scene import QUICK
 from tests.simulation.split_scene import LAG_MS, SplitScene
 
+UK, US = "m1 m2", "m3"
+"""Masters of two sides."""
+MODES = ("smart", "simple", "none")
+
 APART_MS = 4 * LAG_MS
 """Enough for sides to keep their copies, and to go on."""
 
@@ -155,3 +159,43 @@ class ModeScene(SplitScene):
     def messages(self, worker: NodeId, queue: str) -> int:
         """How many messages a queue of a copy has."""
         return len(msgpack.unpackb(b"".join(self.worker(worker).copy.read("queue", queue, {}).pieces)))
+
+
+# ---- the same story again and again: what both sides write, and what is promised of it
+
+
+def written(mode: str, each: int = 3, workers: int = 1) -> ModeScene:
+    """London (m1, m2) and New York (m3) are apart, and both have written the same key, and more."""
+    scene = ModeScene(mode, workers=workers)
+    scene.put("m1", "before", b"key", b"before")
+    scene.agree()
+    scene.part(UK, US)
+    scene.put_many("m1", "a", each)
+    scene.put_many("m3", "c", each)
+    scene.put("m3", "us", b"key", b"us")
+    scene.put("m1", "uk", b"key", b"uk")
+    return scene
+
+
+def has_all(scene: ModeScene, mode: str, each: int = 3) -> None:
+    """What the strategy promises of what `written` wrote, now that everybody is together."""
+    uk, us = [*(f"a{n}" for n in range(each)), "uk"], [*(f"c{n}" for n in range(each)), "us"]
+    order = scene.order("m1")
+    assert order[0] == "before"
+    assert [txid for txid in order if txid in us] == us
+    if mode != "simple":
+        assert order == ["before", *uk, *us]
+    sides = [b"us"] * 2 + [b"uk"] if mode == "none" else [order[max(order.index("uk"), order.index("us"))].encode()] * 3
+    assert [value for place, value in enumerate(scene.values(b"key")) if place in first_of_site(scene)] == sides
+    assert [scene.gave_up(node)[0] for node in scene.names] == [(1, each + 1) if mode == "simple" else (each + 2, 0)] * 2 + [(1, each + 1)]
+
+
+def first_of_site(scene: ModeScene) -> list[int]:
+    """Places of the first worker of each site among all workers."""
+    return [place for place, worker in enumerate(scene.world.workers) if worker.node.endswith("w1")]
+
+
+def once(scene: ModeScene, txids: Sequence[TxId]) -> None:
+    """These are the queue of every master, in some order."""
+    for node in scene.names:
+        assert sorted(scene.order(node)) == sorted(txids)

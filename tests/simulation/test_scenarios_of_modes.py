@@ -12,13 +12,10 @@ import pytest
 from brokerha.model import states
 from brokerha.model.etags import etag_of
 from brokerha.model.ready import KeepCopy, OpenLoad, RestoreKept
-from tests.simulation.mode_scene import ModeScene
+from tests.simulation.mode_scene import MODES, UK, US, ModeScene
 from tests.simulation.split_scene import LAG_MS
 
-UK, US = "m1 m2", "m3"
 US_OF_TWO = "m3 m4"
-SIDES = [(UK, US), (UK, US_OF_TWO)]
-MODES = ("smart", "simple", "none")
 
 
 def sold(mode: str, us: str = US) -> ModeScene:

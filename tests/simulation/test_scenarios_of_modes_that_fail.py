@@ -1,0 +1,214 @@
+"""Named scenarios of the strategies smart, simple and none in which more goes wrong than a link: a side splits again, processes die in
+the middle, copies cannot be had. What has to come out is the same each time: one queue, everything in it once, and in smart and simple
+every copy with what it makes (the checkers see to it).
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from brokerha.model import states
+from brokerha.model.ids import NodeId
+from brokerha.model.ready import DropKept, KeepCopy, OpenLoad, RestoreKept
+from brokerha.model.records import EpochInstalled, Rewound
+from tests.simulation.mode_scene import MODES, UK, US, ModeScene, has_all, once, written
+from tests.simulation.split_scene import LAG_MS
+
+
+class TestSplitsWithinSplits:
+    """A side that splits again, and sides that meet one after the other."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_split_within_a_split(self, mode: str) -> None:
+        # Given five masters of which three go on as one side and two as another
+        scene = ModeScene(mode, 5)
+        scene.part("m1 m2 m3", "m4 m5")
+        scene.put("m1", "abc", b"key", b"abc")
+        scene.put("m4", "de", b"key", b"de")
+        # When m3 is cut off as well, then all three sides go on
+        scene.part("m1 m2", "m3", "m4 m5")
+        for node in ("m1", "m3", "m4"):
+            scene.put(node, f"{node}-alone", b"key", node.encode())
+        assert (scene.order("m1"), scene.order("m3")) == (["abc", "m1-alone"], ["abc", "m3-alone"])
+        # When m3 meets the side of m4, of which it never was one, then these agree without m1
+        scene.part("m1 m2", "m3 m4 m5")
+        scene.until(lambda: {scene.worker(f"{node}w1").copy.applied().lsn for node in ("m3", "m4", "m5")} == {4})
+        scene.put("m5", "cde", b"key", b"cde")
+        once_here = ["abc", "de", "m3-alone", "m4-alone", "cde"]
+        scene.until(lambda: all(sorted(scene.order(node)) == sorted(once_here) for node in ("m3", "m4", "m5")))
+        assert scene.order("m3") == scene.order("m4") == scene.order("m5")
+        with_m3 = scene.order("m3")
+        # When all come together, then each of them is there once
+        scene.come_together(60_000)
+        once(scene, [*once_here, "m1-alone"])
+        # And smart and none have stayed with the side of three, whose first one was that of two: m1 has gone back behind both
+        if mode != "simple":
+            assert scene.order("m1") == [*with_m3, "m1-alone"]
+            assert scene.gave_up("m1") == [(0, 2)]
+            assert with_m3[:2] == ["de", "m4-alone"]
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_each_master_goes_on_for_itself_and_they_meet_one_after_the_other(self, mode: str) -> None:
+        scene = ModeScene(mode, 4)
+        scene.part("m1", "m2", "m3", "m4")
+        for node in scene.names:
+            scene.put_many(node, f"{node}-", 3)
+        scene.part("m1 m4", "m2", "m3")
+        scene.part("m1 m4 m2", "m3")
+        scene.come_together(60_000)
+        once(scene, [f"{node}-{number}" for node in scene.names for number in range(3)])
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_it_splits_again_while_it_comes_together(self, mode: str) -> None:
+        # Given that the link breaks again as soon as the first of them has gone back
+        scene = written(mode)
+        scene.heal()
+        scene.until(lambda: scene.world.faults_seen["queue went back"] > 0, 20_000)
+        scene.split(UK, US)
+        scene.run(2 * LAG_MS)
+        scene.put("m1", "uk-again", b"again", b"uk")
+        scene.put("m3", "us-again", b"again", b"us")
+        scene.come_together(60_000)
+        once(scene, ["before", "a0", "a1", "a2", "uk", "c0", "c1", "c2", "us", "uk-again", "us-again"])
+
+
+class TestTheWholeClusterIsKilled:
+    """Everything that has to be remembered of a split is durable before it matters."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_in_the_middle_of_a_split(self, mode: str) -> None:
+        scene = written(mode, workers=2)
+        everybody = list(scene.world.processes)
+        kept = scene.kept()
+        scene.kill(*everybody)
+        scene.start(*everybody)
+        # Then each side goes on where it was, and keeps what it kept
+        scene.put("m1", "uk-later", b"later", b"uk")
+        scene.put("m3", "us-later", b"later", b"us")
+        assert {scene.state(node)[0] for node in scene.names} == {states.SPLIT}
+        assert scene.kept() == kept
+        assert len(kept) == (0 if mode == "none" else 3)
+        scene.come_together()
+        assert [txid for txid in scene.order("m1") if txid.startswith("us")] == ["us", "us-later"]
+        assert len(scene.order("m1")) == 11
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("order", list(permutations(("m1", "m2", "m3")))[::2])
+    def test_in_the_middle_of_a_split_and_healed_when_they_come_back(self, mode: str, order: tuple[NodeId, ...]) -> None:
+        scene = written(mode)
+        scene.kill(*scene.world.processes)
+        scene.heal()
+        for node in order:
+            scene.start(f"{node}w1", node)
+            scene.run(700)
+        scene.come_together()
+        has_all(scene, mode)
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("point", ["append absent", "append there"])
+    @pytest.mark.parametrize("record", [Rewound, EpochInstalled])
+    def test_in_the_middle_of_coming_together(self, mode: str, point: str, record: type) -> None:
+        # Given that m3 dies just before, or just after, it has written that it goes back, or that it is a member again
+        scene = written(mode)
+        scene.aim("m3", point, record)
+        scene.heal()
+        scene.until(lambda: not scene["m3"].is_up, 20_000)
+        # And everybody with it
+        everybody = list(scene.world.processes)
+        scene.kill(*everybody)
+        scene.start(*everybody)
+        scene.come_together()
+        has_all(scene, mode)
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    @pytest.mark.parametrize("point", ["copy absent", "copy there"])
+    def test_in_the_middle_of_a_restore(self, mode: str, point: str) -> None:
+        scene = written(mode, workers=2)
+        (keeper,) = (node for node in scene.kept() if node.startswith("m3"))
+        scene.aim(keeper, point, RestoreKept)
+        scene.heal()
+        scene.until(lambda: not scene[keeper].is_up, 20_000)
+        everybody = list(scene.world.processes)
+        scene.kill(*everybody)
+        scene.start(*everybody)
+        scene.come_together()
+        has_all(scene, mode)
+
+
+class TestCopies:
+    """What is kept for the time when sides come together, and what becomes of it."""
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    def test_the_kept_copy_is_dropped_when_the_split_is_over_before_its_time(self, mode: str) -> None:
+        # Given a link that is cut for less than a master may be silent, and a write that waits
+        scene = ModeScene(mode, workers=2)
+        scene.split(UK, US)
+        write = scene.write("m3", "c")
+        scene.until(lambda: len(scene.kept()) == 3, LAG_MS)
+        # When it works again
+        scene.come_together()
+        # Then nothing has happened but the copies, which are gone
+        assert write.is_done
+        assert scene.nobody_was_left_out()
+        assert [scene.gave_up(node) for node in scene.names] == [[], [], []]
+        assert scene.who_began(KeepCopy) == scene.who_began(DropKept)
+        assert scene.who_began(RestoreKept) == scene.who_began(OpenLoad) == []
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    def test_nobody_restores_where_nothing_was_written(self, mode: str) -> None:
+        # Given a side that has gone on, and done nothing
+        scene = ModeScene(mode)
+        scene.part(UK, US)
+        scene.put("m1", "a", b"key", b"uk")
+        scene.come_together()
+        was = [[(1, 0)]] * 3 if mode == "smart" else [[(0, 1)], [(0, 1)], [(0, 0)]]
+        assert [scene.gave_up(node) for node in scene.names] == was
+        assert "m3w1" not in scene.who_began(RestoreKept)
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    @pytest.mark.parametrize("point", ["copy absent", "copy there"])
+    def test_a_worker_is_killed_while_it_restores(self, mode: str, point: str) -> None:
+        scene = written(mode, workers=2)
+        (keeper,) = (node for node in scene.kept() if node.startswith("m3"))
+        scene.aim(keeper, point, RestoreKept)
+        scene.heal()
+        scene.until(lambda: not scene[keeper].is_up, 20_000)
+        # When nobody of that site holds what the log says, then it waits for one that does
+        scene.run(3_000)
+        scene.start(keeper)
+        scene.come_together()
+        has_all(scene, mode)
+        # And the other worker of the site has its content from it, or from elsewhere
+        (other,) = {"m3w1", "m3w2"}.difference({keeper})
+        assert scene.begun[other, OpenLoad] == 1
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    def test_the_disk_of_the_one_that_keeps_it_is_lost(self, mode: str) -> None:
+        # Given that the copy that New York kept is gone with the worker that kept it, after it had gone on
+        scene = written(mode)
+        scene.kill("m3w1")
+        scene.worker("m3w1").empty()
+        scene.start("m3w1")
+        # Then it gets its content from a site that holds it, and nothing is lost
+        scene.come_together()
+        has_all(scene, mode)
+        assert "m3w1" not in scene.who_began(RestoreKept)
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    def test_a_copy_cannot_be_kept(self, mode: str) -> None:
+        # Given a site without any worker when the others are lost
+        scene = ModeScene(mode)
+        scene.kill("m3w1")
+        scene.run(5_000)
+        scene.split(UK, US)
+        write = scene.write("m3", "c", level="synchronised")
+        # Then it goes on without one
+        scene.until(lambda: scene.are_members("m3"), 4 * LAG_MS)
+        scene.all_done([write])
+        assert [node[:2] for node in scene.kept()] == ["m1", "m2"]
+        scene.put("m1", "a", b"key", b"uk")
+        scene.start("m3w1")
+        scene.come_together()
+        once(scene, ["a", "c"])
