@@ -18,6 +18,7 @@ from brokerha.cli import (
     agreement,
     backup,
     bench,
+    completion,
     control,
     data,
     demo,
@@ -35,6 +36,7 @@ from brokerha.cli import (
     pipeline_rebuild,
     pipeline_report,
     promote,
+    quarantine,
     queues,
     replay,
     restore,
@@ -84,6 +86,7 @@ COMMANDS = (
     replay.replay,
     simulate.simulate,
     bench.bench,
+    completion.completion,
 )
 for _command in COMMANDS:
     app.command()(_command)
@@ -93,6 +96,7 @@ app.add_typer(backup.app, name="backup")
 app.add_typer(worker.app, name="worker")
 app.add_typer(peer.app, name="peer")
 app.add_typer(splits.app, name="splits")
+app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(control.app, name="control")
 app.add_typer(tx.app, name="tx")
 app.add_typer(pipeline.app, name="pipeline")
