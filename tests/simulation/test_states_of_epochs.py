@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from brokerha.model import states
@@ -28,6 +29,7 @@ class Watched:
         self.scene = Scene(workers, **settings)
         self.logs = {f"m{place}": EpochLog(f"m{place}") for place in range(1, len(workers) + 1)}
         self.ages = {node: Staleness() for node in self.logs}
+        self.views: dict[NodeId, MasterView] = {}
         self.lines: list[dict[str, Any]] = []
         self.words: dict[NodeId, set[str]] = {node: set() for node in self.logs}
         self.step()
@@ -42,6 +44,7 @@ class Watched:
                 runner = self.scene.master(node).runner
                 self.logs[node].note(runner.core, runner.clock.now().mono_ms)
                 self.ages[node].note(runner.core, runner.clock.now())
+                self.view(node).splits.note(runner.core)
                 self.words[node].add(self.scene.state(node)[0])
         self.lines += [dict(line) for line in lines]
 
@@ -71,8 +74,14 @@ class Watched:
         return {**self.view(node).metrics(now), **self.logs[node].metrics(now.mono_ms)}
 
     def view(self, node: NodeId) -> MasterView:
-        runner = self.scene.master(node).runner
-        return MasterView("c", runner, runner.transport, self.ages[node])
+        if node not in self.views:
+            runner = self.scene.master(node).runner
+            self.views[node] = MasterView("c", runner, runner.transport, self.ages[node])
+        return self.views[node]
+
+    def row(self, node: NodeId) -> dict[str, Any]:
+        """The status row of a master or a worker."""
+        return next(dict(row) for row in self.status()["nodes"] if row["id"] == node)
 
 
 def without_m3() -> Watched:
@@ -195,13 +204,93 @@ class TestComingBack:
         assert watched.metrics("m2")["frozen_seconds_total"] == frozen_s
 
 
-class TestOtherModes:
-    """Any side goes on."""
+def without(missing: str) -> str:
+    """The reason of a master that goes on without others, in its second epoch."""
+    return f"goes on in epoch 2 without {missing}; what is synchronised meanwhile may get another place"
 
-    def test_who_is_left_out_is_told_before_and_after(self) -> None:
-        watched = Watched(split_recovery="none")
+
+SIDES = {"m1": (states.SPLIT, without("m3")), "m2": (states.SPLIT, without("m3")), "m3": (states.SPLIT, without("m1, m2"))}
+
+
+def apart(mode: str) -> Watched:
+    """Three masters of a strategy in which every side goes on; m3 is apart, and both sides have put the same key."""
+    watched = Watched(split_recovery=mode)
+    for other in ("m1", "m2"):
+        watched.scene.cut("m3", other)
+    watched.until(lambda: (watched.members("m1"), watched.members("m3")) == (("m1", "m2"), ("m3",)))
+    for node in ("m1", "m3"):
+        write = watched.scene.write_again(node, f"{node}-t", b"key", node.encode())
+        watched.until(lambda write=write: write.is_done)  # type: ignore[misc]
+    return watched
+
+
+class TestOtherModes:
+    """Any side goes on; who looks is told what that means, at each of them, and what it came to afterwards."""
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    def test_before_a_side_goes_on_it_names_whom_it_waits_for(self, mode: str) -> None:
+        watched = Watched(split_recovery=mode)
         for other in ("m1", "m2"):
             watched.scene.cut("m3", other)
-        watched.run(LAG_MS + 5_000)
-        assert [watched.scene.state(node)[0] for node in ("m1", "m2", "m3")] == [states.SPLIT] * 3
-        assert not [line for line in watched.lines if line["event"] != "epoch begins"]
+        watched.run(4_000)
+        assert watched.scene.state("m1") == (states.WAITING_FOR_PEERS, BEFORE)
+        assert watched.scene.state("m3") == (states.WAITING_FOR_PEERS, "not heard: m1 (left out in 6 s), m2 (left out in 6 s)")
+        # When it is over before that time, then nothing was but waiting, and nothing is told
+        watched.scene.heal()
+        watched.run(3_000)
+        assert {watched.scene.state(node) for node in SIDES} == {(states.OK, "")}
+        assert set().union(*watched.words.values()) == {states.OK, states.WAITING_FOR_PEERS}
+        assert not watched.lines
+
+    @pytest.mark.parametrize("mode", ["smart", "simple", "none"])
+    def test_both_sides_say_that_they_go_on_and_what_that_means(self, mode: str) -> None:
+        watched = apart(mode)
+        assert {node: watched.scene.state(node) for node in SIDES} == SIDES
+        # And rows and numbers of either side tell its own epoch
+        rows = {node: watched.row(node) for node in SIDES}
+        assert [(rows[node]["epoch"], rows[node]["members"], rows[node]["excluded"]) for node in SIDES] == [
+            (2, ["m1", "m2"], ["m3"]),
+            (2, ["m1", "m2"], ["m3"]),
+            (2, ["m3"], ["m1", "m2"]),
+        ]
+        assert {(row["split_recovery"], row["split_recovery_from"], row["splits"]) for row in rows.values()} == {(mode, "file", 0)}
+        numbers = watched.metrics("m3")
+        assert (numbers["epoch_members"], numbers["epoch_excluded"], numbers["splits_total"]) == (1, 2, 0)
+        # And the log has one line of it at each master, a warning
+        for node, (left_out, members) in {"m1": (["m3"], ["m1", "m2"]), "m3": (["m1", "m2"], ["m3"])}.items():
+            (line,) = (line for line in watched.lines if line["node"] == node and line["event"] != "epoch change begins")
+            assert (line["event"], line["log_level"], line["left_out"], line["members"]) == ("epoch begins", "warning", left_out, members)
+
+    @pytest.mark.parametrize("mode", ["smart", "simple", "none"])
+    def test_who_goes_back_says_so_in_its_row_its_numbers_and_its_log(self, mode: str) -> None:
+        watched = apart(mode)
+        watched.scene.heal()
+        watched.until(lambda: {watched.members(node) for node in SIDES} == {("m1", "m2", "m3")})
+        watched.run(3_000)
+        went_back = {"m1": mode == "simple", "m2": mode == "simple", "m3": True}
+        for node, gave_up in went_back.items():
+            lsn = 0 if gave_up else 1
+            # Then there is one line, a warning where something lost its place
+            (line,) = watched.said(node, "goes back")
+            assert (line["log_level"], line["lsn"], line["given_up"]) == ("warning" if gave_up else "info", lsn, int(gave_up))
+            assert (line["epoch"], line["lineage"]) == (2, watched.row(node)["epoch"])
+            assert line["keeps_content"] == (mode == "none" and gave_up), line
+            # And the same in the row and in numbers
+            row, numbers = watched.row(node), watched.metrics(node)
+            told = f"went back to LSN {lsn}, {int(gave_up)} given up, epoch 2"
+            assert (row["splits"], row["given_up"], row["last_split"]) == (1, int(gave_up), told)
+            assert (numbers["splits_total"], numbers["transactions_given_up_total"]) == (1, int(gave_up))
+            line = watched.said(node, "epoch begins")[-1]
+            assert (line["left_out"], line["back"]) == ([], ["m1", "m2"] if node == "m3" else ["m3"])
+        # And all is well again, unless sites hold what is unlike
+        if mode != "none":
+            assert {watched.scene.state(node) for node in SIDES} == {(states.OK, "")}
+
+    def test_with_none_the_sites_that_differ_are_named(self) -> None:
+        watched = apart("none")
+        watched.scene.heal()
+        watched.until(lambda: {watched.scene.state(node)[0] for node in SIDES} == {states.DIFFERS})
+        for node, others in {"m1": "m3", "m2": "m3", "m3": "m[12]"}.items():
+            word, reason = watched.scene.state(node)
+            assert word == states.DIFFERS
+            assert re.match(rf"at LSN \d+ this site holds 1:[0-9a-f]+, that of {others} 1:[0-9a-f]+", reason)
