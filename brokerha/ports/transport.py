@@ -34,6 +34,7 @@ class ClientMessage:
     exchange: str
     redelivered: bool = False
     headers: dict[str, Any] = field(default_factory=dict)
+    routing_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ from brokerha.transports.parcels import (
     CLIENT_LANE,
     DATA_LANE,
     DROP_QUEUE,
-    FIRM_LANE,
     OPEN_QUEUE,
     REPLY_LANE,
     SYNC_LANE,
@@ -49,20 +48,17 @@ from brokerha.transports.parcels import (
     Counters,
     Publication,
 )
+from brokerha.transports.rejecting import FOREIGN_CLUSTER, UNDECODABLE, Sparing, rejected
 from brokerha.transports.threaded_link import ThreadedLink
 from brokerha.transports.topology import (
     DATA_EXCHANGE,
     DEFAULT_EXCHANGE,
     MASTER_ROLE,
-    REASON_HEADER,
-    REJECTED_EXCHANGE,
     SYNC_EXCHANGE,
 )
 
 ENVELOPE_TYPE = "application/vnd.brokerha.envelope+msgpack"
 _TRANSIENT = 1
-_PERSISTENT = 2
-_REASON_LIMIT = 1000
 
 
 class KombuTransport:
@@ -85,6 +81,7 @@ class KombuTransport:
         self._config = config or TransportConfig()
         self._config.check()
         self._counters = Counters()
+        self._sparing = Sparing()
         self._is_sharing = True
         self._is_serving = role == MASTER_ROLE
         self._link: Link
@@ -187,23 +184,26 @@ class KombuTransport:
         return encode_envelope(self._cluster, sender, outgoing.incarnation, message, process)
 
     def _rejected(self, message: ClientMessage, reason: str) -> Publication:
-        origin = {
-            REASON_HEADER: reason[:_REASON_LIMIT],
-            "brokerha-node": self._node,
-            "brokerha-exchange": message.exchange,
+        properties = {
+            "content_type": message.content_type,
+            "message_id": message.message_id,
+            "correlation_id": message.correlation_id,
+            "reply_to": message.reply_to,
+            "application_headers": message.headers,
         }
-        properties: dict[str, Any] = {
-            "content_type": message.content_type or None,
-            "delivery_mode": _PERSISTENT,
-            "message_id": message.message_id or None,
-            "correlation_id": message.correlation_id or None,
-            "reply_to": message.reply_to or None,
-            "application_headers": {**message.headers, **origin},
-        }
-        known = {name: value for name, value in properties.items() if value is not None}
-        return Publication(
-            FIRM_LANE, REJECTED_EXCHANGE, "", message.body, known, settles=message.tag, queued_s=time.monotonic()
-        )
+        came = message.exchange, message.routing_key
+        now_ms, now_s = time.time_ns() // 1_000_000, time.monotonic()
+        return rejected(self._node, message.body, properties, came, reason, now_ms, now_s, message.tag)
+
+    def _set_aside(self, arrival: Arrival, word: str, reason: str) -> None:
+        """Count a message between nodes that is of no use, and keep some of its kind for a person to look at."""
+        self._counters.add(word)
+        now_s = time.monotonic()
+        if self._sparing.is_kept(word, now_s):
+            came = arrival.exchange, arrival.routing_key
+            now_ms = time.time_ns() // 1_000_000
+            kept = rejected(self._node, arrival.body, arrival.properties, came, f"{word}: {reason}", now_ms, now_s)
+            self._link.publish([kept])
 
     def _message(self, arrival: Arrival) -> Envelope | ClientMessage | None:
         if arrival.lane == CLIENT_LANE:
@@ -211,11 +211,11 @@ class KombuTransport:
             return _client_message(arrival) if self._is_serving else None
         try:
             envelope = decode_envelope(arrival.body)
-        except ProtocolError:
-            self._counters.add("undecodable")
+        except ProtocolError as error:
+            self._set_aside(arrival, UNDECODABLE, str(error))
             return None
         if envelope.cluster != self._cluster:
-            self._counters.add("foreign_cluster")
+            self._set_aside(arrival, FOREIGN_CLUSTER, f"it is of cluster {envelope.cluster!r}, this is {self._cluster!r}")
             return None
         return envelope
 
@@ -252,6 +252,7 @@ def _client_message(arrival: Arrival) -> ClientMessage:
         exchange=arrival.exchange,
         redelivered=arrival.redelivered,
         headers=dict(properties.get("application_headers") or {}),
+        routing_key=arrival.routing_key,
     )
 
 

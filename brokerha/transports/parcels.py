@@ -52,6 +52,7 @@ class Arrival(NamedTuple):
     properties: dict[str, Any]
     exchange: str
     redelivered: bool
+    routing_key: str = ""
 
 
 @dataclass(slots=True)
@@ -78,7 +79,8 @@ def arrival_of(raw: Any, lane: str, generation: int) -> Arrival:
     info = raw.delivery_info
     tag = ClientTag(generation, info["delivery_tag"])
     # py-amqp gives an empty str for an empty body.
-    return Arrival(lane, tag, raw.body or b"", raw.properties, info["exchange"], info["redelivered"])
+    key = info.get("routing_key") or ""
+    return Arrival(lane, tag, raw.body or b"", raw.properties, info["exchange"], info["redelivered"], key)
 
 
 class Counters:
