@@ -198,6 +198,8 @@ def _upstreams(vhost: str, upstreams: Mapping[str, tuple[str, str, str]]) -> lis
                 "ack-mode": "on-publish",
                 "message-ttl": ttl_ms,
                 "reconnect-delay": 1,
+                # Who published a message is checked where it arrives (transports/senders.py).
+                "trust-user-id": True,
             },
         }
         for name, (url, user, password) in upstreams.items()

@@ -11,6 +11,7 @@ from functools import partial
 from brokerha.journal.journal_copy import LmdbJournalCopy
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.model.errors import ConfigurationError
+from brokerha.model.ids import NodeId
 from brokerha.nodes.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.change_log import ChangeLog
 from brokerha.nodes.clock import SystemClock
@@ -36,6 +37,15 @@ PATIENCE_S = 10.0
 """A worker that hears its master only with a lower incarnation for so long takes it for one with a journal that began anew."""
 
 
+def _wire(
+    config: ClusterConfig, node_id: NodeId, incarnation: int, role: str, times: TransportConfig | None = None
+) -> KombuTransport:
+    broker, master = config.broker_of(node_id), config.master_of(node_id)
+    processes = {each.id: config.processes_of(each.id) for each in config.masters}
+    of_master = master if role == "backup" else ""
+    return KombuTransport(broker, config.name, node_id, incarnation, role, times, of_master, processes)
+
+
 def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     """Return a master, not started. Raises JournalError and its kinds, ConfigurationError."""
     journal = LmdbJournal(config.data_directory(node_id), config.name, node_id)
@@ -48,9 +58,7 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
             f"what was acknowledged: put the [[backup]] sections back, brokerha promote {node_id}, then take them out"
         )
     incarnation = state.next_incarnation
-    transport = addressed(
-        config, KombuTransport(config.broker_of(node_id), config.name, node_id, incarnation, "master")
-    )
+    transport = addressed(config, _wire(config, node_id, incarnation, "master"))
     followers = None
     broker = config.broker_of(node_id)
     if config.log_stream and not is_embedded(broker):
@@ -83,7 +91,7 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
     # What speaks for the master has the incarnation of its journal (AddressedTransport.speak_for).
     # A broker gives what a frozen primary took from a queue of apps to another process once the heartbeats are missing.
     heartbeats = TransportConfig(heartbeat_s=max(2, config.fail_over_after_ms // 1000))
-    wire = KombuTransport(broker, config.name, node_id, int(time.time()), "backup", heartbeats, master=master_id)
+    wire = _wire(config, node_id, int(time.time()), "backup", heartbeats)
     transport = addressed(config, wire)
 
     def publisher_of(journal: Journal) -> LogStream | None:
@@ -138,7 +146,7 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
         node=node_id,
         open_engine=partial(RdfRepository, result_limit_bytes=limits.result_bytes),
     )
-    wire = KombuTransport(config.broker_of(node_id), config.name, node_id, int(time.time()), "worker")
+    wire = _wire(config, node_id, int(time.time()), "worker")
     transport = addressed(config, wire, PATIENCE_S)
     clock = SystemClock()
     scrub_limits = ScrubLimits(config.scrub_every_s, config.scrub_items_per_s)

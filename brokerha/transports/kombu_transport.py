@@ -20,7 +20,7 @@ another cluster, or bytes that are none. It never looks into a message of an app
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from brokerha.model.channels import SYNC
@@ -49,6 +49,7 @@ from brokerha.transports.parcels import (
     Publication,
 )
 from brokerha.transports.rejecting import FOREIGN_CLUSTER, UNDECODABLE, Sparing, rejected
+from brokerha.transports.senders import Senders
 from brokerha.transports.threaded_link import ThreadedLink
 from brokerha.transports.topology import (
     DATA_EXCHANGE,
@@ -73,8 +74,9 @@ class KombuTransport:
         role: str,
         config: TransportConfig | None = None,
         master: NodeId = "",
+        processes: Mapping[NodeId, Collection[NodeId]] | None = None,
     ) -> None:
-        """Start connecting; ``master`` is the one that a backup belongs to. Raises ConfigurationError for a URL or limits that cannot be meant; waits for no broker."""
+        """Start connecting; ``master`` is the one that a backup belongs to, ``processes`` those of each master that is known. Raises ConfigurationError for a URL or limits that cannot be meant; waits for no broker."""
         self._cluster = cluster
         self._node = node
         self._incarnation = incarnation
@@ -84,11 +86,16 @@ class KombuTransport:
         self._sparing = Sparing()
         self._is_sharing = True
         self._is_serving = role == MASTER_ROLE
+        addresses = () if is_embedded(url) else parse_addresses(url)
+        users = {address.user for address in addresses}
+        # What a broker would not let through is not said: with another user at another address nobody can know which one it will be.
+        self._user = users.pop() if len(users) == 1 else ""
+        self._senders = Senders(cluster, node, self._user, processes)
         self._link: Link
-        if is_embedded(url):
-            self._link = DirectLink(url, node, role, self._config, self._counters, master)
+        if addresses:
+            self._link = ThreadedLink(addresses, node, role, self._config, self._counters, master)
         else:
-            self._link = ThreadedLink(parse_addresses(url), node, role, self._config, self._counters, master)
+            self._link = DirectLink(url, node, role, self._config, self._counters, master)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
         """Queue messages for publishing."""
@@ -170,6 +177,7 @@ class KombuTransport:
                 "content_type": ENVELOPE_TYPE,
                 "delivery_mode": _TRANSIENT,
                 "type": type(message).__name__,
+                **({"user_id": self._user} if self._user else {}),
             },
             queued_s=now_s,
             # The invitation goes the same way as what it invites to, so that the queue is there when it arrives.
@@ -216,6 +224,9 @@ class KombuTransport:
             return None
         if envelope.cluster != self._cluster:
             self._set_aside(arrival, FOREIGN_CLUSTER, f"it is of cluster {envelope.cluster!r}, this is {self._cluster!r}")
+            return None
+        if problem := self._senders.problem(envelope.sender, arrival.properties.get("user_id") or "", envelope.process):
+            self._set_aside(arrival, *problem)
             return None
         return envelope
 

@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from brokerha.model.ids import NodeId
 from brokerha.transports.parcels import FIRM_LANE, ClientTag, Publication
+from brokerha.transports.senders import FOREIGN_USER, NO_USER
 from brokerha.transports.topology import REASON_HEADER, REJECTED_EXCHANGE
 
 UNDECODABLE: Final = "undecodable"
 FOREIGN_CLUSTER: Final = "foreign_cluster"
-OF_NODES: Final = (UNDECODABLE, FOREIGN_CLUSTER)
+OF_NODES: Final = (UNDECODABLE, FOREIGN_CLUSTER, NO_USER, FOREIGN_USER)
 """Words for what is wrong with a message between nodes: counters, and labels of the metric."""
 
 HEADER_PREFIX: Final = "brokerha-"
