@@ -1,0 +1,101 @@
+"""Each exit code, shown by real commands: the table of docs/reference/commands.md in both directions.
+
+Given a small cluster in this process, or none, when a command ends in one of the ways that the table names, then its code is that of the table, and
+whatever is no success is told in one line.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from brokerha.cli import exits
+from brokerha.cli.page import page
+from tests.docs.json_outputs import Here, small_cluster
+from tests.support.free_ports import free_ports
+from tests.unit.cli.conftest import Ran
+
+IN_CLUSTER = (
+    (exits.DONE, "status"),
+    (exits.DONE, "put prices sku-1 9.90"),
+    (exits.DONE, "get prices sku-1"),
+    (exits.DONE, "verify"),
+    (exits.DONE, "doctor"),
+    (exits.DONE, "init supervisord -c broker.toml"),
+    (exits.DONE, "init supervisord -c broker.toml --check"),
+    (exits.FAILED, "init systemd -c broker.toml --check --output elsewhere"),
+    (exits.FAILED, "get prices nothing"),
+    (exits.FAILED, "consume nothing"),
+    (exits.FAILED, "tx show nobody"),
+    (exits.FAILED, "update 'INSERT NONSENSE'"),
+    (exits.FAILED, "backup verify nowhere"),
+    (exits.USAGE, "get prices"),
+    (exits.USAGE, "no-such-command"),
+    (exits.USAGE, "status --no-such-option"),
+    (exits.USAGE, "status --timeout-s soon"),
+    (exits.USAGE, "completion tcsh"),
+    (exits.USAGE, "status -c cluster.toml --url http://127.0.0.1:1"),
+    (exits.CONFIGURATION, "node nobody -c cluster.toml"),
+    (exits.CONFIGURATION, "doctor nobody"),
+)
+WITHOUT = (
+    (exits.UNREACHABLE, "status -c gone.toml"),
+    (exits.UNREACHABLE, "get prices sku-1 -c gone.toml --timeout-s 1"),
+    (exits.UNREACHABLE, "doctor -c gone.toml"),
+    (exits.DEGRADED, "support-bundle -c gone.toml -o b.tar.gz"),
+    (exits.USAGE, "status"),
+    (exits.CONFIGURATION, "status -c nowhere.toml"),
+    (exits.CONFIGURATION, "status -c wrong.toml"),
+    (exits.CONFIGURATION, "doctor -c wrong.toml"),
+    (exits.CONFIGURATION, "support-bundle -c wrong.toml"),
+    (exits.CONFIGURATION, "init supervisord -c wrong.toml"),
+    (exits.CONFIGURATION, "up -c wrong.toml"),
+)
+GONE = (
+    '[cluster]\nname = "gone"\nbroker = "amqp://127.0.0.1:{port}/x"\n[[master]]\nid = "m1"\nhttp = "127.0.0.1:{next}"\n'
+)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Here, Path]]:
+    folder = tmp_path_factory.mktemp("codes")
+    with small_cluster(folder) as here:
+        yield here, folder
+
+
+def told(ran: Ran) -> None:
+    """Whatever failed is one line, never a traceback."""
+    assert "Traceback" not in ran.err
+    if ran.code in {exits.UNREACHABLE, exits.USAGE, exits.CONFIGURATION}:
+        assert len([line for line in ran.err.splitlines() if line.startswith("brokerha: ")]) <= 1
+        assert ran.err or ran.out
+
+
+@pytest.mark.parametrize(("code", "line"), IN_CLUSTER)
+def test_codes_of_commands_in_a_cluster(
+    run: Callable[..., Ran], here: tuple[Here, Path], monkeypatch: pytest.MonkeyPatch, code: int, line: str
+) -> None:
+    monkeypatch.chdir(here[1])
+    ran = run(*shlex.split(line))
+    assert ran.code == code, ran.err
+    told(ran)
+
+
+@pytest.mark.parametrize(("code", "line"), WITHOUT)
+def test_codes_of_commands_without_a_cluster(run: Callable[..., Ran], tmp_path: Path, code: int, line: str) -> None:
+    port = free_ports(2)
+    (tmp_path / "gone.toml").write_text(GONE.format(port=port, next=port + 1))
+    (tmp_path / "wrong.toml").write_text('[cluster]\nname = "x"\nnmae = 1\n')
+    ran = run(*shlex.split(line))
+    assert ran.code == code, ran.err
+    told(ran)
+
+
+def test_every_code_of_the_table_is_shown() -> None:
+    table = {int(code) for code in re.findall(r"^\| (\d+) \|", page(), re.MULTILINE)}
+    assert table == {code for code, _ in (*IN_CLUSTER, *WITHOUT)}
+    assert table == {exits.DONE, exits.DEGRADED, exits.FAILED, exits.UNREACHABLE, exits.USAGE, exits.CONFIGURATION}
