@@ -2,7 +2,7 @@
 
     queue here        … 100 | 101 x  102 y  103 z(of m4)           m3 and m4 were on this side; m4 is not heard
     next epoch        … 100 | 101 a  102 b                         agreed: 100, and m3 speaks for those who are not here
-    afterwards        … 100 |       parked: x y, and z as m3's own
+    afterwards        … 100 |       parked: x y z, with z as m3's own, before what was parked already
 
 Whoever took a transaction in hands it in again; for masters that are no members of the next epoch the first of their side does. They
 may do so again when they are back: a transaction id is synchronised once.
@@ -84,7 +84,6 @@ def come_together(core: SyncCore, epoch: Epoch, result: RoundResult) -> None:
 def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
     """Take the synchronised queue back to an LSN; the queue of the epoch to come goes on from there."""
     entries = core.history.ordered(lsn + 1, core.lsn - lsn)
-    own = [txid for _, txid, origin in entries if origin == core.node]
     others: list[tuple[TxId, bytes]] = []
     if any(epoch_id == _side(core).id and node == core.node for epoch_id, _, node in epoch.agreed):
         for _, txid, origin in entries:
@@ -94,8 +93,10 @@ def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None
     result.rewound = _rewound(core, lsn, epoch)
     result.records.append(result.rewound)
     result.records.extend(Accepted(part) for part in in_records(others))
-    again = [*own, *core.parked, *(txid for txid, _ in others)]
-    core.parked = deque(dict.fromkeys(again))
+    # In the order in which they had been: who wrote the later one may have seen the earlier one.
+    handed_in = {txid for txid, _ in others}
+    again = (txid for _, txid, origin in entries if origin == core.node or txid in handed_in)
+    core.parked = deque(dict.fromkeys([*again, *core.parked]))
     core.pending.update(core.parked)
     core.lsn = lsn
     core.last_entry = core.entry_at(lsn)

@@ -19,7 +19,7 @@ import msgpack
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
-from brokerha.model.requests import APPLIED_LEVEL, Reply
+from brokerha.model.requests import APPLIED_LEVEL, REFUSED, UNKNOWN, Reply
 from brokerha.nodes.runner import MasterRunner
 from brokerha.simulator.workload import Write
 from tests.simulation.site_scene import QUICK
@@ -99,8 +99,10 @@ class ModeScene(SplitScene):
         return self.all_done(self.write_many(node, prefix, count, APPLIED_LEVEL))
 
     def all_done(self, writes: Sequence[Write], within_ms: int = APART_MS) -> list[Write]:
-        """Wait until all of these have their answers."""
+        """Wait until all of these have their answers, of the master at which they were handed in."""
         self.until(lambda: all(write.is_done for write in writes), within_ms)
+        elsewhere = [reply for write in writes for reply in self.answers[write.txid] if reply.status in {REFUSED, UNKNOWN}]
+        assert not elsewhere, elsewhere
         return list(writes)
 
     def _done(self, write: Write) -> Write:

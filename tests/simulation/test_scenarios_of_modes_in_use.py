@@ -8,6 +8,7 @@ import pytest
 
 from brokerha.model.errors import NotReady
 from brokerha.model.ready import OpenLoad, RestoreKept
+from brokerha.simulator.processes import Aim
 from tests.simulation.mode_scene import MODES, UK, US, ModeScene, has_all, once, written
 
 
@@ -95,6 +96,44 @@ class TestWaitingClients:
 
 class TestSitesOfNone:
     """Content stays where it is; what a worker lacks comes from the one beside it."""
+
+    def test_a_slow_site_executes_all_that_it_has_before_its_log_is_replaced(self) -> None:
+        # Given that New York's worker is far behind when the links are back
+        scene = ModeScene("none")
+        scene.part(UK, US)
+        scene["m3w1"].is_disk_slow = True
+        for number in range(4):
+            orders = ("publish", "orders", "text/plain", b"%d" % number)
+            scene.all_done([scene.hand_in("m3", f"c{number}", orders, level="synchronised")])
+            scene.all_done([scene.hand_in("m1", f"a{number}", orders)])
+        assert scene.worker("m3w1").copy.applied().lsn < 4
+        # When they come together
+        scene.come_together()
+        # Then it has executed its own first, and each order is there once at every site
+        assert scene.effects("m3") == {"not executed again": 4}
+        assert [split["keeps_content"] for split in scene.splits("m3")] == [True]
+        assert [scene.messages(f"{node}w1", "orders") for node in scene.names] == [8, 8, 8]
+        assert scene.who_began(OpenLoad) == []
+
+    @pytest.mark.parametrize("place", [1, 2])
+    @pytest.mark.parametrize("point", ["store absent", "store there"])
+    def test_the_worker_is_killed_while_it_goes_over_to_the_log_of_now(self, point: str, place: int) -> None:
+        scene = ModeScene("none")
+        scene.part(UK, US)
+        for number in range(3):
+            orders = ("publish", "orders", "text/plain", b"%d" % number)
+            scene.all_done([scene.hand_in("m3", f"c{number}", orders), scene.hand_in("m1", f"a{number}", orders)])
+        # When it dies at the first, or at the second thing that it writes after the log of its site was replaced
+        scene.heal()
+        scene.until(lambda: bool(scene.gave_up("m3")), 20_000)
+        scene["m3w1"].aim = Aim(point, None, place)
+        scene.until(lambda: not scene["m3w1"].is_up, 20_000)
+        scene.run(500)
+        scene.start("m3w1")
+        scene.come_together()
+        assert [scene.messages(f"{node}w1", "orders") for node in scene.names] == [6, 6, 6]
+        assert scene.effects("m3") == {"not executed again": 3}
+        assert scene.who_began(OpenLoad) == []
 
     def test_a_worker_that_was_dead_takes_the_content_of_the_other_one_of_its_site(self) -> None:
         # Given two workers in New York, one of which dies before anything is written there

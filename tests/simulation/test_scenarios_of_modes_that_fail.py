@@ -10,9 +10,11 @@ from itertools import permutations
 import pytest
 
 from brokerha.model import states
+from brokerha.model.epochs import FIRST
 from brokerha.model.ids import NodeId
 from brokerha.model.ready import DropKept, KeepCopy, OpenLoad, RestoreKept
 from brokerha.model.records import EpochInstalled, Rewound
+from brokerha.model.split_messages import Keep
 from tests.simulation.mode_scene import MODES, UK, US, ModeScene, has_all, once, written
 from tests.simulation.split_scene import LAG_MS
 
@@ -40,6 +42,8 @@ class TestSplitsWithinSplits:
         scene.until(lambda: all(sorted(scene.order(node)) == sorted(once_here) for node in ("m3", "m4", "m5")))
         assert scene.order("m3") == scene.order("m4") == scene.order("m5")
         with_m3 = scene.order("m3")
+        # And m3 has handed in for m1, which is away, what it had seen of it, before its own that may have followed from that
+        assert with_m3.index("abc") < with_m3.index("m3-alone")
         # When all come together, then each of them is there once
         scene.come_together(60_000)
         once(scene, [*once_here, "m1-alone"])
@@ -157,6 +161,79 @@ class TestCopies:
         assert scene.who_began(RestoreKept) == scene.who_began(OpenLoad) == []
 
     @pytest.mark.parametrize("mode", ["smart", "simple"])
+    def test_a_side_waits_for_its_copy_but_not_for_ever(self, mode: str) -> None:
+        # Given that the worker of m3 is not told to keep a copy
+        scene = ModeScene(mode)
+        scene.lose_if(lambda _sender, receiver, message: isinstance(message, Keep) and receiver == "m3w1")
+        scene.split(UK, US)
+        # Then m3 waits while the others, who have their copies, go on
+        scene.until_members("m1", "m2")
+        scene.run(1_000)
+        assert scene.epoch_id("m3") == FIRST
+        # When it is told, then m3 goes on as soon as the copy is there
+        scene.lose_nothing()
+        scene.until(lambda: scene.are_members("m3"), 2_000)
+        assert scene.kept() == ["m1w1", "m2w1", "m3w1"]
+        scene.come_together()
+        # When it is never told, then m3 goes on without a copy after a second time-out, and nothing is lost all the same
+        scene.lose_if(lambda _sender, receiver, message: isinstance(message, Keep) and receiver == "m3w1")
+        scene.part(UK, US)
+        assert scene.kept() == ["m1w1", "m2w1"]
+        scene.put("m1", "a", b"key", b"uk")
+        scene.put("m3", "c", b"key", b"us")
+        scene.lose_nothing()
+        scene.come_together()
+        once(scene, ["a", "c"])
+        assert "m3w1" not in scene.who_began(RestoreKept)
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    @pytest.mark.parametrize("point", ["copy absent", "copy there"])
+    def test_a_worker_is_killed_while_it_keeps_a_copy(self, mode: str, point: str) -> None:
+        # Given three workers in New York; the one that is to keep a copy dies, and stays away
+        scene = ModeScene(mode, workers=3)
+        workers = ("m3w1", "m3w2", "m3w3")
+        for worker in workers:
+            scene.aim(worker, point, KeepCopy)
+        scene.split(UK, US)
+        scene.until(lambda: not all(scene[worker].is_up for worker in workers), LAG_MS)
+        (dead,) = (worker for worker in workers if not scene[worker].is_up)
+        for worker in workers:
+            scene[worker].aim = None
+        # Then another one keeps it, and the side goes on
+        scene.until(lambda: scene.are_members("m3"), 3 * LAG_MS)
+        (other,) = {*scene.kept()}.intersection(workers) - {dead}
+        scene.put("m3", "c", b"key", b"us")
+        scene.put("m1", "a", b"key", b"uk")
+        scene.heal()
+        scene.until(lambda: other in scene.who_began(RestoreKept), 20_000)
+        # And when the first one is back nothing is kept any more, by it neither
+        scene.start(dead)
+        scene.come_together()
+        once(scene, ["a", "c"])
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
+    def test_a_second_split_before_the_first_copy_could_be_dropped(self, mode: str) -> None:
+        # Given that the worker of New York is dead when the sides have come together, so that its copy stays kept
+        scene = written(mode)
+        scene.kill("m3w1")
+        scene.heal()
+        scene.until_members(*scene.names)
+        scene.run(2_000)
+        assert "m3w1" in scene.kept()
+        # When they part again, and its worker is back on its side alone, then it restores what it had kept, and both sides go on
+        scene.part(UK, US)
+        scene.start("m3w1")
+        scene.until(lambda: scene.worker("m3w1").copy.applied().lsn == 9, 20_000)
+        assert scene.begun["m3w1", RestoreKept] == 1
+        scene.put("m1", "uk-again", b"again", b"uk")
+        scene.put("m3", "us-again", b"again", b"us")
+        assert "m3w1" in scene.kept()
+        # Then what it keeps is of use a second time
+        scene.come_together()
+        once(scene, ["before", "a0", "a1", "a2", "uk", "c0", "c1", "c2", "us", "uk-again", "us-again"])
+        assert scene.begun["m3w1", RestoreKept] == 2
+
+    @pytest.mark.parametrize("mode", ["smart", "simple"])
     def test_nobody_restores_where_nothing_was_written(self, mode: str) -> None:
         # Given a side that has gone on, and done nothing
         scene = ModeScene(mode)
@@ -197,18 +274,19 @@ class TestCopies:
         assert "m3w1" not in scene.who_began(RestoreKept)
 
     @pytest.mark.parametrize("mode", ["smart", "simple"])
-    def test_a_copy_cannot_be_kept(self, mode: str) -> None:
+    def test_a_site_without_a_worker_has_no_copy_to_keep(self, mode: str) -> None:
         # Given a site without any worker when the others are lost
         scene = ModeScene(mode)
         scene.kill("m3w1")
         scene.run(5_000)
-        scene.split(UK, US)
-        write = scene.write("m3", "c", level="synchronised")
-        # Then it goes on without one
-        scene.until(lambda: scene.are_members("m3"), 4 * LAG_MS)
-        scene.all_done([write])
-        assert [node[:2] for node in scene.kept()] == ["m1", "m2"]
-        scene.put("m1", "a", b"key", b"uk")
+        # Then it goes on without one, and takes nothing in that nobody could execute
+        scene.part(UK, US)
+        assert scene.kept() == ["m1w1", "m2w1"]
+        assert scene.runner("m3").core.site.read_only_reason(scene.master("m3").clock.now().mono_ms)
+        # When its worker is back, then it does, and afterwards that is there once
         scene.start("m3w1")
+        scene.run(2_000)
+        scene.put("m3", "c", b"key", b"us")
+        scene.put("m1", "a", b"key", b"uk")
         scene.come_together()
         once(scene, ["a", "c"])
