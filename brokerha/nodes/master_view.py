@@ -19,6 +19,7 @@ from brokerha.nodes.runner import MasterRunner
 from brokerha.nodes.split_log import SplitLog
 from brokerha.nodes.staleness import Staleness
 from brokerha.nodes.status import FIELDS
+from brokerha.nodes.wire_metrics import wire_metrics
 from brokerha.ports.transport import Transport
 from brokerha.replication.healing import progress_of
 from brokerha.replication.site_config import NEVER, WorkerFeed
@@ -251,7 +252,7 @@ class MasterView:
 
     def metrics(self, now: Instant) -> dict[str, float]:
         """Numbers for /metrics."""
-        core, wire = self._runner.core, self._transport.status()
+        core = self._runner.core
         numbers: dict[str, float] = {
             "synchronised_lsn": core.sync.lsn,
             "executed_lsn": core.feed.executed,
@@ -259,7 +260,6 @@ class MasterView:
             "waiting_clients": len(core.waiters),
             "posts_total": core.sync.posting.number,
             "turns_total": self._runner.turns,
-            "outbox_messages": wire.outbox,
             f'state_info{{state="{self.state()[0]}"}}': 1,
         }
         numbers.update(self._runner.writes.metrics("fsync_duration_seconds"))
@@ -275,7 +275,7 @@ class MasterView:
             numbers.update(self._runner.primary.metrics(now))
         for name, count in (*core.sync.peers.ignored.items(), *core.ignored.items()):
             numbers[f'ignored_messages_total{{reason="{name}"}}'] = count
-        numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
+        numbers.update(wire_metrics(self._transport.status()))
         return numbers
 
     def _lag_metrics(self, now: Instant) -> dict[str, float]:
@@ -350,6 +350,8 @@ class MasterView:
             numbers[f"worker_applied_lsn{label}"] = worker.applied
             numbers[f"worker_alive{label}"] = is_alive
             numbers[f"worker_in_sync{label}"] = worker.is_on and is_alive
+            # From the start, like every counter; whoever counts them puts the number in its place.
+            numbers[f"worker_loads_total{label}"] = numbers[f"worker_out_of_sync_total{label}"] = 0
             numbers[f"worker_probe{label}"] = worker.node == core.feed.probe
             loading = worker.progress
             numbers[f"worker_load_done_bytes{label}"] = loading.done_bytes if loading is not None else 0

@@ -32,6 +32,7 @@ from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.reads_routing import RoutingLimits
 from brokerha.nodes.runner import MasterRunner
 from brokerha.nodes.status import StatusGathering, summary
+from brokerha.nodes.wire_metrics import wire_metrics
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
 from brokerha.ports.front import ReadOutcome
@@ -276,7 +277,8 @@ class ProcessNode:
         master = self.master
         if master is not None:
             return {**master.metrics(), **self.runner.metrics()}
-        return {f'state_info{{state="{self.runner.state()[0]}"}}': 1, **self.runner.metrics()}
+        state = {f'state_info{{state="{self.runner.state()[0]}"}}': 1}
+        return {**state, **wire_metrics(self.runner.transport.status()), **self.runner.metrics()}
 
 
 def _run_hook(arguments: list[str]) -> None:

@@ -37,6 +37,7 @@ from brokerha.nodes.runner import IDLE_MS
 from brokerha.nodes.scrubbing import Scrubbing
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.nodes.tasks import WorkerTasks
+from brokerha.nodes.wire_metrics import wire_metrics
 from brokerha.nodes.worker_runner import WorkerRunner
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import WorkerCopy
@@ -349,7 +350,7 @@ class WorkerNode:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
-        core, wire = self.runner.core, self.transport.status()
+        core = self.runner.core
         numbers: dict[str, float] = {
             "applied_lsn": core.applied,
             f'lag_entries{{node="{self.config.node}"}}': max(0, core.master_lsn - core.applied),
@@ -357,11 +358,10 @@ class WorkerNode:
             **self.reads.metrics(),
             **self._load_watch.metrics(),
             "turns_total": self.runner.turns,
-            "outbox_messages": wire.outbox,
             "memory_bytes": self.guard.memory_bytes,
             f'state_info{{state="{self._row()["state"]}"}}': 1,
         }
-        numbers.update({f'transport_total{{what="{name}"}}': n for name, n in wire.counters.items()})
+        numbers.update(wire_metrics(self.transport.status()))
         if self._scrubbing is not None:
             last = self._scrubbing.last
             numbers["scrub_looks_total"] = self._scrubbing.looks
