@@ -56,7 +56,7 @@ _MASTER: Final = {
     "backlog_entries": _gauge("peer", "transactions of the order that another master had not got when it was heard last", "growing"),
     "incoming_transactions": _gauge("", "transactions that were accepted here and have no place in the order yet", "not falling"),
     "commit_duration_seconds": _seconds("time from when a write was handed in here until it was answered as applied", "see the alerts"),
-    "fsync_duration_seconds": _seconds("time that the journal took to make the records of a turn durable", "see the alerts"),
+    "fsync_duration_seconds": _seconds("time that the journal took to make records durable; also of processes that stand by", "see the alerts"),
     "waiting_clients": _gauge("", "clients that wait until a write is applied"),
     "open_tickets": _gauge("", "writes that were handed in here and are not answered yet"),
     "posts_total": _counter("", "how often this master has told the others what it has"),

@@ -278,7 +278,8 @@ class ProcessNode:
         if master is not None:
             return {**master.metrics(), **self.runner.metrics()}
         state = {f'state_info{{state="{self.runner.state()[0]}"}}': 1}
-        return {**state, **wire_metrics(self.runner.transport.status()), **self.runner.metrics()}
+        writes = self.runner.writes.metrics("fsync_duration_seconds")
+        return {**state, **writes, **wire_metrics(self.runner.transport.status()), **self.runner.metrics()}
 
 
 def _run_hook(arguments: list[str]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 from brokerha.master.core import MasterConfig
@@ -28,6 +29,7 @@ from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, LoadOpened
 from brokerha.model.records import MasterState, ViewStarted
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.address_book import AddressedTransport
+from brokerha.nodes.histogram import Histogram
 from brokerha.nodes.master_view import backup_row
 from brokerha.nodes.runner import (
     IDLE_MS,
@@ -102,6 +104,8 @@ class ProcessRunner:
         """Takes questions while this process stands by."""
         self.failure = ""
         """Why the journal cannot be written; empty when it can."""
+        self.writes = Histogram()
+        """How long the journal took to make records durable, as primary or not."""
         self.role_changes = 0
         self.turns = 0
         state = copy.journal.state()
@@ -172,7 +176,9 @@ class ProcessRunner:
             if ready.promise:
                 journal.promise(ready.promise)
             if ready.records:
+                began_s = perf_counter()
                 journal.follow(ready.records)
+                self.writes.observe(perf_counter() - began_s)
                 self.crash_point("written, nothing sent")
                 standby.followed(ready.records)
             if ready.floor is not None:
@@ -238,6 +244,7 @@ class ProcessRunner:
             self.door,
         )
         self.master.on_tx_reply = self.on_tx_reply
+        self.master.writes = self.writes
         self._pointed = ""
         self.transport.point(self.config.role.master, self.config.process)
         self.transport.speak_for(self.config.role.master, self.master.core.sync.incarnation)

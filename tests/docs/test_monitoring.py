@@ -14,7 +14,7 @@ import pytest
 
 from brokerha.http.families import FAMILIES, PREFIX, Family
 from brokerha.model import states
-from tests.docs.pages import ROOT, rows_of, text_of
+from tests.docs.pages import ROOT, blocks, blocks_of, rows_of, text_of
 from tests.support.promql import COUNTERS, Expression, Selector, parse
 
 ALERTS = (
@@ -122,6 +122,17 @@ def test_each_state_that_is_not_healthy_fires_exactly_one_alert() -> None:
     # And what does not pass by itself is not among those that may wait a quarter of an hour
     assert {word for word, (alert,) in of.items() if alert == "BrokerhaDegradedLong"} <= states.DEGRADED
     assert {word for word, (alert,) in of.items() if alert == "BrokerhaActionNeeded"}.isdisjoint(states.DEGRADED)
+
+
+def test_what_the_page_tells_prometheus_to_do_is_what_the_rules_expect() -> None:
+    (block,) = blocks_of("docs/monitoring.md", "yaml")
+    told = importlib.import_module("yaml").safe_load(block.text)
+    assert told["rule_files"] == [RULES_FILE.name]
+    assert {job["job_name"] for job in told["scrape_configs"]} == {
+        matcher.value for rule in RULES for selector in parse(rule["expr"]).selectors for matcher in selector.matchers if matcher.label == "job"
+    }
+    for block in blocks("promql"):
+        assert all(labels_of(selector) for selector in parse(block.text).selectors)
 
 
 def test_the_dashboard_lies_on_its_grid_and_shows_something_everywhere() -> None:
