@@ -29,6 +29,7 @@ from brokerha.cli import doctor, exits
 from brokerha.cli.access import cluster_file, master_urls
 from brokerha.cli.doctor import ConfigFileOption, DeployOption, SecretsOption
 from brokerha.cli.init import DEFAULT_FOLDER
+from brokerha.cli.masters import masters
 from brokerha.model.errors import BrokerhaError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -128,7 +129,10 @@ def _nodes(bundle: Bundle, cluster: ClusterConfig) -> list[str]:
     """What each node says; returns those with an address that did not answer."""
     from brokerha.doctor import cluster_facts
 
-    bundle.add_json("status.json", _status(cluster))
+    status = _status(cluster)
+    bundle.add_json("status.json", status)
+    if "error" not in status:
+        bundle.add_json("journals.json", _journals(cluster))
     silent = []
     urls = cluster.http_urls()
     for node in cluster.nodes:
@@ -156,6 +160,18 @@ def _status(cluster: ClusterConfig) -> dict[str, Any]:
             return dict(client.status(timeout=_STATUS_WITHIN_S))
     except BrokerhaError as error:
         return {"error": str(error)}
+
+
+def _journals(cluster: ClusterConfig) -> dict[str, Any]:
+    """What each master has in its journal, and what holds it."""
+    found: dict[str, Any] = {}
+    with masters(cluster.path, None, _STATUS_WITHIN_S) as sites:
+        for master in sites.ids:
+            try:
+                found[master] = sites.command(master, "pins")
+            except BrokerhaError as error:
+                found[master] = {"error": str(error)}
+    return found
 
 
 def _files(folder: Path) -> Iterator[dict[str, Any]]:

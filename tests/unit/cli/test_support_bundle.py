@@ -104,6 +104,7 @@ def test_what_helps_is_in_the_bundle_and_no_data_of_users(
     assert json.loads(found["status.json"])["cluster"] == "orders"
     assert "brokerha_" in found["nodes/m1/metrics.txt"]
     assert json.loads(found["nodes/w1/files.json"])
+    assert json.loads(found["journals.json"])["m1"]["last_lsn"] >= 1
     assert json.loads(found["doctor.json"])["findings"]
     assert found["logs/x.log"] == "2\n3\n"
     assert json.loads(found["manifest.json"])["brokerha"]
