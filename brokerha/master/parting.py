@@ -67,8 +67,9 @@ class Parting:
         return not workers or (core.feed.executed == core.sync.lsn and len(self._at_the_end(workers)) == len(workers))
 
     def _at_the_end(self, workers: list[WorkerFeed]) -> list[WorkerFeed]:
+        """Those that hold all that has a result here, and nothing else: who was sent more may have executed that meanwhile."""
         executed = self._core.feed.executed
-        return [w for w in workers if w.progress is not None and w.progress.applied_lsn == executed]
+        return [w for w in workers if w.progress is not None and w.progress.applied_lsn == executed >= w.sent]
 
     # ---- each round
 

@@ -120,6 +120,23 @@ class TestSitesOfNone:
         assert [scene.messages(f"{node}w1", "orders") for node in scene.names] == [8, 8, 8]
         assert scene.who_began(OpenLoad) == []
 
+    def test_a_site_that_is_too_slow_to_execute_all_does_not_keep_what_it_has(self) -> None:
+        # Given that New York's worker takes one transaction at a time, and longer for all of them than a master waits
+        scene = ModeScene("none", others={"feed": {"window": 1}})
+        scene.part(UK, US)
+        scene["m3w1"].is_disk_slow = True
+        writes = [scene.hand_in("m3", f"c{number}", ("publish", "orders", "", b"us"), level="synchronised") for number in range(30)]
+        scene.all_done([*writes, scene.hand_in("m1", "a", ("publish", "orders", "", b"uk"))])
+        # When they come together while one of them is on its way to the worker
+        scene.heal()
+        scene.until(lambda: bool(scene.gave_up("m3")), 20_000)
+        scene["m3w1"].is_disk_slow = False
+        scene.come_together()
+        # Then nobody says that it kept its content, and it has that of the others, with each order once
+        assert [split["keeps_content"] for split in scene.splits("m3")] == [False]
+        assert [scene.messages(f"{node}w1", "orders") for node in scene.names] == [31, 31, 31]
+        assert scene.worker("m3w1").copy.applied() == scene.worker("m1w1").copy.applied()
+
     @pytest.mark.parametrize("place", [1, 2])
     @pytest.mark.parametrize("point", ["store absent", "store there"])
     def test_the_worker_is_killed_while_it_goes_over_to_the_log_of_now(self, point: str, place: int) -> None:
