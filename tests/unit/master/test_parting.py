@@ -81,6 +81,19 @@ def test_a_site_that_keeps_its_content_executes_all_it_has_first() -> None:
     assert bench.core.sync.is_ready_to_go_back()
 
 
+def test_what_a_worker_may_be_executing_is_not_the_content_that_stays() -> None:
+    # Given a transaction that is on its way to the only live worker, when the patience with this site is over
+    bench = OneMaster(split_recovery="none")
+    bench.core.step(Submit(1, "t6", b"body"), bench.now())
+    bench.run()
+    bench.ms += 60_000
+    bench.hear("w1", 5)
+    bench.run()
+    # Then nobody says that what it had before is its content: by then it may have executed that one, too
+    assert go_back(bench, 3) == []
+    assert [split.keeps_content for split in bench.journal.splits()] == [False]
+
+
 def test_a_site_whose_workers_are_all_gone_keeps_nobody_from_agreeing() -> None:
     bench = OneMaster(split_recovery="none")
     bench.ms += 60_000
