@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct, pack
@@ -35,6 +36,8 @@ _FRAME_HEAD = Struct(">BHI")
 _FRAME_END = b"\xce"
 _LARGE_BYTES = 64 * 1024
 """Bodies above it are cut into frames here: py-amqp copies them twice more."""
+_HEARTBEAT_LOOK_S = 0.5
+"""While one waits: how often to see whether a heartbeat is due. The broker sends its own at most every second."""
 _CACHED = 1024
 """Destinations and property sets that are kept encoded: a node has few of them, and encoding costs more than sending."""
 
@@ -121,6 +124,24 @@ class RabbitConnection(pyamqp.Connection):
         """Hand a method to its channel; RabbitMQ may send deliveries behind the close of a channel, which is gone here."""
         if self.channels is None or channel_id in self.channels:
             super().on_inbound_method(channel_id, method, payload, content)
+
+    def drain_events(self, timeout: float | None = None) -> None:
+        """Wait for a message or an answer, so long at most in all. Raises TimeoutError.
+
+        py-amqp's own begins its time anew with each heartbeat of the broker, so it ends never where these come more often; and it sends none itself.
+        """
+        deadline_s = time.monotonic() + (self.transport.answer_timeout_s if timeout is None else timeout)
+        while True:
+            left_s = deadline_s - time.monotonic()
+            try:
+                if self.blocking_read(min(max(0.0, left_s), _HEARTBEAT_LOOK_S)):
+                    return
+            except TimeoutError:
+                if left_s <= _HEARTBEAT_LOOK_S:
+                    raise
+            if time.monotonic() >= deadline_s:
+                raise TimeoutError("nothing came in time")
+            self.heartbeat_tick(rate=2)
 
     def Transport(self, host: str, connect_timeout: float, tls: Any, *_timeouts: Any, **options: Any) -> Any:  # noqa: N802
         """The socket; py-amqp asks for it under this name. Its own kind of time-outs is for sockets that block."""

@@ -14,8 +14,10 @@ import pytest
 
 from brokerha.model.messages import Outgoing
 from brokerha.ports.transport import ClientMessage, Transport
+from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
+from brokerha.transports.rabbitmq import open_connection
 from tests.contracts.test_transports import KombuWorld
 from tests.contracts.transport_contract import count_of, fetch, take, text_of, wait_until
 from tests.support.private_broker import PrivateBroker
@@ -219,3 +221,15 @@ def _routes(pair: Pair, exchange: str) -> bool:
         return pair.world.publish(exchange, key, b"probe")
     except pair.world._app.channel_errors:
         return False
+
+
+def test_a_wait_ends_in_time_although_heartbeats_come_and_the_connection_lives_on(vhost_url: str) -> None:
+    # Given heartbeats that come more often than the wait is long
+    (address,) = parse_addresses(vhost_url)
+    with open_connection(address, "waits", TransportConfig(heartbeat_s=2)) as connection:
+        channel = connection.channel()
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                connection.connection.drain_events(timeout=2.5)
+        # Then the broker has heard this side meanwhile
+        assert channel.queue_declare(queue="still-here", durable=True, auto_delete=False).queue == "still-here"
