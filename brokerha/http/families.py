@@ -51,7 +51,7 @@ _MASTER: Final = {
     "synchronised_lsn": _gauge("", "end of the order", "standing still while `incoming_transactions` is above 0"),
     "executed_lsn": _gauge("", "end of the results", "far behind `synchronised_lsn`"),
     "last_applied_entry": _gauge("node", "LSN that this master (by its best worker) and each of its workers has applied"),
-    "lag_seconds": _gauge("node", "how old the first transaction is that it has not applied; 0 when it has all, NaN when nobody knows", "above a minute"),
+    "lag_seconds": _gauge("node", "how old the first transaction is that it has not applied, of those that this master has; 0 when it has all, NaN when nobody knows. What the master itself lacks: `stale_seconds`", "above a minute"),
     "stale_seconds": _gauge("", "for how long this master has not been known to be up to date; 0 while it agrees with the others, NaN when nobody knows", "above a minute"),
     "backlog_entries": _gauge("peer", "transactions of the order that another master had not got when it was heard last", "growing"),
     "incoming_transactions": _gauge("", "transactions that were accepted here and have no place in the order yet", "not falling"),
