@@ -11,6 +11,8 @@ Must never leave a message, a queue or a consumer behind.
 from __future__ import annotations
 
 import contextlib
+import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,12 @@ NO_SUCH_KEY: Final = "doctor.no-such-key"
 """A routing key that no node and no app publishes with."""
 _CONFIG: Final = TransportConfig(connect_timeout_s=5.0)
 _BLOCKED_WITHIN_S: Final = 0.3
+_LONGEST_S: Final = 30.0
+"""After it the connection is cut, whatever the broker does: who only sends heartbeats would be waited for without end."""
+
+
+class _Blocked(Exception):
+    """The broker takes no message; it reads nothing more from this connection, so that no answer comes."""
 
 
 @dataclass(slots=True)
@@ -58,29 +66,39 @@ def look(
 ) -> Seen:
     """Everything that this user can see; never raises for what the broker says, or does not say."""
     seen = Seen()
-    alarms: list[str] = []
+
+    def on_blocked(reason: str) -> None:
+        raise _Blocked(reason)
+
     try:
-        connection = open_connection(address, NAME, _CONFIG, alarms.append, lambda *_: None)
+        connection = open_connection(address, NAME, _CONFIG, on_blocked, lambda *_: None)
     except (AMQPError, OSError) as error:
         seen.unreachable = explain(error, address)
         seen.refused = _refused(error)
         return seen
+    guard = threading.Timer(_LONGEST_S, _cut, (connection,))
+    guard.daemon = True
+    guard.start()
     try:
         _properties(connection, seen)
         for exchange in exchanges:
             if problem := _exchange(connection, exchange):
                 seen.exchanges[exchange.name] = problem
         seen.queues = [_queue(connection, row) for row in queues]
-        _publish(connection, seen, [name for name in writes if seen.exchanges.get(name) != MISSING], alarms)
+        _publish(connection, seen, [name for name in writes if seen.exchanges.get(name) != MISSING])
         if topic in writes and seen.exchanges.get(topic) != MISSING and topic not in seen.unwritable:
             seen.topic_is_open = not _refusal(connection, topic, NO_SUCH_KEY)
+    except _Blocked as blocked:
+        seen.blocked = str(blocked) or "it says no reason"
     except (AMQPError, OSError) as error:
-        if alarms:
-            seen.blocked = _words(alarms)
-        else:
-            seen.unreachable = explain(error, address)
+        seen.unreachable = explain(error, address)
     finally:
-        _leave(connection)
+        guard.cancel()
+        if seen.blocked or seen.unreachable:
+            # It would not answer a farewell.
+            connection.collect()
+        else:
+            _leave(connection)
     return seen
 
 
@@ -110,12 +128,8 @@ def _properties(connection: Any, seen: Seen) -> None:
 def _channel(connection: Any) -> Iterator[Any]:
     """A channel for one question: a refusal closes it."""
     channel = connection.channel()
-    try:
-        yield channel
-    finally:
-        with contextlib.suppress(AMQPError, OSError):
-            if channel.is_open:
-                channel.close()
+    yield channel
+    channel.close()
 
 
 def _exchange(connection: Any, row: ExchangeRow) -> str:
@@ -145,16 +159,16 @@ def _queue(connection: Any, row: QueueRow) -> tuple[str, str, int, int]:
     return row.name, "", messages, consumers
 
 
-def _publish(connection: Any, seen: Seen, writes: Sequence[str], alarms: list[str]) -> None:
+def _publish(connection: Any, seen: Seen, writes: Sequence[str]) -> None:
     """Ask for each exchange; the broker says that it is blocked to whoever publishes."""
     for name in writes:
         if problem := _refusal(connection, name, ""):
             seen.unwritable[name] = problem
     deadline = time.monotonic() + _BLOCKED_WITHIN_S
-    while writes and not alarms and time.monotonic() < deadline:
+    while writes and time.monotonic() < deadline:
         with contextlib.suppress(TimeoutError):
             connection.drain_events(timeout=0.05)
-    seen.blocked = _words(alarms) if writes else None
+    seen.blocked = "" if writes else None
 
 
 def _refusal(connection: Any, exchange: str, key: str) -> str:
@@ -173,8 +187,10 @@ def _refusal(connection: Any, exchange: str, key: str) -> str:
     return ""
 
 
-def _words(alarms: Sequence[object]) -> str:
-    return str(alarms[0] or "the broker says no reason") if alarms else ""
+def _cut(connection: Any) -> None:
+    """Whoever waits on the connection is told that it is gone."""
+    with contextlib.suppress(Exception):
+        connection.connection.transport.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _leave(connection: Any) -> None:

@@ -6,14 +6,15 @@ one thing; and after all of them nothing is in the broker that was not there bef
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import pika
@@ -23,6 +24,7 @@ from brokerha.cli.main import main
 from brokerha.doctor.machine_facts import own_addresses
 from brokerha.transports.topology import WRITES_QUEUE_BYTES
 from tests.support.broker_source import BrokerSource
+from tests.support.private_broker import PrivateBroker
 
 VHOST = "doctor"
 FILE = """\
@@ -60,21 +62,20 @@ class Patient:
 
     def examined(self, *nodes: str, management: bool = False, url: str = "") -> tuple[int, dict[str, dict[str, str]]]:
         """Exit code, and what is not ok by what it is about; passwords are nowhere."""
-        environ = {**os.environ}
-        if management:
-            environ["BROKERHA_MANAGEMENT_URL"] = self.source.management_url
+        environ = {"BROKERHA_MANAGEMENT_URL": self.source.management_url} if management else {}
         if url:
             own = self.folder / "own"
             own.mkdir(exist_ok=True)
             (own / f"{nodes[0]}.url").write_text(url)
             (own / f"{nodes[0]}.url").chmod(0o600)
-        command = [sys.executable, "-m", "brokerha", "doctor", *nodes, "-c", str(self.path), "-o", "json"]
-        command += ["--secrets", str(self.folder / "own" if url else self.secrets)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120, check=False)
+        out, err = io.StringIO(), io.StringIO()
+        secrets = str(self.folder / "own" if url else self.secrets)
+        with patch.dict(os.environ, environ), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(["doctor", *nodes, "-c", str(self.path), "-o", "json", "--secrets", secrets])
         for secret in self.secrets.glob("*.url"):
-            assert (urlsplit(secret.read_text()).password or "-") not in done.stdout + done.stderr
-        found = json.loads(done.stdout)["findings"]
-        return done.returncode, {each["subject"]: each for each in found if each["level"] != "ok"}
+            assert (urlsplit(secret.read_text()).password or "-") not in out.getvalue() + err.getvalue()
+        found = json.loads(out.getvalue())["findings"]
+        return code, {each["subject"]: each for each in found if each["level"] != "ok"}
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +178,25 @@ def test_no_tls_to_another_machine(patient: Patient):
     code, found = patient.examined("w1", url=url)
     assert code in {2, 3}
     assert found["broker tls"]["level"] == "problem"
+
+
+def test_a_broker_that_takes_no_message(private_broker: PrivateBroker, tmp_path: Path):
+    vhost = "doctor-alarm"
+    patient = Patient.__new__(Patient)
+    patient.source = BrokerSource(
+        private_broker.create_vhost(vhost), private_broker.management_url, "private", private_broker
+    )
+    patient.folder = patient.secrets = tmp_path
+    patient.path = tmp_path / "cluster.toml"
+    patient.path.write_text(FILE.format(vhost=vhost, broker=private_broker.url_of(vhost)))
+    with pika.BlockingConnection(pika.URLParameters(private_broker.url_of(vhost))) as connection:
+        connection.channel().exchange_declare("brokerha.sync", "direct", durable=True)
+    private_broker.ctl("set_vm_memory_high_watermark", "0")
+    try:
+        code, found = patient.examined("m1")
+        with_management = patient.examined("m1", management=True)[1]
+    finally:
+        private_broker.ctl("set_vm_memory_high_watermark", "absolute", "2GB")
+    assert code == 2
+    assert found["broker alarms"]["level"] == "problem"
+    assert with_management["broker alarms"]["level"] == "problem"
