@@ -14,7 +14,7 @@ import pytest
 
 from brokerha.http.families import FAMILIES, PREFIX, Family
 from brokerha.model import states
-from tests.docs.pages import ROOT, blocks, blocks_of, rows_of, text_of
+from tests.docs.pages import ROOT, blocks, blocks_of, pages, rows_of, text_of
 from tests.support.promql import COUNTERS, Expression, Selector, parse
 
 ALERTS = (
@@ -133,6 +133,13 @@ def test_what_the_page_tells_prometheus_to_do_is_what_the_rules_expect() -> None
     }
     for block in blocks("promql"):
         assert all(labels_of(selector) for selector in parse(block.text).selectors)
+
+
+def test_pages_name_only_metrics_that_exist() -> None:
+    named = {(page, name) for page in pages() if "/decisions/" not in page for name in re.findall(r"`(brokerha_[a-z_]+)\b", text_of(page))}
+    assert {name for _, name in named} >= {"brokerha_state_info", "brokerha_node_info"}
+    there = {f"{PREFIX}{name}" for name in FAMILIES}
+    assert [(page, name) for page, name in sorted(named) if name not in there] == []
 
 
 def test_the_dashboard_lies_on_its_grid_and_shows_something_everywhere() -> None:
