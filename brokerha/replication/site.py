@@ -26,7 +26,7 @@ from brokerha.replication.judging import Ruling, Verdict, Votes, verdict
 from brokerha.replication.lineages import Rewind
 from brokerha.replication.site_config import NEVER, FeedConfig, Filling, Named, Standing, Trust, WorkerFeed
 from brokerha.replication.site_words import attention_of, read_only_reason_of
-from brokerha.replication.splits import Splits
+from brokerha.replication.splits import NO_CONTENT, Splits
 
 
 class Site:
@@ -263,7 +263,7 @@ class Site:
             return
         is_shorter = lsn < self.lsn
         self.lineages.rewind(lsn, lineage)
-        self.splits.content = (lsn, content) if content else (0, "")
+        self.splits.content = (lsn, content) if content else NO_CONTENT
         self.lsn, self.executed = min(self.lsn, lsn), min(self.executed, lsn)
         if is_shorter:
             self._votes, self.overruled, self.filling, self.disagreement = None, None, None, ""

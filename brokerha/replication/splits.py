@@ -19,6 +19,10 @@ from brokerha.replication.lineages import Lineages, Rewind
 from brokerha.replication.site_config import FeedConfig, WorkerFeed
 
 
+NO_CONTENT: tuple[Lsn, str] = (-1, "")
+"""Nothing is on its way into the log: what is said at any LSN, 0 as well, is in it."""
+
+
 class Splits:
     """Lineages and kept copies of one site."""
 
@@ -26,7 +30,7 @@ class Splits:
         self.history = history
         self.lineages = Lineages(rewinds)
         self.keeping = Keeping(config)
-        self.content: tuple[Lsn, str] = (0, "")
+        self.content = NO_CONTENT
         """LSN to which the log went back last while the site kept its content, and the fingerprint of that; it is on its way into the log."""
 
     def void(self, worker: WorkerFeed) -> str:

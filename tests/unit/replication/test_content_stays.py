@@ -84,6 +84,22 @@ def test_a_master_that_starts_anew_gives_the_order_again() -> None:
     assert not any(table.sent_to(node, LoadFrom) for node in WORKERS)
 
 
+def test_one_that_hears_of_it_only_after_the_next_lineage_began_stands_there_all_the_same() -> None:
+    # Given that all is void from the first transaction on, and that w3 does not hear of it
+    table = parted("b0")
+    table.is_held = lambda way: "w3" in way
+    table.go_back_and_keep_content(0, 5)
+    table.again(*(f"a{number}" for number in range(10)), "b0")
+    table.until(lambda: table.are_followed("w1", "w2"))
+    # When sides come together once more, with nothing to give up
+    table.go_back(11, 7)
+    table.is_held = lambda _way: False
+    # Then it counts anew as the others did, and takes nobody's copy
+    table.until(lambda: table.are_followed(*WORKERS))
+    assert not table.sent_to("w3", LoadFrom)
+    assert len({copy.applied() for copy in table.copies.values()}) == 1
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_dies_on_the_way_the_copies_end_equal_and_complete(seed: int) -> None:
     luck = random.Random(seed)
