@@ -15,8 +15,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from brokerha.cli import quarantine
 from brokerha.cli.json_page import FOLDER, files
 from brokerha.cli.json_schemas import OUTPUTS, lines_of, schema_of
+from brokerha.cli.main import main
+from brokerha.transports.quarantine import Quarantined
 from tests.docs.json_outputs import COMMANDS, Here, small_cluster
 
 FIELDS = Path(__file__).with_name("json_fields.txt")
@@ -88,3 +91,15 @@ def test_the_page_and_the_schemas_are_up_to_date() -> None:
         path.name for path in made if path.suffix == ".json"
     }
     assert all(json.loads(text)["title"] == path.stem for path, text in made.items() if path.suffix == ".json")
+
+
+def test_messages_in_quarantine_have_the_fields_of_their_schemas(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = Quarantined(
+        "ab12", "m1", "no msgpack", "brokerha.writes", "any", 0, b"\x00x", {"content_type": "text/plain"}, 1
+    )
+    monkeypatch.setattr(quarantine, "_messages", lambda *_: iter([(None, message)]))
+    for name, line in (("quarantine-list", "list"), ("quarantine-show", "show ab12")):
+        assert main(["quarantine", *line.split(), "-o", "json"]) in {0, 1}
+        jsonschema.validate(json.loads(capsys.readouterr().out), closed(schema_of(name)))
