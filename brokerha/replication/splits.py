@@ -18,7 +18,6 @@ from brokerha.replication.keeping import Keeping
 from brokerha.replication.lineages import Lineages, Rewind
 from brokerha.replication.site_config import FeedConfig, WorkerFeed
 
-
 NO_CONTENT: tuple[Lsn, str] = (-1, "")
 """Nothing is on its way into the log: what is said at any LSN, 0 as well, is in it."""
 
