@@ -19,12 +19,15 @@ from brokerha.cli import quarantine
 from brokerha.cli.json_page import FOLDER, files
 from brokerha.cli.json_schemas import OUTPUTS, lines_of, schema_of
 from brokerha.cli.main import main
+from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.master.split_report import listed, shown
 from brokerha.transports.quarantine import Quarantined
 from tests.docs.json_outputs import COMMANDS, Here, small_cluster
+from tests.unit.master.test_split_report import facts, go_on, went_back
 
 FIELDS = Path(__file__).with_name("json_fields.txt")
 NOT_SHOWN = {"splits-show", "quarantine-list", "quarantine-show"}
-"""Need a broker, or a split: their own tests look at them."""
+"""Need a broker, or a split: shown by the last two tests."""
 
 
 def closed(schema: Any) -> Any:
@@ -103,3 +106,12 @@ def test_messages_in_quarantine_have_the_fields_of_their_schemas(
     for name, line in (("quarantine-list", "list"), ("quarantine-show", "show ab12")):
         assert main(["quarantine", *line.split(), "-o", "json"]) in {0, 1}
         jsonschema.validate(json.loads(capsys.readouterr().out), closed(schema_of(name)))
+
+
+def test_reports_of_splits_have_the_fields_of_their_schemas() -> None:
+    journal = MemoryJournal("m1", "journal-of-m1")
+    number = went_back(journal)
+    go_on(journal, "cefdkjh", "ARRAAA")
+    jsonschema.validate(listed(journal, facts(journal)), closed(schema_of("splits-list")))
+    jsonschema.validate(shown(journal, facts(journal), {"number": number}), closed(schema_of("splits-show")))
+    journal.close()
