@@ -141,7 +141,7 @@ def _nodes(bundle: Bundle, cluster: ClusterConfig) -> list[str]:
         if node.id not in urls:
             continue
         for path in ("metrics", "readyz"):
-            told = cluster_facts.text_of(cluster, node.id, path)
+            told = cluster_facts.text_of(cluster, node.id, path, os.environ)
             if told is None:
                 silent.append(node.id)
                 break
