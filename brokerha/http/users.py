@@ -1,0 +1,182 @@
+"""Who may come through an HTTP door: users, their roles, passwords and tokens, and who failed too often.
+
+A users file is TOML, one table for each user:
+
+    [users.app]
+    role = "write"                            # read < write < admin
+    password = "scrypt$<salt>$<hash>"         # for Basic; both in hexadecimal digits
+    tokens = [{ sha256 = "<digest>", expires = 1790000000 }]   # for Bearer; expires in seconds of the wall clock
+
+Nothing here reads a clock or a file: text and time are given. Must never keep or tell a password or token as it was sent:
+of a verified password an HMAC under a key of this process is remembered, so that scrypt runs once and not for each request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import tomllib
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from brokerha.model.errors import ConfigurationError
+
+READ, WRITE, ADMIN = "read", "write", "admin"
+ROLES = (READ, WRITE, ADMIN)
+"""Each may what those before it may."""
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
+SCRYPT_MEMORY_BYTES = 32 * 1024 * 1024
+SECRET_LIMIT = 1024
+"""Characters of a password or token; longer ones are wrong without being looked at."""
+VERIFIED_LIMIT = 1024
+FAILURES_LIMIT = 10
+FAILURES_WINDOW_S = 60.0
+ADDRESSES_LIMIT = 4096
+_NOBODY = "scrypt$" + "00" * 16 + "$" + "00" * 32
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a user, as its digest."""
+
+    sha256: str
+    expires_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user of the file."""
+
+    name: str
+    role: str
+    password: str = ""
+    tokens: tuple[Token, ...] = ()
+
+    def may(self, role: str) -> bool:
+        """Whether this user may what a role may."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+def hash_password(password: str, salt: bytes | None = None) -> str:
+    """A password as the users file holds it."""
+    salt = secrets.token_bytes(16) if salt is None else salt
+    return f"scrypt${salt.hex()}${_scrypt(password, salt).hex()}"
+
+
+def hash_token(token: str) -> str:
+    """A token as the users file holds it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _scrypt(password: str, salt: bytes) -> bytes:
+    return hashlib.scrypt(
+        password.encode(), salt=salt, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P, maxmem=SCRYPT_MEMORY_BYTES, dklen=32
+    )
+
+
+def parse_users(text: str, path: str) -> dict[str, User]:
+    """The users of a file, by name. Raises ConfigurationError with what is wrong, never with a value of the file."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise ConfigurationError(f"{path}: this is no TOML: write it with brokerha's own words for users") from None
+    users = tables.pop("users", {})
+    if tables or not isinstance(users, dict) or not users:
+        raise ConfigurationError(f"{path}: a users file has tables [users.NAME] and nothing else")
+    return {name: _user(name, table, path) for name, table in users.items()}
+
+
+def _user(name: str, table: object, path: str) -> User:
+    if not isinstance(table, dict) or set(table) - {"role", "password", "tokens"}:
+        raise ConfigurationError(f"{path}: user {name} has role, password and tokens, and nothing else")
+    if table.get("role") not in ROLES:
+        raise ConfigurationError(f"{path}: user {name} has no role: write one of {', '.join(ROLES)}")
+    password, tokens = table.get("password", ""), table.get("tokens", [])
+    if not isinstance(password, str) or (password and not _is_hash(password)):
+        raise ConfigurationError(f"{path}: the password of user {name} is not hashed: scrypt$SALT$HASH, in hexadecimal")
+    if not isinstance(tokens, list) or not all(_is_token(token) for token in tokens):
+        raise ConfigurationError(f"{path}: a token of user {name} has a sha256 of 64 digits and the second it expires at")
+    if ":" in name or not name:
+        raise ConfigurationError(f"{path}: a user's name is not empty and has no colon")
+    return User(name, table["role"], password, tuple(Token(one["sha256"], one["expires"]) for one in tokens))
+
+
+def _is_hash(text: str) -> bool:
+    parts = text.split("$")
+    return len(parts) == 3 and parts[0] == "scrypt" and _is_hex(parts[1], 16) and _is_hex(parts[2], 32)
+
+
+def _is_hex(text: str, size: int) -> bool:
+    try:
+        return len(bytes.fromhex(text)) == size
+    except ValueError:
+        return False
+
+
+def _is_token(token: object) -> bool:
+    if not isinstance(token, dict) or set(token) != {"sha256", "expires"}:
+        return False
+    digest, expires = token["sha256"], token["expires"]
+    is_time = isinstance(expires, (int, float)) and not isinstance(expires, bool)
+    return isinstance(digest, str) and _is_hex(digest, 32) and is_time
+
+
+class Users:
+    """The users of one file as it was read; a changed file makes a new one, and so forgets what was verified."""
+
+    def __init__(self, users: dict[str, User]) -> None:
+        self._users = users
+        self._tokens = {token.sha256.lower(): (user, token) for user in users.values() for token in user.tokens}
+        self._verified: OrderedDict[bytes, None] = OrderedDict()
+        self._key = secrets.token_bytes(32)
+
+    def by_token(self, token: str, now_s: float) -> User | None:
+        """Who has this token, unless it has expired. Looked up by its digest, which an attacker cannot steer."""
+        if len(token) > SECRET_LIMIT:
+            return None
+        user, found = self._tokens.get(hash_token(token), (None, None))
+        return user if found is not None and now_s < found.expires_s else None
+
+    def is_verified(self, name: str, password: str) -> User | None:
+        """Who this is when the password was verified before: costs next to nothing."""
+        return self._users.get(name) if self._mark(name, password) in self._verified else None
+
+    def by_password(self, name: str, password: str) -> User | None:
+        """Who this is; takes scrypt's time, for a name that is not known as well. Raises nothing."""
+        if len(password) > SECRET_LIMIT:
+            return None
+        user = self._users.get(name)
+        _, salt, digest = (user.password if user is not None and user.password else _NOBODY).split("$")
+        is_right = hmac.compare_digest(_scrypt(password, bytes.fromhex(salt)), bytes.fromhex(digest))
+        if user is None or not user.password or not is_right:
+            return None
+        self._verified[self._mark(name, password)] = None
+        while len(self._verified) > VERIFIED_LIMIT:
+            self._verified.popitem(last=False)
+        return user
+
+    def _mark(self, name: str, password: str) -> bytes:
+        return hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), "sha256")
+
+
+class Failures:
+    """How often each address failed to log in lately; bounded, the oldest is forgotten first."""
+
+    def __init__(self) -> None:
+        self._by_address: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def wait_s(self, address: str, now_s: float) -> int:
+        """Seconds after which this address may try again; 0 for now."""
+        since_s, count = self._by_address.get(address, (now_s, 0))
+        left_s = since_s + FAILURES_WINDOW_S - now_s
+        return max(1, round(left_s)) if count >= FAILURES_LIMIT and left_s > 0 else 0
+
+    def failed(self, address: str, now_s: float) -> None:
+        """One more failure."""
+        since_s, count = self._by_address.pop(address, (now_s, 0))
+        if now_s >= since_s + FAILURES_WINDOW_S:
+            since_s, count = now_s, 0
+        self._by_address[address] = since_s, count + 1
+        while len(self._by_address) > ADDRESSES_LIMIT:
+            self._by_address.popitem(last=False)
