@@ -39,7 +39,9 @@ from brokerha.http import (
 )
 from brokerha.http.door import Door
 from brokerha.http.endpoint import Endpoint, Handler, not_found
+from brokerha.http.guard import Guard
 from brokerha.http.limits import HttpLimits
+from brokerha.http.roles import role_of
 from brokerha.ports.front import Front
 
 _GRAPH: dict[str, Handler] = {
@@ -143,11 +145,14 @@ PATHS: dict[str, dict[str, Handler]] = {
 }
 
 
-def create_app(front: Front, limits: HttpLimits | None = None) -> Starlette:
-    """The application of one node. Nothing of it runs before a server calls it."""
+def create_app(front: Front, limits: HttpLimits | None = None, guard: Guard | None = None) -> Starlette:
+    """The application of one node; without a guard everybody may everything. Nothing of it runs before a server calls it."""
     door = Door(front, limits or HttpLimits())
     app = Starlette(
-        routes=[Route(path, Endpoint(door, handlers)) for path, handlers in PATHS.items()],
+        routes=[
+            Route(path, Endpoint(door, handlers, {method: role_of(path, method) for method in handlers}, guard))
+            for path, handlers in PATHS.items()
+        ],
         middleware=[Middleware(RawPath)],
     )
     app.router.redirect_slashes = False

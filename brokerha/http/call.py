@@ -12,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from brokerha.http.accept import wants_json
 from brokerha.http.door import Door
+from brokerha.http.users import User
 from brokerha.model.errors import InvalidRequest, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
 from brokerha.model.levels import parse_ack, parse_apart, parse_min_lsn
@@ -38,6 +39,7 @@ class Call:
         "method",
         "scope",
         "transaction",
+        "user",
     )
 
     def __init__(self, door: Door, scope: dict[str, Any], receive: Any) -> None:
@@ -53,9 +55,17 @@ class Call:
         """Status of an error that means something else here than everywhere; 0 for the usual one."""
         self.transaction: TxId = ""
         """The open transaction that reads show, where the path names it."""
+        self.user: User | None = None
+        """Who sent it; None at a door without users."""
         self._receive = receive
         self._headers: dict[bytes, bytes] | None = None
         self._parameters: Parameters | None = None
+
+    def demand(self, role: str) -> None:
+        """Refuse, with 403, a user who has not this role."""
+        if self.user is not None and not self.user.may(role):
+            self.error_status = 403
+            raise InvalidRequest(f"this needs the role {role}: user {self.user.name} has {self.user.role}")
 
     # ---- headers
 

@@ -16,6 +16,7 @@ from brokerha.http import answer as answers
 from brokerha.http.answer import Answer
 from brokerha.http.call import Call
 from brokerha.http.door import Door
+from brokerha.http.guard import Guard, is_foreign
 from brokerha.model.errors import BrokerhaError, NotReady
 
 log = structlog.get_logger()
@@ -25,8 +26,12 @@ Handler = Callable[[Call], Awaitable[Answer]]
 class Endpoint:
     """All methods of one path, as an ASGI application."""
 
-    def __init__(self, door: Door, handlers: dict[str, Handler]) -> None:
+    def __init__(
+        self, door: Door, handlers: dict[str, Handler], roles: dict[str, str], guard: Guard | None = None
+    ) -> None:
         self._door = door
+        self._roles = roles
+        self._guard = guard
         self._handlers = dict(handlers)
         if "GET" in handlers:
             self._handlers.setdefault("HEAD", handlers["GET"])
@@ -51,12 +56,16 @@ class Endpoint:
             answer = answers.text(f"{call.method} is not possible here: use {allowed}", 405)
             answer.headers = {"Allow": allowed}
             return answer
+        if is_foreign(call):
+            return answers.text("a page of another site may not change anything here", 403)
         door = self._door
         if door.requests > door.limits.requests_limit:
             busy = NotReady(f"{door.requests - 1} requests are under way at {door.front.node_id} already: try again")
             return answers.of_error(busy, wants_json=call.wants_json())
         try:
-            return await handler(call)
+            method = "GET" if call.method == "HEAD" else call.method
+            refusal = await self._guard.refusal(call, self._roles[method]) if self._guard is not None else None
+            return refusal or await handler(call)
         except BrokerhaError as error:
             answer = answers.of_error(error, wants_json=call.wants_json())
             answer.headers = {**call.error_headers, **answer.headers}

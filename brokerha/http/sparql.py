@@ -20,6 +20,7 @@ from brokerha.http.call import FORM, Call, Parameters, address_of, utf8
 from brokerha.http.passing import begin_write, done, read, result, write_to_repository
 from brokerha.http.rdf_bodies import FORMATS, base_iri_of, term_of
 from brokerha.http.service_description import service_description
+from brokerha.http.users import WRITE
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
 from brokerha.stores.sparql_protocol import (
@@ -65,6 +66,7 @@ async def post(call: Call) -> Answer:
     if media_type == QUERY_TYPE:
         return await post_query(call)
     if media_type == UPDATE_TYPE:
+        call.demand(WRITE)
         return await update_of_body(call)
     if media_type != FORM:
         raise UnsupportedType(f"content type {media_type or 'none'!r}: send {QUERY_TYPE}, {UPDATE_TYPE} or {FORM}")
@@ -72,6 +74,7 @@ async def post(call: Call) -> Answer:
     if form.one("query") is not None and form.one("update") is not None:
         raise InvalidRequest("a form holds a query or an update, not both")
     if form.one("update") is not None:
+        call.demand(WRITE)
         return await update_of_form(call, form)
     return await query(call, _needed(form, "query"), form)
 

@@ -43,9 +43,9 @@ class Asked:
 class Node:
     """A front and the application before it."""
 
-    def __init__(self, front: FakeFront | None = None, limits: HttpLimits | None = None) -> None:
+    def __init__(self, front: FakeFront | None = None, limits: HttpLimits | None = None, guard: Guard | None = None) -> None:
         self.front = front or FakeFront()
-        self.app = create_app(self.front, limits)
+        self.app = create_app(self.front, limits, guard)
 
     def ask(
         self, method: str, target: str, body: bytes | str = b"", headers: dict[str, str] | None = None, **more: str

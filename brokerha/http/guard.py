@@ -1,0 +1,78 @@
+"""Who stands at the door: finds the user of a request, and refuses who is nobody or may not.
+
+Without users everybody may everything, which is for loopback. A page of another site never changes anything, with users or
+without: browsers say where a request comes from, and send along what they know.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from brokerha.http import answer as answers
+from brokerha.http.answer import Answer
+from brokerha.http.call import Call
+from brokerha.http.users import Failures, User, Users
+
+_SAFE = frozenset({"GET", "HEAD"})
+_CHALLENGE = 'Basic realm="brokerha", charset="UTF-8", Bearer realm="brokerha"'
+
+
+class Guard:
+    """The guard of one door: ``users`` gives those of now, ``wall_s`` the seconds of the wall clock."""
+
+    def __init__(self, users: Callable[[], Users], wall_s: Callable[[], float]) -> None:
+        self._users = users
+        self._wall_s = wall_s
+        self._failures = Failures()
+
+    async def refusal(self, call: Call, role: str) -> Answer | None:
+        """Why this request may not pass; None when it may. Notes in the call who sent it."""
+        if not role:
+            return None
+        address, now_s = (call.scope.get("client") or ("", 0))[0], self._wall_s()
+        scheme, _, given = call.header(b"authorization").partition(" ")
+        known = self._known(scheme.lower(), given.strip(), now_s) if given else None
+        if known is None:
+            if not given:
+                return _unknown("this needs a user: send a token (Bearer) or a name and a password (Basic)")
+            wait_s = self._failures.wait_s(address, now_s)
+            if wait_s:
+                return answers.text(f"too many failed logins from {address}", 429, {"Retry-After": wait_s})
+            # Counted before scrypt runs, so that many at once do not all get through.
+            self._failures.failed(address, now_s)
+            name, password = _basic(given) if scheme.lower() == "basic" else ("", "")
+            known = await call.door.in_thread(self._users().by_password, name, password) if name else None
+            if known is None:
+                return _unknown("this user, password or token is not known, or has expired")
+            self._failures.succeeded(address)
+        call.user = known
+        if not known.may(role):
+            return answers.text(f"this needs the role {role}: user {known.name} has {known.role}", 403)
+        return None
+
+    def _known(self, scheme: str, given: str, now_s: float) -> User | None:
+        users = self._users()
+        if scheme == "bearer":
+            return users.by_token(given, now_s)
+        return users.is_verified(*_basic(given)) if scheme == "basic" else None
+
+
+def _basic(given: str) -> tuple[str, str]:
+    try:
+        name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return "", ""
+    return name, password
+
+
+def _unknown(text: str) -> Answer:
+    return answers.text(text, 401, {"WWW-Authenticate": _CHALLENGE})
+
+
+def is_foreign(call: Call) -> bool:
+    """Whether a page of another site sends this to change something."""
+    origin = call.header(b"origin")
+    return bool(origin) and call.method not in _SAFE and urlsplit(origin).netloc.lower() != call.header(b"host").lower()
