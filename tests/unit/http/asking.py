@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from brokerha.http import HttpLimits, create_app
+from brokerha.http.guard import Guard
 from tests.unit.http.fake_front import FakeFront
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -43,7 +44,9 @@ class Asked:
 class Node:
     """A front and the application before it."""
 
-    def __init__(self, front: FakeFront | None = None, limits: HttpLimits | None = None, guard: Guard | None = None) -> None:
+    def __init__(
+        self, front: FakeFront | None = None, limits: HttpLimits | None = None, guard: Guard | None = None
+    ) -> None:
         self.front = front or FakeFront()
         self.app = create_app(self.front, limits, guard)
 
