@@ -12,6 +12,7 @@ hangs does not use up all of it.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ import msgpack
 
 from brokerha.client.http_commands import request_of
 from brokerha.client.http_everywhere import SILENT_S, ask_everywhere
+from brokerha.client.http_identity import identity_headers
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
 from brokerha.client.http_outcomes import ask_until_known
@@ -78,6 +80,7 @@ class HttpWire:
     def __init__(self, urls: str | Sequence[str]) -> None:
         self._nodes = HttpNodes(urls.split(",") if isinstance(urls, str) else urls)
         self._http = httpx2.Client(
+            headers=identity_headers(os.environ),
             limits=httpx2.Limits(
                 max_connections=CONNECTIONS_LIMIT, max_keepalive_connections=32, keepalive_expiry=KEEP_ALIVE_S
             ),
