@@ -8,24 +8,29 @@ from brokerha.replication.site_config import NEVER
 
 if TYPE_CHECKING:
     from brokerha.replication.site import Site
+    from brokerha.replication.site_config import WorkerFeed
 
 
 def read_only_reason_of(site: Site, mono_ms: int) -> str:
     """Why writes are refused; empty when they are taken."""
     if site.disagreement:
         return site.disagreement
-    good = len(site.in_sync(mono_ms))
+    in_sync = {worker.node for worker in site.in_sync(mono_ms)}
+    good = len(in_sync)
     if site.is_settling(mono_ms):
         # Those that have not been heard since this master started get the time to speak up.
         good += sum(1 for worker in site.workers.values() if worker.heard_ms == NEVER and worker.is_switched_on)
     if good >= site.needed:
         return ""
-    away = ", ".join(
-        f"{worker.node} is {worker.standing.value}" + (f" ({worker.reason})" if worker.reason else "")
-        for worker in site.workers.values()
-        if not worker.is_on
-    )
+    away = ", ".join(_away(worker) for worker in site.workers.values() if worker.node not in in_sync)
     return f"{good} of {len(site.workers)} workers in sync, writes need {site.needed}: {away}"
+
+
+def _away(worker: WorkerFeed) -> str:
+    if worker.is_on:
+        # It is silent for too long, and is about to be judged.
+        return f"{worker.node} is unknown (not heard)"
+    return f"{worker.node} is {worker.standing.value}" + (f" ({worker.reason})" if worker.reason else "")
 
 
 def attention_of(site: Site, mono_ms: int) -> str:

@@ -131,8 +131,8 @@ def test_transactions_that_nobody_ends_leave_nothing_behind(site: TxSite, count:
         site.await_clean(60)
         assert site.await_primary() == primary
         assert site.row("m1", "master")["in_doubt"] == 0
-        for name in ("open", "prepared", "heuristic", "in_doubt"):
-            assert site.metric(primary, f"transactions_{name}") == 0
+        for name in ("transactions_open", "transactions_prepared", "transactions_heuristic", "in_doubt_transactions"):
+            assert site.metric(primary, name) == 0
         taken: list[bytes] = []
         while messages := db.accept("in", 100):
             taken += [message.body for message in messages]
