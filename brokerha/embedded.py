@@ -19,13 +19,12 @@ from concurrent.futures import Future
 from typing import Any, Self
 
 from brokerha.client import Client
-from brokerha.http import HttpServer, create_app
+from brokerha.http.opening import open_door
 from brokerha.model.errors import BrokerhaError, ConfigurationError, NotReady
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import UNKNOWN, WAIT, Reply
 from brokerha.nodes.building import open_process, open_worker
 from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_rules import http_address
 from brokerha.nodes.master_node import MasterNode
 from brokerha.nodes.process_node import ProcessNode
 from brokerha.nodes.worker_node import WorkerNode
@@ -212,9 +211,8 @@ def serve(config: ClusterConfig) -> int:
     with contextlib.ExitStack() as stack, EmbeddedCluster(config) as cluster:
         nodes: list[Front] = [*cluster.masters.values(), *cluster.processes.values(), *cluster.workers.values()]
         for node in nodes:
-            address = config.node(node.node_id).http
-            if address:
-                server = HttpServer(create_app(node), *http_address(address))
+            server = open_door(config, node.node_id, node)
+            if server is not None:
                 server.start()
                 stack.callback(server.stop, 5.0)
         stopping.wait()

@@ -211,6 +211,11 @@ OUTPUTS: Final[dict[str, Output]] = {
     "quarantine-show": Output(
         ("quarantine show",), "One of them, with its properties and its body.", {**_MESSAGE, "properties": {"*": "any"}, "body": "text"}
     ),
+    "user-list": Output(
+        ("user list",),
+        "Users of the HTTP doors.",
+        {"users": [{"name": "text", "role": "text", "password": "boolean", "tokens": "integer", "expires": "text?"}]},
+    ),
     "tx-list": Output(
         ("tx list",), "Transactions that are open, prepared, or decided by hand.", {"transactions": [_TRANSACTION]}
     ),

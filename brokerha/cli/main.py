@@ -46,6 +46,7 @@ from brokerha.cli import (
     support_bundle,
     tx,
     up,
+    user,
     worker,
 )
 from brokerha.model.errors import BrokerhaError
@@ -97,6 +98,7 @@ app.add_typer(worker.app, name="worker")
 app.add_typer(peer.app, name="peer")
 app.add_typer(splits.app, name="splits")
 app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(user.app, name="user")
 app.add_typer(control.app, name="control")
 app.add_typer(tx.app, name="tx")
 app.add_typer(pipeline.app, name="pipeline")

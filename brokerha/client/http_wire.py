@@ -24,7 +24,7 @@ import msgpack
 
 from brokerha.client.http_commands import request_of
 from brokerha.client.http_everywhere import SILENT_S, ask_everywhere
-from brokerha.client.http_identity import identity_headers
+from brokerha.client.http_identity import identity_headers, trusted
 from brokerha.client.http_lane import HttpLane
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
 from brokerha.client.http_outcomes import ask_until_known
@@ -80,12 +80,12 @@ class HttpWire:
     def __init__(self, urls: str | Sequence[str]) -> None:
         self._nodes = HttpNodes(urls.split(",") if isinstance(urls, str) else urls)
         self._http = httpx2.Client(
-            headers=identity_headers(os.environ),
+            headers=identity_headers(os.environ, self._nodes.urls),
             limits=httpx2.Limits(
                 max_connections=CONNECTIONS_LIMIT, max_keepalive_connections=32, keepalive_expiry=KEEP_ALIVE_S
             ),
             # Loading certificates takes a while, and is of use with https only.
-            verify=any(url.startswith("https") for url in self._nodes.urls),
+            verify=trusted(os.environ) if any(url.startswith("https") for url in self._nodes.urls) else False,
         )
         self._lane = HttpLane(self._http, self._nodes)
         self._closing = threading.Event()

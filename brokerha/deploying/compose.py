@@ -140,6 +140,8 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
         environment |= {
             variable(entry.role, "http", node): f"{_ANY_HOST}:{port}",
             "BROKERHA_URL": f"http://{_LOOPBACK}:{port}",
+            # Only the network of the containers reaches it, and this machine.
+            variable("cluster", "http-plain"): "true",
         }
     service = {
         **_COMMON,

@@ -27,7 +27,6 @@ def port_fact(config: ClusterConfig, node: NodeId) -> PortFact | None:
     if not address:
         return None
     host, port = host_and_port(address)
-    door = http_section(config)
     here = is_here(host)
     held = here and listens(host, port)
     return PortFact(
@@ -37,14 +36,9 @@ def port_fact(config: ClusterConfig, node: NodeId) -> PortFact | None:
         listens=held,
         is_node=held and _is_node(config.http_urls()[node]),
         is_loopback=is_loopback(host),
-        has_certificate=bool(getattr(door, "certificate", "")),
-        is_plain=bool(getattr(door, "plain", False)),
+        has_certificate=bool(config.http_certificate),
+        is_plain=config.http_plain,
     )
-
-
-def http_section(config: ClusterConfig) -> Any:
-    """What the section [http] says."""
-    return getattr(config, "http", None)
 
 
 def clock_facts(config: ClusterConfig) -> list[ClockFact]:

@@ -112,10 +112,8 @@ def secret_facts(config: ClusterConfig, environ: Mapping[str, str], secrets: Pat
             paths[Path(value)] = None
     if secrets is not None:
         paths |= dict.fromkeys(sorted(secrets.glob("*.url")))
-    http = getattr(config, "http_door", None) or getattr(config, "http", None)
-    for key in _HTTP_FILES:
-        value = str(getattr(http, key, "") or "")
-        if value and value != ".":
+    for value in (config.http_users, config.http_key):
+        if value:
             for node in config.nodes:
                 paths[config.path.parent / value.replace("{id}", node.id)] = None
     return [_file_fact(path) for path in paths if path.is_file()]

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -31,8 +32,10 @@ HEAD_LIMIT_BYTES = 64 * 1024
 class HttpServer:
     """One listening address."""
 
-    def __init__(self, app: Any, host: str, port: int) -> None:
+    def __init__(self, app: Any, host: str, port: int, tls: tuple[Path, Path] | None = None) -> None:
+        """``tls`` is a certificate and its key, as PEM files; without it the server speaks plain HTTP."""
         self.host = host
+        self._tls = tls
         self.port = port
         """The port it listens on; that of the configuration until `start`, which replaces 0 by a free one."""
         self._app = app
@@ -43,7 +46,7 @@ class HttpServer:
     def url(self) -> str:
         """Where it can be reached."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     def start(self) -> None:
         """Listen, and serve in a thread. Raises ConfigurationError when the address cannot be had."""
@@ -60,6 +63,8 @@ class HttpServer:
             timeout_keep_alive=KEEP_ALIVE_S,
             h11_max_incomplete_event_size=HEAD_LIMIT_BYTES,
             backlog=BACKLOG,
+            ssl_certfile=self._tls[0] if self._tls else None,
+            ssl_keyfile=self._tls[1] if self._tls else None,
         )
         self._server = _Server(config, listening)
         self._thread = threading.Thread(target=self._server.serve_until_stopped, name=f"http {self.port}", daemon=True)

@@ -256,7 +256,8 @@ class ClusterConfig(SiteKeys):
 
     def http_urls(self) -> dict[NodeId, str]:
         """URL of each node that has a door for HTTP, masters first; a wildcard address becomes loopback."""
-        return {node.id: _url(node.http) for node in self.nodes if node.http}
+        scheme = "https" if self.http_certificate else "http"
+        return {node.id: _url(scheme, node.http) for node in self.nodes if node.http}
 
     # ---- settings of the parts
 
@@ -380,7 +381,7 @@ def _fields(table: Table, keys: Mapping[str, KeyRow]) -> dict[str, Any]:
     return {keys[name].field: setting.value for name, setting in table.settings.items()}
 
 
-def _url(address: str) -> str:
+def _url(scheme: str, address: str) -> str:
     """The URL under which this machine reaches an address; the addresses that mean *all* become loopback."""
     host, _, port = address.rpartition(":")
-    return f"http://{'127.0.0.1' if host in {'', '0.0.0.0', '[::]'} else host}:{port}"  # noqa: S104  (compared only)
+    return f"{scheme}://{'127.0.0.1' if host in {'', '0.0.0.0', '[::]'} else host}:{port}"  # noqa: S104  (compared only)

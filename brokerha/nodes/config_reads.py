@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from brokerha.nodes.config_doors import DoorKeys
 from brokerha.nodes.config_keys import Key
 from brokerha.nodes.read_book import MIB, ReadLimits
 from brokerha.nodes.reads_routing import RoutingLimits
@@ -14,7 +15,7 @@ _ROUTING = RoutingLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadKeys:
+class ReadKeys(DoorKeys):
     """Part of `ClusterConfig`."""
 
     read_threads: Annotated[int, Key("Reads that a worker evaluates at once.", unit="threads", low=1, high=256)] = (

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from brokerha.http import HttpServer, create_app
+from brokerha.http.opening import open_door
 from brokerha.nodes.building import open_process
 from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_rules import http_address
 from brokerha.nodes.serving import serve
 
 
 def main(config: ClusterConfig, node_id: str) -> int:
     """Run a backup in the foreground; returns the exit code."""
     node = open_process(config, node_id)
-    address = config.node(node_id).http
-    server = HttpServer(create_app(node), *http_address(address)) if address else None
-    return serve(node, server)
+    return serve(node, open_door(config, node_id, node))

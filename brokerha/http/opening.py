@@ -1,0 +1,75 @@
+"""The HTTP door of one node as the cluster file wants it: address, TLS, users.
+
+A door that others than this machine can reach has TLS and users, or the file says that something else keeps them out (``http-plain``):
+everything else is refused at the start, before anybody can come in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import time
+from pathlib import Path
+
+from brokerha.http.app import create_app
+from brokerha.http.guard import Guard
+from brokerha.http.server import HttpServer
+from brokerha.http.users_file import UsersFile
+from brokerha.model.errors import ConfigurationError
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_rules import http_address
+from brokerha.ports.front import Front
+
+
+def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer | None:
+    """The server of a node, not started; None for a node without an address. Raises ConfigurationError."""
+    address = config.node(node_id).http
+    if not address:
+        return None
+    host, port = http_address(address)
+    certificate, key = (_file(config, text, node_id) for text in (config.http_certificate, config.http_key))
+    if (certificate is None) != (key is None):
+        raise ConfigurationError(f"{config.path}: http-certificate and http-key belong together: write both, or none")
+    if not is_loopback(host) and not config.http_plain:
+        where = f'{config.path}: http = "{address}" of {node_id} can be reached from other machines'
+        if certificate is None:
+            raise ConfigurationError(
+                f"{where}, and has no TLS: write http-certificate and http-key, or http-plain = true if a proxy or a private network keeps others out"
+            )
+        if not config.http_users:
+            raise ConfigurationError(
+                f"{where}, and everybody there could do everything: write http-users, or http-plain = true if something else keeps others out"
+            )
+    users = _file(config, config.http_users, node_id)
+    guard = Guard(UsersFile(users), time.time) if users is not None else None
+    return HttpServer(create_app(front, guard=guard), host, port, _tls(certificate, key))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "", "0.0.0.0", "10.0.0.1", "example.org")]
+    [True, True, True, False, False, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _file(config: ClusterConfig, text: str, node_id: str) -> Path | None:
+    return config.path.parent / text.replace("{id}", node_id) if text else None
+
+
+def _tls(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    """Both, after a look at them: uvicorn would tell of a mistake only in its thread."""
+    if certificate is None or key is None:
+        return None
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password=lambda: b"")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+        raise ConfigurationError(
+            f"http-certificate = {certificate}, http-key = {key}: cannot be used ({reason}): write PEM files that belong together and that this user may read"
+        ) from None
+    return certificate, key
