@@ -77,7 +77,7 @@ def _tls(broker: BrokerFact) -> Iterator[Finding]:
         yield Finding(OK, "broker tls", "off; the broker is on this machine")
     else:
         what = "off, and the broker is on another machine: passwords and data can be read on the way"
-        yield Finding(PROBLEM, "broker tls", what, "write amqps:// in broker of the cluster file, with broker-ca")
+        yield Finding(PROBLEM, "broker tls", what, "write amqps://…?cacertfile=FILE as broker of the cluster file")
 
 
 def _guest(broker: BrokerFact) -> Iterator[Finding]:

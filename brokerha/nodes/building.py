@@ -42,6 +42,7 @@ def _wire(
 ) -> KombuTransport:
     broker, master = config.broker_of(node_id), config.master_of(node_id)
     processes = {each.id: config.processes_of(each.id) for each in config.masters}
+    processes |= {each.id: (each.id,) for each in config.workers}
     of_master = master if role == "backup" else ""
     return KombuTransport(broker, config.name, node_id, incarnation, role, times, of_master, processes)
 

@@ -32,9 +32,10 @@ class Senders:
     def __init__(
         self, cluster: str, node: NodeId, user: str, processes: Mapping[NodeId, Collection[NodeId]] | None = None
     ) -> None:
-        """``processes`` are those of each master that is known."""
+        """``processes`` are those of each master that is known, and each worker as its own."""
         self._cluster = cluster
         self._processes = dict(processes or {})
+        self._owner = {process: owner for owner, group in self._processes.items() for process in group}
         self.is_checked = user == user_of(cluster, node)
         """Whether each node has a user of its own."""
 
@@ -45,7 +46,9 @@ class Senders:
         """
         if not self.is_checked:
             return None
-        if process and process not in self._processes.get(sender, (process,)):
+        # Of a master that was added at run time the processes are not known: they are none of those that are.
+        is_known = sender in self._processes or process in self._owner
+        if process and is_known and self._owner.get(process) != sender:
             return FOREIGN_USER, f"it says that {process} speaks for {sender}, which is none of its processes"
         publisher = process or sender
         if user_id == (expected := user_of(self._cluster, publisher)):

@@ -54,6 +54,7 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("log-pins", "log pins -o json"),
     ("log-pin", "log unpin night -o json"),
     ("control-list", "control list -o json"),
+    ("user-list", "user list --file users.toml -o json"),
     ("worker-list", "worker list -o json"),
     ("worker-change", "worker off w2 -o json"),
     ("worker-change", "worker on w2 -o json"),
@@ -117,6 +118,7 @@ def small_cluster(folder: Path) -> Iterator[Here]:
     (folder / "cluster.toml").write_text("".join(parts))
     (folder / "broker.toml").write_text(_BROKER_FILE)
     (folder / "data.nt").write_text("<urn:x> <urn:y> <urn:z> .\n")
+    (folder / "users.toml").write_text('[users.app]\nrole = "write"\n')
     before = Path.cwd()
     os.chdir(folder)
     logs.to_stderr(logging.CRITICAL)

@@ -6,7 +6,7 @@ import pytest
 
 from brokerha.transports.senders import FOREIGN_USER, NO_USER, Senders
 
-PROCESSES = {"m1": ("m1", "m1s"), "m2": ("m2",)}
+PROCESSES = {"m1": ("m1", "m1s"), "m2": ("m2",), "w1": ("w1",)}
 NAMED = Senders("orders", "m1", "orders.m1", PROCESSES)
 
 
@@ -29,6 +29,9 @@ NAMED = Senders("orders", "m1", "orders.m1", PROCESSES)
         # Of a master that was added at run time the processes are not known here
         ("m4", "orders.m4s", "m4s", None),
         ("m4", "orders.m4", "m4s", FOREIGN_USER),
+        # But others are
+        ("m4", "orders.w1", "w1", FOREIGN_USER),
+        ("m4", "orders.m1s", "m1s", FOREIGN_USER),
     ],
 )
 def test_a_message_is_of_the_node_whose_user_published_it(sender: str, user: str, process: str, word: str | None) -> None:
