@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 
 import msgpack
 import pytest
@@ -299,3 +300,30 @@ def test_garbage_gives_a_protocol_error_and_nothing_else(data: bytes) -> None:
             decode(data)
         except ProtocolError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("bomb", "most_mb"),
+    [
+        # Headers that promise more than there is
+        (b"\xdd\xff\xff\xff\xff", 1),
+        (b"\xdf\xff\xff\xff\xff", 1),
+        (b"\xdb\xff\xff\xff\xff", 1),
+        (b"\xc9\xff\xff\xff\xff\x01", 1),
+        # Depth
+        (b"\x91" * 1_000_000, 32),
+        (b"\x81\xa1k" * 300_000, 64),
+        # Maps: a byte each
+        (b"\xdd" + (4_000_000).to_bytes(4, "big") + b"\x80" * 4_000_000, 64),
+        (b"\x95\x05\xa6orders\xa2m1\x01" + b"\xdd" + (4_000_000).to_bytes(4, "big") + b"\x80" * 4_000_000, 64),
+    ],
+)
+def test_what_is_small_on_the_wire_and_large_in_memory_is_refused_before_it_is(bomb: bytes, most_mb: int) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError):
+            decode_envelope(bomb)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < most_mb * 1024 * 1024
