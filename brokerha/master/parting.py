@@ -48,6 +48,8 @@ class Parting:
         self._now_ms = 0
         self._began_ms: int | None = None
         self._is_book_new = True
+        self._void_splits = 0
+        """Number of the last split before the content of another site was taken over; a restart forgets it."""
         core.sync.is_ready_to_part = self._is_ready_to_part
         core.sync.is_ready_to_go_back = self._is_ready_to_go_back
 
@@ -76,9 +78,12 @@ class Parting:
     def look(self, now: Instant) -> None:
         """Take note of a turn, with all before it durable: is anybody missing, is everybody back?"""
         core, self._now_ms = self._core, now.mono_ms
+        if core.site.took_elsewhere:
+            core.site.took_elsewhere, self._is_book_new = False, True
+            self._void_splits = max((split.number for split in core.history.splits()), default=0)
         if self._is_book_new:
             self._is_book_new = False
-            core.feed.executed_before = executed_before(core.history, core.feed.executed)
+            core.feed.executed_before = executed_before(core.history, core.feed.executed, self._void_splits)
         if core.sync.config.is_quorum or core.sync.lost:
             return
         if self._began_ms is None:

@@ -2,7 +2,7 @@
 
 Read from the split book: of each split in which the site kept its content, transactions that were applied here and have no result in the
 queue of now yet. They come again, in another order, or were not synchronised again so far. The book lists a bounded number of entries;
-what it has lost is not known here.
+what it has lost is not known here. A site that has taken the content of another one holds nothing of what it had executed itself by then.
 
 Must never name a transaction that was rejected or of unknown outcome only: the content does not hold it.
 """
@@ -17,10 +17,15 @@ PAGE_ENTRIES = 1_000
 """Entries read at once."""
 
 
-def executed_before(history: History, executed: Lsn) -> set[TxId]:
-    """Transactions that were applied here before a split; those up to LSN ``executed`` have a result in the queue of now already."""
+def executed_before(history: History, executed: Lsn, since: int = 0) -> set[TxId]:
+    """Transactions that were applied here before a split; those up to LSN ``executed`` have a result in the queue of now already.
+
+    Splits up to number ``since`` do not count: the content of this site comes from elsewhere since then.
+    """
     found: set[TxId] = set()
     for split in history.splits():
+        if split.number <= since:
+            continue
         first = split.lsn + 1
         while split.keeps_content and (page := history.given_up(split.number, first, PAGE_ENTRIES)):
             for entry in page:

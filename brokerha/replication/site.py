@@ -50,6 +50,8 @@ class Site:
         """A line of the log that a majority of the copies contradicts."""
         self.adopted: tuple[Lsn, bytes, int, str] | None = None
         """(LSN, fingerprint, items, reason) of a copy that the site's log has to begin anew from."""
+        self.took_elsewhere = False
+        """Whether the content has become that of another site since somebody looked."""
         self.filling: Filling | None = None
         """Results that are fetched from elsewhere, because a good copy is ahead of them."""
         self.repair_sources: tuple[NodeId, ...] = ()
@@ -181,6 +183,9 @@ class Site:
             self._stand(worker, Standing.OUT_OF_SYNC, f"waits for the results up to LSN {progress.applied_lsn}")
             return True
         is_chosen, worker.trust = worker.trust is Trust.CHOSEN, Trust.NONE
+        if found is Verdict.FOUND or is_chosen:
+            self.took_elsewhere = self.took_elsewhere or worker.is_from_elsewhere
+            worker.is_from_elsewhere = False
         if found is Verdict.FOUND:
             worker.vouched_lsn = progress.applied_lsn
         if not is_chosen or progress.applied_lsn + 1 < self.history.first_lsn():
@@ -234,7 +239,8 @@ class Site:
             return
         sources = sources_for(worker.node, self.workers.values()) or foreign_sources(self, mono_ms)
         if sources:
-            if sources[0] not in self.workers:
+            worker.is_from_elsewhere = sources[0] not in self.workers
+            if worker.is_from_elsewhere:
                 worker.trust = Trust.CHOSEN if self.repair_sources else Trust.LOADED
             self._order_load(worker, sources, reason, mono_ms)
         elif worker.is_following:

@@ -102,6 +102,8 @@ class WorkerFeed:
     """Why this very copy must be replaced; a new copy has a new journal name and begins without."""
     forgiven_lsn: Lsn = 0
     trust: Trust = field(default_factory=lambda: Trust.NONE)
+    is_from_elsewhere: bool = False
+    """Whether its copy comes from another site, and this one has not said yet what it makes of it."""
     journal: str = ""
     past_journals: tuple[str, ...] = ()
     """Names of the copies that it had before; what comes late of them counts no more."""

@@ -65,6 +65,21 @@ def test_content_that_stays_is_said_to_be_that_of_the_place_where_the_sides_part
     assert text_of(bench.journal.fingerprint_at(3)) == text(5)
 
 
+def test_who_takes_the_content_of_another_site_executes_what_he_had_executed_before() -> None:
+    # Given a site that kept its content, with two transactions that have no place in the log of now yet
+    bench = OneMaster(split_recovery="none")
+    go_back(bench, 3)
+    bench.run()
+    assert bench.core.feed.executed_before == {"t4", "t5"}
+    # When its copies are lost, and one of another site is right
+    bench.core.site.took_elsewhere = True
+    bench.run()
+    # Then that copy does not hold them
+    assert not bench.core.feed.executed_before
+    # But what the next split gives up it does
+    assert not bench.core.site.took_elsewhere
+
+
 def test_a_site_that_keeps_its_content_executes_all_it_has_first() -> None:
     bench = OneMaster(split_recovery="none")
     # Given a transaction that has its place and no result yet

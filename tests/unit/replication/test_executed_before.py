@@ -53,6 +53,13 @@ def test_what_has_a_result_in_the_queue_of_now_does_not_count_any_more() -> None
     assert found(book, 11) == {"waits", "absent"}
 
 
+def test_what_a_site_executed_before_it_took_the_content_of_another_one_does_not_count() -> None:
+    book = Book({})
+    book.add(7, 10, ("a", "applied"))
+    book.add(9, 20, ("b", "applied"))
+    assert executed_before(cast("History", book), 10, since=7) == {"b"}
+
+
 def test_a_split_whose_content_was_taken_back_does_not_count() -> None:
     book = Book({})
     book.add(7, 10, ("a", "applied"), keeps_content=False)

@@ -280,9 +280,21 @@ def test_it_does_so_only_when_there_is_no_hope_here(hope: str) -> None:
 def test_a_copy_of_another_site_that_the_log_knows_is_on() -> None:
     bench = settled(workers=("w1",), others=("w9",))
     bench.heard("w1", 10, trouble="damaged", follows="load")
+    assert not bench.site.took_elsewhere
     bench.heard("w1", 9, journal="a new copy")
     assert bench.standing("w1") is Standing.ON
     assert bench.worker("w1").trust is Trust.NONE
+    # And what this site had executed of its own is not in it
+    assert bench.site.took_elsewhere
+
+
+def test_the_chosen_copy_of_an_own_worker_is_not_from_elsewhere() -> None:
+    bench = settled()
+    differs(bench, "w2", 98)
+    bench.site.settle_overruled()
+    bench.worker("w2").trust = Trust.CHOSEN
+    differs(bench, "w2", 98)
+    assert not bench.site.took_elsewhere
 
 
 def test_a_copy_of_another_site_beyond_the_log_waits_for_it() -> None:
