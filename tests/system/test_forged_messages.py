@@ -1,10 +1,10 @@
 """F4: messages between nodes that somebody else publishes, or publishes again, change nothing and are counted.
 
-Given three masters and their workers, each with the user that ``brokerha init definitions`` made for it, and writes under way; when a worker's user,
-an app's, and an administrator's publish what only masters may say, flip bytes of true messages, and publish again all that was
-heard, then the content and the log are what they were, no node leaves its state, and each is counted by its reason.
+Given three masters and their workers, each with the user that ``brokerha init definitions`` made for it, and writes under way; when a worker's user
+and an administrator's publish what only masters may say, cut true messages off, and publish again all that was heard, then the content and the log
+are what they were, all nodes are well, and each is counted by its reason. An app's user cannot publish there at all (test_rights_matrix.py).
 
-Whoever may impersonate other users in the broker is believed, as the broker says so: for him only what is no valid message, or of another cluster,
+Whoever speaks with the user of a node is believed, as the broker says that it is that node: of him only what is no valid message, or of another cluster,
 is set aside, and what he repeats is idempotent.
 """
 
@@ -230,7 +230,7 @@ def test_what_is_published_again_as_it_was_changes_nothing(site: Site, heard: li
     wait_until(site.is_well, "all nodes are well")
 
 
-def test_flipped_bytes_and_other_clusters_change_nothing(site: Site, heard: list[tuple[str, str, bytes, str]]) -> None:
+def test_what_is_cut_off_or_of_another_cluster_changes_nothing(site: Site, heard: list[tuple[str, str, bytes, str]]) -> None:
     drawn = random.Random(7)
     before, counted = site.evidence(), site.counted()
     of_m1 = [(exchange, key, body) for exchange, key, body, user in heard if user == "forged.m1"]
