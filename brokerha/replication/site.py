@@ -8,10 +8,9 @@ A worker is **on** when it follows the log, has the content that the log says at
 window. Only such workers are read, execute, and are sources of snapshots; with fewer than `min_in_sync` of them the
 master is read-only. One that differs, or is in trouble, is condemned: its copy is replaced, however it happened.
 
-Orders are given again until the worker's own words show that it follows them, so that nothing depends on one message. Invariants:
-a condemned copy never comes back (a new copy has a new name); the log is the judge unless a majority of live copies says
-otherwise; with unknown copies and no good one nothing is chosen: an operator does (`trust`); after the log went back (`rewind`)
-nobody is in sync before it says that it follows the lineage of now (lineages.py).
+Orders are given again until the worker's own words show that it follows them, so that nothing depends on one message. Invariants: a condemned copy
+never comes back (a new copy has a new name); the log is the judge unless a majority of live copies says otherwise; with unknown copies and no good one
+nothing is chosen: an operator does (`trust`); after the log went back nobody is in sync before it says that it follows the lineage of now (lineages.py).
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ class Site:
         """A line of the log that a majority of the copies contradicts."""
         self.adopted: tuple[Lsn, bytes, int, str] | None = None
         """(LSN, fingerprint, items, reason) of a copy that the site's log has to begin anew from."""
-        self.took_elsewhere = False
-        """Whether the content has become that of another site since somebody looked."""
+        self.took_elsewhere = False  # Whether the content has become that of another site since somebody looked.
         self.filling: Filling | None = None
         """Results that are fetched from elsewhere, because a good copy is ahead of them."""
         self.repair_sources: tuple[NodeId, ...] = ()
@@ -184,8 +182,7 @@ class Site:
             return True
         is_chosen, worker.trust = worker.trust is Trust.CHOSEN, Trust.NONE
         if found is Verdict.FOUND or is_chosen:
-            self.took_elsewhere = self.took_elsewhere or worker.is_from_elsewhere
-            worker.is_from_elsewhere = False
+            self.took_elsewhere, worker.is_from_elsewhere = self.took_elsewhere or worker.is_from_elsewhere, False
         if found is Verdict.FOUND:
             worker.vouched_lsn = progress.applied_lsn
         if not is_chosen or progress.applied_lsn + 1 < self.history.first_lsn():
