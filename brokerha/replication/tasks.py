@@ -114,7 +114,8 @@ class Tasks:
                 continue
             worker = self._site.workers.get(work.node)
             if worker is None or not self._site.is_alive(worker, now.mono_ms):
-                work.report = TaskReport(work.task.request, "failed", 0, 0, f"worker {work.node} died meanwhile", {})
+                why = f"worker {work.node} died meanwhile, and whether it had finished is not known"
+                work.report = TaskReport(work.task.request, "failed", 0, 0, why, {})
                 self._end(work, now.mono_ms)
             elif now.mono_ms - work.told_ms >= AGAIN_MS:
                 work.told_ms = now.mono_ms
