@@ -29,6 +29,7 @@ from kombu.exceptions import KombuError
 
 from brokerha.transports.addresses import Address
 from brokerha.transports.config import TransportConfig
+from brokerha.transports.identity import Identity
 from brokerha.transports.link import LinkState
 from brokerha.transports.parcels import Counters
 from brokerha.transports.rabbitmq import explain, open_connection
@@ -64,7 +65,7 @@ class ConnectionThread:
 
     def __init__(
         self,
-        name: str,
+        identity: Identity,
         direction: str,
         addresses: Sequence[Address],
         start_session: Callable[[Connection], Session],
@@ -73,12 +74,12 @@ class ConnectionThread:
         config: TransportConfig,
         counters: Counters,
     ) -> None:
-        """``name`` shows in the dashboard; ``start_session`` runs in the thread, on a fresh connection.
+        """``identity`` shows in the dashboard; ``start_session`` runs in the thread, on a fresh connection.
 
         ``is_needed`` says whether a connection is still wanted after `ask_to_end`: whether something waits for it.
         """
         self.waker = Waker()
-        self._name = name
+        self._identity = identity
         self._direction = direction
         self._addresses = list(addresses)
         self._start_session = start_session
@@ -92,7 +93,7 @@ class ConnectionThread:
         self._pause_ms = 0
         self._end_by_s: float | None = None
         """Set when the thread was asked to end; monotonic."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=identity.name, daemon=True)
 
     def start(self) -> None:
         """Start the thread; returns at once."""
@@ -125,7 +126,7 @@ class ConnectionThread:
         """One connection from its beginning to its end."""
         connection = open_connection(
             address,
-            self._name,
+            self._identity,
             self._config,
             on_blocked=partial(self._state.block, self._direction),
             on_unblocked=partial(self._state.unblock, self._direction),
@@ -140,7 +141,7 @@ class ConnectionThread:
                     self._counters.add("reconnects")
                 self._was_up = True
                 self._last_reason = ""
-                log.info("broker connected", connection=self._name, address=str(address))
+                log.info("broker connected", connection=self._identity.name, address=str(address))
                 self._serve(wire, session)
                 self._part(wire)
             finally:
@@ -186,9 +187,9 @@ class ConnectionThread:
         if not isinstance(error, _EXPECTED):
             self._counters.add("faults")
             # As text: local variables on the way hold the password.
-            log.error("unexpected end of a connection", connection=self._name, trace="".join(format_exception(error)))
+            log.error("unexpected end of a connection", connection=self._identity.name, trace="".join(format_exception(error)))
         elif reason != self._last_reason:
-            log.warning("broker lost", connection=self._name, reason=reason)
+            log.warning("broker lost", connection=self._identity.name, reason=reason)
         self._last_reason = reason
         self._state.down(self._direction, reason)
         end_s = time.monotonic() + self._jitter.uniform(0.5, 1.0) * self._pause_ms / 1000

@@ -93,7 +93,7 @@ class KombuTransport:
         self._senders = Senders(cluster, node, self._user, processes)
         self._link: Link
         if addresses:
-            self._link = ThreadedLink(addresses, node, role, self._config, self._counters, master)
+            self._link = ThreadedLink(addresses, node, role, self._config, self._counters, master, cluster)
         else:
             self._link = DirectLink(url, node, role, self._config, self._counters, master)
 

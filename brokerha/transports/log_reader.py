@@ -33,6 +33,7 @@ from brokerha.model.log_lineages import Rewinds, agreed, journal_of, lineage_of
 from brokerha.model.operations import LoggedRow
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.config import TransportConfig
+from brokerha.transports.identity import TOOL_ROLE, Identity
 from brokerha.transports.log_messages import rewinds_in
 from brokerha.transports.rabbitmq import explain, open_connection
 from brokerha.transports.topology import log_stream
@@ -57,7 +58,7 @@ class LogReader:
 
     def __init__(self, url: str, node: NodeId, config: TransportConfig | None = None) -> None:
         self.stream = log_stream(node)
-        self._connection = _connected(url, f"{node} log reader", config or TransportConfig())
+        self._connection = _connected(url, Identity(f"{node} log reader", TOOL_ROLE), config or TransportConfig())
         try:
             last = self._last_headers()
         except BaseException:
@@ -223,11 +224,11 @@ def as_bytes(body: bytes | str) -> bytes:
     return body.encode() if isinstance(body, str) else bytes(body)
 
 
-def _connected(url: str, name: str, config: TransportConfig) -> Connection:
+def _connected(url: str, identity: Identity, config: TransportConfig) -> Connection:
     problems = []
     for address in parse_addresses(url):
         try:
-            return open_connection(address, name, config)
+            return open_connection(address, identity, config)
         except (AMQPError, OSError) as error:
             problems.append(explain(error, address))
     raise Unreachable("; ".join(problems))

@@ -21,6 +21,7 @@ from brokerha.ports.log_stream import CommittedLog
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.connection_thread import ConnectionThread
+from brokerha.transports.identity import Identity
 from brokerha.transports.link import LinkState
 from brokerha.transports.log_session import LogSession, News
 from brokerha.transports.parcels import Counters
@@ -45,7 +46,7 @@ class LogStream:
         self._counters = Counters()
         self._is_started = False
         self._thread = ConnectionThread(
-            connection_name(node, "master", _LOG),
+            Identity(connection_name(node, "master", _LOG), "master", node, cluster),
             _LOG,
             parse_addresses(url),
             self._session,

@@ -26,6 +26,7 @@ from pika.exceptions import AMQPError
 
 from brokerha.transports.addresses import Address, explain_os_error
 from brokerha.transports.config import TransportConfig
+from brokerha.transports.identity import CLIENT_ROLE, Identity
 from brokerha.transports.topology import READS_EXCHANGE, WRITES_EXCHANGE
 
 log = structlog.get_logger(__name__)
@@ -216,7 +217,7 @@ def _parameters(address: Address, name: str, config: TransportConfig) -> pika.Co
         heartbeat=config.heartbeat_s,
         socket_timeout=config.connect_timeout_s,
         stack_timeout=config.connect_timeout_s * 2,
-        client_properties={"connection_name": name},
+        client_properties=Identity(name, CLIENT_ROLE).properties(),
         tcp_options={"TCP_USER_TIMEOUT": config.tcp_user_timeout_ms},
         **options,
     )

@@ -23,10 +23,11 @@ from amqp.exceptions import AccessRefused, AMQPError, ChannelError, NotAllowed, 
 
 from brokerha.transports.addresses import Address
 from brokerha.transports.config import TransportConfig
+from brokerha.transports.identity import TOOL_ROLE, Identity
 from brokerha.transports.rabbitmq import explain, open_connection
 from brokerha.transports.topology import ExchangeRow, QueueRow
 
-NAME: Final = "brokerha doctor"
+_IDENTITY: Final = Identity("brokerha doctor", TOOL_ROLE)
 MISSING: Final = "missing"
 NO_SUCH_KEY: Final = "doctor.no-such-key"
 """A routing key that no node and no app publishes with."""
@@ -71,7 +72,7 @@ def look(
         raise _Blocked(reason)
 
     try:
-        connection = open_connection(address, NAME, _CONFIG, on_blocked, lambda *_: None)
+        connection = open_connection(address, _IDENTITY, _CONFIG, on_blocked, lambda *_: None)
     except (AMQPError, OSError) as error:
         seen.unreachable = explain(error, address)
         seen.refused = _refused(error)
@@ -105,7 +106,7 @@ def look(
 def comes_in(address: Address) -> bool:
     """Whether this user gets a connection."""
     try:
-        connection = open_connection(address, NAME, _CONFIG)
+        connection = open_connection(address, _IDENTITY, _CONFIG)
     except (AMQPError, OSError):
         return False
     _leave(connection)

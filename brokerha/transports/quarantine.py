@@ -24,6 +24,7 @@ from amqp.exceptions import AMQPError, MessageNacked, NotFound
 from brokerha.model.errors import InvalidRequest, Unreachable
 from brokerha.transports.addresses import Address
 from brokerha.transports.config import TransportConfig
+from brokerha.transports.identity import TOOL_ROLE, Identity
 from brokerha.transports.rabbitmq import explain, open_connection
 from brokerha.transports.rejecting import EXCHANGE_HEADER, HEADER_PREFIX, KEY_HEADER, NODE_HEADER, SEEN_HEADER
 from brokerha.transports.topology import (
@@ -34,7 +35,7 @@ from brokerha.transports.topology import (
     rejected_queue,
 )
 
-NAME: Final = "brokerha quarantine"
+_IDENTITY: Final = Identity("brokerha quarantine", TOOL_ROLE)
 _CONFIG: Final = TransportConfig(connect_timeout_s=5.0)
 _CONFIRM_S: Final = 10.0
 _OF_APPS: Final = (WRITES_EXCHANGE, READS_EXCHANGE)
@@ -72,7 +73,7 @@ class Quarantine:
         """Connect. Raises Unreachable."""
         self._address = address
         try:
-            self._connection = open_connection(address, NAME, _CONFIG)
+            self._connection = open_connection(address, _IDENTITY, _CONFIG)
         except (AMQPError, OSError) as error:
             raise Unreachable(explain(error, address)) from None
         self._channel: Any = self._connection.channel()

@@ -28,6 +28,7 @@ from kombu.transport import pyamqp
 from brokerha.transports.addresses import Address, explain_os_error
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.frame_socket import TcpFrameSocket, TlsFrameSocket
+from brokerha.transports.identity import Identity
 
 _METHOD_FRAME = 1
 _HEADER_FRAME = 2
@@ -159,12 +160,12 @@ class RabbitTransport(pyamqp.Transport):
 
 def open_connection(
     address: Address,
-    name: str,
+    identity: Identity,
     config: TransportConfig,
     on_blocked: Callable[[str], None] | None = None,
     on_unblocked: Callable[[], None] | None = None,
 ) -> Connection:
-    """Connect; ``name`` shows in the dashboard. Raises OSError or AMQPError after one attempt."""
+    """Connect; ``identity`` shows in the dashboard. Raises OSError or AMQPError after one attempt."""
     connection = Connection(
         hostname=address.host,
         port=address.port,
@@ -176,7 +177,7 @@ def open_connection(
         heartbeat=config.heartbeat_s,
         connect_timeout=config.connect_timeout_s,
         transport_options={
-            "client_properties": {"connection_name": name},
+            "client_properties": identity.properties(),
             "socket_settings": {socket.TCP_USER_TIMEOUT: config.tcp_user_timeout_ms},
             "on_blocked": on_blocked,
             "on_unblocked": on_unblocked,

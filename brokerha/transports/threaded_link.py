@@ -20,6 +20,7 @@ from brokerha.model.ids import NodeId
 from brokerha.transports.addresses import Address
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.connection_thread import ConnectionThread
+from brokerha.transports.identity import Identity
 from brokerha.transports.inbox import Inbox
 from brokerha.transports.link import LinkState
 from brokerha.transports.outbox import Outbox
@@ -55,8 +56,9 @@ class ThreadedLink:
         config: TransportConfig,
         counters: Counters,
         master: NodeId = "",
+        cluster: str = "",
     ) -> None:
-        """Start both threads; waits for nothing."""
+        """Start both threads; ``cluster`` shows in the dashboard. Waits for nothing."""
         self._node = node
         self._topology = topology_of(node, role, master)
         self._config = config
@@ -77,10 +79,10 @@ class ThreadedLink:
                 FIRM_LANE: config.outbox_firm,
             }
         )
-        name_in, name_out = (connection_name(node, role, direction) for direction in (_IN, _OUT))
+        of_in, of_out = (Identity(connection_name(node, role, each), role, node, cluster) for each in (_IN, _OUT))
         shared = (self._state, config, counters)
-        self._reader = ConnectionThread(name_in, _IN, addresses, self._read_from, lambda: False, *shared)
-        self._writer = ConnectionThread(name_out, _OUT, addresses, self._write_to, self._has_waiting, *shared)
+        self._reader = ConnectionThread(of_in, _IN, addresses, self._read_from, lambda: False, *shared)
+        self._writer = ConnectionThread(of_out, _OUT, addresses, self._write_to, self._has_waiting, *shared)
         limits = {SYNC_LANE: config.inbox_sync, TX_LANE: config.inbox_tx, DATA_LANE: config.inbox_data}
         self._inbox = Inbox(limits, on_room=self._reader.waker.wake)
         self._reader.start()

@@ -23,6 +23,7 @@ import amqp
 from brokerha.model.errors import Unreachable
 from brokerha.model.tx_queues import tx_queue_name
 from brokerha.transports.addresses import Address, parse_addresses
+from brokerha.transports.identity import TOOL_ROLE, Identity
 from brokerha.transports.topology import tx_queue_row
 
 QUEUE_LIMIT = 20_000
@@ -45,6 +46,7 @@ def _connect(address: Address) -> amqp.Connection:
         password=address.password,
         virtual_host=address.vhost,
         connect_timeout=10,
+        client_properties=Identity("brokerha bench", TOOL_ROLE).properties(),
     )
     try:
         connection.connect()

@@ -16,6 +16,7 @@ from brokerha.model.messages import Outgoing
 from brokerha.ports.transport import ClientMessage, Transport
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.config import TransportConfig
+from brokerha.transports.identity import Identity
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.rabbitmq import open_connection
 from tests.contracts.test_transports import KombuWorld
@@ -226,7 +227,7 @@ def _routes(pair: Pair, exchange: str) -> bool:
 def test_a_wait_ends_in_time_although_heartbeats_come_and_the_connection_lives_on(vhost_url: str) -> None:
     # Given heartbeats that come more often than the wait is long
     (address,) = parse_addresses(vhost_url)
-    with open_connection(address, "waits", TransportConfig(heartbeat_s=2)) as connection:
+    with open_connection(address, Identity("waits", "tool"), TransportConfig(heartbeat_s=2)) as connection:
         channel = connection.channel()
         for _ in range(2):
             with pytest.raises(TimeoutError):
