@@ -43,6 +43,7 @@ TYPES: Final = {
     "table.js": "text/javascript; charset=utf-8",
     "chart.js": "text/javascript; charset=utf-8",
     "log.js": "text/javascript; charset=utf-8",
+    "splits.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 """Every file that is served, and nothing else."""

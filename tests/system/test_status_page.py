@@ -1,7 +1,9 @@
-"""The status page in a real browser: it is live, keeps to its policy, fits a phone, and can be used without a mouse."""
+"""The status page in a real browser: it is live, keeps to its policy, fits every width, tells splits, and needs no mouse."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from brokerha.cli.demo_run import demo_config
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from tests.support.browser import DESKTOP, PHONE, Browser, browsing, found_browser
+from tests.support.page_pictures import Cut, cell, writing
 
 pytestmark = [pytest.mark.campaign, pytest.mark.skipif(found_browser() is None, reason="no chromium-headless-shell here")]
 
@@ -26,6 +29,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
 
 @pytest.fixture
 def browser(cluster: EmbeddedCluster) -> Iterator[Browser]:
+    with looking_at(cluster) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def looking_at(cluster: EmbeddedCluster) -> Iterator[Browser]:
+    """A browser before the page of the first master."""
     server = HttpServer(create_app(cluster.masters["m1"]), "127.0.0.1", 0)
     server.start()
     try:
@@ -37,6 +47,36 @@ def browser(cluster: EmbeddedCluster) -> Iterator[Browser]:
             assert all(url.startswith((server.url, "data:", "about:")) for url in opened.requested())
     finally:
         server.stop(1.0)
+
+
+CONTROLS = """
+[...document.querySelectorAll('a[href], button:not(:disabled), input, select, textarea, summary, [tabindex="0"]')]
+  .filter((each) => each.checkVisibility()).map((each, place) => { each.dataset.place = place; return String(place); })
+"""
+"""Everything that can be used, numbered in the order of the page."""
+FOCUSED = """
+(() => {
+  const one = document.activeElement, style = getComputedStyle(one), at = one.getBoundingClientRect();
+  const isMarked = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2;
+  return [one.dataset.place ?? '', isMarked && at.right > 0 && at.bottom > 0];
+})()
+"""
+"""Where the keys go, and whether one sees it."""
+
+
+def beyond(width: int) -> str:
+    """JavaScript: what lies beyond the right edge, as texts."""
+    return f"""[document.documentElement.scrollWidth > {width} ? 'the page' : '',
+      ...[...document.querySelectorAll('body *')].filter((each) => each.getBoundingClientRect().right > {width} + 1).map((each) => each.outerHTML.slice(0, 80))
+    ].filter(Boolean)"""
+
+
+def assert_it_fits(browser: Browser) -> None:
+    """At every width, with all that is shown now."""
+    for width in (320, PHONE[0], 600, 768, 1024, 1025, DESKTOP[0]):
+        browser.resize((width, 844))
+        assert browser.value(beyond(width)) == [], width
+    browser.resize(DESKTOP)
 
 
 def test_it_shows_all_nodes_and_what_happens_while_one_looks(cluster: EmbeddedCluster, browser: Browser) -> None:
@@ -52,19 +92,47 @@ def test_it_shows_all_nodes_and_what_happens_while_one_looks(cluster: EmbeddedCl
     browser.until("document.getElementById('state').innerText === 'ok'", WAIT_S)
 
 
-def test_it_fits_a_phone(browser: Browser) -> None:
-    browser.resize(PHONE, scale=2)
-    assert browser.value("document.documentElement.scrollWidth") <= PHONE[0]
+def test_it_fits_every_width_without_sideways_scrolling(browser: Browser) -> None:
+    browser.until("document.querySelectorAll('#log-table tbody tr').length > 0", WAIT_S)
+    assert_it_fits(browser)
 
 
-def test_it_can_be_used_by_keyboard_and_by_ear(browser: Browser) -> None:
-    seen = set()
-    for _ in range(40):
+def test_a_fingerprint_stays_on_one_line(browser: Browser) -> None:
+    prints = "[...document.querySelectorAll('#masters-table .code, #workers-table .code')]"
+    browser.until(f"{prints}.length === 9", WAIT_S)
+    for width in (320, 1025, DESKTOP[0]):
+        browser.resize((width, 844))
+        assert browser.value(f"Math.max(...{prints}.map((each) => each.getClientRects().length))") == 1, width
+
+
+def test_every_control_is_reached_by_keys_and_one_sees_where_one_is(browser: Browser) -> None:
+    browser.until("document.querySelectorAll('#log-table tbody tr').length > 0", WAIT_S)
+    controls = browser.value(CONTROLS)
+    reached = []
+    for _ in controls:
         browser.press("Tab")
-        seen.add(browser.value("document.activeElement.innerText || document.activeElement.name || document.activeElement.id"))
-    assert {"Masters", "Workers", "Log"} <= seen
-    roles = {role for role, _ in browser.spoken()}
-    assert {"heading", "table", "link"} <= roles
+        place, is_seen = browser.value(FOCUSED)
+        assert is_seen, browser.value("document.activeElement.outerHTML")
+        reached.append(place)
+
+    # In the order in which one reads
+    assert reached == controls
+
+
+def test_the_skip_link_leads_past_the_navigation(browser: Browser) -> None:
+    browser.press("Tab")
+    assert "Skip" in browser.value("document.activeElement.innerText")
+    browser.press("Enter")
+    browser.until("document.activeElement.id === 'nodes'", WAIT_S)
+    browser.press("Tab")
+    assert browser.value("document.activeElement.closest('nav') === null")
+
+
+def test_it_can_be_used_by_ear(browser: Browser) -> None:
+    spoken = browser.spoken()
+    assert {"heading", "table", "link", "button", "textbox", "navigation", "main", "columnheader", "rowheader"} <= {role for role, _ in spoken}
+    # What has a name when one sees it has one when one hears it
+    assert [role for role, name in spoken if role in {"table", "link", "button", "textbox", "region", "image"} and not name] == []
 
 
 def test_the_log_can_be_read(cluster: EmbeddedCluster, browser: Browser, tmp_path: Path) -> None:
@@ -72,3 +140,33 @@ def test_the_log_can_be_read(cluster: EmbeddedCluster, browser: Browser, tmp_pat
     browser.value("document.getElementById('log-newest').click(); 0")
     browser.until(f"document.getElementById('log-table').innerText.includes('{written.txid}')", WAIT_S)
     browser.picture(tmp_path / "log.png")
+
+
+def test_a_split_is_told_with_what_was_given_up(tmp_path: Path) -> None:
+    config = dataclasses.replace(demo_config("embedded://status-page-split", tmp_path / "data"), split_recovery="simple")
+    with EmbeddedCluster(config) as cluster, looking_at(cluster) as browser:
+        # Given a cluster that was well all the time
+        browser.until("document.getElementById('strategies-table').innerText.includes('simple')", WAIT_S)
+        assert "its file" in browser.value("document.getElementById('strategies-table').innerText")
+        assert "None that m1 remembers" in browser.text()
+        # When its sites go on apart, and come together again
+        cut = Cut(cluster)
+        with writing(cluster, ("m1", "m2", "m3")):
+            cut.begin()
+            browser.until(f"({cell('m1', 1)}).startsWith('split') && Number({cell('m1', 3)}.replaceAll(',', '')) > 30", 2 * WAIT_S)
+            cut.end()
+        browser.until("document.getElementById('state').innerText === 'ok'", 2 * WAIT_S)
+        # Then the page tells how often, how many, and of each what became of it
+        browser.until("document.querySelector('#book-table button') !== null", WAIT_S)
+        browser.until("/went back to LSN [0-9,]+, [0-9,]+ given up/.test(document.getElementById('strategies-table').innerText)", WAIT_S)
+        browser.value("document.querySelector('#book-table button').focus(); 0")
+        browser.press("Enter")
+        browser.until("document.querySelectorAll('#given-up-table tbody tr').length > 0", WAIT_S)
+        assert browser.value("document.activeElement.id") == "given-up-title"
+        first = browser.value("document.querySelector('#given-up-table tbody tr').innerText")
+        assert any(effect in first for effect in ("executed again", "same place", "re-ordered"))
+        assert_it_fits(browser)
+        # And where one came from is where one goes back to
+        browser.value("document.getElementById('given-up-close').click(); 0")
+        assert "Show" in browser.value("document.activeElement.innerText")
+        assert not browser.value("document.getElementById('given-up').checkVisibility()")

@@ -1,8 +1,8 @@
 // The log browser: pages of /cluster/log, forward and back.
 
-import { Table, number, setText } from "./table.js";
+import { Table, isNarrow, number, setText, utc } from "./table.js";
 
-const PAGE = matchMedia("(max-width: 46rem)").matches ? 8 : 20;
+const PAGE = isNarrow ? 8 : 20;
 
 export class LogBrowser {
   constructor(ask) {
@@ -15,7 +15,7 @@ export class LogBrowser {
       { title: "Kind", of: (row) => row.kind ?? "" },
       { title: "Operations", of: (row) => number(row.operations), kind: "number" },
       { title: "Origin", of: (row) => row.origin ?? "" },
-      { title: "Time (UTC)", of: (row) => (row.timestamp ? new Date(row.timestamp / 1000).toISOString().replace("T", " ").slice(0, 23) : "") },
+      { title: "Time (UTC)", of: (row) => utc(row.timestamp, 23) },
       { title: "Transaction", of: (row) => row.txid, kind: "code" },
       { title: "Digest of the effect", of: (row) => row.effect_digest ?? "", kind: "code" },
     ]);

@@ -2,7 +2,8 @@
 
 import { Charts } from "./chart.js";
 import { LogBrowser } from "./log.js";
-import { Table, bytes, element, number, setText } from "./table.js";
+import { Splits } from "./splits.js";
+import { Table, bytes, element, number, setText, utc } from "./table.js";
 
 const LIVE_MS = 2000, RATES_MS = 10_000, ANSWER_MS = 8000, SAMPLES = 361, CHANGES = 50;
 const KINDS = { ok: "good", degraded: "warn", "action-needed": "bad" };
@@ -108,18 +109,14 @@ const tables = {
     { title: "Named (xid)", of: (row) => row.xid ?? "", kind: "code" },
     { title: "Operations", of: (row) => number(row.operations), kind: "number" },
     { title: "Idle, s", of: (row) => number(row.idle_s), kind: "number" },
-    { title: "Prepared (UTC)", of: (row) => (row.prepared_us ? new Date(row.prepared_us / 1000).toISOString().replace("T", " ").slice(0, 19) : "") },
+    { title: "Prepared (UTC)", of: (row) => utc(row.prepared_us) },
     { title: "Participants", of: (row) => names(row.participants) },
   ]),
-  splits: new Table("splits-table", [
-    { title: "Split", of: (row) => String(row.number) },
-    { title: "What is known", of: (row) => Object.entries(row).filter(([name]) => name !== "number" && name !== "effects").map(([name, value]) => `${name.replaceAll("_", " ")}: ${Array.isArray(value) ? names(value) : value}`).join("; ") },
-    { title: "Transactions", of: (row) => Object.entries(row.effects ?? {}).filter(([, count]) => count).map(([name, count]) => `${count} ${name}`).join(", ") || "none" },
-  ]),
 };
-for (const name of ["transactions", "splits"]) tables[name].table.hidden = true;
+tables.transactions.table.hidden = true;
 const charts = new Charts("charts");
 const log = new LogBrowser(ask);
+const splits = new Splits(ask);
 
 // ---- what has changed, told once
 
@@ -141,8 +138,6 @@ function compare(name, word, kind, reason) {
 }
 
 // ---- the status
-
-let splitsKnown = "";
 
 function show(live) {
   const { status, transactions } = live;
@@ -184,8 +179,7 @@ function show(live) {
 
   showTransactions(transactions, live.transactions_note, live.transactions_count, live.node);
   log.know(newest);
-  const splits = rows.map((row) => row.splits ?? "").join();
-  if (splits !== splitsKnown || !splitsAsked) { splitsKnown = splits; askSplits(); }
+  splits.fill(masters, live);
 }
 
 function showTransactions(rows, note, count, node) {
@@ -194,25 +188,6 @@ function showTransactions(rows, note, count, node) {
   tables.transactions.table.hidden = known.length === 0;
   const more = count > known.length ? ` The first ${known.length} are shown.` : "";
   setText(by("transactions-note"), rows === null ? note : count ? `${number(count)} at ${node}.${more}` : `None at ${node}.`);
-}
-
-// ---- splits: asked once, and again when the status says that there is another one
-
-let splitsAsked = false;
-
-async function askSplits() {
-  splitsAsked = true;
-  let answer;
-  try {
-    answer = await ask("cluster/splits");
-  } catch (error) {
-    if (error.status === undefined || error.status >= 500) splitsAsked = false;
-    return;
-  }
-  by("splits").hidden = by("to-splits").hidden = false;
-  tables.splits.fill(answer.splits, (row) => row.number);
-  tables.splits.table.hidden = answer.splits.length === 0;
-  setText(by("splits-note"), answer.splits.length ? `By the book of ${answer.master}.` : `The book of ${answer.master} has none.`);
 }
 
 // ---- asking, one question at a time

@@ -1,6 +1,9 @@
 // Tables that are filled again and again: rows keep their elements, and a cell is touched only when its text changes, so that the
 // focus, a selection and what a screen reader stands on stay where they are. Whatever comes from data goes in as text, never as markup.
 
+// Where each row is a card, a page of rows is shorter.
+export const isNarrow = matchMedia("(max-width: 64rem)").matches;
+
 export function element(name, text, attributes = {}) {
   const made = document.createElement(name);
   if (text !== undefined) made.textContent = text;
@@ -26,7 +29,12 @@ export function bytes(value) {
   return `${number(value / 1024 ** power)} ${units[power]}`;
 }
 
-// A column is {title, of(row), kind: "number" | "code" | undefined}; `of` gives a text, or parts [{text, tag, kind, title}].
+// Microseconds since 1970.
+export function utc(value, digits = 19) {
+  return value ? new Date(value / 1000).toISOString().replace("T", " ").slice(0, digits) : "";
+}
+
+// A column is {title, of(row), kind: "number" | "code" | undefined}; `of` gives a text, or parts [{text, tag, name, kind, title, attributes}].
 export class Table {
   constructor(id, columns) {
     this.table = document.getElementById(id);
@@ -87,7 +95,7 @@ function show(cell, content) {
   cell.classList.toggle("empty", parts.length === 0);
   cell.replaceChildren(
     ...parts.map((part) => {
-      const made = element(part.tag ?? "span", part.text);
+      const made = element(part.tag ?? "span", part.text, part.attributes);
       if (part.name) made.className = part.name;
       if (part.kind) made.dataset.kind = part.kind;
       if (part.title) made.title = part.title;
