@@ -34,6 +34,7 @@ from brokerha.model.records import (
     Added,
     Appended,
     ClockReserved,
+    ContentTaken,
     EpochInstalled,
     EpochPromised,
     MasterState,
@@ -74,6 +75,7 @@ class Current:
     """Fingerprint of the content at ``results_from - 1``."""
     workers: tuple[tuple[NodeId, bool, bool], ...] | None = None
     pins: tuple[Pin, ...] = ()
+    taken_splits: int = 0
     starts: tuple[tuple[int, Lsn], ...] = ()
     views: tuple[tuple[int, int], ...] = ()
     lacking_to: int = 0
@@ -99,10 +101,8 @@ class Current:
                 self._outcomes(record)
             case Rebased() | StateTaken():
                 self._begun_anew(record, number)
-            case WorkersChanged(workers):
-                self.workers = workers
-            case PinsChanged(pins):
-                self.pins = pins
+            case WorkersChanged() | PinsChanged() | ContentTaken():
+                self._of_the_site(record)
             case EpochPromised() | EpochInstalled():
                 self._epochs(record, number)
             case Started(incarnation):
@@ -124,6 +124,15 @@ class Current:
                 self.views = (*self.views, (view, number))[-VIEWS_KEPT:]
             case _:
                 pass
+
+    def _of_the_site(self, record: WorkersChanged | PinsChanged | ContentTaken) -> None:
+        match record:
+            case WorkersChanged(workers):
+                self.workers = workers
+            case PinsChanged(pins):
+                self.pins = pins
+            case ContentTaken(splits):
+                self.taken_splits = splits
 
     def _appended(self, record: Appended) -> None:
         count = self.counts.get(record.origin, 0)
@@ -240,6 +249,7 @@ class Current:
             items=self.items,
             workers=self.workers,
             pins=self.pins,
+            taken_splits=self.taken_splits,
             starts=self.starts,
             views=self.views,
         )
@@ -267,7 +277,7 @@ _HISTORY = ("starts", "views")
 _NAMES = tuple(f.name for f in fields(Current) if f.name not in _HISTORY)
 _LATER: dict[str, Any] = {
     "pins": (), "promised_epoch": FIRST, "installed": FIRST, "installed_by": 0, "begins": {},
-    "rewound_by": 0,
+    "rewound_by": 0, "taken_splits": 0,
 }
 """Fields that came later, with what they are where nothing of the kind was ever written."""
 

@@ -98,7 +98,7 @@ class MasterCore:
         self.sites = SiteComparison()
         self.waiters = Waiters()
         self._taking_over = TakingOver()
-        self.parting = Parting(self)
+        self.parting = Parting(self, state.taken_splits)
         self.ignored: Counter[str] = Counter()
         self.withheld = ""
         """Why nothing can be told now, and so no write is taken in: too few backups confirm. Empty when all is well."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
-from brokerha.model.records import History, Rebased, Record
+from brokerha.model.records import ContentTaken, History, Rebased, Record
 from brokerha.replication.executed_before import executed_before
 from brokerha.replication.judging import SiteComparison
 from brokerha.replication.lineages import Lineages, Rewind
@@ -43,13 +43,13 @@ def rewinds_of(history: History) -> tuple[Rewind, ...]:
 class Parting:
     """Follows the rounds of one master."""
 
-    def __init__(self, core: MasterCore) -> None:
+    def __init__(self, core: MasterCore, taken_splits: int) -> None:
         self._core = core
         self._now_ms = 0
         self._began_ms: int | None = None
         self._is_book_new = True
-        self._void_splits = 0
-        """Number of the last split before the content of another site was taken over; a restart forgets it."""
+        self._taken_splits = taken_splits
+        """Number of the last split before the content of another site was taken over."""
         core.sync.is_ready_to_part = self._is_ready_to_part
         core.sync.is_ready_to_go_back = self._is_ready_to_go_back
 
@@ -80,10 +80,13 @@ class Parting:
         core, self._now_ms = self._core, now.mono_ms
         if core.site.took_elsewhere:
             core.site.took_elsewhere, self._is_book_new = False, True
-            self._void_splits = max((split.number for split in core.history.splits()), default=0)
+            last = max((split.number for split in core.history.splits()), default=0)
+            if last > self._taken_splits:
+                self._taken_splits = last
+                core.to_write.append(ContentTaken(last))
         if self._is_book_new:
             self._is_book_new = False
-            core.feed.executed_before = executed_before(core.history, core.feed.executed, self._void_splits)
+            core.feed.executed_before = executed_before(core.history, core.feed.executed, self._taken_splits)
         if core.sync.config.is_quorum or core.sync.lost:
             return
         if self._began_ms is None:

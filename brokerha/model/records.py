@@ -216,16 +216,23 @@ class Rewound:
     """Whether the site keeps its content as it is (strategy none): what it had applied behind ``lsn`` is not executed again."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContentTaken:
+    """The site has the content of another one since (strategy none): it holds nothing of what splits up to number ``splits`` gave up here."""
+
+    splits: int
+
+
 Record = (
     Started | ClockReserved | PeerJournal | Accepted | BodiesHeld | Appended | Added | Outcomes | WorkersChanged | Rebased
     | ViewStarted | TxPrepared | TxDecided | TxForgotten | PinsChanged | EpochPromised | EpochInstalled
-    | IdsTaken | StateTaken | Rewound
+    | IdsTaken | StateTaken | Rewound | ContentTaken
 )  # fmt: skip
 
 RECORDS: tuple[type, ...] = (
     Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Outcomes, WorkersChanged, Rebased,
     ViewStarted, TxPrepared, TxDecided, TxForgotten, PinsChanged, EpochPromised, EpochInstalled,
-    IdsTaken, StateTaken, Rewound,
+    IdsTaken, StateTaken, Rewound, ContentTaken,
 )  # fmt: skip
 """All record classes; the place in this tuple is the number on disk, so new ones go to the end."""
 
@@ -276,6 +283,8 @@ class MasterState:
     """Of the last `WorkersChanged`; None as long as the cluster file counts."""
     pins: tuple[Pin, ...] = ()
     """Of the last `PinsChanged`, those whose time is over included."""
+    taken_splits: int = 0
+    """Of the last `ContentTaken`: the content has nothing of what these splits gave up."""
     last_number: int = 0
     """Number of the last record."""
     views: tuple[tuple[int, int], ...] = ()

@@ -16,6 +16,7 @@ from brokerha.model.records import (
     Added,
     Appended,
     ClockReserved,
+    ContentTaken,
     MasterState,
     PeerJournal,
     PinsChanged,
@@ -211,6 +212,12 @@ class JournalContract:
             assert journal.state().pins == (("a", 7, 20), ("b", 2, 30))
         disk.journal.append([PinsChanged(())])
         assert disk.restart().state().pins == ()
+
+    def test_that_content_came_from_elsewhere_is_remembered(self, disk: Disk) -> None:
+        assert disk.journal.state().taken_splits == 0
+        disk.journal.append([ContentTaken(3), ContentTaken(9)])
+        for journal in around_restart(disk):
+            assert journal.state().taken_splits == 9
 
     def test_records_are_returned_in_order_with_their_numbers(self, disk: Disk) -> None:
         author = Author("m1", "m2")

@@ -61,15 +61,21 @@ def test_the_strategy_is_chosen_and_what_it_did_is_reported(broker: BrokerSource
         sites.await_epoch(MASTERS)
         sites.await_settled(60.0)
         # Then only m3 went back, and each book tells what became of its part
-        heads = {master: ask(sites, master, "splits")["splits"][0] for master in MASTERS}
-        assert {master: head["total"] for master, head in heads.items()} == {"m1": 0, "m2": 0, ALONE: 1}
-        assert len({head["lineage"] for head in heads.values()}) == 1
-        (row,) = ask(sites, ALONE, "split", number=heads[ALONE]["number"])["entries"]
+        books = {master: ask(sites, master, "splits")["splits"] for master in MASTERS}
+        given_up = {master: [head for head in book if head["total"]] for master, book in books.items()}
+        assert {master: [head["total"] for head in heads] for master, heads in given_up.items()} == {"m1": [], "m2": [], ALONE: [1]}, (
+            f"{books}\n{sites.log_tail()}"
+        )
+        (head,) = given_up[ALONE]
+        # A machine that is busy may have parted them for a moment besides.
+        assert all(any(other["lineage"] == head["lineage"] for other in book) for book in books.values()), books
+        (row,) = ask(sites, ALONE, "split", number=head["number"])["entries"]
         assert (row["txid"], row["origin"], row["outcome"], row["new_outcome"]) == (f"apart-{ALONE}", ALONE, "applied", "applied")
         assert (row["effect"], row["new_lsn"] > row["lsn"]) == ("executed again", True)
-        assert heads[ALONE]["effects"]["executed again"] == 1
+        assert head["effects"]["executed again"] == 1
         # And status and metrics say the same in numbers
         with brokerha.connect(sites.url(ALONE)) as db:
             (own,) = [node for node in db.status()["nodes"] if (node["id"], node["role"]) == (ALONE, "master")]
-        assert (own["split_recovery"], own["splits"], own["given_up"]) == ("smart", 1, 1)
-        assert own["last_split"] == f"went back to LSN {heads[ALONE]['lsn']}, 1 given up, epoch {heads[ALONE]['epoch']}"
+        assert (own["split_recovery"], own["splits"], own["given_up"]) == ("smart", len(books[ALONE]), 1)
+        if len(books[ALONE]) == 1:
+            assert own["last_split"] == f"went back to LSN {head['lsn']}, 1 given up, epoch {head['epoch']}"

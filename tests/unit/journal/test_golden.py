@@ -27,6 +27,7 @@ from brokerha.model.records import (
     Appended,
     BodiesHeld,
     ClockReserved,
+    ContentTaken,
     EpochInstalled,
     EpochPromised,
     IdsTaken,
@@ -83,6 +84,7 @@ EXAMPLES: tuple[tuple[int, Record], ...] = (
     (0, IdsTaken((("key-1", 299), ("key-2", 301)), ((299, "näh"),))),
     (0, StateTaken(301, (6, "key-3", "m2"), packed(7), 12)),
     (0, Rewound(299, 4, 6)),
+    (0, ContentTaken(43)),
 )
 OLD = 10
 """So many of them were there in format 2."""

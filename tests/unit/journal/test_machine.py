@@ -22,6 +22,7 @@ from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.codec import decode_record
 from brokerha.model.records import (
     ClockReserved,
+    ContentTaken,
     EpochPromised,
     IdsTaken,
     MasterState,
@@ -178,6 +179,10 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(lsns=st.lists(COUNTS, max_size=2), ends=ENDS)
     def change_pins(self, lsns: list[int], ends: bool) -> None:
         self._take(ends, PinsChanged(tuple((f"p{place}", lsn, 10) for place, lsn in enumerate(lsns))))
+
+    @rule(splits=COUNTS, ends=ENDS)
+    def take_content(self, splits: int, ends: bool) -> None:
+        self._take(ends, ContentTaken(splits))
 
     @rule(peer=st.sampled_from(NODES), high_water=COUNTS, ends=ENDS)
     def small_records(self, peer: str, high_water: int, ends: bool) -> None:

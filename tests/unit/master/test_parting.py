@@ -76,6 +76,10 @@ def test_who_takes_the_content_of_another_site_executes_what_he_had_executed_bef
     bench.run()
     # Then that copy does not hold them
     assert not bench.core.feed.executed_before
+    # And a restart knows of it
+    core = bench.restart()
+    core.wake(bench.now())
+    assert core.feed.executed_before == set()
     # But what the next split gives up it does
     assert not bench.core.site.took_elsewhere
 

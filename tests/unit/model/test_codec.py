@@ -75,6 +75,7 @@ from brokerha.model.records import (
     Appended,
     BodiesHeld,
     ClockReserved,
+    ContentTaken,
     EpochInstalled,
     EpochPromised,
     IdsTaken,
@@ -185,6 +186,7 @@ RECORD_EXAMPLES: tuple[Record, ...] = (
     IdsTaken((("t-1", 6),), ((6, "no place"),)),
     StateTaken(7, (10, "t-2", "m3"), FINGERPRINT, 12),
     Rewound(40, 3, 5, keeps_content=True),
+    ContentTaken(40),
 )
 
 
