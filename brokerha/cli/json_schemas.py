@@ -214,7 +214,14 @@ OUTPUTS: Final[dict[str, Output]] = {
     "user-list": Output(
         ("user list",),
         "Users of the HTTP doors.",
-        {"users": [{"name": "text", "role": "text", "password": "boolean", "tokens": "integer", "expires": "text?"}]},
+        {
+            "users": [
+                {
+                    "name": "text", "role": "text", "repositories": {"*": "text"}, "password": "boolean",
+                    "tokens": "integer", "expires": "text?",
+                }
+            ]
+        },
     ),
     "tx-list": Output(
         ("tx list",), "Transactions that are open, prepared, or decided by hand.", {"transactions": [_TRANSACTION]}

@@ -1,6 +1,6 @@
 """``brokerha user``: who may come through the HTTP doors, and as what.
 
-user add      a user with a role, and a password or a token; again for another role, password or token
+user add      a user with a role, and a password or a token; again for other roles, another password or token
 user list     names, roles, and when tokens end
 user remove   a user with all tokens; who has one is refused within a second
 
@@ -15,6 +15,7 @@ import secrets
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +31,7 @@ from brokerha.model.errors import ConfigurationError, NotFound
 if TYPE_CHECKING:
     from brokerha.http.users import User
 
-COLUMNS = {"name": "USER", "role": "ROLE", "password": "PASSWORD", "tokens": "TOKENS", "expires": "LAST TOKEN ENDS"}
+COLUMNS = {"name": "USER", "role": "ROLE", "password": "PASSWORD", "tokens": "TOKENS", "expires": "LAST TOKEN ENDS", "in": "IN REPOSITORIES"}
 TOKEN_BYTES = 32
 PASSWORD_LEAST = 12
 DEFAULT_HOURS = 12.0
@@ -55,7 +56,12 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the u
 @app.command()
 def add(
     name: NameArgument,
-    role: Annotated[str, typer.Option("--role", metavar="read|write|admin", help="Each may what those before it may.")],
+    role: Annotated[
+        str, typer.Option("--role", metavar="none|read|write|admin", help="Each may what those before it may; none: only what --repository says.")
+    ],
+    repository: Annotated[
+        list[str] | None, typer.Option("--repository", metavar="NAME=ROLE", help="The role in one repository instead; again for each.")
+    ] = None,
     token: Annotated[bool, typer.Option("--token", help="Make a token, and print it; without it: read a password.")] = False,
     expires_h: Annotated[
         float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
@@ -63,14 +69,18 @@ def add(
     file: FileOption = None,
     config: ConfigFileOption = None,
 ) -> int:
-    """Add a user, or give one that is there another role, password or one more token.
+    """Add a user, or give one that is there other roles, another password or one more token.
 
+    The roles are those of this command: what was said of repositories before is forgotten.
     The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
     """
-    from brokerha.http.users import ROLES, Token, User, hash_password, hash_token
+    from brokerha.http.users import NONE, ROLES, Token, User, hash_password, hash_token
 
     if role not in ROLES:
         raise typer.BadParameter(f"--role {role}: write one of {', '.join(ROLES)}")
+    repositories = dict(_right(each, ROLES) for each in repository or [])
+    if role == NONE and not repositories:
+        raise typer.BadParameter("--role none: name what this user may, with --repository NAME=ROLE")
     path = _path(file, config)
     users = _read(path)
     known = users.get(name, User(name, role))
@@ -79,11 +89,11 @@ def add(
     if token:
         made = secrets.token_urlsafe(TOKEN_BYTES)
         live = (*live, Token(hash_token(made), now_s + expires_h * 3600))
-        users[name] = User(name, role, known.password, live)
+        users[name] = User(name, role, known.password, live, repositories)
     else:
-        users[name] = User(name, role, hash_password(_password()), live)
+        users[name] = User(name, role, hash_password(_password()), live, repositories)
     _write(path, users)
-    exits.say(f"{name} has the role {role} in {path}")
+    exits.say(f"{name} has the role {role} in {path}" + (f", and {_listed(repositories)}" if repositories else ""))
     if made:
         print(made)
     return exits.DONE
@@ -94,7 +104,8 @@ def list_(file: FileOption = None, config: ConfigFileOption = None, chosen: Form
     """Who there is, with which role; no secret is shown, as none is kept."""
     now_s = time.time()
     rows = [_row(user, now_s) for _, user in sorted(_read(_path(file, config)).items())]
-    output.write({"users": rows}, rows, chosen, COLUMNS)
+    shown = [{**row, "in": _listed(row["repositories"])} for row in rows]
+    output.write({"users": rows}, shown, chosen, COLUMNS)
     return exits.DONE
 
 
@@ -117,7 +128,20 @@ def remove(name: NameArgument, file: FileOption = None, config: ConfigFileOption
 def _row(user: User, now_s: float) -> dict[str, Any]:
     live = [each.expires_s for each in user.tokens if each.expires_s > now_s]
     last = datetime.fromtimestamp(max(live), UTC).isoformat(timespec="seconds") if live else None
-    return {"name": user.name, "role": user.role, "password": bool(user.password), "tokens": len(live), "expires": last}
+    return {"name": user.name, "role": user.role, "password": bool(user.password), "tokens": len(live), "expires": last, "repositories": user.repositories}
+
+
+def _right(given: str, roles: Sequence[str]) -> tuple[str, str]:
+    from brokerha.model.ids import is_repository_id
+
+    name, _, role = given.partition("=")
+    if not is_repository_id(name) or role not in roles:
+        raise typer.BadParameter(f"--repository {given}: write NAME=ROLE, with one of {', '.join(roles)}")
+    return name, role
+
+
+def _listed(repositories: dict[str, str]) -> str:
+    return ", ".join(f"{name}={role}" for name, role in sorted(repositories.items()))
 
 
 def _path(file: Path | None, config: Path | None) -> Path:
@@ -163,6 +187,9 @@ def _write(path: Path, users: dict[str, User]) -> None:
 
 def _table(user: User) -> str:
     lines = [f"[users.{_quoted(user.name)}]", f'role = "{user.role}"']
+    if user.repositories:
+        named = ", ".join(f'"{name}" = "{role}"' for name, role in sorted(user.repositories.items()))
+        lines.append(f"repositories = {{ {named} }}")
     if user.password:
         lines.append(f'password = "{user.password}"')
     if user.tokens:

@@ -3,7 +3,8 @@
     server.py        HttpServer: uvicorn in a thread of its own
     app.py           create_app: which path is answered by what
     opening.py       the door of a node as the cluster file wants it: address, TLS, users
-    guard.py         who stands at the door; users.py, users_file.py: whom it knows; roles.py: who may what
+    guard.py         who stands at the door; users.py, users_file.py: whom it knows
+    roles.py         what a path is about; rights.py: what each operation of a transaction needs
     door.py          what all requests share: the front, limits, a bounded pool of threads, counters
     call.py          one request: headers, parameters, body; everything that a client can get wrong is found here
     answer.py        one answer, and the one table from errors to status codes

@@ -1,5 +1,7 @@
 """Which path is answered by what: the whole outside of a node, on one page.
 
+Each method of each path has the role that it needs beside it: one without a role cannot be written.
+
 Routing looks at the raw path, so that percent-encoding is taken off once and behind it: ``/kv/t/a%2Fb`` is the key ``a/b`` of
 table ``t``, and ``/kv/t%2Fa/b`` a key of table ``t/a``. Paths that are asked often stand first.
 """
@@ -41,107 +43,108 @@ from brokerha.http.door import Door
 from brokerha.http.endpoint import Endpoint, Handler, not_found
 from brokerha.http.guard import Guard
 from brokerha.http.limits import HttpLimits
-from brokerha.http.roles import role_of
+from brokerha.http.roles import OPEN
+from brokerha.http.users import ADMIN, READ, WRITE
 from brokerha.ports.front import Front
 
-_GRAPH: dict[str, Handler] = {
-    "GET": graphs.get,
-    "PUT": graphs.put,
-    "POST": graphs.post,
-    "DELETE": graphs.delete,
+_GRAPH: dict[str, tuple[str, Handler]] = {
+    "GET": (READ, graphs.get),
+    "PUT": (WRITE, graphs.put),
+    "POST": (WRITE, graphs.post),
+    "DELETE": (WRITE, graphs.delete),
 }
-_SERVICE: dict[str, Handler] = {
-    "GET": graphs.get_service,
-    "PUT": graphs.put_service,
-    "POST": graphs.post_service,
-    "DELETE": graphs.delete_service,
+_SERVICE: dict[str, tuple[str, Handler]] = {
+    "GET": (READ, graphs.get_service),
+    "PUT": (WRITE, graphs.put_service),
+    "POST": (WRITE, graphs.post_service),
+    "DELETE": (WRITE, graphs.delete_service),
 }
-PATHS: dict[str, dict[str, Handler]] = {
-    "/kv/{table}/{key:path}": {"GET": keys.get, "PUT": keys.put, "DELETE": keys.delete},
-    "/kv/{table}": {"GET": keys.get_range, "POST": keys.post_group},
-    "/repositories/{id}/sparql": {"GET": sparql.get, "POST": sparql.post},
+PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
+    "/kv/{table}/{key:path}": {"GET": (READ, keys.get), "PUT": (WRITE, keys.put), "DELETE": (WRITE, keys.delete)},
+    "/kv/{table}": {"GET": (READ, keys.get_range), "POST": (WRITE, keys.post_group)},
+    "/repositories/{id}/sparql": {"GET": (READ, sparql.get), "POST": (READ, sparql.post)},
     "/repositories/{id}/statements": {
-        "GET": statements.get,
-        "POST": rdf_transactions.post,
-        "PUT": statements.put,
-        "DELETE": statements.delete,
+        "GET": (READ, statements.get),
+        "POST": (WRITE, rdf_transactions.post),
+        "PUT": (WRITE, statements.put),
+        "DELETE": (WRITE, statements.delete),
     },
     "/repositories/{id}": {
-        "GET": repositories.get,
-        "POST": repositories.post,
-        "PUT": repositories.put,
-        "DELETE": repositories.delete,
+        "GET": (READ, repositories.get),
+        "POST": (READ, repositories.post),
+        "PUT": (ADMIN, repositories.put),
+        "DELETE": (ADMIN, repositories.delete),
     },
-    "/repositories/{id}/size": {"GET": repositories.size},
-    "/repositories/{id}/contexts": {"GET": repositories.contexts},
+    "/repositories/{id}/size": {"GET": (READ, repositories.size)},
+    "/repositories/{id}/contexts": {"GET": (READ, repositories.contexts)},
     "/repositories/{id}/config": {
-        "GET": repositories.get_config,
-        "POST": repositories.put_config,
-        "PUT": repositories.put_config,
+        "GET": (READ, repositories.get_config),
+        "POST": (ADMIN, repositories.put_config),
+        "PUT": (ADMIN, repositories.put_config),
     },
     "/repositories/{id}/gsp": _GRAPH,
     "/repositories/{id}/gsp/{graph:path}": _GRAPH,
-    "/repositories/{id}/rdf-graphs": {"GET": repositories.contexts},
+    "/repositories/{id}/rdf-graphs": {"GET": (READ, repositories.contexts)},
     "/repositories/{id}/rdf-graphs/service": _SERVICE,
     "/repositories/{id}/rdf-graphs/{graph:path}": _SERVICE,
-    "/repositories/{id}/namespaces": {"GET": namespaces.listed, "DELETE": namespaces.clear},
+    "/repositories/{id}/namespaces": {"GET": (READ, namespaces.listed), "DELETE": (WRITE, namespaces.clear)},
     "/repositories/{id}/namespaces/{prefix:path}": {
-        "GET": namespaces.get,
-        "PUT": namespaces.put,
-        "DELETE": namespaces.delete,
+        "GET": (READ, namespaces.get),
+        "PUT": (WRITE, namespaces.put),
+        "DELETE": (WRITE, namespaces.delete),
     },
-    "/repositories/{id}/transactions": {"POST": rdf4j_transactions.begin},
+    "/repositories/{id}/transactions": {"POST": (WRITE, rdf4j_transactions.begin)},
     "/repositories/{id}/transactions/{tx}": {
-        "PUT": rdf4j_transactions.act,
-        "POST": rdf4j_transactions.act,
-        "DELETE": rdf4j_transactions.delete,
+        "PUT": (WRITE, rdf4j_transactions.act),
+        "POST": (WRITE, rdf4j_transactions.act),
+        "DELETE": (WRITE, rdf4j_transactions.delete),
     },
     "/repositories/{id}/transactions/{tx}/{action}": {
-        "PUT": rdf4j_transactions.act,
-        "POST": rdf4j_transactions.act,
-        "GET": rdf4j_transactions.act,
+        "PUT": (WRITE, rdf4j_transactions.act),
+        "POST": (WRITE, rdf4j_transactions.act),
+        "GET": (READ, rdf4j_transactions.act),
     },
-    "/repositories": {"GET": repositories.listed},
-    "/protocol": {"GET": repositories.protocol},
-    "/tx/batch": {"POST": transactions.post_batch},
-    "/tx": {"POST": transactions.post, "GET": open_transactions.listed},
-    "/tx/{id}": {"GET": transactions.get},
-    "/tx/{id}/{action}": {"POST": open_transactions.post},
-    "/together": {"POST": moment.post},
-    "/queues/{name}/accept": {"POST": queues.accept},
-    "/queues/{name}": {"POST": queues.post, "GET": queues.get},
-    "/queues": {"GET": queues.listed},
-    "/cluster/status": {"GET": cluster.status},
-    "/cluster/log": {"GET": cluster.log},
-    "/cluster/fingerprints": {"GET": cluster.fingerprints},
-    "/cluster/digests": {"GET": digests.get},
-    "/cluster/digests/items": {"POST": digests.post_items},
-    "/cluster/wait": {"GET": cluster.wait},
-    "/cluster/control/{name}": {"PUT": control.put, "DELETE": control.delete},
-    "/cluster/control": {"GET": control.get},
-    "/cluster/workers": {"GET": workers.listed},
-    "/cluster/workers/{id}": {"PUT": workers.put, "DELETE": workers.delete},
-    "/cluster/workers/{id}/{command}": {"POST": workers.post},
-    "/cluster/pins": {"GET": pins.listed},
-    "/cluster/pins/{name}": {"PUT": pins.put, "DELETE": pins.delete},
-    "/cluster/peers": {"GET": peers.listed},
-    "/cluster/peers/{id}": {"PUT": peers.put, "DELETE": peers.delete},
-    "/cluster/split-recovery": {"GET": splits.mode, "POST": splits.post_mode},
-    "/cluster/splits": {"GET": splits.listed},
-    "/cluster/splits/{number}": {"GET": splits.get},
-    "/cluster/promote": {"POST": processes.promote},
-    "/cluster/repair": {"POST": workers.repair},
-    "/cluster/tasks": {"GET": workers.tasks},
-    "/cluster/backup": {"POST": tasks.post_backup},
-    "/cluster/tasks/{request}": {"GET": tasks.get},
-    "/livez": {"GET": probes.livez},
-    "/readyz": {"GET": probes.readyz},
-    "/writable": {"GET": probes.writable},
-    "/metrics": {"GET": probes.metrics},
-    "/page/live": {"GET": page.live},
-    "/page/rates": {"GET": page.rates},
-    "/page/{name}": {"GET": page.file},
-    "/": {"GET": page.get},
+    "/repositories": {"GET": (READ, repositories.listed)},
+    "/protocol": {"GET": (READ, repositories.protocol)},
+    "/tx/batch": {"POST": (WRITE, transactions.post_batch)},
+    "/tx": {"POST": (WRITE, transactions.post), "GET": (READ, open_transactions.listed)},
+    "/tx/{id}": {"GET": (READ, transactions.get)},
+    "/tx/{id}/{action}": {"POST": (WRITE, open_transactions.post)},
+    "/together": {"POST": (READ, moment.post)},
+    "/queues/{name}/accept": {"POST": (WRITE, queues.accept)},
+    "/queues/{name}": {"POST": (WRITE, queues.post), "GET": (READ, queues.get)},
+    "/queues": {"GET": (READ, queues.listed)},
+    "/cluster/status": {"GET": (READ, cluster.status)},
+    "/cluster/log": {"GET": (READ, cluster.log)},
+    "/cluster/fingerprints": {"GET": (READ, cluster.fingerprints)},
+    "/cluster/digests": {"GET": (READ, digests.get)},
+    "/cluster/digests/items": {"POST": (READ, digests.post_items)},
+    "/cluster/wait": {"GET": (READ, cluster.wait)},
+    "/cluster/control/{name}": {"PUT": (ADMIN, control.put), "DELETE": (ADMIN, control.delete)},
+    "/cluster/control": {"GET": (READ, control.get)},
+    "/cluster/workers": {"GET": (READ, workers.listed)},
+    "/cluster/workers/{id}": {"PUT": (ADMIN, workers.put), "DELETE": (ADMIN, workers.delete)},
+    "/cluster/workers/{id}/{command}": {"POST": (ADMIN, workers.post)},
+    "/cluster/pins": {"GET": (READ, pins.listed)},
+    "/cluster/pins/{name}": {"PUT": (ADMIN, pins.put), "DELETE": (ADMIN, pins.delete)},
+    "/cluster/peers": {"GET": (READ, peers.listed)},
+    "/cluster/peers/{id}": {"PUT": (ADMIN, peers.put), "DELETE": (ADMIN, peers.delete)},
+    "/cluster/split-recovery": {"GET": (READ, splits.mode), "POST": (ADMIN, splits.post_mode)},
+    "/cluster/splits": {"GET": (READ, splits.listed)},
+    "/cluster/splits/{number}": {"GET": (READ, splits.get)},
+    "/cluster/promote": {"POST": (ADMIN, processes.promote)},
+    "/cluster/repair": {"POST": (ADMIN, workers.repair)},
+    "/cluster/tasks": {"GET": (READ, workers.tasks)},
+    "/cluster/backup": {"POST": (ADMIN, tasks.post_backup)},
+    "/cluster/tasks/{request}": {"GET": (READ, tasks.get)},
+    "/livez": {"GET": (OPEN, probes.livez)},
+    "/readyz": {"GET": (OPEN, probes.readyz)},
+    "/writable": {"GET": (OPEN, probes.writable)},
+    "/metrics": {"GET": (READ, probes.metrics)},
+    "/page/live": {"GET": (READ, page.live)},
+    "/page/rates": {"GET": (READ, page.rates)},
+    "/page/{name}": {"GET": (READ, page.file)},
+    "/": {"GET": (READ, page.get)},
 }
 
 
@@ -149,10 +152,7 @@ def create_app(front: Front, limits: HttpLimits | None = None, guard: Guard | No
     """The application of one node; without a guard everybody may everything. Nothing of it runs before a server calls it."""
     door = Door(front, limits or HttpLimits())
     app = Starlette(
-        routes=[
-            Route(path, Endpoint(door, handlers, {method: role_of(path, method) for method in handlers}, guard))
-            for path, handlers in PATHS.items()
-        ],
+        routes=[Route(path, Endpoint(door, path, methods, guard)) for path, methods in PATHS.items()],
         middleware=[Middleware(RawPath)],
     )
     app.router.redirect_slashes = False

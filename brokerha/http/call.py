@@ -37,6 +37,7 @@ class Call:
         "front",
         "held_bytes",
         "method",
+        "repository",
         "scope",
         "transaction",
         "user",
@@ -55,17 +56,23 @@ class Call:
         """Status of an error that means something else here than everywhere; 0 for the usual one."""
         self.transaction: TxId = ""
         """The open transaction that reads show, where the path names it."""
+        self.repository: str | None = None
+        """The repository that the path is about, if it is about one."""
         self.user: User | None = None
         """Who sent it; None at a door without users."""
         self._receive = receive
         self._headers: dict[bytes, bytes] | None = None
         self._parameters: Parameters | None = None
 
-    def demand(self, role: str) -> None:
-        """Refuse, with 403, a user who has not this role."""
-        if self.user is not None and not self.user.may(role):
+    def may(self, role: str, repository: str | None) -> bool:
+        """Whether whoever asks has this role in a repository; None for everything else."""
+        return self.user is None or self.user.may(role, repository)
+
+    def demand(self, role: str, repository: str | None) -> None:
+        """Refuse, with 403, a user who has not this role there."""
+        if self.user is not None and not self.may(role, repository):
             self.error_status = 403
-            raise InvalidRequest(f"this needs the role {role}: user {self.user.name} has {self.user.role}")
+            raise InvalidRequest(lacks(self.user, role, repository))
 
     # ---- headers
 
@@ -193,6 +200,12 @@ class Call:
     async def form(self) -> Parameters:
         """The body as a form."""
         return Parameters(await self.body())
+
+
+def lacks(user: User, role: str, repository: str | None) -> str:
+    """Why a user is refused, in one sentence."""
+    where = f" in repository {repository}" if repository is not None else ""
+    return f"this needs the role {role}{where}: user {user.name} has {user.role_in(repository)}"
 
 
 class Parameters:

@@ -17,6 +17,7 @@ from brokerha.http.answer import Answer
 from brokerha.http.call import Call
 from brokerha.http.door import Door
 from brokerha.http.guard import Guard, is_foreign
+from brokerha.http.roles import Place, place_of
 from brokerha.model.errors import BrokerhaError, NotReady
 
 log = structlog.get_logger()
@@ -27,12 +28,13 @@ class Endpoint:
     """All methods of one path, as an ASGI application."""
 
     def __init__(
-        self, door: Door, handlers: dict[str, Handler], roles: dict[str, str], guard: Guard | None = None
+        self, door: Door, path: str, methods: dict[str, tuple[str, Handler]], guard: Guard | None = None
     ) -> None:
         self._door = door
-        self._roles = roles
+        self._roles = {method: role for method, (role, _) in methods.items()}
+        self._place = place_of(path)
         self._guard = guard
-        self._handlers = dict(handlers)
+        handlers = self._handlers = {method: handler for method, (_, handler) in methods.items()}
         if "GET" in handlers:
             self._handlers.setdefault("HEAD", handlers["GET"])
 
@@ -64,8 +66,13 @@ class Endpoint:
             return answers.of_error(busy, wants_json=call.wants_json())
         try:
             method = "GET" if call.method == "HEAD" else call.method
-            refusal = await self._guard.refusal(call, self._roles[method]) if self._guard is not None else None
-            return refusal or await handler(call)
+            if self._place is Place.REPOSITORY:
+                call.repository = call.path_text("id")
+            if self._guard is not None:
+                refusal = await self._guard.refusal(call, self._roles[method], self._place)
+                if refusal is not None:
+                    return refusal
+            return await handler(call)
         except BrokerhaError as error:
             answer = answers.of_error(error, wants_json=call.wants_json())
             answer.headers = {**call.error_headers, **answer.headers}

@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 from brokerha.http import answer as answers
 from brokerha.http.answer import Answer
-from brokerha.http.call import Call
+from brokerha.http.call import Call, lacks
+from brokerha.http.roles import Place
 from brokerha.http.users import Failures, User, Users
 
-_SAFE = frozenset({"GET", "HEAD"})
+SAFE = frozenset({"GET", "HEAD"})
 _CHALLENGE = 'Basic realm="brokerha", charset="UTF-8", Bearer realm="brokerha"'
 
 
@@ -28,7 +29,7 @@ class Guard:
         self._wall_s = wall_s
         self._failures = Failures()
 
-    async def refusal(self, call: Call, role: str) -> Answer | None:
+    async def refusal(self, call: Call, role: str, place: Place) -> Answer | None:
         """Why this request may not pass; None when it may. Notes in the call who sent it."""
         if not role:
             return None
@@ -49,8 +50,8 @@ class Guard:
                 return _unknown("this user, password or token is not known, or has expired")
             self._failures.succeeded(address)
         call.user = known
-        if not known.may(role):
-            return answers.text(f"this needs the role {role}: user {known.name} has {known.role}", 403)
+        if not (known.may_somewhere(role) if place is Place.NAMED else known.may(role, call.repository)):
+            return answers.text(lacks(known, role, call.repository), 403)
         return None
 
     def _known(self, scheme: str, given: str, now_s: float) -> User | None:
@@ -75,4 +76,4 @@ def _unknown(text: str) -> Answer:
 def is_foreign(call: Call) -> bool:
     """Whether a page of another site sends this to change something."""
     origin = call.header(b"origin")
-    return bool(origin) and call.method not in _SAFE and urlsplit(origin).netloc.lower() != call.header(b"host").lower()
+    return bool(origin) and call.method not in SAFE and urlsplit(origin).netloc.lower() != call.header(b"host").lower()

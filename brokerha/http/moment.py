@@ -12,20 +12,23 @@ import msgpack
 from brokerha.http.answer import MSGPACK, Answer
 from brokerha.http.call import Call
 from brokerha.http.passing import age_of, read
+from brokerha.http.rights import demand_reads
 from brokerha.model.errors import InvalidRequest
 
 
 async def post(call: Call) -> Answer:
     """All of them, or the error of the first that fails."""
-    outcome = await read(call, "together", "", {"reads": _packed(await call.body())})
+    wanted = _unpacked(await call.body())
+    demand_reads(call, wanted)
+    outcome = await read(call, "together", "", {"reads": tuple(msgpack.packb(each) for each in wanted)})
     return Answer(200, outcome.body, MSGPACK, age_of(outcome))
 
 
-def _packed(body: bytes) -> tuple[bytes, ...]:
+def _unpacked(body: bytes) -> list[Any]:
     try:
         wanted: Any = msgpack.unpackb(body)
     except (ValueError, msgpack.UnpackException):
         wanted = None
     if not isinstance(wanted, list):
         raise InvalidRequest(f"the body is a list of [kind, name, arguments] as {MSGPACK}")
-    return tuple(msgpack.packb(each) for each in wanted)
+    return wanted

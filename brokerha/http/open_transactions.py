@@ -5,9 +5,9 @@
     POST /tx/{id}/accept           ?queue=&count=&wait-s=&first=        takes messages; they are locked until the end
     POST /tx/{id}/ping             keeps it open
     POST /tx/{id}/prepare          first phase, of one with an xid
-    POST /tx/{id}/commit           ?one-phase=  ?by-hand=
+    POST /tx/{id}/commit           ?one-phase=  ?by-hand=              by hand: for admins
     POST /tx/{id}/rollback         ?by-hand=
-    POST /tx/{id}/forget           what was decided by hand is not reported any more
+    POST /tx/{id}/forget           what was decided by hand is not reported any more; for admins
     GET  /tx/{id}                  what became of it
     GET  /tx                       all that are not over
 
@@ -24,6 +24,8 @@ from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call, Parameters, natural
 from brokerha.http.key_forms import json_of, msgpack_of
 from brokerha.http.operation_forms import operations_of_json
+from brokerha.http.rights import demand_operations
+from brokerha.http.users import ADMIN, READ, WRITE
 from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
 
 WAIT_MOST_S = 3600.0
@@ -53,6 +55,9 @@ async def post(call: Call) -> Answer:
     if action == "accept":
         return await _accept(call, txid, parameters)
     by_hand = parameters.flag("by-hand")
+    if by_hand or action == "forget":
+        # What an operator decides may go against what the transaction's other stores have done.
+        call.demand(ADMIN, None)
     if action == "commit":
         given = parameters.one("one-phase")
         one_phase = None if given is None else parameters.flag("one-phase")
@@ -69,6 +74,7 @@ async def post(call: Call) -> Answer:
 
 async def listed(call: Call) -> Answer:
     """All that are not over."""
+    call.demand(READ, None)
     return answer.as_json(await stepping.step(call, "list", "", {}))
 
 
@@ -79,11 +85,14 @@ async def _operations(call: Call, txid: str, parameters: Parameters) -> Answer:
     body = await call.body()
     read = operations_of_json if media_type == JSON else msgpack_of
     operations: Any = await call.door.by_size(len(body), read, body)
+    if isinstance(operations, (list, tuple)):
+        demand_operations(call, [tuple(each) for each in operations if isinstance(each, (list, tuple))])
     facts = await stepping.step(call, "operations", txid, {"first": _first(parameters), "operations": operations})
     return answer.as_json({"txid": txid, "count": facts["count"]}, 200, {"Brokerha-Tx": txid})
 
 
 async def _accept(call: Call, txid: str, parameters: Parameters) -> Answer:
+    call.demand(WRITE, None)
     stepping.message_type(call)
     queue = parameters.one("queue")
     if not queue:

@@ -24,6 +24,7 @@ from urllib.parse import quote
 from brokerha.http import answer, rdf_bodies, repositories, sparql, statements, stepping
 from brokerha.http.answer import Answer
 from brokerha.http.call import FORM, Call, origin, utf8
+from brokerha.http.guard import SAFE
 from brokerha.http.passing import repository_names
 from brokerha.http.rdf_bodies import Graph, base_iri_of, contexts_of
 from brokerha.http.wild_cards import removals_of
@@ -55,6 +56,11 @@ async def act(call: Call) -> Answer:
     action = _ACTIONS.get(name.upper())
     if action is None:
         raise InvalidRequest(f"there is no action {name!r} of a transaction; there are {', '.join(_ACTIONS)}")
+    if call.method in SAFE and name.upper() not in _READS:
+        # A link may be followed by anybody's browser, and by who may only read.
+        call.error_status = 405
+        call.error_headers = {"Allow": "POST, PUT"}
+        raise InvalidRequest(f"{name.upper()} is not possible with {call.method}: use PUT")
     return await action(call)
 
 
@@ -178,6 +184,7 @@ def _inside(call: Call) -> None:
     call.transaction = call.path_text("tx")
 
 
+_READS: Final = frozenset({"GET", "SIZE", "QUERY"})
 _ACTIONS: dict[str, Callable[[Call], Awaitable[Answer]]] = {
     "ADD": _add,
     "DELETE": _remove,

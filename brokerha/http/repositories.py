@@ -14,6 +14,7 @@ from brokerha.http.configurations import configuration, operations_of, settings_
 from brokerha.http.passing import age_of, begin_write, done, read, result, write, write_to_repository
 from brokerha.http.rdf_bodies import context_text, contexts_of
 from brokerha.http.tables import table
+from brokerha.http.users import READ, WRITE
 from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
 
 PROTOCOL_VERSION = 12
@@ -27,14 +28,18 @@ async def protocol(_call: Call) -> Answer:
 
 
 async def listed(call: Call) -> Answer:
-    """All repositories, as a result table."""
+    """All repositories that the caller may read, as a result table."""
     outcome = await read(call, "about", "", {})
     address = f"{origin(call)}/repositories/"
-    readable, writable = Literal(True), Literal(call.front.role == "master")
+    is_master = call.front.role == "master"
     rows = [
-        (NamedNode(address + name), Literal(name), Literal(title_of(name, kept["settings"])), readable, writable)
+        (
+            NamedNode(address + name), Literal(name), Literal(title_of(name, kept["settings"])),
+            Literal(True), Literal(is_master and call.may(WRITE, name)),
+        )
         for name, kept in json.loads(outcome.body).items()
-    ]
+        if call.may(READ, name)
+    ]  # fmt: skip
     return table(call.accept(), ("uri", "id", "title", "readable", "writable"), rows, age_of(outcome))
 
 

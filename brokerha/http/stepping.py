@@ -7,6 +7,7 @@ A step that is not answered in time is `OutcomeUnknown` with the transaction's i
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -60,8 +61,11 @@ async def commit(call: Call, txid: TxId, *, one_phase: bool | None = None, by_ha
 
 
 def session(call: Call) -> str:
-    """Who uses the transaction."""
-    return call.header(SESSION)
+    """Who uses the transaction: at a door with users nobody else ends it while it is open."""
+    given = call.header(SESSION)
+    if call.user is None:
+        return given
+    return hashlib.sha256(f"{call.user.name}:{given}".encode()).hexdigest()
 
 
 def seconds(parameters: Parameters, name: str, most_s: float) -> int:

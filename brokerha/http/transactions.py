@@ -30,6 +30,7 @@ from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call
 from brokerha.http.operation_forms import operations_of_json
 from brokerha.http.passing import begin_write, facts_of, write
+from brokerha.http.rights import demand_operations, demand_packed
 from brokerha.model.client_wire import REPLIES_TYPE, WRITES_TYPE, decode_writes, encode_replies
 from brokerha.model.errors import BrokerhaError, NotFound, TooLarge, UnsupportedType
 from brokerha.model.ids import TxId
@@ -54,6 +55,9 @@ async def post(call: Call) -> Answer:
     operations: bytes | list[Operation] = body
     if media_type == JSON:
         operations = await call.door.by_size(len(body), operations_of_json, body)
+        demand_operations(call, operations)
+    else:
+        demand_packed(call, body)
     reply = await write(call, operations, txid)
     headers = {**facts_of(reply), "Location": f"/tx/{quote(reply.txid, safe='')}"}
     return answer.as_json({"txid": reply.txid, "state": reply.status, "lsn": reply.lsn or None}, 201, headers)
@@ -79,6 +83,8 @@ async def post_batch(call: Call) -> Answer:
     writes = decode_writes(body)
     if len(writes) > call.door.limits.batch_limit:
         raise TooLarge(f"{len(writes)} transactions in a batch; the limit is {call.door.limits.batch_limit}: split it")
+    for _, packed in writes:
+        demand_packed(call, packed)
     (level, copies), apart = call.ack(), call.apart()
     timeout_ms = call.timeout_ms()
     hand_in = partial(call.front.submit, level=level, copies=copies, timeout_ms=timeout_ms, apart=apart)

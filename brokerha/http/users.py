@@ -3,7 +3,8 @@
 A users file is TOML, one table for each user:
 
     [users.app]
-    role = "write"                            # read < write < admin
+    role = "write"                            # none < read < write < admin
+    repositories = { books = "read" }         # in these repositories this role instead
     password = "scrypt$<salt>$<hash>"         # for Basic; both in hexadecimal digits
     tokens = [{ sha256 = "<digest>", expires = 1790000000 }]   # for Bearer; expires in seconds of the wall clock
 
@@ -18,13 +19,15 @@ import hmac
 import secrets
 import tomllib
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from brokerha.model.errors import ConfigurationError
+from brokerha.model.ids import is_repository_id
 
-READ, WRITE, ADMIN = "read", "write", "admin"
-ROLES = (READ, WRITE, ADMIN)
-"""Each may what those before it may."""
+NONE, READ, WRITE, ADMIN = "none", "read", "write", "admin"
+ROLES = (NONE, READ, WRITE, ADMIN)
+"""Each may what those before it may; the first is for who may only what is named."""
+REPOSITORIES_LIMIT = 1000
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
 SCRYPT_MEMORY_BYTES = 32 * 1024 * 1024
 SECRET_LIMIT = 1024
@@ -50,12 +53,23 @@ class User:
 
     name: str
     role: str
+    """For everything but the repositories that are named."""
     password: str = ""
     tokens: tuple[Token, ...] = ()
+    repositories: dict[str, str] = field(default_factory=dict)
+    """The role in each repository that is named."""
 
-    def may(self, role: str) -> bool:
-        """Whether this user may what a role may."""
-        return ROLES.index(self.role) >= ROLES.index(role)
+    def role_in(self, repository: str | None) -> str:
+        """The role in a repository; None for everything else."""
+        return self.role if repository is None else self.repositories.get(repository, self.role)
+
+    def may(self, role: str, repository: str | None = None) -> bool:
+        """Whether this user may what a role may, there."""
+        return ROLES.index(self.role_in(repository)) >= ROLES.index(role)
+
+    def may_somewhere(self, role: str) -> bool:
+        """Whether there is anything where this user may what a role may."""
+        return any(ROLES.index(held) >= ROLES.index(role) for held in (self.role, *self.repositories.values()))
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:
@@ -88,10 +102,13 @@ def parse_users(text: str, path: str) -> dict[str, User]:
 
 
 def _user(name: str, table: object, path: str) -> User:
-    if not isinstance(table, dict) or set(table) - {"role", "password", "tokens"}:
-        raise ConfigurationError(f"{path}: user {name} has role, password and tokens, and nothing else")
+    if not isinstance(table, dict) or set(table) - {"role", "repositories", "password", "tokens"}:
+        raise ConfigurationError(f"{path}: user {name} has role, repositories, password and tokens, and nothing else")
     if table.get("role") not in ROLES:
         raise ConfigurationError(f"{path}: user {name} has no role: write one of {', '.join(ROLES)}")
+    repositories = table.get("repositories", {})
+    if not isinstance(repositories, dict) or len(repositories) > REPOSITORIES_LIMIT or not all(map(_is_right, repositories.items())):
+        raise ConfigurationError(f'{path}: repositories of user {name} are names with a role each: {{ books = "write" }}')
     password, tokens = table.get("password", ""), table.get("tokens", [])
     if not isinstance(password, str) or (password and not _is_hash(password)):
         raise ConfigurationError(f"{path}: the password of user {name} is not hashed: scrypt$SALT$HASH, in hexadecimal")
@@ -99,7 +116,12 @@ def _user(name: str, table: object, path: str) -> User:
         raise ConfigurationError(f"{path}: a token of user {name} has a sha256 of 64 digits and the second it expires at")
     if ":" in name or not name:
         raise ConfigurationError(f"{path}: a user's name is not empty and has no colon")
-    return User(name, table["role"], password, tuple(Token(one["sha256"], one["expires"]) for one in tokens))
+    held = tuple(Token(one["sha256"], one["expires"]) for one in tokens)
+    return User(name, table["role"], password, held, repositories)
+
+
+def _is_right(right: tuple[str, object]) -> bool:
+    return is_repository_id(right[0]) and right[1] in ROLES
 
 
 def _is_hash(text: str) -> bool:

@@ -50,7 +50,7 @@ _HEARTBEAT_S: Final = 2
 """Between brokers: one that hears nothing for about twice as long gives the connection up."""
 _CONNECT_MS: Final = 2000
 _UNKNOWN_PLUGIN: Final = 400
-WRITE_S: Final = 20.0
+WRITE_S: Final = 60.0
 _PAUSE_S: Final = 0.05
 _LOG_LIMIT: Final = 10_000
 
