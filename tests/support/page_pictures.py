@@ -1,37 +1,42 @@
 """Takes the pictures of the status page in docs/pictures: ``python -m tests.support.page_pictures [FOLDER]``.
 
 A cluster of three sites in this process, and a real browser before the door of its first master. The picture of a split needs
-another one, in which each side goes on:
+another one, in which each side goes on and one of them gives up what it did:
 
     page-healthy      writes through all masters                  page-site-down    the third site is stopped
     page-catching-up  it comes back and takes what it missed      page-split        its masters do not hear it, and it not them
-    page-phone        the healthy one on a phone, dark
+    page-phone        the healthy one on a phone, dark            page-given-up     the split is over: what became of what was given up
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from brokerha.cli.demo_run import demo_config
+from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.messages import Outgoing
 from tests.support.browser import DESKTOP, PHONE, Browser, browsing
+from tests.support.small_png import shrink
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 AWAY = "m3"
 LIVELY_S = 45.0
 """How long it works before the first picture, so that the charts show something."""
 MISSED_S = 60.0
+_NUMBERS = itertools.count(1)
+"""Each write is news: a value that is there already changes neither content nor fingerprint."""
 BEHIND = 300
 """So many transactions are no lag of a moment."""
 
@@ -73,18 +78,20 @@ class Cut:
 
 
 @contextlib.contextmanager
-def writing(cluster: EmbeddedCluster, masters: Iterable[str], every_s: float = 0.05) -> Iterator[None]:
-    """Write through these masters, a little at a time."""
+def writing(
+    cluster: EmbeddedCluster, masters: Iterable[str], every_s: float = 0.05, apps: Mapping[str, Client] | None = None
+) -> Iterator[None]:
+    """Write through these masters, and by these clients, a little at a time."""
     is_over = threading.Event()
+    clients = {**{master: cluster.client(master) for master in masters}, **(apps or {})}
 
-    def write(master: str) -> None:
-        db, number = cluster.client(master), 0
+    def write(name: str) -> None:
+        db = clients[name]
         while not is_over.wait(every_s):
-            number += 1
             with contextlib.suppress(BrokerhaError):
-                db.put("prices", f"{master}-{number}".encode(), b"9.90", timeout=2)
+                db.put("prices", f"{name}-{next(_NUMBERS)}".encode(), b"9.90", timeout=2)
 
-    threads = [threading.Thread(target=write, args=(master,), daemon=True) for master in masters]
+    threads = [threading.Thread(target=write, args=(name,), daemon=True) for name in clients]
     for thread in threads:
         thread.start()
     try:
@@ -109,8 +116,9 @@ def lags_of(master: str) -> str:
 
 def take(browser: Browser, folder: Path, name: str) -> None:
     """The upper part of the page, to the end of the charts."""
-    browser.picture(folder / f"page-{name}.png", whole=False)
-    print(f"page-{name}.png", flush=True)
+    file = folder / f"page-{name}.png"
+    browser.picture(file, whole=False)
+    print(f"{file.name} {shrink(file):,} bytes", flush=True)
 
 
 def main(folder: Path) -> None:
@@ -149,8 +157,9 @@ def scenes(browser: Browser, cluster: EmbeddedCluster, folder: Path) -> None:
     site = [AWAY, *(worker.id for worker in cluster.config.workers if worker.master == AWAY)]
     for node in site:
         cluster.stop_node(node)
+    are_ok = " && ".join(f"({cell(master, 1)}).startsWith('ok')" for master in ("m1", "m2"))
     with writing(cluster, ("m1", "m2"), 0.01):
-        browser.until(f"({cell('m1', 1)}).startsWith('ok') && ({cell(AWAY, 1)}).includes('unreachable')", 90)
+        browser.until(f"{are_ok} && ({cell(AWAY, 1)}).includes('unreachable')", 90)
         take(browser, folder, "site-down")
     # It misses so much that the page, which asks every two seconds, sees how it takes that.
     with writing(cluster, ("m1", "m2") * 8, 0.001):
@@ -158,7 +167,7 @@ def scenes(browser: Browser, cluster: EmbeddedCluster, folder: Path) -> None:
         for node in site:
             cluster.start_node(node)
         behind = f"[{cell(AWAY, 4)}, ...{lags_of(AWAY)}].some((lag) => Number(lag.replaceAll(',', '')) > {BEHIND})"
-        browser.until(f"/catching-up|joining|excluded/.test({cell(AWAY, 1)}) || {behind}", 90)
+        browser.until(f"/to take over/.test({cell(AWAY, 1)}) || {behind}", 90)
         take(browser, folder, "catching-up")
 
 
@@ -167,12 +176,19 @@ def scene_of_a_split(browser: Browser, cluster: EmbeddedCluster, folder: Path) -
     browser.until("document.getElementById('state').innerText === 'ok'", 60)
     cut = Cut(cluster)
     with writing(cluster, ("m1", "m2", "m3")):
+        browser.until(f"Number({cell('m1', 3)}.replaceAll(',', '')) > 60", 120)
         cut.begin()
         browser.until(f"({cell('m1', 1)}).startsWith('split')", 120)
         time.sleep(3)
         take(browser, folder, "split")
         cut.end()
     browser.until("document.getElementById('state').innerText === 'ok'", 120)
+    browser.resize((DESKTOP[0], 800))
+    browser.until("document.querySelector('#book-table button') !== null")
+    browser.value("document.querySelector('#book-table button').click(); 0")
+    browser.until("document.querySelectorAll('#given-up-table tbody tr').length > 0")
+    browser.value("document.getElementById('splits-title').scrollIntoView({ behavior: 'instant' }); 0")
+    take(browser, folder, "given-up")
 
 
 if __name__ == "__main__":

@@ -67,13 +67,15 @@ def find_scripts() -> Path | None:
 class PrivateBroker:
     """One node. ``start()`` or ``with`` it; ``amqp_url`` and ``management_url`` name it, user guest, on loopback."""
 
-    def __init__(self, scripts: Path | None = None) -> None:
+    def __init__(self, scripts: Path | None = None, rates_mode: str = "none") -> None:
+        """``rates_mode`` of the management interface: rates cost work, and only pictures show them."""
         found = scripts or find_scripts()
         if found is None:
             raise BrokerError(
                 "no RabbitMQ here: neither $RABBITMQ_HOME/sbin nor the package rabbitmq-server (and epmd)"
             )
         self._scripts = found
+        self._rates_mode = rates_mode
         self._inside: tuple[str, ...] = ()
         """Words before each command, such as those that enter a network namespace."""
         self._folder: Path | None = None
@@ -245,7 +247,7 @@ class PrivateBroker:
             f"listeners.tcp.1 = 127.0.0.1:{self._ports.amqp}\n"
             "management.tcp.ip = 127.0.0.1\n"
             f"management.tcp.port = {self._ports.management}\n"
-            "management.rates_mode = none\n"
+            f"management.rates_mode = {self._rates_mode}\n"
             "log.file.level = warning\n"
             f"vm_memory_high_watermark.absolute = {_MEMORY_LIMIT}\n"
             f"disk_free_limit.absolute = {_DISK_FREE_LIMIT}\n",
