@@ -27,13 +27,11 @@ from pika.exceptions import AMQPError
 from brokerha.transports.addresses import Address, explain_os_error
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.identity import CLIENT_ROLE, Identity
-from brokerha.transports.topology import READS_EXCHANGE, WRITES_EXCHANGE
+from brokerha.transports.topology import READS_EXCHANGE, REPLY_ADDRESS, WRITES_EXCHANGE
 
 log = structlog.get_logger(__name__)
 # pika tells every failed attempt several times; a program that wants to read that configures logging.
 logging.getLogger("pika").addHandler(logging.NullHandler())
-
-REPLY_ADDRESS = "amq.rabbitmq.reply-to"
 
 
 class Owner(Protocol):

@@ -36,8 +36,8 @@ from brokerha.ports.front import ReadOutcome
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.client_requests import Question, Request, Writes, plain_answer, read_outcome
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.pika_thread import REPLY_ADDRESS, PikaThread
-from brokerha.transports.topology import ANY_MASTER
+from brokerha.transports.pika_thread import PikaThread
+from brokerha.transports.topology import ANY_MASTER, REPLY_ADDRESS
 
 OPEN_LIMIT = 100_000
 OPEN_LIMIT_BYTES = 512 * 1024 * 1024

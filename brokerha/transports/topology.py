@@ -42,6 +42,8 @@ REJECTED_EXCHANGE = "brokerha.rejected"
 CHANGES_EXCHANGE = "brokerha.changes"
 DEFAULT_EXCHANGE = ""
 """Routes by the name of the queue; answers to apps go this way."""
+REPLY_ADDRESS = "amq.rabbitmq.reply-to"
+"""RabbitMQ's direct reply-to: what comes there goes to who asked, without a queue."""
 
 ANY_MASTER = "any"
 """Routing key of writes and reads that any master may take."""

@@ -1,6 +1,6 @@
 """The writing half of a threaded link: takes from the outbox, publishes in a window, hears what became of it.
 
-    outbox ── take(room) ──> basic.publish, mandatory ──> broker ──> ack, nack, return
+    outbox ── take(room) ──> basic.publish, mandatory¹ ──> broker ──> ack, nack, return
            ── lane tx ─────> tx_writer.py
 
 | the broker says | message of the protocol | answer to an app | firm: rejected message |
@@ -9,6 +9,8 @@
 | nack | counted | counted | published again a second later |
 | return (no queue) | counted | counted | connect anew, which declares the queue, then again |
 | nothing (connection lost) | counted; the protocol repeats it | the same | published again on the next connection |
+
+¹ But for answers by direct reply-to: whether such an answer was delivered nobody tells.
 
 Invariants: never more than a window is on its way; nothing new is written while the broker is blocked or the socket is
 full; messages of nodes that waited too long for a connection are dropped, not sent.
@@ -33,7 +35,7 @@ from brokerha.transports.outbox import Outbox
 from brokerha.transports.parcels import BULK_LANE, DATA_LANE, FIRM_LANE, SYNC_LANE, ClientTag, Counters, Publication
 from brokerha.transports.quiet_channel import QuietChannel
 from brokerha.transports.rabbitmq import RepeatedMessage
-from brokerha.transports.topology import DEFAULT_EXCHANGE, REJECTED_EXCHANGE, Topology
+from brokerha.transports.topology import DEFAULT_EXCHANGE, REJECTED_EXCHANGE, REPLY_ADDRESS, Topology
 from brokerha.transports.tx_writer import TxWriter
 from brokerha.transports.unconfirmed import Unconfirmed
 
@@ -117,8 +119,10 @@ class WriterSession:
     def _publish(self, publication: Publication, now_s: float) -> None:
         kind = RepeatedMessage if publication.lane in _NODE_LANES else Message
         message = kind(publication.body, **publication.properties)
+        # There is no queue behind a direct reply-to: RabbitMQ would send back each answer that it delivers, body and all.
+        has_queue = not publication.routing_key.startswith(REPLY_ADDRESS)
         try:
-            self._channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=True)
+            self._channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=has_queue)
         except _UNSENDABLE:
             self._counters.add("unsendable")
             return

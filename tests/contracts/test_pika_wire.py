@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -47,6 +47,10 @@ class Master:
                 self.taken.append(message)
                 self._transport.reply(self.answer(message))
                 self._transport.settle([message])
+
+    def counters(self) -> Mapping[str, int]:
+        """What its transport has counted."""
+        return self._transport.status().counters
 
     def close(self) -> None:
         """Stop; what is in the queues stays there."""
@@ -100,6 +104,17 @@ def masters(vhost_url: str) -> Iterator[Callable[[Answer, str], Master]]:
 
 def write(wire: AmqpWire, *numbers: int, timeout_ms: int = _TIMEOUT_MS) -> list[Future[Any]]:
     return wire.submit([(f"t-{n}", str(n).encode()) for n in numbers], "applied", 1, timeout_ms)
+
+
+def test_an_answer_that_came_is_not_sent_back_to_the_master_as_well(vhost_url: str, wires, masters):
+    # RabbitMQ knows no queue for direct replies, and returns each one that is mandatory, body and all.
+    master = masters(apply_all)
+    wire = wires(vhost_url)
+    futures = [future for n in range(20) for future in write(wire, n)]
+    assert [future.result(PATIENCE_S).lsn for future in futures] == list(range(20))
+    # A return comes before the confirmation, and all are confirmed before a transport is closed.
+    master.close()
+    assert master.counters().get("returned_replies", 0) == 0
 
 
 def test_every_write_of_a_large_submit_gets_its_own_reply(vhost_url: str, wires, masters):

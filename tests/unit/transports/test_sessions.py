@@ -191,6 +191,15 @@ class TestWriting:
         writing.session.end()
         assert len(writing.outbox) == 1
 
+    def test_what_has_no_queue_behind_it_is_not_asked_back(self):
+        writing = Writing()
+        keys = ("answers", "amq.rabbitmq.reply-to.g1h2AA5")
+        writing.channel.tell("basic_ack", 0, True)
+        writing.outbox.put([Publication(REPLY_LANE, "", key, b"done", queued_s=1e12) for key in keys])
+        writing.session.turn(0.0)
+        asked = {given[2]: named["mandatory"] for name, given, named in writing.channel.calls if name == "basic_publish"}
+        assert asked == {"answers": True, "amq.rabbitmq.reply-to.g1h2AA5": False}
+
     def test_returned_messages_are_counted_by_their_kind(self):
         writing = Writing()
         for exchange in ("brokerha.sync", "brokerha.data", ""):
