@@ -70,6 +70,7 @@ class Feed:
             return None
         self._confirm(worker, report.applied_lsn, mono_ms)
         worker.executed_lsn, worker.executed_fingerprint = report.applied_lsn, report.fingerprint
+        worker.executed_items = report.items
         skip = self.executed + 1 - report.first_lsn
         if skip < 0:
             self._want(worker, self.executed + 1, report.first_lsn - 1)

@@ -115,6 +115,7 @@ class WorkerFeed:
     """Up to here its copy is right, whatever lineage it followed: somebody chose it, or it was compared."""
     executed_lsn: Lsn = 0
     executed_fingerprint: str = ""
+    executed_items: int = 0
     """Of its content at `executed_lsn`, as it said with results: newer than its last heartbeat."""
     moved_ms: int = NEVER
     """When it last confirmed something, or had nothing to confirm."""
@@ -163,7 +164,7 @@ class WorkerFeed:
         """The log goes another way behind ``lsn``: what was known behind it does not hold."""
         self.agreed_lsn, self.vouched_lsn = min(self.agreed_lsn, lsn), min(self.vouched_lsn, lsn)
         self.forgiven_lsn = self.forgiven_lsn if self.forgiven_lsn <= lsn else 0
-        self.order, self.executed_lsn, self.executed_fingerprint = "", 0, ""
+        self.order, self.executed_lsn, self.executed_fingerprint, self.executed_items = "", 0, "", 0
         self.wanted.clear()
 
     @property
@@ -224,8 +225,14 @@ class WorkerFeed:
 
     @property
     def items(self) -> int:
-        """Quads and keys that it holds."""
+        """Quads and keys that it held when it was heard last."""
         return self.progress.items if self.progress is not None else 0
+
+    @property
+    def items_now(self) -> int:
+        """At `applied`, as with the fingerprint; of an earlier LSN as long as it has said nothing newer."""
+        is_newer = self.executed_lsn == self.applied and (self.progress is None or self.progress.applied_lsn != self.applied)
+        return self.executed_items if is_newer else self.items
 
     @property
     def running_reads(self) -> int:

@@ -86,6 +86,22 @@ def test_a_fingerprint_is_shown_with_its_own_lsn_or_not_at_all() -> None:
     assert (worker.applied, worker.fingerprint) == (8, text(8))
 
 
+def test_items_are_those_that_it_said_last() -> None:
+    bench = SiteBench(lsn=9, executed=5)
+    worker = bench.feed.workers["w1"]
+    assert worker.items_now == 0
+    bench.heard("w1", applied=5)
+    assert worker.items_now == 5
+    # The executing worker says them with its results, long before its next heartbeat
+    bench.feed.on_executed("w1", Executed(6, results(6, 7), 7, text(7), 77, "copy-of-w1"), bench.ms)
+    assert (worker.applied, worker.items_now) == (7, 77)
+    # A report that comes late tells nothing of what it holds now
+    bench.feed.on_executed("w1", Executed(6, results(6, 6), 6, text(6), 66, "copy-of-w1"), bench.ms)
+    assert worker.items_now == 5
+    bench.heard("w1", applied=8)
+    assert worker.items_now == 8
+
+
 def test_the_probe_gets_transactions_for_what_is_not_executed_yet() -> None:
     bench = SiteBench(lsn=9, executed=5)
     bench.heard("w1")
