@@ -141,6 +141,11 @@ OUTPUTS: Final[dict[str, Output]] = {
             "refused": {"*": "text"}, "silent": ["text"],
         },
     ),
+    "repository-list": Output(
+        ("repository list",),
+        "All RDF repositories.",
+        {"repositories": [{"id": "text", "statements": "integer"}]},
+    ),
     "control-list": Output(
         ("control list",),
         "The control suite.",

@@ -39,6 +39,7 @@ from brokerha.cli import (
     quarantine,
     queues,
     replay,
+    repository,
     restore,
     simulate,
     splits,
@@ -99,6 +100,7 @@ app.add_typer(peer.app, name="peer")
 app.add_typer(splits.app, name="splits")
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(user.app, name="user")
+app.add_typer(repository.app, name="repository")
 app.add_typer(control.app, name="control")
 app.add_typer(tx.app, name="tx")
 app.add_typer(pipeline.app, name="pipeline")

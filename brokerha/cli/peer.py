@@ -11,7 +11,6 @@ and tells on standard error what it waits for. Saying it again is no mistake: it
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from brokerha.cli import exits, output
+from brokerha.cli.asking import YesOption, confirm
 from brokerha.cli.masters import Masters, masters
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format
@@ -54,7 +54,6 @@ WaitOption = Annotated[
     float,
     typer.Option("--wait-s", min=0, metavar="SECONDS", help="How long to wait until it is done; 0: only begin it."),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask again on a terminal.")]
 
 
 @app.command("list")
@@ -140,7 +139,7 @@ def remove(
 
     If it is heard, everything that it has accepted is synchronised first. If not, what only it has accepted is lost to the cluster.
     """
-    _confirm(f"{node} is taken out for good{', before a majority agrees' if force else ''}", yes)
+    confirm(f"{node} is taken out for good{', before a majority agrees' if force else ''}", yes)
     with masters(config, url, timeout_s) as cluster:
         answer = _Change(cluster, "remove", node, master, wait_s, force=force).carry_out()
     done = f"{node} is no master any more; left: {_named(answer)}. Stop its processes, and take it out of the cluster files"
@@ -167,7 +166,7 @@ def replace(
         if is_there:
             answer = {"kind": "replace", "node": node, "changed": False, "masters": found["masters"]}
             return _tell(answer, chosen, "", f"{node} is there with the journal that it had: nothing was changed")
-        _confirm(f"{node} is taken out with the journal that it had, and added with a new one", yes)
+        confirm(f"{node} is taken out with the journal that it had, and added with a new one", yes)
         deadline_s = time.monotonic() + wait_s
         if node in found["masters"]:
             _Change(cluster, "remove", node, master, max(wait_s, PAUSE_S)).carry_out()
@@ -292,10 +291,3 @@ def _tell(answer: dict[str, Any], chosen: Format, done: str, unchanged: str) -> 
     else:
         print(f"it has begun: {answer['stage']}; see brokerha peer list")
     return exits.DONE
-
-
-def _confirm(plan: str, is_sure: bool) -> None:
-    """Say what is going to happen; a person at a terminal is asked. Raises typer.Abort."""
-    exits.say(plan)
-    if not is_sure and sys.stdin.isatty():
-        typer.confirm("Go on?", abort=True, err=True)

@@ -148,9 +148,11 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
 }
 
 
-def create_app(front: Front, limits: HttpLimits | None = None, guard: Guard | None = None) -> Starlette:
+def create_app(
+    front: Front, limits: HttpLimits | None = None, guard: Guard | None = None, origins: frozenset[str] = frozenset()
+) -> Starlette:
     """The application of one node; without a guard everybody may everything. Nothing of it runs before a server calls it."""
-    door = Door(front, limits or HttpLimits())
+    door = Door(front, limits or HttpLimits(), origins)
     app = Starlette(
         routes=[Route(path, Endpoint(door, path, methods, guard)) for path, methods in PATHS.items()],
         middleware=[Middleware(RawPath)],

@@ -27,10 +27,12 @@ Arguments = ParamSpec("Arguments")
 class Door:
     """One HTTP door of one node; its counters belong to the event loop."""
 
-    def __init__(self, front: Front, limits: HttpLimits) -> None:
+    def __init__(self, front: Front, limits: HttpLimits, origins: frozenset[str] = frozenset()) -> None:
         limits.check()
         self.front = front
         self.limits = limits
+        self.origins = origins
+        """Of pages that may change something, besides those of the door itself."""
         self.requests = 0
         """Under way."""
         self.bodies_bytes = 0

@@ -59,7 +59,11 @@ class Endpoint:
             answer.headers = {"Allow": allowed}
             return answer
         if is_foreign(call):
-            return answers.text("a page of another site may not change anything here", 403)
+            return answers.text(
+                f"a page of another site may not change anything here: it is from {call.header(b'origin')}, and this door is {call.header(b'host')}; "
+                "for a proxy in between write http-origins",
+                403,
+            )
         door = self._door
         if door.requests > door.limits.requests_limit:
             busy = NotReady(f"{door.requests - 1} requests are under way at {door.front.node_id} already: try again")

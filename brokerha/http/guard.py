@@ -75,5 +75,21 @@ def _unknown(text: str) -> Answer:
 
 def is_foreign(call: Call) -> bool:
     """Whether a page of another site sends this to change something."""
-    origin = call.header(b"origin")
-    return bool(origin) and call.method not in SAFE and urlsplit(origin).netloc.lower() != call.header(b"host").lower()
+    origin = call.header(b"origin").lower()
+    if not origin or call.method in SAFE or origin in call.door.origins:
+        return False
+    return urlsplit(origin).netloc != call.header(b"host").lower()
+
+
+def parse_origins(text: str) -> frozenset[str]:
+    """Origins as a cluster file lists them. Raises ValueError with the one that is none.
+
+    >>> sorted(parse_origins("https://a.example, http://b:8080"))
+    ['http://b:8080', 'https://a.example']
+    """
+    found = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+    for origin in found:
+        parts = urlsplit(origin)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or origin != f"{parts.scheme}://{parts.netloc}" or "@" in origin:
+            raise ValueError(origin)
+    return found

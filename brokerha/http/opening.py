@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from brokerha.http.app import create_app
-from brokerha.http.guard import Guard
+from brokerha.http.guard import Guard, parse_origins
 from brokerha.http.server import HttpServer
 from brokerha.http.users_file import UsersFile
 from brokerha.model.errors import ConfigurationError
@@ -42,7 +42,13 @@ def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer |
             )
     users = _file(config, config.http_users, node_id)
     guard = Guard(UsersFile(users), time.time) if users is not None else None
-    return HttpServer(create_app(front, guard=guard), host, port, _tls(certificate, key))
+    try:
+        origins = parse_origins(config.http_origins)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{config.path}: http-origins has {error}: write the scheme and the host as a browser shows them, as https://brokerha.example.org"
+        ) from None
+    return HttpServer(create_app(front, guard=guard, origins=origins), host, port, _tls(certificate, key))
 
 
 def is_loopback(host: str) -> bool:

@@ -37,3 +37,11 @@ class DoorKeys:
             "others out."
         ),
     ] = False
+    http_origins: Annotated[
+        str,
+        Key(
+            "Origins of pages that may change something besides those of the door's own address, as https://brokerha.example.org, with commas between "
+            "several: for a proxy through which browsers reach the doors by another name.",
+            default_text=NONE,
+        ),
+    ] = ""

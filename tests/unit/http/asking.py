@@ -45,10 +45,14 @@ class Node:
     """A front and the application before it."""
 
     def __init__(
-        self, front: FakeFront | None = None, limits: HttpLimits | None = None, guard: Guard | None = None
+        self,
+        front: FakeFront | None = None,
+        limits: HttpLimits | None = None,
+        guard: Guard | None = None,
+        origins: frozenset[str] = frozenset(),
     ) -> None:
         self.front = front or FakeFront()
-        self.app = create_app(self.front, limits, guard)
+        self.app = create_app(self.front, limits, guard, origins)
 
     def ask(
         self, method: str, target: str, body: bytes | str = b"", headers: dict[str, str] | None = None, **more: str

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 
 import pytest
 
 from brokerha.http.app import PATHS
-from brokerha.http.guard import Guard
+from brokerha.http.guard import Guard, parse_origins
 from brokerha.http.roles import OPEN
 from brokerha.http.users import FAILURES_LIMIT, FAILURES_WINDOW_S, ROLES, Users, hash_password, hash_token, parse_users
 from tests.unit.http.asking import Node
@@ -113,3 +114,20 @@ def test_a_page_of_another_site_changes_nothing_with_users_or_without(origin: st
         assert node.ask("PUT", "/kv/t/a", b"x", Origin=origin, Authorization="Bearer admin").status == 403
     assert Node().get("/kv/t", Origin=origin).status != 403
     assert Node().ask("PUT", "/kv/t/a", b"x", Origin="http://node").status != 403
+
+
+def test_a_page_behind_a_proxy_changes_something_where_the_file_says_so() -> None:
+    origins = parse_origins("https://brokerha.example.org, http://10.0.0.1:8080")
+    node = Node(origins=origins)
+
+    for origin in ("https://brokerha.example.org", "HTTP://10.0.0.1:8080", "http://node"):
+        assert node.ask("PUT", "/kv/t/a", b"x", Origin=origin).status != 403
+    refused = node.ask("PUT", "/kv/t/a", b"x", Origin="http://brokerha.example.org")
+    assert refused.status == 403
+    assert "it is from http://brokerha.example.org, and this door is node; for a proxy in between write http-origins" in refused.text
+
+
+@pytest.mark.parametrize("text", ["brokerha.example.org", "https://", "ftp://a", "https://a/path", "https://u:p@a", "*", "null"])
+def test_what_is_no_origin_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        parse_origins(f"https://good.example,{text}")

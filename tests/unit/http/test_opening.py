@@ -72,6 +72,12 @@ def test_elsewhere_it_is_refused_without_tls_and_users(
     assert opened(tmp_path, address, http_plain=True) is not None
 
 
+def test_an_origin_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"http-origins has example\.org: write the scheme and the host"):
+        opened(tmp_path, "127.0.0.1:7201", http_origins="example.org")
+    assert opened(tmp_path, "127.0.0.1:7201", http_origins="https://example.org") is not None
+
+
 def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     make_certificate(tmp_path, "localhost")
     with pytest.raises(ConfigurationError, match="belong together"):
