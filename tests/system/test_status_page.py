@@ -64,6 +64,39 @@ FOCUSED = """
 """Where the keys go, and whether one sees it."""
 
 
+FAINT = """
+(() => {
+  const numbers = (colour) => colour.match(/[0-9.]+/g).map(Number);
+  const linear = (part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([red, green, blue]) => 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
+  const behind = (one) => {
+    for (let each = one; each; each = each.parentElement) {
+      const colour = numbers(getComputedStyle(each).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const contrast = (one) => {
+    const lights = [light(numbers(getComputedStyle(one).color)), light(behind(one))].sort((a, b) => b - a);
+    return (lights[0] + 0.05) / (lights[1] + 0.05);
+  };
+  const isText = (one) => [...one.childNodes].some((each) => each.nodeType === Node.TEXT_NODE && each.textContent.trim());
+  return [...document.querySelectorAll('body *')].filter((each) => each.checkVisibility() && isText(each) && !each.disabled && contrast(each) < 4.5)
+    .map((each) => each.outerHTML.slice(0, 80));
+})()
+"""
+"""Texts that stand out less from what is behind them than WCAG 2 asks for (4.5 to 1)."""
+BADGES = """
+for (const kind of ['good', 'warn', 'bad', 'none']) {
+  const badge = document.createElement('span');
+  badge.className = 'badge'; badge.dataset.kind = kind; badge.textContent = kind;
+  document.querySelector('main').append(badge);
+}
+0
+"""
+"""All colours of states, also of those that no node is in."""
+
+
 def beyond(width: int) -> str:
     """JavaScript: what lies beyond the right edge, as texts."""
     return f"""[document.documentElement.scrollWidth > {width} ? 'the page' : '',
@@ -134,6 +167,15 @@ def test_it_can_be_used_by_ear(browser: Browser) -> None:
     assert {"heading", "table", "link", "button", "textbox", "navigation", "main", "columnheader", "rowheader"} <= {role for role, _ in spoken}
     # What has a name when one sees it has one when one hears it
     assert [role for role, name in spoken if role in {"table", "link", "button", "textbox", "region", "image"} and not name] == []
+
+
+def test_every_text_can_be_read_in_the_light_and_in_the_dark(browser: Browser) -> None:
+    browser.until("document.querySelectorAll('#log-table tbody tr').length > 0", WAIT_S)
+    browser.value(BADGES)
+    for scheme, size in (("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE), ("dark", PHONE)):
+        browser.colours(scheme)
+        browser.resize(size)
+        assert browser.value(FAINT) == [], (scheme, size)
 
 
 def test_the_log_can_be_read(cluster: EmbeddedCluster, browser: Browser, tmp_path: Path) -> None:
