@@ -16,6 +16,7 @@ from brokerha.http.answer import MSGPACK, Answer
 from brokerha.http.call import Call
 from brokerha.http.passing import age_of, read
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.unpacking import BROKEN, unpack_foreign
 
 _FIELDS: Final = frozenset({"bits", "buckets", "limit"})
 
@@ -36,8 +37,8 @@ async def post_items(call: Call) -> Answer:
 
 def _arguments(body: bytes) -> dict[str, Any]:
     try:
-        fields: Any = msgpack.unpackb(body)
-    except (ValueError, msgpack.UnpackException):
+        fields: Any = unpack_foreign(body, use_list=True)
+    except BROKEN:
         fields = None
     if not (isinstance(fields, dict) and fields.keys() <= _FIELDS and isinstance(fields.get("buckets"), list)):
         raise InvalidRequest(f'the body is {{"bits", "buckets": [[store, name, bucket], …], "limit"}} as {MSGPACK}')

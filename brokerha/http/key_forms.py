@@ -24,6 +24,7 @@ import msgpack
 from brokerha.http.call import utf8
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import Operation
+from brokerha.model.unpacking import BROKEN, unpack_foreign
 
 _FIELDS: dict[str, tuple[str, ...]] = {"put": ("key", "value"), "delete": ("key",), "expect": ("key",)}
 _OPERATIONS = {"put": "put", "delete": "delete", "expect": "expect-key"}
@@ -78,8 +79,8 @@ def json_of(body: bytes) -> Any:
 def msgpack_of(body: bytes) -> Any:
     """A msgpack body. Raises InvalidRequest."""
     try:
-        return msgpack.unpackb(body, use_list=False, strict_map_key=True, max_ext_len=0)
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+        return unpack_foreign(body)
+    except BROKEN as error:
         raise InvalidRequest(f"the body is not msgpack: {error or type(error).__name__}") from None
 
 

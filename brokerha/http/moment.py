@@ -14,6 +14,7 @@ from brokerha.http.call import Call
 from brokerha.http.passing import age_of, read
 from brokerha.http.rights import demand_reads
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.unpacking import BROKEN, unpack_foreign
 
 
 async def post(call: Call) -> Answer:
@@ -26,8 +27,8 @@ async def post(call: Call) -> Answer:
 
 def _unpacked(body: bytes) -> list[Any]:
     try:
-        wanted: Any = msgpack.unpackb(body)
-    except (ValueError, msgpack.UnpackException):
+        wanted: Any = unpack_foreign(body, use_list=True)
+    except BROKEN:
         wanted = None
     if not isinstance(wanted, list):
         raise InvalidRequest(f"the body is a list of [kind, name, arguments] as {MSGPACK}")

@@ -18,10 +18,10 @@ from typing import Any
 import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.few_maps import few_maps
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.levels import parse_ack, parse_apart
 from brokerha.model.requests import APPLIED_LEVEL, WAIT
+from brokerha.model.unpacking import BROKEN, unpack_foreign
 
 WRITES_TYPE = "application/vnd.brokerha.writes+msgpack"
 REPLIES_TYPE = "application/vnd.brokerha.replies+msgpack"
@@ -178,9 +178,10 @@ def _unpack(data: bytes, *, use_list: bool = False, limit_bytes: int = MESSAGE_L
         message = f"the message has {len(data)} bytes; the limit is {limit_bytes}: split it"
         raise TooLarge(message)
     try:
+        if limit_bytes == MESSAGE_LIMIT_BYTES:
+            return unpack_foreign(data, use_list=use_list)
         # What comes from a node that was asked is believed: a result may have a map in each row.
-        hook = few_maps() if limit_bytes == MESSAGE_LIMIT_BYTES else None
-        return msgpack.unpackb(data, use_list=use_list, strict_map_key=True, max_ext_len=0, object_hook=hook)
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+        return msgpack.unpackb(data, use_list=use_list, strict_map_key=True, max_ext_len=0)
+    except BROKEN as error:
         message = f"the body is not msgpack: {type(error).__name__}"
         raise InvalidRequest(message) from None

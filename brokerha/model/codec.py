@@ -26,10 +26,10 @@ import msgpack
 
 from brokerha.model.epochs import Epoch
 from brokerha.model.errors import ProtocolError
-from brokerha.model.few_maps import few_maps
 from brokerha.model.ids import is_node_id
 from brokerha.model.messages import MESSAGES, Envelope, Message
 from brokerha.model.records import RECORDS, Record
+from brokerha.model.unpacking import BROKEN, unpack_foreign
 
 VERSION = 1
 """Of records."""
@@ -221,8 +221,8 @@ def _unpack(data: bytes, limit_bytes: int) -> tuple[Any, ...]:
         message = f"{len(data)} bytes; the limit is {limit_bytes}"
         raise ProtocolError(message)
     try:
-        values = msgpack.unpackb(data, use_list=False, strict_map_key=True, max_ext_len=0, object_hook=few_maps())
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+        values = unpack_foreign(data)
+    except BROKEN as error:
         message = f"not msgpack: {type(error).__name__}"
         raise ProtocolError(message) from None
     if type(values) is not tuple:

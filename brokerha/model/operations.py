@@ -42,8 +42,8 @@ import msgpack
 
 from brokerha.model import about, control, etags, fingerprints
 from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.few_maps import few_maps
 from brokerha.model.ids import Timestamp, TxId, is_repository_id
+from brokerha.model.unpacking import BROKEN, unpack_foreign
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
@@ -133,8 +133,8 @@ def unpack_operations(body: bytes) -> list[Operation]:
         message = f"the transaction has {len(body)} bytes; the limit is {BODY_LIMIT_BYTES}: split it"
         raise TooLarge(message)
     try:
-        operations = msgpack.unpackb(body, use_list=False, strict_map_key=True, max_ext_len=0, object_hook=few_maps())
-    except (ValueError, msgpack.UnpackException) as error:
+        operations = unpack_foreign(body)
+    except BROKEN as error:
         message = f"the body is not a msgpack list of operations: {error}"
         raise InvalidRequest(message) from None
     if not isinstance(operations, tuple):
