@@ -35,6 +35,7 @@ _REMEDIES: tuple[tuple[type[errors.BrokerhaError], str], ...] = (
     (errors.Unreachable, "start the nodes (brokerha up), or name another one with --url"),
     (errors.OutcomeUnknown, "ask later with: brokerha wait {txid}"),
     (errors.NotReady, "try again; brokerha status says what is missing"),
+    (errors.NotAllowed, "say who you are with BROKERHA_TOKEN_FILE, or BROKERHA_USER and BROKERHA_PASSWORD_FILE"),
     (errors.Rejected, "nothing was changed"),
     (errors.Aborted, "nothing was changed; run it again"),
 )

@@ -24,6 +24,7 @@ STATUS_OF: dict[type[BrokerhaError], int] = {
     errors.KeyReused: 409,
     errors.WrongState: 409,
     errors.WentBack: 409,
+    errors.NotAllowed: 403,
     errors.Rejected: 409,
     errors.Aborted: 409,
     errors.OutcomeUnknown: 504,

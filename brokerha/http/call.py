@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from brokerha.http.accept import wants_json
 from brokerha.http.door import Door
 from brokerha.http.users import User
-from brokerha.model.errors import InvalidRequest, NotReady, TooLarge, UnsupportedType
+from brokerha.model.errors import InvalidRequest, NotAllowed, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
 from brokerha.model.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import APPLIED_LEVEL
@@ -71,8 +71,7 @@ class Call:
     def demand(self, role: str, repository: str | None) -> None:
         """Refuse, with 403, a user who has not this role there."""
         if self.user is not None and not self.may(role, repository):
-            self.error_status = 403
-            raise InvalidRequest(lacks(self.user, role, repository))
+            raise NotAllowed(lacks(self.user, role, repository))
 
     # ---- headers
 

@@ -16,6 +16,7 @@ from brokerha.http.answer import Answer
 from brokerha.http.call import Call, lacks
 from brokerha.http.roles import Place
 from brokerha.http.users import Failures, User, Users
+from brokerha.model.errors import NotAllowed
 
 SAFE = frozenset({"GET", "HEAD"})
 _CHALLENGE = 'Basic realm="brokerha", charset="UTF-8", Bearer realm="brokerha"'
@@ -38,20 +39,20 @@ class Guard:
         known = self._known(scheme.lower(), given.strip(), now_s) if given else None
         if known is None:
             if not given:
-                return _unknown("this needs a user: send a token (Bearer) or a name and a password (Basic)")
+                return _unknown(call, "this needs a user: send a token (Bearer) or a name and a password (Basic)")
             wait_s = self._failures.wait_s(address, now_s)
             if wait_s:
-                return answers.text(f"too many failed logins from {address}", 429, {"Retry-After": wait_s})
+                return _refusal(call, f"too many failed logins from {address}", 429, {"Retry-After": wait_s})
             # Counted before scrypt runs, so that many at once do not all get through.
             self._failures.failed(address, now_s)
             name, password = _basic(given) if scheme.lower() == "basic" else ("", "")
             known = await call.door.in_thread(self._users().by_password, name, password) if name else None
             if known is None:
-                return _unknown("this user, password or token is not known, or has expired")
+                return _unknown(call, "this user, password or token is not known, or has expired")
             self._failures.succeeded(address)
         call.user = known
         if not (known.may_somewhere(role) if place is Place.NAMED else known.may(role, call.repository)):
-            return answers.text(lacks(known, role, call.repository), 403)
+            return _refusal(call, lacks(known, role, call.repository), 403, {})
         return None
 
     def _known(self, scheme: str, given: str, now_s: float) -> User | None:
@@ -69,8 +70,14 @@ def _basic(given: str) -> tuple[str, str]:
     return name, password
 
 
-def _unknown(text: str) -> Answer:
-    return answers.text(text, 401, {"WWW-Authenticate": _CHALLENGE})
+def _unknown(call: Call, text: str) -> Answer:
+    return _refusal(call, text, 401, {"WWW-Authenticate": _CHALLENGE})
+
+
+def _refusal(call: Call, text: str, status: int, headers: dict[str, str | int]) -> Answer:
+    answer = answers.of_error(NotAllowed(text), wants_json=call.wants_json())
+    answer.status, answer.headers = status, {**answer.headers, **headers}
+    return answer
 
 
 def is_foreign(call: Call) -> bool:

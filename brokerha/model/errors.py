@@ -12,6 +12,7 @@ The tree is split by what the caller can do about it:
         KeyReused         ... the idempotency key names another transaction                HTTP 409
         WrongState        ... comes at a moment when the transaction does not allow it         HTTP 409
         WentBack          ... is about lines of the log that a split made void               HTTP 409
+        NotAllowed        ... is of a user who is not known, or may not do that              HTTP 401, 403, 429
       Rejected            the transaction was ordered and failed, at the same LSN everywhere  HTTP 409
       Aborted             nothing happened and nothing will; safe to run again             HTTP 409
       OutcomeUnknown      the deadline passed; ask again by the transaction id             HTTP 504
@@ -79,6 +80,10 @@ class WrongState(InvalidRequest):
 
 class WentBack(InvalidRequest):
     """The log went back after a split, and what was read of it behind that place is void; the text says where to go on."""
+
+
+class NotAllowed(InvalidRequest):
+    """The door does not know who asks, or he may not do that; the text says which role it takes."""
 
 
 class Rejected(BrokerhaError):

@@ -102,6 +102,8 @@ def _parse(url: str) -> Address:
 
 
 def _shown(url: str) -> str:
-    """The URL without what may be a password."""
+    """The URL without what may be a password: before the host, or among the options."""
     scheme, _, rest = url.partition("://")
-    return f"{scheme}://…@{rest.rpartition('@')[2]}" if "@" in rest else url
+    place, mark, _ = rest.rpartition("@")[2].partition("?")
+    before, after = "…@" if "@" in rest else "", "?…" if mark else ""
+    return f"{scheme}://{before}{place}{after}" if rest else scheme.partition("?")[0]

@@ -14,7 +14,7 @@ import brokerha
 from brokerha.client import http_lane, http_wire
 from brokerha.client.http_commands import request_of
 from brokerha.client.http_nodes import HttpNodes, error_of_answer
-from brokerha.client.http_wire import HttpWire
+from brokerha.client.http_wire import HttpWire, _is_answer
 from brokerha.model import errors
 from brokerha.model.fingerprints import packed
 from brokerha.model.operations import pack_operations
@@ -289,6 +289,14 @@ def test_an_answer_of_something_else_is_told_from_one_of_brokerha() -> None:
     assert error_of_answer("http://x", 204, {}, b"") is None
     newer = error_of_answer("http://x", 499, {"brokerha-error": "ErrorOfTheFuture"}, b"text")
     assert isinstance(newer, errors.NotReady)
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+def test_who_may_not_is_told_at_once_and_not_asked_again_elsewhere(status: int) -> None:
+    told = error_of_answer("http://x", status, {"brokerha-error": "NotAllowed"}, b"this needs a user")
+
+    assert isinstance(told, errors.NotAllowed)
+    assert _is_answer(told)
 
 
 def test_a_backup_begins_and_its_task_is_asked_for(served: Served) -> None:
