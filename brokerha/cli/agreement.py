@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PAUSE_FIRST_S = 0.02
 PAUSE_MOST_S = 0.5
+LAST_QUESTION_S = 2.0
 ALL = "all"
 QUORUM = "quorum"
 SEEN_LIMIT = 1000
@@ -51,14 +52,14 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds until it; never below a little, so that a last question can be asked."""
-        return max(0.1, self._end_s - time.monotonic())
+        """Seconds until it; never less than another site needs to answer, or the last word would be that it is not known."""
+        return max(LAST_QUESTION_S, self._end_s - time.monotonic())
 
     def pause(self) -> bool:
         """Wait a moment for other sites, which nobody can wait for from here; False when the time is over."""
         if time.monotonic() >= self._end_s:
             return False
-        self._never.wait(min(self._pause_s, self.left_s))
+        self._never.wait(min(self._pause_s, max(0.0, self._end_s - time.monotonic())))
         self._pause_s = min(self._pause_s * 2, PAUSE_MOST_S)
         return True
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.cli.main import app
 from brokerha.http.answer import STATUS_OF
 from brokerha.http.app import PATHS
 from brokerha.model import client_wire, errors, operations, requests, states
@@ -57,19 +56,6 @@ def test_every_make_target_that_is_named_exists():
     named = {found for page in pages() for found in re.findall(r"(?:^|`)make ([a-z-]+)", text_of(page), re.MULTILINE)}
     assert {"demo", "test"} <= named
     assert not named - targets
-
-
-def test_every_command_that_is_named_exists():
-    commands = {str(info.callback.__name__).replace("_", "-") for info in app.registered_commands if info.callback is not None}
-    commands |= {str(group.name) for group in app.registered_groups}
-    named = {
-        (block.place, found)
-        for block in blocks("sh")
-        for found in re.findall(r"^brokerha ([a-z][a-z-]*)", block.text, re.MULTILINE)
-    }
-    named |= {(page, found) for page in pages() for found in re.findall(r"`brokerha ([a-z][a-z-]*)[ `]", text_of(page))}
-    assert {"up", "status", "put"} <= {command for _, command in named}
-    assert not [(place, command) for place, command in named if command not in commands]
 
 
 # --------------------------------------------------------------------------------------------------------- words

@@ -107,6 +107,11 @@ def test_each_alert_is_on_the_page_with_its_severity_and_has_a_runbook() -> None
     assert sorted(headings) == sorted(ALERTS)
 
 
+def test_each_runbook_says_what_it_means_what_to_look_at_and_to_do_when_it_is_over_and_what_not_to_do() -> None:
+    for section in re.split(r"^## ", text_of(RUNBOOKS), flags=re.MULTILINE)[1:]:
+        assert re.findall(r"^\*\*(Means|Look at|Do|Over|Not)\*\*", section, re.MULTILINE) == ["Means", "Look at", "Do", "Over", "Not"], section
+
+
 def test_each_state_that_is_not_healthy_fires_exactly_one_alert() -> None:
     of: dict[str, list[str]] = {}
     for rule in RULES:
