@@ -6,6 +6,8 @@
 Containers of different brokers share no network but that of the brokers, as sites do. Doors for HTTP are open inside of the
 network of their site, and at the loopback address of the host. Everything runs as the user who owns the secrets
 (`BROKERHA_UID`, `BROKERHA_GID`), without rights, on a file system that cannot be written but for its data.
+
+The users file of the doors is mounted with its folder: `brokerha user` puts another file in its place, which a mounted file would never show.
 """
 
 from __future__ import annotations
@@ -35,6 +37,20 @@ PLUGINS: Final = "[rabbitmq_management,rabbitmq_prometheus].\n"
 LINKED_PLUGINS: Final = (
     "[rabbitmq_management,rabbitmq_prometheus,rabbitmq_federation,rabbitmq_federation_management].\n"
 )
+_TLS_HEALTH: Final[dict[str, Any]] = {
+    # It asks itself whether it is alive, by an address that no certificate names.
+    "test": [
+        "CMD", "python", "-c",
+        (
+            "import os, ssl, urllib.request; urllib.request.urlopen(os.environ['BROKERHA_URL'] + '/livez', timeout=5, "
+            "context=ssl._create_unverified_context())"
+        ),
+    ],
+    "interval": "30s",
+    "timeout": "10s",
+    "start_period": "60s",
+    "retries": 3,
+}  # fmt: skip
 _ANY_HOST = "0.0.0.0"  # noqa: S104  (of a container: its network decides who reaches it)
 _LOOPBACK = "127.0.0.1"
 _BACKBONE = "brokers"
@@ -139,17 +155,18 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
     if port:
         environment |= {
             variable(entry.role, "http", node): f"{_ANY_HOST}:{port}",
-            "BROKERHA_URL": f"http://{_LOOPBACK}:{port}",
-            # Only the network of the containers reaches it, and this machine.
-            variable("cluster", "http-plain"): "true",
+            "BROKERHA_URL": f"{'https' if config.http_certificate else 'http'}://{_LOOPBACK}:{port}",
         }
+        if not (config.http_certificate and config.http_users):
+            # Only the network of the containers reaches it, and this machine.
+            environment[variable("cluster", "http-plain")] = "true"
     service = {
         **_COMMON,
         "image": f"${{BROKERHA_IMAGE:-{image()}}}",
         "command": ["node", node, "-c", CLUSTER_FILE],
         "environment": environment,
         "secrets": [f"{node}-url"],
-        "volumes": [f"{node}-data:{DATA}", f"{_relative(config.path, folder)}:{CLUSTER_FILE}:ro"],
+        "volumes": [f"{node}-data:{DATA}", f"{_relative(config.path, folder)}:{CLUSTER_FILE}:ro", *_door_files(config, node, folder)],
         "networks": [_network(broker, len(brokers))],
         "read_only": True,
         "tmpfs": ["/tmp"],  # noqa: S108  (of a container)
@@ -158,7 +175,24 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
         # It waits for a broker by itself; this only saves lines in its log.
         "depends_on": [broker.address.host],
     }
-    return service | ({"ports": [f"{_LOOPBACK}:{port}:{port}"]} if port else {"healthcheck": {"disable": True}})
+    if not port:
+        return service | {"healthcheck": {"disable": True}}
+    return service | {"ports": [f"{_LOOPBACK}:{port}:{port}"]} | ({"healthcheck": _TLS_HEALTH} if config.http_certificate else {})
+
+
+def _door_files(config: ClusterConfig, node: str, folder: Path) -> list[str]:
+    """What the doors read, at the place where the cluster file names it: the folder of the users file, and the node's own certificate and key."""
+    mounts = [text.replace("{id}", node) for text in (config.http_certificate, config.http_key) if text]
+    if config.http_users:
+        users = Path(config.http_users).parent
+        if users == Path():
+            raise ConfigurationError(
+                f'{config.path}: http-users = "{config.http_users}" lies beside the cluster file: containers mount its folder, to see when it is '
+                'replaced; put it into one of its own, as http-users = "users/users.toml"'
+            )
+        mounts.append(str(users))
+    places = Path(CLUSTER_FILE).parent
+    return [f"{_relative(config.path.parent / each, folder)}:{places / each}:ro" for each in mounts]
 
 
 def _networks(brokers: Sequence[Broker]) -> list[str]:

@@ -129,10 +129,11 @@ def test_each_state_that_is_not_healthy_fires_exactly_one_alert() -> None:
 
 
 def test_what_the_page_tells_prometheus_to_do_is_what_the_rules_expect() -> None:
-    (block,) = blocks_of("docs/monitoring.md", "yaml")
-    told = importlib.import_module("yaml").safe_load(block.text)
+    told, with_users = (importlib.import_module("yaml").safe_load(block.text) for block in blocks_of("docs/monitoring.md", "yaml"))
     assert told["rule_files"] == [RULES_FILE.name]
-    assert {job["job_name"] for job in told["scrape_configs"]} == {
+    (job,) = with_users["scrape_configs"]
+    assert (job["scheme"], *job["authorization"]) == ("https", "credentials_file")
+    assert {each["job_name"] for each in (*told["scrape_configs"], job)} == {
         matcher.value for rule in RULES for selector in parse(rule["expr"]).selectors for matcher in selector.matchers if matcher.label == "job"
     }
     for block in blocks("promql"):

@@ -233,3 +233,34 @@ def test_a_broker_that_cannot_be_a_service_is_refused(host: str, tmp_path: Path)
         ConfigurationError, match="becomes a service: write another name, such as amqp://rabbitmq/orders"
     ):
         compose_plan(config, tmp_path, tmp_path / "secrets")
+
+
+# ---- doors with users and TLS
+
+
+DOORS = 'http-users = "{users}"\nhttp-certificate = "tls/{{id}}.pem"\nhttp-key = "tls/{{id}}.key"\n'
+
+
+def with_doors(folder: Path, users: str) -> dict[str, Any]:
+    text = ONE_SITE.replace("[[master]]", DOORS.format(users=users) + "[[master]]", 1)
+    config = cluster(text, folder)
+    plan = compose_plan(config, folder / "deploy", folder / "deploy" / "secrets")
+    found: dict[str, Any] = importlib.import_module("yaml").safe_load(plan.files[0].text)
+    return found
+
+
+def test_each_container_has_the_users_and_its_own_certificate_where_the_cluster_file_names_them(tmp_path: Path):
+    services = with_doors(tmp_path, "users/users.toml")["services"]
+    assert services["m1"]["volumes"][2:] == [
+        "../tls/m1.pem:/etc/brokerha/tls/m1.pem:ro", "../tls/m1.key:/etc/brokerha/tls/m1.key:ro", "../users:/etc/brokerha/users:ro",
+    ]  # fmt: skip
+    assert services["w1"]["volumes"][2].startswith("../tls/w1.pem:")
+    assert services["m1"]["environment"]["BROKERHA_URL"] == "https://127.0.0.1:7201"
+    # TLS and users are there: nothing is said to keep others out
+    assert not [name for name in services["m1"]["environment"] if "PLAIN" in name]
+    assert "_create_unverified_context" in services["m1"]["healthcheck"]["test"][-1]
+
+
+def test_a_users_file_beside_the_cluster_file_would_never_be_seen_to_change(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match=r'put it into one of its own, as http-users = "users/users\.toml"'):
+        with_doors(tmp_path, "users.toml")
