@@ -15,6 +15,7 @@ import typer
 from brokerha.cli.main import app
 from tests.docs.pages import blocks, pages, text_of
 
+RUNBOOKS = "docs/runbooks.md"
 _END = {"|", "||", "&&", ";", ">", ">>", "<", "<<", "2>", "&", "2>&1"}
 ROOT_COMMAND: Any = typer.main.get_command(app)
 
@@ -54,6 +55,16 @@ def in_sentences() -> list[tuple[str, list[str]]]:
     return found
 
 
+def in_short() -> list[list[str]]:
+    """Commands of the runbooks that stand there without ``brokerha``: whoever reads them at night types them as they are."""
+    found = []
+    for text in re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text_of(RUNBOOKS), flags=re.DOTALL)):
+        words = line_of(f"brokerha {text}") or []
+        if len(words) > 1 and hasattr(ROOT_COMMAND.commands.get(words[0]), "resolve_command"):
+            found.append(words)
+    return found
+
+
 def problem_of(words: list[str], *, is_part: bool) -> str:
     """Why the command line would refuse this; a part may lack arguments, and stand for several commands with its first words."""
     command, context = ROOT_COMMAND, None
@@ -76,12 +87,13 @@ def problem_of(words: list[str], *, is_part: bool) -> str:
             return "" if is_fine else text
 
 
-BLOCKS, SENTENCES = in_blocks(), in_sentences()
+BLOCKS, SENTENCES, SHORT = in_blocks(), in_sentences(), in_short()
 
 
 def test_there_are_many() -> None:
     assert len(BLOCKS) > 100
     assert len(SENTENCES) > 100
+    assert ["peer", "remove", "--force"] in SHORT
 
 
 @pytest.mark.parametrize(("place", "words"), BLOCKS, ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60])
@@ -92,6 +104,17 @@ def test_a_command_of_a_block_is_one(place: str, words: list[str]) -> None:
 @pytest.mark.parametrize(("page", "words"), SENTENCES, ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60])
 def test_a_command_in_a_sentence_is_one(page: str, words: list[str]) -> None:
     assert problem_of(words, is_part=True) == "", page
+
+
+@pytest.mark.parametrize("words", SHORT, ids=" ".join)
+def test_a_command_of_a_runbook_without_the_name_of_the_program_is_one(words: list[str]) -> None:
+    assert problem_of(words, is_part=True) == ""
+
+
+def test_no_command_of_a_runbook_is_left_out() -> None:
+    """A command with ``…`` or brackets in it is not parsed: a runbook writes commands that can be typed."""
+    written = re.findall(r"`(brokerha [^`]+)`", re.sub(r"```.*?```", "", text_of(RUNBOOKS), flags=re.DOTALL))
+    assert len(written) == sum(page == RUNBOOKS for page, _ in SENTENCES) > 0
 
 
 @pytest.mark.parametrize(
