@@ -6,11 +6,12 @@ inside of the commands that need it, so that ``brokerha --help`` and tab complet
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -132,7 +133,7 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Never raises for what the outside world can cause."""
     try:
-        code = app(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+        code = _made()(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
         return _usage(error)
@@ -150,6 +151,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         exits.say("this is a fault of brokerha; please report it with the lines above")
         return exits.FAILED
     return code if isinstance(code, int) else exits.DONE
+
+
+@functools.cache
+def _made() -> Any:
+    """The command with all those below it; whoever runs several in one process waits for it once."""
+    return typer.main.get_command(app)
 
 
 def _usage(error: typer.TyperException) -> int:

@@ -319,9 +319,9 @@ def test_garbage_gives_a_protocol_error_and_nothing_else(data: bytes) -> None:
         (b"\xdd" + (4_000_000).to_bytes(4, "big") + b"\x80" * 4_000_000, 64),
         (b"\x95\x05\xa6orders\xa2m1\x01" + b"\xdd" + (4_000_000).to_bytes(4, "big") + b"\x80" * 4_000_000, 64),
         # Lists: two bytes each with an item, three with an empty one inside
-        (b"\xdd" + (4_000_000).to_bytes(4, "big") + b"\x91\xc0" * 4_000_000, 110),
-        (b"\xdd" + (2_500_000).to_bytes(4, "big") + b"\x91\x91\xc0" * 2_500_000, 110),
-        (b"\xdd" + (4_000_000).to_bytes(4, "big") + b"\x92\x01\x02" * 2_500_000, 110),
+        (b"\xdd" + (1_000_000).to_bytes(4, "big") + b"\x91\xc0" * 1_000_000, 36),
+        (b"\xdd" + (700_000).to_bytes(4, "big") + b"\x91\x91\xc0" * 700_000, 36),
+        (b"\xdd" + (700_000).to_bytes(4, "big") + b"\x92\x01\x02" * 700_000, 36),
     ],
 )
 def test_what_is_small_on_the_wire_and_large_in_memory_is_refused_before_it_is(bomb: bytes, most_mb: int) -> None:
