@@ -65,6 +65,16 @@ class QuietChannel(RabbitChannel):
             del self.dispatch_method
             self.dispatch_method(method, payload, content)
 
+    def _on_basic_deliver(
+        self, consumer_tag: str, delivery_tag: int, redelivered: bool, exchange: str, routing_key: str, msg: Any
+    ) -> None:
+        """A delivery for nobody is of an older channel of the same number, from which RabbitMQ's writer came late.
+
+        py-amqp would reject it here, where its tag is another message or none: the broker closes a channel for that.
+        """
+        if consumer_tag in self.callbacks:
+            super()._on_basic_deliver(consumer_tag, delivery_tag, redelivered, exchange, routing_key, msg)
+
     def _on_close(self, _code: int, reason: str, _class_id: int, _method_id: int) -> None:
         """The broker closes this channel: py-amqp would open it again, waiting, and raise."""
         self.send_method(spec.Channel.CloseOk)

@@ -29,6 +29,8 @@ from brokerha.transports.topology import consumer_tag
 
 QUEUES_A_CHANNEL = 16
 """More would save channels, and cost more each time that a queue is not there."""
+_ABOUT_A_TAG = "delivery tag"
+"""In what the broker says when it closes a channel for an acknowledgement."""
 _NO_GENERATION = 0
 """Events are not settled by the loop."""
 
@@ -108,8 +110,8 @@ class TxReader:
             self._unacknowledged.remove(shelf)
         self._leaving = {queue: reader for queue, reader in self._leaving.items() if reader.shelf is not shelf}
         named = [tag for tag, queue in shelf.asked.items() if f"queue '{queue}'" in reason]
-        # Without a name it is as good to give up the oldest as any, and better than to ask for ever.
-        refused = next(iter(named or shelf.asked), "")
+        # Without a name it is as good to give up the oldest as any, and better than to ask for ever; but a tag is about no queue.
+        refused = next(iter(named or shelf.asked), "") if named or _ABOUT_A_TAG not in reason else ""
         for reader in [reader for reader in self._reading.values() if reader.shelf is shelf]:
             if reader.tag == refused:
                 self._is_gone(reader)

@@ -338,6 +338,14 @@ class TestReading:
         assert reading.gone() == 1
         assert ("ack", 1) not in channel.calls
 
+    def test_a_channel_that_was_closed_for_a_tag_gives_no_queue_up(self):
+        reading = Reading()
+        reading.follow("q1", "q2")
+        reading.channels.made[0].close("PRECONDITION_FAILED - unknown delivery tag 5")
+        reading.tx.turn()
+        assert reading.gone() == 0
+        assert [call[:2] for call in reading.channels.made[1].calls] == [("consume", "q1"), ("consume", "q2")]
+
     def test_a_wish_that_was_renewed_while_the_queue_was_missing_is_tried_again(self):
         reading = Reading()
         reading.follow("q")
