@@ -173,9 +173,11 @@ def body_of(message: Quarantined) -> str:
     if "msgpack" in str(message.properties.get("content_type")) and not more:
         import msgpack
 
+        from brokerha.model.unpacking import BROKEN
+
         try:
             return repr(msgpack.unpackb(part, strict_map_key=False))
-        except (ValueError, msgpack.UnpackException):
+        except (*BROKEN, OverflowError):
             pass  # That may be what is wrong with it.
     try:
         return part.decode() + more

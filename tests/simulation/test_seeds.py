@@ -30,8 +30,8 @@ from brokerha.simulator.drawing import (
 from brokerha.simulator.options import FAULTS, SECOND_US, draw_plain
 
 FIRST_SEED = int(os.environ.get("BROKERHA_SIMULATION_FIRST_SEED", "0"))
-SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "2400"))
-SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "1400"))
+SEEDS = int(os.environ.get("BROKERHA_SIMULATION_SEEDS", "2000"))
+SPLITS = int(os.environ.get("BROKERHA_SIMULATION_SPLITS", "1200"))
 OF_EACH_MODE = int(os.environ.get("BROKERHA_SIMULATION_MODE", "320"))
 MEMBERS = int(os.environ.get("BROKERHA_SIMULATION_MEMBERS", "300"))
 FEW = 8
