@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from brokerha.cli.agreement import LAST_QUESTION_S, Deadline
 from brokerha.model import states
 from tests.unit.cli.fake_cluster import answer, node
 
@@ -49,6 +50,13 @@ def test_copies_that_nobody_knows_are_not_taken_for_done(run, cluster):
     assert ran.code == 2
     assert "the copies of m1 are not known" in ran.err
     assert run("wait", "7", "--on", "2", *URL).code == 0
+
+
+def test_the_last_question_leaves_other_sites_time_to_answer():
+    deadline = Deadline(0.001)
+    while deadline.pause():
+        pass
+    assert deadline.left_s == LAST_QUESTION_S
 
 
 def test_a_transaction_id_is_looked_up_until_it_has_its_place(run, cluster):
