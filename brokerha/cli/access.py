@@ -37,7 +37,7 @@ def master_urls(cluster: ClusterConfig) -> dict[str, str]:
     """Addresses of each master that has any, its backups' behind its own: one of them may be primary."""
     known = cluster.http_urls()
     urls: dict[str, str] = {}
-    for master in cluster.masters:
+    for master in cluster.masters_to_ask:
         own = [known[process] for process in cluster.processes_of(master.id) if process in known]
         if own:
             urls[master.id] = ",".join(own)

@@ -1,4 +1,4 @@
-"""Asks nodes over HTTP whether they serve, until all of them do."""
+"""Asks nodes over HTTP whether they serve, until all of them do. A master without workers serves no reads, ever, and is not waited for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
+
+from brokerha.nodes.check_lines import NO_WORKER_LINE
 
 POLL_S = 0.2
 ANSWER_TIMEOUT_S = 3.0
@@ -43,6 +45,8 @@ def _reason(url: str) -> str:
     if answer.status == http.client.OK:
         return ""
     bad = [line.strip() for line in text.splitlines() if line.startswith("[-]")]
+    if bad == [NO_WORKER_LINE]:
+        return ""
     return ", ".join(bad) or f"HTTP {answer.status}"
 
 

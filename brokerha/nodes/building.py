@@ -75,6 +75,7 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
         config.routing_limits(config.dead_after_ms),
         protect_single_worker=config.protect_single_worker,
         shares_broker=config.shares_broker(node_id),
+        leaves_writes=config.leaves_writes(node_id),
     )
 
 
@@ -108,6 +109,7 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
         publisher_of,
         config.on_role_change,
         config.shares_broker(master_id),
+        config.leaves_writes(master_id),
     )
     return ProcessNode(process_config(config, node_id), options, copy, transport, SystemClock())
 

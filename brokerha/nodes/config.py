@@ -203,6 +203,11 @@ class ClusterConfig(SiteKeys):
         return (*self.masters, *self.backups, *self.workers)
 
     @property
+    def masters_to_ask(self) -> tuple[MasterEntry, ...]:
+        """Masters as clients try them: those first that have workers, because the others read and apply nothing."""
+        return tuple(sorted(self.masters, key=lambda master: not self.workers_of(master.id)))
+
+    @property
     def roles(self) -> dict[NodeId, str]:
         """``master``, ``backup`` or ``worker`` of each node."""
         return {node.id: node.role for node in self.nodes}
@@ -255,9 +260,10 @@ class ClusterConfig(SiteKeys):
         return master.broker or self.broker
 
     def http_urls(self) -> dict[NodeId, str]:
-        """URL of each node that has a door for HTTP, masters first; a wildcard address becomes loopback."""
+        """URL of each node that has a door for HTTP, masters first (`masters_to_ask`); a wildcard address becomes loopback."""
         scheme = "https" if self.http_certificate else "http"
-        return {node.id: _url(scheme, node.http) for node in self.nodes if node.http}
+        nodes: tuple[NodeEntry, ...] = (*self.masters_to_ask, *self.backups, *self.workers)
+        return {node.id: _url(scheme, node.http) for node in nodes if node.http}
 
     # ---- settings of the parts
 
@@ -266,10 +272,16 @@ class ClusterConfig(SiteKeys):
         broker = self.broker_of(master_id)
         return any(self.broker_of(master.id) == broker for master in self.masters if master.id != master_id)
 
+    def leaves_writes(self, master_id: NodeId) -> bool:
+        """Whether a master that can apply nothing leaves those queues to another one, which has workers."""
+        broker = self.broker_of(master_id)
+        others = (master.id for master in self.masters if self.broker_of(master.id) == broker)
+        return not self.workers_of(master_id) and any(self.workers_of(other) for other in others)
+
     def publishes_changes(self, master_id: NodeId) -> bool:
         """Whether a master publishes changes: the first of those that share its broker does."""
         broker = self.broker_of(master_id)
-        first = next(master.id for master in self.masters if self.broker_of(master.id) == broker)
+        first = next(master.id for master in self.masters_to_ask if self.broker_of(master.id) == broker)
         return self.publish_changes and self.log_stream and master_id == first
 
     def sync_config(self, master_id: NodeId) -> SyncConfig:

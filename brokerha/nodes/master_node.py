@@ -66,11 +66,12 @@ class MasterNode:
         *,
         protect_single_worker: bool = True,
         shares_broker: bool = True,
+        leaves_writes: bool = False,
         runner: MasterRunner | None = None,
         loop: NodeLoop | None = None,
     ) -> None:
         """``followers`` publishes what is committed to whoever follows from outside; None for nobody. ``shares_broker``: whether other
-        masters take from the same shared queues of writes.
+        masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker.
 
         With ``runner`` and ``loop`` the master is a part of a process that has backups (process_node.py): that one takes the
         turns, and `retire` ends it.
@@ -99,7 +100,7 @@ class MasterNode:
         self._site_log = SiteLog(self.node_id)
         self._epoch_log = EpochLog(self.node_id)
         self._known_masters = KnownMasters(config.sync.members, transport, self._gathering.look_for)
-        self._shares_broker = shares_broker
+        self._shares_broker, self._leaves_writes = shares_broker, leaves_writes
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         self._ended = ""
         """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
@@ -165,6 +166,7 @@ class MasterNode:
         core = self.runner.core
         self.staleness.note(core, now)
         is_left = (self._shares_broker or self._known_masters.are_more) and is_alone(self.staleness.found)
+        is_left = is_left or (self._leaves_writes and not core.feed.workers)
         # Who is no master of the cluster has nothing to say to apps: what waits for it waits, or is read by others.
         self.transport.serve_clients(not belonging.is_outside(core.sync))
         self.transport.serve_shared(not self.runner.failure and not core.refusal(now) and not is_left)
@@ -346,10 +348,10 @@ class MasterNode:
         """Complete when enough workers of this site have applied ``lsn``."""
         future: Future[dict[str, Any]] = Future()
         count = len(self.runner.core.site.workers)
-        copies = {"all": count, "quorum": count // 2 + 1}.get(str(workers), 0) or int(workers)
+        copies = count if workers == "all" else count // 2 + 1 if workers == "quorum" else int(workers)
         if not 1 <= copies <= count:
-            message = f"this site has {count} workers: wait for 1 to {count} of them"
-            raise InvalidRequest(message)
+            has = f"this site has {count} workers: wait for 1 to {count} of them"
+            raise InvalidRequest(has if count else "this site has no worker to wait for: ask another one")
 
         def note() -> None:
             self._check_not_ended()
@@ -378,10 +380,8 @@ class MasterNode:
                 done = [w.node for w in feed.workers.values() if w.applied >= lsn]
                 future.set_result({"lsn": feed.applied_by(copies), "workers": done})
             elif now.mono_ms >= deadline_ms:
-                reached = feed.applied_by(copies)
-                future.set_exception(
-                    TimedOut(f"LSN {lsn} is not applied on {copies} workers yet: they are at {reached}")
-                )
+                message = f"LSN {lsn} is not applied on {copies} workers yet: they are at {feed.applied_by(copies)}"
+                future.set_exception(TimedOut(message))
             else:
                 still.append(wait)
         self._waits = still

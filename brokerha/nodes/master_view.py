@@ -13,6 +13,7 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.operations import LoggedRow, unpack_operations
+from brokerha.nodes.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check
 from brokerha.nodes.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.rates import Rates, Sample
 from brokerha.nodes.runner import MasterRunner
@@ -50,23 +51,24 @@ class MasterView:
         self.splits = SplitLog(runner.core.sync.node)
 
     def rows(self, now: Instant) -> list[dict[str, Any]]:
-        """Status rows of this master and of its workers."""
+        """Status rows of this master and of its workers. A site without workers applies nothing, and lags behind nothing."""
         core = self._runner.core
+        has_workers = bool(core.feed.workers)
         applied = core.feed.applied_by(1)
         primary = self._runner.primary
-        lag = core.sync.lsn - applied if core.feed.workers else 0
+        lag = core.sync.lsn - applied if has_workers else 0
         own = {
             "id": core.sync.node,
             "role": "master",
             **_described(*self.state(), MASTER=core.sync.node),
             "master": core.sync.node,
             "received_lsn": core.sync.lsn,
-            "applied_lsn": applied,
+            "applied_lsn": applied if has_workers else None,
             "lag_entries": lag,
             "lag_s": self._lag_s(applied, lag, now),
             "stale_s": self._stale_s(now),
-            "fingerprint": text_of(self._runner.journal.fingerprint_at(applied)),
-            "items": max((worker.items_now for worker in core.site.workers.values()), default=0),
+            "fingerprint": text_of(self._runner.journal.fingerprint_at(applied)) if has_workers else None,
+            "items": max((worker.items_now for worker in core.site.workers.values()), default=None),
             "incoming": core.sync.backlog(),
             "in_doubt": core.transacting.counts(now)["in_doubt"],
             "seen_s": 0.0,
@@ -235,20 +237,27 @@ class MasterView:
         """Whether reads can be served through this master, with a line for each check."""
         core = self._runner.core
         applied = core.feed.applied_by(1)
-        lag = core.sync.lsn - applied
-        lag_s = self._lag_s(applied, lag, now)
-        checks = {
-            "loop": is_running,
-            "master": not is_outside(core.sync),
-            "journal": not self._runner.failure,
-            "broker": self._transport.status().state == "connected",
-            "worker": bool(core.feed.readable(now.mono_ms)),
-            "lag": (max_lag_entries is None or lag <= max_lag_entries)
-            and (max_lag_s is None or (lag_s is not None and lag_s <= max_lag_s)),
-        }
-        return all(checks.values()), [
-            f"[{'+' if ok else '-'}]{name} {'ok' if ok else 'bad'}" for name, ok in checks.items()
-        ]
+        lag = core.sync.lsn - applied if core.feed.workers else 0
+        ages = (self._lag_s(applied, lag, now), self._stale_s(now))
+        known = [age for age in ages if age is not None]
+        lag_s = max(known) if len(known) == len(ages) else None
+        state, reason = self.state()
+        return check_lines(
+            {
+                "loop": loop_check(is_running),
+                "master": f"{state}: {reason}" if is_outside(core.sync) else "",
+                "journal": self._runner.failure,
+                "broker": broker_check(self._transport.status()),
+                "worker": self._worker_check(now),
+                "lag": lag_check(lag, lag_s, max_lag_entries, max_lag_s),
+            }
+        )
+
+    def _worker_check(self, now: Instant) -> str:
+        feed = self._runner.core.feed
+        if feed.readable(now.mono_ms):
+            return ""
+        return "none is in sync: reads wait for one" if feed.workers else NO_WORKER
 
     def metrics(self, now: Instant) -> dict[str, float]:
         """Numbers for /metrics."""

@@ -56,6 +56,7 @@ class ProcessOptions:
     """Publishes the log of the journal that is primary now."""
     on_role_change: str = ""
     shares_broker: bool = True
+    leaves_writes: bool = False
 
 
 class ProcessNode:
@@ -136,6 +137,7 @@ class ProcessNode:
                 options.reads,
                 protect_single_worker=options.protect_single_worker,
                 shares_broker=options.shares_broker,
+                leaves_writes=options.leaves_writes,
                 runner=runner,
                 loop=self.loop,
             )

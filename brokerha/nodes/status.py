@@ -52,12 +52,14 @@ class StatusGathering:
         """These are the other masters from now on."""
         self._others = others
 
-    def gather(self, loop: NodeLoop, transport: Transport, timeout_ms: int) -> list[dict[str, Any]]:
-        """Rows of all other masters and their workers; one row saying *unreachable* for a master that is silent."""
+    def gather(
+        self, loop: NodeLoop, transport: Transport, timeout_ms: int, masters: tuple[NodeId, ...] | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows of all other masters, or of these, and of their workers; one saying *unreachable* for a master that is silent."""
         request = f"{self._node}.{next(self._numbers)}"
         with self._changed:
             self._reports[request], self._standby[request] = {}, {}
-        others = self._others
+        others = self._others if masters is None else masters
         asked = [Outgoing(master, StatusRequest(request)) for master in others]
         loop.call(lambda: transport.send(asked))
         deadline = time.monotonic() + timeout_ms / 1000

@@ -16,7 +16,6 @@ from typing import Any
 
 import structlog
 
-from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, ReadOnly
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.levels import LATEST_LSN
@@ -35,10 +34,10 @@ from brokerha.nodes.read_book import ReadLimits
 from brokerha.nodes.read_pool import ReadPool
 from brokerha.nodes.runner import IDLE_MS
 from brokerha.nodes.scrubbing import Scrubbing
-from brokerha.nodes.status import StatusGathering, summary
+from brokerha.nodes.status import StatusGathering
 from brokerha.nodes.tasks import WorkerTasks
-from brokerha.nodes.wire_metrics import wire_metrics
 from brokerha.nodes.worker_runner import WorkerRunner
+from brokerha.nodes.worker_view import WorkerView
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import WorkerCopy
 from brokerha.ports.front import ReadOutcome
@@ -95,6 +94,9 @@ class WorkerNode:
         self._load_watch = LoadWatch()
         self._journal = store.journal
         self.guard = Guard(guard or GuardLimits(), config.node)
+        self.view = WorkerView(
+            cluster, self.runner, transport, self.loop, self._gathering, self.reads, self.guard, self._load_watch, scrubbing
+        )
         self._distrusted_at = 0
         """What the door counted when damage was known last."""
 
@@ -197,7 +199,7 @@ class WorkerNode:
                 self._tasks.on_task(envelope.sender, message)
             return True
         if isinstance(message, StatusRequest):
-            report = StatusReport(message.request, (self._row(),))
+            report = StatusReport(message.request, (self.view.row(),))
             self.transport.send([Outgoing(envelope.sender, report)])
             return True
         if isinstance(message, StatusReport):
@@ -272,8 +274,7 @@ class WorkerNode:
 
     def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
         """The whole cluster as seen from here."""
-        rows = self._gathering.gather(self.loop, self.transport, timeout_ms)
-        return summary(self.cluster, 1, [*rows, self._row()])
+        return self.view.status(timeout_ms)
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Workers keep no log of transactions."""
@@ -301,23 +302,12 @@ class WorkerNode:
 
     def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
         """Whether reads can be served."""
-        core = self.runner.core
-        lag = core.master_lsn - core.applied
-        checks = {
-            "loop": self.loop.is_running,
-            "store": not core.failure,
-            "trusted": core.may_be_read,
-            "lag": max_lag_entries is None or lag <= max_lag_entries,
-            "broker": self.transport.status().state == "connected" or max_lag_s is None,
-        }
-        return all(checks.values()), [
-            f"[{'+' if ok else '-'}]{name} {'ok' if ok else 'bad'}" for name, ok in checks.items()
-        ]
+        return self.view.ready(max_lag_entries, max_lag_s)
 
     @property
     def must_restart(self) -> str:
         """Why this process has to be started again; empty while all is well."""
-        return self.guard.must_restart or self.reads.must_restart
+        return self.view.must_restart
 
     @property
     def must_leave_at_once(self) -> bool:
@@ -350,47 +340,4 @@ class WorkerNode:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
-        core = self.runner.core
-        numbers: dict[str, float] = {
-            "applied_lsn": core.applied,
-            f'lag_entries{{node="{self.config.node}"}}': max(0, core.master_lsn - core.applied),
-            "items": core.items,
-            **self.reads.metrics(),
-            **self._load_watch.metrics(),
-            "turns_total": self.runner.turns,
-            "memory_bytes": self.guard.memory_bytes,
-            f'state_info{{state="{self._row()["state"]}"}}': 1,
-        }
-        numbers.update(wire_metrics(self.transport.status()))
-        if self._scrubbing is not None:
-            last = self._scrubbing.last
-            numbers["scrub_looks_total"] = self._scrubbing.looks
-            numbers["scrub_damage_total"] = self._scrubbing.damages
-            numbers["scrub_last_lsn"] = last.lsn if last is not None else 0
-        return numbers
-
-    def _row(self) -> dict[str, Any]:
-        core, wire = self.runner.core, self.transport.status()
-        state, reason = core.word()
-        if wire.state != "connected":
-            state, reason = (states.BLOCKED if wire.state == "blocked" else states.WAITING_FOR_BROKER), wire.reason
-        reason = self.must_restart or reason
-        lag = core.master_lsn - core.applied
-        return {
-            "id": self.config.node,
-            "role": "worker",
-            **states.describe(state, reason),
-            "master": self.config.master,
-            "received_lsn": core.master_lsn,
-            "applied_lsn": core.applied,
-            "lag_entries": lag,
-            "lag_s": 0.0 if not lag else None,
-            "fingerprint": core.fingerprint,
-            "items": core.items,
-            "incoming": 0,
-            "in_doubt": 0,
-            "seen_s": 0.0,
-            "probe": None,
-            "readable": None,
-            "free_bytes": core.free_bytes or None,
-        }
+        return self.view.metrics()

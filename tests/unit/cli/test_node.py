@@ -16,6 +16,7 @@ import brokerha.simulator
 from brokerha.cli import node as node_module
 from brokerha.cli import readiness
 from brokerha.model.errors import ConfigurationError
+from brokerha.nodes.check_lines import NO_WORKER_LINE
 from brokerha.simulator import Report, Summary
 from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, SPLITS_FROM
 
@@ -140,11 +141,12 @@ class Probe(BaseHTTPRequestHandler):
     """Bad at first, good from the third question on."""
 
     asked = 0
+    bad = "[-]broker bad\n[-]worker bad\n"
 
     def do_GET(self) -> None:
         Probe.asked += 1
         is_ready = Probe.asked >= 3
-        body = b"[+]loop ok\n" + (b"" if is_ready else b"[-]broker bad\n[-]worker bad\n")
+        body = b"[+]loop ok\n" + (b"" if is_ready else Probe.bad.encode())
         self.send_response(200 if is_ready else 503)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -168,6 +170,14 @@ def server():
 
 def test_a_node_that_is_not_ready_says_why(server):
     assert readiness.missing({"m1": server}) == {"m1": "[-]broker bad, [-]worker bad"}
+
+
+def test_a_master_without_workers_is_not_waited_for(server, monkeypatch):
+    monkeypatch.setattr(Probe, "bad", f"{NO_WORKER_LINE}\n")
+    assert readiness.missing({"m3": server}) == {}
+    monkeypatch.setattr(Probe, "bad", f"[-]broker bad\n{NO_WORKER_LINE}\n")
+    Probe.asked = 0
+    assert readiness.missing({"m3": server}) == {"m3": f"[-]broker bad, {NO_WORKER_LINE}"}
 
 
 def test_a_node_that_does_not_listen_is_missing(server):

@@ -72,3 +72,21 @@ def test_what_is_neither_true_nor_false_or_contradicts_itself_is_refused(
     with pytest.raises(ConfigurationError) as caught:
         load(tmp_path, keys, environ)
     assert words in str(caught.value)
+
+
+def test_a_master_without_workers_is_asked_last_and_leaves_writes_and_changes_to_those_that_have_some(tmp_path: Path):
+    workers = "".join(f'[[worker]]\nid = "w{n}"\nmaster = "m{n}"\n' for n in (2, 4))
+    path = tmp_path / "cluster.toml"
+    path.write_text(FILE.format(keys="publish-changes = true") + workers, encoding="utf-8")
+    config = load_config(path, {})
+    assert [master.id for master in config.masters_to_ask] == ["m2", "m4", "m1", "m3"]
+    # m1 and m2 share a broker, m3 and m4 another one
+    assert [master.id for master in config.masters if config.publishes_changes(master.id)] == ["m2", "m4"]
+    assert [master.id for master in config.masters if config.leaves_writes(master.id)] == ["m1", "m3"]
+
+
+def test_where_no_master_has_workers_all_take_what_any_may_take(tmp_path: Path):
+    config = load(tmp_path)
+    assert not config.workers
+    assert not any(config.leaves_writes(master.id) for master in config.masters)
+    assert [master.id for master in config.masters_to_ask] == ["m1", "m2", "m3", "m4"]

@@ -14,9 +14,11 @@ from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
 from brokerha.model.requests import Reply
+from brokerha.nodes.check_lines import NO_WORKER_LINE
 from brokerha.nodes.clock import SystemClock
 from brokerha.nodes.guarding import GuardLimits
 from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.staleness import Age, Staleness
 from brokerha.nodes.worker_node import WorkerNode
 from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.worker_config import WorkerConfig
@@ -41,10 +43,12 @@ class Site:
             self.start_worker(f"w{master[1:]}")
             self.start_master(master)
 
-    def start_master(self, name: str) -> MasterNode:
-        config = MasterConfig(SyncConfig(name, self.names), FeedConfig((f"w{name[1:]}",)))
+    def start_master(self, name: str, workers: tuple[str, ...] | None = None) -> MasterNode:
+        workers = (f"w{name[1:]}",) if workers is None else workers
+        config = MasterConfig(SyncConfig(name, self.names or (name,)), FeedConfig(workers))
         # A journal that was closed is read from its disk again, as by a new process.
-        self.journals[name] = MemoryJournal.from_image(self.journals[name].image())
+        journal = self.journals.get(name) or MemoryJournal(name, f"journal-of-{name}")
+        self.journals[name] = MemoryJournal.from_image(journal.image())
         wire = KombuTransport(self.url, "nodes", name, 1, "master")
         node = MasterNode(config, "nodes", self.journals[name], wire, SystemClock())
         self.masters[name] = node
@@ -180,9 +184,56 @@ def test_probes_say_what_is_wrong(site: Site) -> None:
     site.masters["m1"].runner.core.feed.workers["w1"].heard_ms = -(10**12)
     is_ready, lines = site.masters["m1"].ready()
     assert not is_ready
-    assert "[-]worker bad" in lines
+    assert "[-]worker none is in sync: reads wait for one" in lines
     with pytest.raises(errors.NotReady):
         site.masters["m1"].read("get", "t", {"key": b"k"}).result(WAIT_S)
+
+
+def test_a_worker_asks_its_master_how_old_its_copy_is(site: Site) -> None:
+    site.put("m1", b"k").result(WAIT_S)
+    until(lambda: site.workers["w1"].ready(max_lag_s=1)[0])
+    site.masters.pop("m1").stop(5)
+    is_ready, lines = site.workers["w1"].ready(max_lag_s=1)
+    assert not is_ready
+    assert "[-]lag nobody knows how old it is" in lines
+    assert site.workers["w1"].ready()[0], "without a bound it may be as old as it is"
+
+
+def test_what_a_master_apart_cannot_know_is_old_although_nothing_is_left_to_apply(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = site.masters["m1"]
+    site.put("m1", b"k").result(WAIT_S)
+    until(lambda: master.ready(max_lag_s=1)[0])
+    monkeypatch.setattr(Staleness, "of", lambda _self, _mono_ms: Age(states.NO_MAJORITY, 2500))
+    assert master.ready(max_lag_s=3)[0]
+    assert master.ready(max_lag_s=1)[1][-1] == "[-]lag 2.5 s behind, more than 1"
+    monkeypatch.setattr(Staleness, "of", lambda _self, _mono_ms: Age(states.NO_MAJORITY, None))
+    assert master.ready(max_lag_s=1)[1][-1] == "[-]lag nobody knows how old it is"
+
+
+def test_a_master_without_workers_orders_serves_no_reads_and_shows_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    lone = Site(f"nodes-{next(_numbers)}", ())
+    node = lone.start_master("m1", workers=())
+    try:
+        until(lambda: node.writable()[0])
+        assert lone.put("m1", b"k", level="synchronised").result(WAIT_S).lsn == 1
+        is_ready, lines = node.ready()
+        assert (is_ready, [line for line in lines if "[+]" not in line]) == (False, [NO_WORKER_LINE])
+        row = node.status()["nodes"][0]
+        assert (row["received_lsn"], row["lag_entries"], row["lag_s"]) == (1, 0, 0.0)
+        assert (row["applied_lsn"], row["fingerprint"], row["items"]) == (None, None, None)
+        for workers in ("all", "quorum", 1):
+            with pytest.raises(errors.InvalidRequest, match="no worker to wait for"):
+                node.wait_for(1, workers, 50)
+        # What any master may take it leaves to those that have workers, if there are any
+        said = list[bool]()
+        monkeypatch.setattr(node.transport, "serve_shared", said.append)
+        until(lambda: said[-1:] == [True])
+        node._leaves_writes = True
+        until(lambda: said[-1] is False)
+    finally:
+        lone.stop()
 
 
 def test_workers_take_no_writes_and_say_who_does(site: Site) -> None:
