@@ -68,6 +68,8 @@ class MasterConfig:
     feed: FeedConfig = field(default_factory=FeedConfig)
     accept_limit: int = 100_000
     """Accepted transactions that may wait to be synchronised; more are refused until there is room."""
+    apply_limit: int = 1_000_000
+    """Synchronised transactions that may wait for the workers of this site; while there are more, writes of its clients are refused."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     tx: TxConfig = field(default_factory=TxConfig)
     outcomes_wait_ms: int = 20

@@ -166,6 +166,8 @@ class Transacting:
             return "ReadOnly", reason
         if core.sync.backlog() >= core.config.accept_limit:
             return "NotReady", f"{core.config.accept_limit} transactions wait to be synchronised: try again later"
+        if core.site.workers and (left := core.sync.lsn - core.feed.executed) >= core.config.apply_limit:
+            return "NotReady", f"{left} transactions wait to be applied by the workers of this site: try again later"
         return None
 
     def wrong_terms(self, level: str, copies: int) -> str:

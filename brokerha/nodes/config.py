@@ -329,6 +329,7 @@ class ClusterConfig(SiteKeys):
             self.sync_config(master_id),
             self.feed_config(master_id),
             self.accept_limit,
+            self.apply_limit,
             retention=retention,
             tx=TxConfig(
                 open_limit=self.tx_open_limit,

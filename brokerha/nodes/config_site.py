@@ -27,6 +27,16 @@ class SiteKeys(ProcessKeys):
             high=100,
         ),
     ] = -1
+    apply_limit: Annotated[
+        int,
+        Key(
+            "Synchronised transactions that may wait for the workers of a site; while there are more, further writes of its clients are "
+            "refused, so that who does not wait for `applied` is not ahead of the site without a bound.",
+            unit="transactions",
+            low=1,
+            high=1_000_000_000,
+        ),
+    ] = 1_000_000
     probe_turn: Annotated[
         int,
         Key(

@@ -128,6 +128,7 @@ class Options:
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     """Of all masters but the one of the anchor, whose log has to reach back to it."""
     accept_limit: int = 100_000
+    apply_limit: int = 1_000_000
     wire: Wire = field(default_factory=Wire)
     disk: Disk = field(default_factory=Disk)
     load: Load = field(default_factory=Load)
@@ -176,6 +177,7 @@ _SINGLE = (
     "fail_over_ms",
     "sync_timeout_ms",
     "accept_limit",
+    "apply_limit",
     "skew_us",
     "drift",
     "scrub_us",
@@ -243,6 +245,7 @@ def draw_plain(seed: int) -> Options:
         scrub_us=rng.choice((500_000, 2 * SECOND_US)),
         broken_link=masters >= 3 and rng.random() < 0.1,
         looks_on=rng.random() < 0.2,
+        apply_limit=rng.choice((1_000_000, 1_000_000, 1_000_000, 6)),
     )
     if masters > 1 and rng.random() < 0.06:
         options = replace(options, wipes=True, faults={**options.faults, "wipe": 3 * SECOND_US})

@@ -121,7 +121,7 @@ class World:
             backups = options.backups[len(self.masters)] if options.backups else 0
             sync_n = options.sync_n[len(self.masters)] if backups else 0
             tx = TxConfig(sync_n=sync_n, **options.tx_config)
-            config = MasterConfig(sync, feed, accept_limit=options.accept_limit, retention=retention, tx=tx)
+            config = MasterConfig(sync, feed, options.accept_limit, options.apply_limit, retention, tx)
             if backups:
                 self._build_group(config, backups, sync_n)
             else:

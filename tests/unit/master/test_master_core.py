@@ -163,6 +163,30 @@ def test_more_than_the_limit_is_refused_until_there_is_room() -> None:
     assert refused[0].error == "NotReady"
 
 
+def test_who_does_not_wait_for_workers_is_refused_while_too_much_waits_for_them() -> None:
+    bench = Bench(apply_limit=2)
+    for name in ("a", "b"):
+        bench.submit(name, level="synchronised")
+        bench.run()
+    bench.submit("c", level="synchronised")
+    refused = bench.run()
+    assert [(reply.txid, reply.error) for reply in refused] == [("c", "NotReady")]
+    assert refused[0].reason == "2 transactions wait to be applied by the workers of this site: try again later"
+    bench.worker_up()
+    bench.run()
+    bench.execute(1, APPLIED)
+    bench.run()
+    bench.submit("c", level="synchronised")
+    assert [(reply.txid, reply.status) for reply in bench.run()] == [("c", "synchronised")]
+
+
+def test_a_site_without_workers_has_nothing_that_waits_for_them() -> None:
+    bench = Bench(apply_limit=1, workers=())
+    for name in ("a", "b", "c"):
+        bench.submit(name, level="synchronised")
+        assert [reply.status for reply in bench.run()] == ["synchronised"]
+
+
 def test_more_copies_than_workers_are_refused() -> None:
     bench = Bench()
     bench.submit("t1", copies=2)

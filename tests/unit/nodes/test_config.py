@@ -86,6 +86,7 @@ fetch-after-ms = 22
 post-window = 333
 queue-window = 4444
 accept-limit = 55
+apply-limit = 66
 """
     config = load(tmp_path, GOOD.replace('data = "var/orders"\n', keys))
     assert config.sync_config("m2") == SyncConfig(
@@ -105,6 +106,7 @@ accept-limit = 55
     assert config.feed_config("m1").dead_after_ms == 900
     assert config.worker_config("w1").heartbeat_ms == 200
     assert config.master_config("m1").accept_limit == 55
+    assert config.master_config("m1").apply_limit == 66
 
 
 @pytest.mark.parametrize("word", ["none", "Simple", "SMART"])
