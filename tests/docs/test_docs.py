@@ -118,7 +118,7 @@ def test_every_metric_about_workers_is_described():
     told = {name for row in rows_of("docs/reference/metrics.md") for name in re.findall(r"`([a-z_]+)`", row[0])}
     nodes = ROOT / "brokerha" / "nodes"
     source = "".join(
-        (nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "site_log.py", "worker_node.py")
+        (nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "site_log.py", "worker_view.py")
     )
     family = r"(?:workers?|probe|read_only|scrub|sites|tasks|journal|pins)(?:_[a-z]+)*"
     named = set(re.findall(rf'"({family}_(?:total|lsn|sync|needed|differing|running|dropped))"', source))
