@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from brokerha.client import Client
 
-CHUNK = 2000
-"""Lines that are asked for at once; a master gives at most 10,000."""
 POLL_S = 20.0
 """How long one question of ``tail`` waits for something new."""
 COLUMNS = {
@@ -131,8 +129,7 @@ def chunks(client: Client, first: int, last: int | None, timeout_s: float) -> It
     """Lines of a range, a chunk at a time, until there are no more."""
     following = first
     while last is None or following <= last:
-        end = following + CHUNK - 1
-        lines = client.log(following, end if last is None else min(end, last), timeout=timeout_s)
+        lines = client.log(following, last or 0, timeout=timeout_s)
         if not lines:
             return
         yield lines
@@ -290,12 +287,15 @@ def _end_of(client: Client, master: str, timeout_s: float) -> int:
 def _first_difference(clients: Mapping[str, Client], last: int, timeout_s: float) -> dict[str, Any] | None:
     """The first LSN at which two masters hold another line, with both lines; None when there is none."""
     with progress("lines", last, "lines") as meter:
-        for first in range(1, last + 1, CHUNK):
-            end = min(first + CHUNK - 1, last)
-            logs = {name: client.log(first, end, timeout=timeout_s) for name, client in clients.items()}
+        following = 1
+        while following <= last:
+            # Each begins with the first line that it holds; what one of them has beyond the others is compared with the next page.
+            logs = {name: client.log(following, 0, timeout=timeout_s) for name, client in clients.items()}
             if (found := differing(logs)) is not None:
                 return found
-            meter.advance(end - first + 1)
+            end = min((lines[-1]["lsn"] for lines in logs.values() if lines), default=last)
+            meter.advance(end - following + 1)
+            following = end + 1
     return None
 
 

@@ -295,7 +295,7 @@ _PACKED = "application/x-msgpack"
 _LOG = "/cluster/log?{}from={first_lsn}&to={last_lsn}"
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "status": lambda _: ("/cluster/status", "application/json"),
-    "log": lambda asked: (_LOG.format("", **asked), _PACKED),
+    "log": lambda asked: (_LOG.format("", **asked).removesuffix("&to=0"), _PACKED),
     "logged": lambda asked: (_LOG.format("effects=1&", **asked), _PACKED),
     "entries": lambda asked: (_LOG.format("entries=1&", **asked), _PACKED),
     "outcome": lambda asked: (f"/tx/{segment(str(asked['txid']))}", "application/json"),

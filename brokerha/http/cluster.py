@@ -47,9 +47,10 @@ async def log(call: Call) -> Answer:
     if media_type is None:
         raise NotAcceptable(f"the log can be had as {LINES}, {MSGPACK} or {JSON}")
     first, last = _range(call)
+    is_bounded = call.parameters().one("to") is not None
 
     def lines() -> bytes:
-        entries = call.front.log(first, min(last, first + LOG_LIMIT - 1))
+        entries = call.front.log(first, last if is_bounded else 0)
         if media_type == MSGPACK:
             packed: bytes = msgpack.packb(entries)
             return packed

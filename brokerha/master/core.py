@@ -48,7 +48,7 @@ from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
 from brokerha.model.requests import REFUSE, Submit, TxCommand
 from brokerha.replication.feed import Feed
-from brokerha.replication.judging import SiteComparison
+from brokerha.replication.judging import SiteComparison, cut_off
 from brokerha.replication.site import Site
 from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.tasks import Tasks
@@ -337,7 +337,7 @@ class MasterCore:
             reason = f"a majority of the copies came to another content at LSN {votes.lsn}"
             self._begin_anew(Rebased(before, self.history.fingerprint_at(before), 0, reason))
         adopted = self.site.adopted
-        if adopted is not None and adopted[0] <= self._written_executed:
+        if adopted is not None and (adopted[0] <= self._written_executed or cut_off(self.history, self._written_executed)):
             self.site.adopted = None
             self._begin_anew(Rebased(*adopted))
 

@@ -9,6 +9,7 @@ from typing import Any
 from brokerha.master.belonging import is_outside
 from brokerha.master.pins import lowest_back, needed_entries
 from brokerha.model import states
+from brokerha.model.errors import InvalidRequest
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
@@ -170,10 +171,13 @@ class MasterView:
         return self._runner.core.outcome_of(txid, self._runner.clock.now())
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
-        """Lines of the synchronised queue: the contract of ``log show -o json``."""
-        journal = self._runner.journal
-        first = max(1, first_lsn)
-        count = min(LOG_LIMIT, min(last_lsn, self._runner.safe_lsn) - first + 1)
+        """Lines of the synchronised queue: the contract of ``log show -o json`` (see ports.Front)."""
+        journal, safe = self._runner.journal, self._runner.safe_lsn
+        held = journal.first_lsn()
+        if first_lsn <= last_lsn < held and last_lsn:
+            raise InvalidRequest(f"LSN {first_lsn} to {last_lsn} are not held any more: the first one is {held}")
+        first = max(held, first_lsn)
+        count = min(LOG_LIMIT, min(last_lsn or safe, safe) - first + 1)
         if count < 1:
             return []
         while True:

@@ -93,7 +93,10 @@ class Front(Protocol):
         """The whole cluster as seen from here: the contract of ``status -o json``. Waits for peers within the time-out."""
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
-        """Lines of ``log show -o json`` for an LSN range (at most 10,000 at a time)."""
+        """Lines of ``log show -o json`` for an LSN range, at most 10,000; from the first one on that is held, up to the last one for LSN 0.
+
+        Empty beyond the last one. Raises InvalidRequest, naming the first one that is held, for a range that ends before it.
+        """
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
         """The same range as lines that a store can apply: as many as there are results of, at most 1,000 or about 8 MiB.

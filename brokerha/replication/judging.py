@@ -43,6 +43,15 @@ def verdict(history: History, lsn: Lsn, executed: Lsn, applied: Lsn, fingerprint
     return Verdict.FOUND, ""
 
 
+def cut_off(history: History, executed: Lsn) -> Lsn:
+    """First LSN of a log that does not hold any more what comes after ``executed``; 0 when it does, as a rule.
+
+    A site without workers executes nothing, and forgets its log all the same: its first worker finds the rest of it.
+    """
+    first = history.first_lsn()
+    return first if executed + 1 < first else 0
+
+
 class Ruling(StrEnum):
     """Who is right."""
 

@@ -20,8 +20,9 @@ from brokerha.model.fingerprints import from_text
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Idle, LoadFrom, Message, Outgoing, Progress
 from brokerha.model.records import History
+from brokerha.replication.adopting import adopts
 from brokerha.replication.healing import behind, foreign_sources, should_copy, sources_for
-from brokerha.replication.judging import Ruling, Verdict, Votes, verdict
+from brokerha.replication.judging import Ruling, Verdict, Votes, cut_off, verdict
 from brokerha.replication.lineages import Rewind
 from brokerha.replication.site_config import NEVER, FeedConfig, Filling, Named, Standing, Trust, WorkerFeed
 from brokerha.replication.site_words import attention_of, read_only_reason_of
@@ -106,23 +107,23 @@ class Site:
             self._orders = [order for order in self._orders if order.to != worker.node]
             worker.order = ""
         if not worker.is_switched_on:
-            self._stand(worker, Standing.OFF, "switched off")
+            self.stand(worker, Standing.OFF, "switched off")
             if progress.follows != "idle":
                 self._order(worker, Idle(self.view, "switched off by its master"), mono_ms)
         elif progress.differs_lsn and progress.differs_lsn == worker.forgiven_lsn:
-            self._stand(worker, Standing.OUT_OF_SYNC, f"comes back: the log was wrong at LSN {worker.forgiven_lsn}")
+            self.stand(worker, Standing.OUT_OF_SYNC, f"comes back: the log was wrong at LSN {worker.forgiven_lsn}")
             self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
         elif progress.follows == "load":
             # Remembered here, because a worker that dies forgets what was found out about its copy.
             worker.condemned = progress.trouble or worker.condemned
-            self._stand(worker, Standing.LOADING, progress.reason)
+            self.stand(worker, Standing.LOADING, progress.reason)
             self._vote(worker, progress, mono_ms)
             is_idle = not progress.total_bytes and self.overruled is None
             if is_idle and not self._is_undecided(worker, progress, mono_ms):
                 self._heal(worker, progress.trouble or worker.reason, mono_ms)
         elif progress.trouble:
             worker.condemned = progress.trouble
-            self._stand(worker, Standing.OUT_OF_SYNC, progress.trouble)
+            self.stand(worker, Standing.OUT_OF_SYNC, progress.trouble)
             self._heal(worker, progress.trouble, mono_ms)
         else:
             self._compare(worker, progress, mono_ms)
@@ -130,12 +131,14 @@ class Site:
     def _compare(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
         """A copy that is well by its own words: is it what the log says?"""
         if self.splits.may_move(worker) and not worker.condemned:
-            self._stand(worker, Standing.OUT_OF_SYNC, f"goes on from LSN {self.lineages.agreed(worker.lineage)}, with what it has")
+            self.stand(worker, Standing.OUT_OF_SYNC, f"goes on from LSN {self.lineages.agreed(worker.lineage)}, with what it has")
             self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
             return
         found, reason = verdict(self.history, self.lsn, self.executed, progress.applied_lsn, progress.fingerprint)
-        if worker.trust is not Trust.NONE and self._adopts(worker, progress, found):
+        if worker.trust is not Trust.NONE and adopts(self, worker, progress, found):
             return
+        if self.adopted is None and (first := cut_off(self.history, self.executed)):
+            found, reason = Verdict.NOT_IN_LOG, f"it is at LSN {progress.applied_lsn}, the log begins after {first - 1}"
         void = self.splits.void(worker) if worker.trust is Trust.NONE else ""
         reason = void or reason
         is_good = found in (Verdict.FOUND, Verdict.AHEAD) and not worker.condemned and not void
@@ -143,7 +146,7 @@ class Site:
             worker.agreed_lsn = max(worker.agreed_lsn, progress.applied_lsn)
         if not is_good:
             worker.condemned = worker.condemned or reason
-            self._stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
+            self.stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
             self._heal(worker, worker.condemned, mono_ms)
             return
         lag = behind(self.executed, progress.applied_lsn)
@@ -151,44 +154,17 @@ class Site:
         if progress.follows == "idle" or progress.view != self.view or is_elsewhere:
             sources = sources_for(worker.node, self.workers.values())
             if sources and should_copy(self.config, lag, worker.replay_per_s, self.workers[sources[0]].items):
-                self._stand(worker, Standing.OUT_OF_SYNC, f"{lag} transactions behind: takes a snapshot")
+                self.stand(worker, Standing.OUT_OF_SYNC, f"{lag} transactions behind: takes a snapshot")
                 self._order_load(worker, sources, worker.reason, mono_ms)
                 return
             self._order(worker, self.splits.coin(worker, self.view, sources), mono_ms)
         if is_elsewhere and not worker.is_on:
-            self._stand(worker, Standing.OUT_OF_SYNC, f"is to follow lineage {self.lineages.number} of the log")
+            self.stand(worker, Standing.OUT_OF_SYNC, f"is to follow lineage {self.lineages.number} of the log")
         elif progress.state == states.HALTED:
             # It cannot write: another one executes meanwhile, and it is in sync again when it can.
-            self._stand(worker, Standing.OUT_OF_SYNC, progress.reason)
+            self.stand(worker, Standing.OUT_OF_SYNC, progress.reason)
         else:
             self._stand_by_lag(worker, lag)
-
-    def _adopts(self, worker: WorkerFeed, progress: Progress, found: Verdict) -> bool:
-        """A copy that counts as right, whatever the log here says: the log follows it, if it can.
-
-        Where it is ahead of the results here, the lines up to it are fetched from whoever has them; where the log says
-        something else, and somebody chose this copy, the results of this site begin anew from it.
-        """
-        if worker.condemned:
-            return False
-        if found is Verdict.BEYOND:
-            self._stand(worker, Standing.OUT_OF_SYNC, f"waits until the log has LSN {progress.applied_lsn}")
-            return True
-        if found is Verdict.AHEAD:
-            if any(each.is_on for each in self.workers.values() if each is not worker):
-                return False
-            self.fill(worker, progress.applied_lsn)
-            self._stand(worker, Standing.OUT_OF_SYNC, f"waits for the results up to LSN {progress.applied_lsn}")
-            return True
-        is_chosen, worker.trust = worker.trust is Trust.CHOSEN, Trust.NONE
-        if found is Verdict.FOUND or is_chosen:
-            self.took_elsewhere, worker.is_from_elsewhere = self.took_elsewhere or worker.is_from_elsewhere, False
-        if found is Verdict.FOUND:
-            worker.vouched_lsn = progress.applied_lsn
-        if not is_chosen or progress.applied_lsn + 1 < self.history.first_lsn():
-            return False
-        self.adopt(worker, f"the copy of {worker.node} was chosen")
-        return True
 
     def fill(self, worker: WorkerFeed, last: Lsn) -> None:
         """Fetch the results up to an LSN from whoever has them: other workers of this site, then those of others."""
@@ -222,11 +198,12 @@ class Site:
     def _stand_by_lag(self, worker: WorkerFeed, lag: int) -> None:
         limit = 3 * self.config.window if worker.is_on else self.config.window
         if lag <= limit:
-            self._stand(worker, Standing.ON, "")
+            self.stand(worker, Standing.ON, "")
         else:
-            self._stand(worker, Standing.OUT_OF_SYNC, f"replays the log: {lag} transactions to go")
+            self.stand(worker, Standing.OUT_OF_SYNC, f"replays the log: {lag} transactions to go")
 
-    def _stand(self, worker: WorkerFeed, standing: Standing, reason: str) -> None:
+    def stand(self, worker: WorkerFeed, standing: Standing, reason: str) -> None:
+        """That is what the worker is, and why."""
         worker.standing, worker.reason = standing, reason
 
     def _heal(self, worker: WorkerFeed, reason: str, mono_ms: int) -> None:
@@ -274,7 +251,7 @@ class Site:
         for worker in self.workers.values():
             worker.go_back(lsn)
             if is_shorter and worker.is_on:
-                self._stand(worker, Standing.OUT_OF_SYNC, f"the log went back to LSN {lsn}")
+                self.stand(worker, Standing.OUT_OF_SYNC, f"the log went back to LSN {lsn}")
         for worker in self.workers.values():
             self.judge(worker, mono_ms)
 
@@ -342,7 +319,7 @@ class Site:
                 self._orders.append(Outgoing(worker.node, self.splits.coin(worker, self.view, ())))
             elif worker.applied >= votes.lsn:
                 worker.condemned = f"differs from the majority at LSN {votes.lsn}"
-                self._stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
+                self.stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
         return votes
 
     # ---- orders
@@ -361,7 +338,7 @@ class Site:
             self.began_ms = mono_ms
         for worker in self.workers.values():
             if worker.heard_ms != NEVER and not self.is_alive(worker, mono_ms):
-                self._stand(worker, Standing.UNKNOWN, "not heard")
+                self.stand(worker, Standing.UNKNOWN, "not heard")
         orders, self._orders = self._orders, []
         alive = [each for each in self.workers.values() if self.is_alive(each, mono_ms)]
         return orders + self.splits.orders(alive, self.view, mono_ms)

@@ -154,7 +154,9 @@ class LogSession:
             self._news.is_asleep = False
             return self._go_back(rewinds)
         if batch is None and (held := self._committed.first_lsn()) > self._next:
-            log.warning("the journal was trimmed before its log was published", first_missing=self._next, next=held)
+            if self._news.shown >= self._next:
+                # A master without workers has no results, and trims what it had nothing to say about.
+                log.warning("the journal was trimmed before its log was published", first_missing=self._next, next=held)
             self._next = held
             self._news.is_asleep = False
         if batch is None:

@@ -180,8 +180,8 @@ class PikaThread:
         connection = self._connection
         if connection is None:
             self._lost(reason)
-        else:
-            # A connection that closes already calls back by itself.
+        elif not connection.is_closing:
+            # One that closes already calls back by itself; told again, pika logs an error that users would see.
             with contextlib.suppress(AMQPError):
                 connection.close()
 

@@ -1,7 +1,7 @@
 """Where tests of RabbitMQ lie, and in which order they begin when whole files are handed out to workers of a run.
 
 To collect all tests costs each worker more than ten seconds, so the part ``broker`` (all_parts) looks into these places only. A test elsewhere that
-asks for a broker would be left out without a word; that ends each run that collects it, as the part ``cores`` does.
+asks for a broker would be left out without a word; that ends each run that collects it, as the part ``adapters`` does.
 
 Left to itself the scheduler begins with the files that have the most tests; those that take longest have one or two, and would be left for the
 end, one worker alone with the last of them.

@@ -1,4 +1,5 @@
-"""A third master that is a vote and holds no data: the cluster starts, takes writes from anywhere, and no client is sent to it in vain."""
+"""A third master that is a vote and holds no data: the cluster starts, takes writes from anywhere, and no client is sent to it in vain. Its
+first worker comes late, when what it would have to begin with is forgotten there."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from tests.system.processes import ProcessCluster
 
 pytestmark = pytest.mark.broker
 WRITES = 40
+MORE = 2_000
+FIRST = "m1a"
 WAIT_S = 60.0
 
 
@@ -35,14 +39,17 @@ class _WithVoter(ProcessCluster):
 
 
 def _brokerha(site: ProcessCluster, *arguments: str) -> str:
-    command = [sys.executable, "-m", "brokerha", *arguments, "-c", str(site.path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
-    return done.stdout
+    """What the command said, to whoever reads it; the cluster is that of the file, unless a URL is given."""
+    where = () if "--url" in arguments else ("-c", str(site.path))
+    command = [sys.executable, "-m", "brokerha", *arguments, *where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WAIT_S, check=False)
+    assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}\n{site.log_tail()}"
+    return done.stdout + done.stderr
 
 
 def test_a_vote_more_needs_no_worker_and_nobody_is_sent_to_it_in_vain(tmp_path: Path, vhost_url: str) -> None:
-    with _WithVoter(tmp_path, vhost_url, masters=3, workers_each=1) as site:
+    # The shortest log that may be configured
+    with _WithVoter(tmp_path, vhost_url, masters=3, workers_each=1, settings="tx-log-max-size = 1000\n") as site:
         # Over AMQP, to whichever master takes it: each is applied where it was taken in
         with brokerha.connect(vhost_url, timeout=WAIT_S) as db:
             lsns = [db.put("t", b"%d" % n, b"v").lsn for n in range(WRITES)]
@@ -62,3 +69,37 @@ def test_a_vote_more_needs_no_worker_and_nobody_is_sent_to_it_in_vain(tmp_path: 
         assert ready.status_code == 503
         assert "[-]worker this site has none" in ready.text
         _brokerha(site, "verify")
+        _get_a_worker(site, vhost_url)
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.1)
+
+
+def _first_lsn(site: ProcessCluster) -> int:
+    lines = site.get("m1", "/cluster/log?from=1&to=2000")
+    assert lines is not None
+    return int(json.loads(lines.text.splitlines()[0])["lsn"])
+
+
+def _get_a_worker(site: ProcessCluster, url: str) -> None:
+    """The first worker of m1, after m1 has forgotten the beginning of its log."""
+    with brokerha.connect(url, timeout=WAIT_S) as db, db.pipeline(window=500) as pipeline:
+        for n in range(MORE):
+            pipeline.put("more", b"%d" % n, b"v")
+    _until(lambda: _first_lsn(site) > 1, "the master forgets what is old")
+    _brokerha(site, "worker", "add", FIRST, "--master", "m1")
+    command = [sys.executable, "-m", "brokerha", "node", FIRST, "--role", "worker", "--master", "m1", "-c", str(site.path)]
+    with (site.folder / "first.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as worker:
+        try:
+            last = WRITES + 1 + MORE
+            _brokerha(site, "wait", str(last), "--on", "all", "--timeout-s", str(WAIT_S))
+            _until(lambda: (answer := site.get("m1", "/writable")) is not None and answer.status_code == 200, "it takes writes again")
+            _brokerha(site, "put", "t", "late", "v", "--url", site.url("m1"))
+            assert _brokerha(site, "get", "more", "0", "--url", site.url("m1")) == "v"
+            assert f"3 copies are equal at LSN {last + 1:,}" in _brokerha(site, "verify")
+        finally:
+            worker.terminate()

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import brokerha
-from brokerha.cli import log as log_module
 from brokerha.cli.log import differing
 from brokerha.journal.lmdb_journal import LmdbJournal
-from brokerha.model.errors import TimedOut, Unreachable
+from brokerha.model.errors import InvalidRequest, TimedOut, Unreachable
 from brokerha.model.records import Started
 from tests.unit.cli.fake_cluster import FakeClient, answer, line, node
 
@@ -32,8 +31,15 @@ master = "m1"
 """
 
 
-def log_of(count: int):
-    return lambda first, last: [line(lsn) for lsn in range(first, min(last, count) + 1)]
+def log_of(count: int, held: int = 1, page: int = 10_000):
+    """A log that begins with ``held``; pages of it are as a master gives them."""
+
+    def page_of(first, last):
+        if last and last < held:
+            raise InvalidRequest(f"LSN {first} to {last} are not held any more: the first one is {held}")
+        return [line(lsn) for lsn in range(max(first, held), min(last or count, count) + 1)][:page]
+
+    return page_of
 
 
 @pytest.fixture
@@ -46,19 +52,31 @@ def file(tmp_path: Path) -> str:
 # ---- show
 
 
-def test_show_writes_one_object_a_line(run, cluster, monkeypatch):
-    monkeypatch.setattr(log_module, "CHUNK", 2)
-    client = cluster(log=log_of(5))
+def test_show_writes_one_object_a_line(run, cluster):
+    client = cluster(log=log_of(5, page=2))
     ran = run("log", "show", *URL, "-o", "json")
     lines = [json.loads(each) for each in ran.out.splitlines()]
     assert [each["lsn"] for each in lines] == [1, 2, 3, 4, 5]
     assert lines[0] == line(1)
     assert [call for call in client.calls if call[0] == "log"] == [
-        ("log", 1, 2),
-        ("log", 3, 4),
-        ("log", 5, 6),
-        ("log", 6, 7),
+        ("log", 1, 0),
+        ("log", 3, 0),
+        ("log", 5, 0),
+        ("log", 6, 0),
     ]
+
+
+def test_show_begins_with_the_first_line_that_is_held(run, cluster):
+    cluster(log=log_of(50_005, held=50_003))
+    lines = [json.loads(each)["lsn"] for each in run("log", "show", *URL, "-o", "json").out.splitlines()]
+    assert lines == [50_003, 50_004, 50_005]
+
+
+def test_show_says_that_a_range_is_not_held_any_more(run, cluster):
+    cluster(log=log_of(50_005, held=50_003))
+    ran = run("log", "show", *URL, "--to", "9")
+    assert (ran.code, ran.out) == (2, "")
+    assert "LSN 1 to 9 are not held any more: the first one is 50003" in ran.err
 
 
 def test_show_takes_a_range_and_asks_for_no_more(run, cluster):
@@ -68,9 +86,8 @@ def test_show_takes_a_range_and_asks_for_no_more(run, cluster):
     assert [call for call in client.calls if call[0] == "log"] == [("log", 3, 4)]
 
 
-def test_show_as_table_has_one_head(run, cluster, monkeypatch):
-    monkeypatch.setattr(log_module, "CHUNK", 1)
-    cluster(log=log_of(2))
+def test_show_as_table_has_one_head(run, cluster):
+    cluster(log=log_of(2, page=1))
     words = [each.split() for each in run("log", "show", *URL).out.splitlines()]
     assert words[0] == ["LSN", "TXID", "ORIGIN", "TIME", "KIND", "OPERATIONS", "OUTCOME", "EFFECT"]
     assert [each[0] for each in words[1:]] == ["1", "2"]
@@ -142,8 +159,7 @@ def test_tail_before_the_place_to_which_the_log_went_back_goes_on_silently(run, 
     assert "void" not in ran.err
 
 
-def test_show_ends_when_the_log_goes_back_behind_what_it_has_shown(run, cluster, monkeypatch):
-    monkeypatch.setattr(log_module, "CHUNK", 4)
+def test_show_ends_when_the_log_goes_back_behind_what_it_has_shown(run, cluster):
     cluster(
         entries=[BEFORE, WENT_BACK],
         log=[[line(n) for n in range(5, 9)], [line(9, "a", lineage=5)], []],
@@ -156,6 +172,7 @@ def test_show_ends_when_the_log_goes_back_behind_what_it_has_shown(run, cluster,
 
 # ---- verify, all masters
 
+PAGE = 2
 
 def masters(monkeypatch, **logs):
     """Each master by the port of its address: m1 is 1, m2 is 2."""
@@ -167,16 +184,24 @@ def masters(monkeypatch, **logs):
             rows = {each["lsn"]: each for each in given}
             own = answer(node(name, "master", lsn=max(rows)))
             clients[name] = FakeClient(
-                status=own, log=lambda a, b, rows=rows: [rows[n] for n in range(a, b + 1) if n in rows]
+                status=own, log=lambda first, _last, rows=rows: [rows[n] for n in sorted(rows) if n >= first][:PAGE]
             )
     monkeypatch.setattr(brokerha, "connect", lambda address: clients[f"m{address[-1]}"], raising=False)
 
 
 def test_equal_logs_are_compared_as_far_as_all_are(run, file, monkeypatch):
-    monkeypatch.setattr(log_module, "CHUNK", 2)
     masters(monkeypatch, m1=[line(n) for n in range(1, 6)], m2=[line(n) for n in range(1, 4)])
     ran = run("log", "verify", "-c", file)
     assert (ran.code, ran.err) == (0, "brokerha: the logs of m1, m2 are equal up to LSN 3\n")
+
+
+def test_logs_that_begin_at_different_lines_are_compared_where_both_hold_them(run, file, monkeypatch):
+    ours, theirs = [line(n) for n in range(1, 9)], [line(n) for n in range(5, 9)]
+    masters(monkeypatch, m1=ours, m2=theirs)
+    assert run("log", "verify", "-c", file).code == 0
+    masters(monkeypatch, m1=ours, m2=[*theirs[:-1], line(8, "other")])
+    ran = run("log", "verify", "-c", file)
+    assert (ran.code, json.loads(ran.out)["lsn"]) == (2, 8)
 
 
 def test_the_first_line_that_differs_is_shown_with_both_versions(run, file, monkeypatch):

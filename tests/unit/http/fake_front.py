@@ -272,7 +272,7 @@ class FakeFront:
         return [
             {"lsn": lsn, "txid": txid, "outcome": outcome}
             for lsn, (txid, outcome, _) in rows
-            if first_lsn <= lsn <= last_lsn
+            if first_lsn <= lsn and (lsn <= last_lsn or not last_lsn)
         ]
 
     def logged(self, first_lsn: int, last_lsn: int) -> list[LoggedRow]:

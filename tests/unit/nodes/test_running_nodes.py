@@ -175,6 +175,18 @@ def test_waiting_for_copies(site: Site) -> None:
         site.masters["m1"].wait_for(1, 7, 50)
 
 
+def test_the_log_begins_with_the_first_line_that_is_held(site: Site) -> None:
+    for n in range(5):
+        site.put("m1", b"%d" % n).result(WAIT_S)
+    master, journal = site.masters["m1"], site.journals["m1"]
+    assert master.loop.call(lambda: journal.trim(4)).result(WAIT_S) == 3
+    assert [[line["lsn"] for line in master.log(*asked)] for asked in ((1, 0), (0, 0), (2, 4), (5, 9), (6, 0))] == [
+        [4, 5], [4, 5], [4], [5], [],
+    ]  # fmt: skip
+    with pytest.raises(errors.InvalidRequest, match="LSN 1 to 3 are not held any more: the first one is 4"):
+        master.log(1, 3)
+
+
 def test_probes_say_what_is_wrong(site: Site) -> None:
     site.put("m1", b"k").result(WAIT_S)
     assert site.masters["m1"].writable() == (True, "")

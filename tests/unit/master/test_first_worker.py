@@ -1,0 +1,61 @@
+"""The first worker of a master whose log was forgotten in part while it had none: from its greeting to the record in the journal."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.model.ids import Instant
+from brokerha.model.messages import Coin, Envelope, Execute, LoadFrom, Message, Progress
+from brokerha.model.records import Rebased
+from brokerha.replication.site_config import FeedConfig
+from brokerha.sync.config import SyncConfig
+from tests.unit.master.test_master_core import Bench
+from tests.unit.replication.benches import text
+
+OF_ANOTHER_SITE = "x1"
+_Kind = TypeVar("_Kind", bound=Message)
+
+
+def _restarted(bench: Bench) -> None:
+    """The same master with a worker, and with others at its broker."""
+    bench.config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(("w1",), others=(OF_ANOTHER_SITE,)))
+    bench.core = MasterCore(bench.config, bench.journal.state(), bench.journal)
+    bench.run()
+    bench.ms += bench.config.feed.dead_after_ms
+
+
+def _told(bench: Bench, kind: type[_Kind]) -> list[_Kind]:
+    return [out.message for ready in bench.ready for out in ready.messages if out.to == "w1" and isinstance(out.message, kind)]
+
+
+def _says(bench: Bench, journal: str, applied: int, follows: str = "basic", view: int = 1) -> None:
+    progress = Progress(journal, applied, text(applied), applied, "on", follows=follows, view=view)
+    bench.core.step(Envelope("c", "w1", 1, progress), Instant(bench.ms, bench.ms * 1000))
+    bench.run()
+
+
+def test_it_takes_the_content_of_another_site_and_executes_what_comes_behind() -> None:
+    bench = Bench(workers=())
+    for number in range(10):
+        bench.submit(f"t{number}", level="synchronised")
+        bench.run()
+    assert bench.journal.trim(below=7) == 6
+    _restarted(bench)
+    # Given an empty worker: the log lacks what it would begin with
+    _says(bench, "empty", 0, "idle", 0)
+    assert [order.sources for order in _told(bench, LoadFrom)] == [(OF_ANOTHER_SITE,)]
+    assert _told(bench, Execute) == []
+    # When it has what another site has at LSN 9
+    _says(bench, "taken", 9, "idle", 0)
+    rebased = [record for ready in bench.ready for record in ready.records if isinstance(record, Rebased)]
+    assert [(record.lsn, record.items) for record in rebased] == [(9, 9)]
+    assert bench.journal.state().executed_lsn == 9
+    # Then it follows from there, also after a restart of the master
+    _says(bench, "taken", 9, "idle", 0)
+    assert _told(bench, Coin)
+    _says(bench, "taken", 9)
+    assert [message.first_lsn for message in _told(bench, Execute)] == [10]
+    _restarted(bench)
+    _says(bench, "taken", 9)
+    assert bench.core.site.workers["w1"].is_on
