@@ -357,11 +357,14 @@ class MasterCore:
 
     def forgetting(self, now: Instant) -> Step | None:
         """How much of the log the journal may forget in this turn; None for nothing. Whoever asks calls `retention.done`."""
-        # Where nothing is ever executed nobody needs the log for it; a site that lost its last worker may get it back.
-        is_executing = self.site.workers or self.config.feed.workers or self._written_executed
-        executed = self._written_executed if is_executing else self._durable_lsn
-        # Who is left behind takes over a state; a site that never executes has none to give.
-        gives_way = bool(is_executing)
+        # Where nothing is ever executed nobody needs the log for it; a site that lost its last worker may get it back, and keeps what
+        # it needs for that up to the limit.
+        is_executing = bool(self.site.workers or self.config.feed.workers)
+        executed = self._written_executed if is_executing or self._written_executed else self._durable_lsn
+        if not is_executing:
+            executed = max(executed, self._durable_lsn - self.config.retention.most)
+        # Who is left behind takes over a state; a site that never executed has none to give.
+        gives_way = is_executing or self._written_executed > 0
         step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, *pins_of(self, now), gives_way))
         if step is not None:
             self.dropped_pins = step.dropped

@@ -123,6 +123,8 @@ class Options:
     """Settings of `SyncConfig` that differ from the defaults."""
     feed: dict[str, Any] = field(default_factory=dict)
     worker: dict[str, Any] = field(default_factory=dict)
+    late: bool = False
+    """Whether the workers of the last master are added to it while the world runs; it begins without any."""
     dedicated_probe: bool = False
     """Whether the first worker of each site executes whenever it can."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
@@ -167,7 +169,7 @@ class Options:
                 for key in type(ours).__dataclass_fields__
                 if getattr(ours, key) != getattr(theirs, key)
             ]
-        for name in ("dedicated_probe", "retention", *_SINGLE):
+        for name in ("late", "dedicated_probe", "retention", *_SINGLE):
             if getattr(self, name) != getattr(usual, name):
                 parts.append(f"{name}={getattr(self, name)}")
         return " ".join(parts) + " faults=" + ",".join(sorted(self.faults))
@@ -249,6 +251,9 @@ def draw_plain(seed: int) -> Options:
     )
     if masters > 1 and rng.random() < 0.06:
         options = replace(options, wipes=True, faults={**options.faults, "wipe": 3 * SECOND_US})
+    # The first worker of the world is the anchor, and belongs to its site from the beginning.
+    if sum(options.workers[:-1]) and options.workers[-1] and rng.random() < 0.15:
+        options = replace(options, late=True, faults={**options.faults, "late worker": SECOND_US})
     return options
 
 

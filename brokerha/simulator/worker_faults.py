@@ -1,4 +1,4 @@
-"""What goes wrong with workers and their copies: lost, damaged, spoiled, frozen, switched off, told to take another copy.
+"""What goes wrong with workers and their copies: lost, damaged, spoiled, frozen, switched off, told to take another copy, added late.
 
 One worker of the world, the anchor, keeps its disk whatever happens and is never damaged, so that the content survives in every
 run; it may die, be frozen, cut off, switched off and removed like any other.
@@ -30,6 +30,7 @@ class WorkerFaults:
             "switch worker": self._switch,
             "copy worker": self._copy,
             "remove worker": self._remove,
+            "late worker": self._late,
             "cut workers": self._cut,
         }
 
@@ -95,6 +96,12 @@ class WorkerFaults:
         worker = self._any()
         self._order("worker removed", worker, "worker-remove")
         self._later("worker added", worker, "worker-add")
+
+    def _late(self) -> None:
+        """A worker comes to a site that may have forgotten the beginning of its log meanwhile."""
+        last = self._world.masters[len(self._world.options.workers) - 1].node
+        worker = self._faults.one([worker for worker in self._world.workers if worker.config.master == last])
+        self._order("late worker added", worker, "worker-add")  # type: ignore[arg-type]
 
     def _later(self, kind: str, worker: SimWorker | None, command: str) -> None:
         self._world.at(self._world.now_us + self._faults.a_while(), self._order, kind, worker, command)

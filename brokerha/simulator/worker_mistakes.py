@@ -14,6 +14,7 @@ from brokerha.model.messages import Message, Outgoing, Progress
 from brokerha.model.ready import CopyDecision, StoreFailed
 from brokerha.model.records import History
 from brokerha.ports.copies import Snapshot
+from brokerha.replication import adopting as adopting_module
 from brokerha.replication import site as site_module
 from brokerha.replication import worker as worker_module
 from brokerha.replication.backlog import Backlog, Items
@@ -149,6 +150,10 @@ def _in_log_or_not(history: History, lsn: int, executed: int, applied: int, fing
     return (Verdict.FOUND, "") if found[0] is Verdict.NOT_IN_LOG else found
 
 
+def _never(*_: object) -> int:
+    return 0
+
+
 def _forgive(self: Site, worker: WorkerFeed, mono_ms: int) -> None:
     worker.condemned = ""
     _judge(self, worker, mono_ms)
@@ -194,6 +199,8 @@ WORKER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "writes refused for ever": lambda: [(Site, "read_only_reason", lambda *_: "0 workers in sync, writes need 1")],
     "good copy replaced": lambda: [(site_module, "should_copy", _always)],
     "log trimmed under a copy that is not replaced": lambda: [(site_module, "verdict", _in_log_or_not)],
+    "first worker of a site taken as it is": lambda: [(site_module, "cut_off", _never)],
+    "results not begun with the first worker": lambda: [(adopting_module, "cut_off", _never)],
     "no copy taken from other sites": lambda: [(site_module, "foreign_sources", _nowhere)],
     "missing results not fetched": lambda: [(Site, "fill", _nothing)],
     "next probe has no turn": lambda: [(Feed, "_choose_probe", _old_turn)],

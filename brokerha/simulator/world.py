@@ -114,7 +114,8 @@ class World:
             sync = SyncConfig(node=name, members=tuple(sorted({*founders, name})), **options.sync)
             others = tuple(worker for other in names if other != name for worker in sites[other])
             probe = workers[0] if workers and options.dedicated_probe else ""
-            feed = FeedConfig(workers=workers, others=others, probe=probe, **options.feed)
+            is_late = options.late and name == founders[-1]
+            feed = FeedConfig(workers=() if is_late else workers, others=others, probe=probe, **options.feed)
             # The log of the anchor's site has to reach back to it, whatever the settings say.
             is_anchored = bool(workers) and not self.workers
             retention = RetentionConfig() if is_anchored else options.retention

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from brokerha.master.retention import RetentionConfig
 from brokerha.simulator import simulate
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
 from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, draw_members, draw_mode, draw_with_backups
@@ -61,6 +62,13 @@ def _workers(**settings: object) -> Callable[[Options], Options]:
         return replace(options, workers=(1, 2, 2), wipes=False, broken_link=False, faults=faults, **settings)  # type: ignore[arg-type]
 
     return aim
+
+
+def _late(options: Options) -> Options:
+    """A site whose first worker comes when the beginning of its log is forgotten."""
+    faults = {**options.faults, "late worker": SECOND_US}
+    retention = RetentionConfig(max_size=4, slack=1)
+    return replace(options, workers=(1, 1, 1), late=True, retention=retention, wipes=False, broken_link=False, faults=faults)
 
 
 def _good_copies(options: Options) -> Options:
@@ -157,6 +165,8 @@ AIMED: dict[str, Callable[[Options], Options]] = {
     "read-only rule ignored": _workers(),
     "good copy replaced": _good_copies,
     "log trimmed under a copy that is not replaced": _workers(),
+    "first worker of a site taken as it is": _late,
+    "results not begun with the first worker": _late,
     "no copy taken from other sites": _workers(),
     "missing results not fetched": _lone_workers,
     "next probe has no turn": _workers(),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from brokerha.master.core import MasterConfig, MasterCore
+from brokerha.master.retention import RetentionConfig
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Coin, Envelope, Execute, LoadFrom, Message, Progress
 from brokerha.model.records import Rebased
 from brokerha.replication.site_config import FeedConfig
 from brokerha.sync.config import SyncConfig
-from tests.unit.master.test_master_core import Bench
+from tests.unit.master.test_master_core import APPLIED, Bench
 from tests.unit.replication.benches import text
 
 OF_ANOTHER_SITE = "x1"
@@ -59,3 +61,28 @@ def test_it_takes_the_content_of_another_site_and_executes_what_comes_behind() -
     _restarted(bench)
     _says(bench, "taken", 9)
     assert bench.core.site.workers["w1"].is_on
+
+
+def test_a_site_that_lost_its_last_worker_keeps_the_log_for_it_up_to_the_limit() -> None:
+    bench = Bench(retention=RetentionConfig(max_size=4, hard_limit=10, slack=1))
+    bench.worker_up()
+    bench.submit("t0")
+    bench.run()
+    bench.execute(1, APPLIED)
+    bench.ms += 1000
+    bench.run()
+    bench.config = replace(bench.config, feed=FeedConfig(()))
+    bench.core = MasterCore(bench.config, bench.journal.state(), bench.journal)
+    for number in range(1, 9):
+        bench.submit(f"t{number}", level="synchronised")
+        bench.run()
+    step = bench.core.forgetting(bench.now())
+    assert step is not None
+    assert step.below == 2, "what its worker would need next is held"
+    for number in range(9, 30):
+        bench.submit(f"t{number}", level="synchronised")
+        bench.run()
+    bench.ms += 1000
+    step = bench.core.forgetting(bench.now())
+    assert step is not None
+    assert step.below == 30 - 10 + 1, "and given up beyond the limit"
