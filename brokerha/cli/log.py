@@ -58,7 +58,9 @@ app.command("unpin")(log_pins.unpin)
 
 @app.command()
 def show(
-    first: Annotated[int, typer.Option("--from", min=1, metavar="LSN", help="First line.")] = 1,
+    first: Annotated[
+        int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; the first one that is held without it.")
+    ] = None,
     last: Annotated[
         int | None, typer.Option("--to", min=1, metavar="LSN", help="Last line; the newest without it.")
     ] = None,
@@ -73,7 +75,10 @@ def show(
     """
     with connected(config, url) as client:
         write, place = _Writer(chosen), _Place(client, timeout_s)
-        for lines in chunks(client, first, last, timeout_s):
+        for lines in chunks(client, first or 1, last, timeout_s):
+            if first is not None:
+                _say_what_is_gone(first, lines)
+                first = None
             if place.is_behind(lines) and (void := place.void(lines[0]["lsn"])):
                 raise WentBack(void)
             write(lines)
@@ -101,6 +106,7 @@ def tail(
                     exits.say(void)
                     following = place.following
                 for lines in chunks(client, following, None, timeout_s):
+                    _say_what_is_gone(following, lines)
                     if place.is_behind(lines):
                         break
                     write(lines)
@@ -118,6 +124,12 @@ def _wait_for_line(client: Client, lsn: int) -> None:
         client.wait(lsn, timeout=POLL_S)
     except TimedOut:
         return
+
+
+def _say_what_is_gone(asked: int, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Lines that were asked for may not be held any more: those that follow begin behind them."""
+    if asked < lines[0]["lsn"]:
+        exits.say(f"LSN {asked:,} to {lines[0]['lsn'] - 1:,} are not held any more")
 
 
 def newest(answer: Mapping[str, Any]) -> int:

@@ -72,6 +72,13 @@ def test_show_begins_with_the_first_line_that_is_held(run, cluster):
     assert lines == [50_003, 50_004, 50_005]
 
 
+def test_what_is_not_held_any_more_is_named_once_to_who_asked_for_it(run, cluster):
+    cluster(log=log_of(50_005, held=50_003, page=2))
+    assert run("log", "show", *URL).err == ""
+    ran = run("log", "show", *URL, "--from", "9")
+    assert ran.err == "brokerha: LSN 9 to 50,002 are not held any more\n"
+
+
 def test_show_says_that_a_range_is_not_held_any_more(run, cluster):
     cluster(log=log_of(50_005, held=50_003))
     ran = run("log", "show", *URL, "--to", "9")
