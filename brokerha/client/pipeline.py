@@ -5,7 +5,8 @@
 
 One thread hands over whatever is waiting, as one list; so batches form by themselves when writes come faster than the wire
 takes them, and a lonely write goes at once. Writes are handed over in the order of the calls. Leaving the block
-waits for all of them and raises the first error, so that nothing fails unseen; each future has its own as well.
+waits for all of them and raises the first error, so that nothing fails unseen; each future has its own as well. When no node was reached with
+a write before its deadline, the next call raises that, too: else each further window would wait as long.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from brokerha.client.outcomes import Written, written
-from brokerha.model.errors import InvalidRequest, NotReady
+from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
 from brokerha.model.ids import TxId
 from brokerha.model.levels import parse_ack, parse_apart
 from brokerha.model.operations import Operation, pack_operations
@@ -39,7 +40,9 @@ class Pipeline:
             raise InvalidRequest(f"the window of a pipeline is 1 to {WINDOW_LIMIT}, not {window}")
         self.window = window
         self.first_error: BaseException | None = None
-        """Of the first write that failed; later calls still go on."""
+        """Of the first write that failed; later calls still go on, but see `write`."""
+        self._away: Unreachable | None = None
+        """No node was reached with the write that ended last, and nobody was told."""
         self._client = client
         self._level, self._copies = parse_ack(ack)
         self._apart = parse_apart(apart)
@@ -57,10 +60,17 @@ class Pipeline:
     # ---- writes
 
     def write(self, operations: Sequence[Operation], *, key: TxId = "") -> Future[Written]:
-        """One transaction. Waits for room in the window; raises InvalidRequest at once, NotReady when no room came."""
+        """One transaction. Waits for room in the window; raises InvalidRequest at once, NotReady when no room came.
+
+        Raises Unreachable when the write that ended last reached no node; whoever calls again all the same tries again.
+        """
         txid, body = self._client.txid(key), pack_operations(list(operations))
         if not self._room.acquire(timeout=self.limit_s):
             raise NotReady(f"{self.window} writes are under way and none was answered in {self.limit_s:g} seconds")
+        away, self._away = self._away, None
+        if away is not None:
+            self._room.release()
+            raise away
         future: Future[Written] = Future()
         with self._changed:
             if self._is_closed:
@@ -147,6 +157,7 @@ class Pipeline:
             self._settle(future, done, None)
 
     def _settle(self, future: Future[Written], done: Written | None, error: BaseException | None) -> None:
+        self._away = error if isinstance(error, Unreachable) else None
         # A caller may have cancelled it; then nobody wants to know.
         if future.set_running_or_notify_cancel():
             if error is not None:

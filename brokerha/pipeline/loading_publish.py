@@ -77,7 +77,12 @@ class Publisher:
         if batch.operations and txid:
             while self._sent >= self._window:
                 self._take_oldest()
-            future = self._pipeline.write(batch.operations, key=txid)
+            try:
+                future = self._pipeline.write(batch.operations, key=txid)
+            except Unreachable as away:
+                # That is of an earlier one; this one waits for its turn to be sent again, as that one does.
+                future = Future()
+                future.set_exception(away)
             self._sent += 1
         self._under_way.append(_UnderWay(batch._replace(rejects=[]), txid, future))
         while self._under_way and (

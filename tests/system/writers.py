@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -81,8 +82,10 @@ class Writer:
         while items:
             assert time.monotonic() < deadline, f"writer {self.name} got no answer for {GIVE_UP_S} s"
             # Leaving the pipeline raises its first error; each write is looked at by itself below.
+            futures: dict[str, Future[Any]] = {}
             with contextlib.suppress(*AGAIN), db.pipeline(window=20, timeout=5) as pipeline:
-                futures = {key: pipeline.put("books", item, item * 3, key=f"{self.name}.{key}") for key, item in items.items()}
+                for key, item in items.items():
+                    futures[key] = pipeline.put("books", item, item * 3, key=f"{self.name}.{key}")
             for key, future in futures.items():
                 try:
                     future.result(30)

@@ -88,6 +88,32 @@ def test_leaving_the_block_raises_the_first_failure_after_all_have_ended() -> No
     assert [type(future.exception()) for future in futures] == [errors.Rejected] * 2
 
 
+def test_a_caller_hears_at_the_next_call_that_no_node_was_reached_and_may_go_on_all_the_same() -> None:
+    wire = FakeWire(lambda _txid, _body: errors.Unreachable("http://127.0.0.1:1: connection refused"))
+    handed_over = 0
+
+    def write_much() -> None:
+        nonlocal handed_over
+        with Client(wire).pipeline(window=10) as pipeline:
+            for number in range(10_000):
+                pipeline.put("t", str(number), "v")
+                handed_over += 1
+
+    with pytest.raises(errors.Unreachable, match="refused"):
+        write_much()
+    assert handed_over <= 10
+
+    pipeline = Client(wire).pipeline()
+    with pytest.raises(errors.Unreachable):
+        pipeline.put("t", "k", "v").result(5)
+    with pytest.raises(errors.Unreachable):
+        pipeline.put("t", "k", "v")
+    wire.answer = applied
+    assert pipeline.put("t", "k", "v").result(5).lsn == 1
+    assert pipeline.put("t", "k", "v").result(5).lsn == 1
+    pipeline.close()
+
+
 def test_an_error_of_the_block_itself_goes_before() -> None:
     wire = FakeWire(lambda txid, _: Reply(0, txid, REJECTED_STATUS, 3, "Rejected", "failed"))
 
