@@ -77,12 +77,7 @@ class Publisher:
         if batch.operations and txid:
             while self._sent >= self._window:
                 self._take_oldest()
-            try:
-                future = self._pipeline.write(batch.operations, key=txid)
-            except Unreachable as away:
-                # That is of an earlier one; this one waits for its turn to be sent again, as that one does.
-                future = Future()
-                future.set_exception(away)
+            future = self._write(batch, txid)
             self._sent += 1
         self._under_way.append(_UnderWay(batch._replace(rejects=[]), txid, future))
         while self._under_way and (
@@ -117,6 +112,14 @@ class Publisher:
         else:
             self._on_applied(oldest.batch, done.lsn)
 
+    def _write(self, batch: Batch, txid: TxId) -> Future[Written]:
+        while True:
+            try:
+                return self._pipeline.write(batch.operations, key=txid)
+            except Unreachable:
+                # An earlier one reached no node, and is told of once; each is looked at by itself here.
+                continue
+
     def _insisted(self, oldest: _UnderWay) -> Written:
         """The end of a transaction, sent again as often as patience allows."""
         future = oldest.future
@@ -124,7 +127,7 @@ class Publisher:
         while True:
             try:
                 if future is None:
-                    future = self._pipeline.write(oldest.batch.operations, key=oldest.txid)
+                    future = self._write(oldest.batch, oldest.txid)
                 return future.result(self._pipeline.limit_s)
             except _AGAIN as error:
                 if self._now() + pause_s > end_s:
