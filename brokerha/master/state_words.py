@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from brokerha.master.belonging import State, belonging_state
 from brokerha.model import states
+from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant, NodeId
 from brokerha.sync.choosing import differing
 from brokerha.sync.core import SyncCore
@@ -69,6 +70,8 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
         found = _parted(sync, mono_ms)
         if found is not None:
             return found
+    if new := _never_heard(sync):
+        return states.WAITING_FOR_PEERS, f"not heard yet: {', '.join(new)}; a new cluster begins once each of its masters has been heard"
     silent = [node for node in peers.peers if not peers.is_heard(node, mono_ms)]
     if silent:
         return states.WAITING_FOR_PEERS, f"not heard: {', '.join(_named(sync, node, mono_ms) for node in silent)}"
@@ -76,6 +79,13 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
         number, proposer = sync.epochs.promised
         return states.WAITING_FOR_PEERS, f"epoch {number} is being agreed on; {_self_or(sync, proposer)} leads"
     return None
+
+
+def _never_heard(sync: SyncCore) -> list[NodeId]:
+    """Founders without whom nothing is agreed on, or left out: this master was never told that they know it (R15)."""
+    if sync.epoch.id != FIRST:
+        return []
+    return sorted(node for node in sync.epoch.configuration.masters if node != sync.node and node not in sync.peers.journals)
 
 
 def _without_others(sync: SyncCore, mono_ms: int) -> State | None:

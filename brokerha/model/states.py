@@ -68,7 +68,7 @@ ACTIONS = {
     STARTING: "wait; if it lasts, look at the log of the node",
     CATCHING_UP: "wait; the lag shrinks by itself",
     WAITING_FOR_BROKER: "start the broker, or correct the broker address; the node goes on by itself",
-    WAITING_FOR_PEERS: "start the masters that the reason names; the others go on by themselves",
+    WAITING_FOR_PEERS: "start the masters that the reason names; once a cluster has begun, the others go on by themselves",
     NO_MAJORITY: "start the masters that the reason names until a majority is heard; writes wait until then, reads go on",
     EXCLUDED: "wait; it is taken back by itself, and what it has accepted is synchronised then",
     SPLIT: "wait; when the masters that the reason names are heard again, all agree by themselves: brokerha splits list tells what came of it",

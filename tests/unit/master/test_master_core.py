@@ -259,7 +259,8 @@ def test_what_is_not_for_a_master_is_counted() -> None:
 def test_state_words_say_what_is_missing() -> None:
     bench = Bench(members=("m1", "m2"), workers=("w1",))
     bench.run()
-    assert bench.core.state(bench.now()) == (states.WAITING_FOR_PEERS, "not heard: m2")
+    not_yet = "not heard yet: m2; a new cluster begins once each of its masters has been heard"
+    assert bench.core.state(bench.now()) == (states.WAITING_FOR_PEERS, not_yet)
     row = Row("m2", "journal-of-m2", 1, 1, FIRST, FIRST, 0, {"m1": 0, "m2": 0}, 0, 0, ())
     bench.hear("m2", Post(row, (), ()))
     bench.run()

@@ -69,6 +69,20 @@ def test_after_a_start_nobody_was_heard_and_no_time_is_told() -> None:
     assert Bench().state() == (states.NO_MAJORITY, "2 of 3 masters are needed, not heard: m2, m3")
 
 
+def test_a_new_cluster_says_that_each_of_its_masters_has_to_be_heard_once() -> None:
+    bench = Bench()
+    for _ in range(30):
+        bench.post("m2")
+        bench.wait(1_000)
+    # However long that takes, nobody who was never heard is left out
+    assert bench.state() == (
+        states.WAITING_FOR_PEERS,
+        "not heard yet: m3; a new cluster begins once each of its masters has been heard",
+    )
+    bench.post("m2", "m3")
+    assert bench.state() == (states.OK, "")
+
+
 def test_how_long_a_silent_member_is_waited_for_is_counted_down(bench: Bench) -> None:
     for _ in range(3):
         bench.wait(1_000)
