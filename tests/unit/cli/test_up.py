@@ -134,9 +134,12 @@ def test_a_signal_stops_workers_before_masters_and_ends_well(config, tmp_path, c
     # Given a cluster that is ready
     heard = Heard()
     monkeypatch.setattr(up_module.Lines, "write", lambda _self, name, line: heard.write(name, line))
+    say_ready, is_ready = up_module._say_ready, threading.Event()
+    monkeypatch.setattr(up_module, "_say_ready", lambda cluster: (say_ready(cluster), is_ready.set()))
 
     def interrupt() -> None:
         heard.wait_for(3)
+        is_ready.wait(WAIT_S)
         os.kill(os.getpid(), signal.SIGINT)
 
     # When Ctrl-C comes
