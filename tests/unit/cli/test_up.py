@@ -7,6 +7,7 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -130,12 +131,22 @@ def test_a_node_that_fails_at_start_ends_all_and_its_last_lines_are_shown(
     assert "    disk is on fire" in told
 
 
+def _also(call: Callable[[ClusterConfig], None], event: threading.Event) -> Callable[[ClusterConfig], None]:
+    """The call, and the event behind it."""
+
+    def both(cluster: ClusterConfig) -> None:
+        call(cluster)
+        event.set()
+
+    return both
+
+
 def test_a_signal_stops_workers_before_masters_and_ends_well(config, tmp_path, capfd, monkeypatch, signals_restored):
     # Given a cluster that is ready
     heard = Heard()
     monkeypatch.setattr(up_module.Lines, "write", lambda _self, name, line: heard.write(name, line))
     say_ready, is_ready = up_module._say_ready, threading.Event()
-    monkeypatch.setattr(up_module, "_say_ready", lambda cluster: (say_ready(cluster), is_ready.set()))
+    monkeypatch.setattr(up_module, "_say_ready", _also(say_ready, is_ready))
 
     def interrupt() -> None:
         heard.wait_for(3)
