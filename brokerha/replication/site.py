@@ -138,7 +138,10 @@ class Site:
         if worker.trust is not Trust.NONE and adopts(self, worker, progress, found):
             return
         if self.adopted is None and (first := cut_off(self.history, self.executed)):
-            found, reason = Verdict.NOT_IN_LOG, f"it is at LSN {progress.applied_lsn}, the log begins after {first - 1}"
+            at = f"it is at LSN {progress.applied_lsn}, "
+            is_before = progress.applied_lsn + 1 < first
+            reason = at + (f"the log begins after {first - 1}" if is_before else "and there are no results here to compare it with")
+            found = Verdict.NOT_IN_LOG
         void = self.splits.void(worker) if worker.trust is Trust.NONE else ""
         reason = void or reason
         is_good = found in (Verdict.FOUND, Verdict.AHEAD) and not worker.condemned and not void
