@@ -8,6 +8,7 @@ neither held nor posted, so nobody can be asked to execute what it does not have
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
@@ -45,7 +46,8 @@ class BodyExchange:
     def __init__(self, config: SyncConfig, history: History) -> None:
         self._config = config
         self._history = history
-        self._loose: dict[tuple[NodeId, TxId], None] = {}
+        # Of a plain dict whose first keys were deleted the next first one is found by passing over all of these.
+        self._loose: OrderedDict[tuple[NodeId, TxId], None] = OrderedDict()
         self._arrived: list[Item] = []
         self._arrived_bytes = 0
 
@@ -73,12 +75,12 @@ class BodyExchange:
         """Bodies that came since the last call; they are to be journalled before anything that tells of them."""
         items, self._arrived, self._arrived_bytes = tuple(self._arrived), [], 0
         while len(self._loose) > LOOSE_LIMIT:
-            del self._loose[next(iter(self._loose))]
+            self._loose.popitem(last=False)
         return items
 
     def look_again(self) -> None:
         """Believe the journal alone of what was written: behind a going back it drops bodies that came long ago."""
-        self._loose = dict.fromkeys((item[0], item[1]) for item in self._arrived)
+        self._loose = OrderedDict.fromkeys((item[0], item[1]) for item in self._arrived)
 
     def has(self, origin: NodeId, txid: TxId) -> bool:
         """Whether the body of a transaction is here; what came lately is journalled with whatever makes use of it."""
