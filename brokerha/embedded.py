@@ -23,6 +23,7 @@ from brokerha.http.opening import open_door
 from brokerha.model.errors import BrokerhaError, ConfigurationError, NotReady
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import UNKNOWN, WAIT, Reply
+from brokerha.nodes import questions
 from brokerha.nodes.building import open_process, open_worker
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.master_node import MasterNode
@@ -185,19 +186,7 @@ class FrontWire:
         if what == "transact":
             step = front.transact(arguments["action"], arguments["txid"], arguments["arguments"], timeout_ms)
             return step.result(timeout_ms / 1000 + GRACE_S)
-        if what == "status":
-            return front.status(timeout_ms)
-        if what == "log":
-            return front.log(arguments["first_lsn"], arguments["last_lsn"])
-        if what == "logged":
-            return front.logged(arguments["first_lsn"], arguments["last_lsn"])
-        if what == "entries":
-            return front.entries(arguments["first_lsn"], arguments["last_lsn"])
-        if what == "command":
-            return front.command(arguments["name"], arguments["arguments"], timeout_ms).result(timeout_ms / 1000 + 1)
-        if what == "outcome":
-            return front.outcome(arguments["txid"])
-        return front.wait_for(arguments["lsn"], arguments["workers"], timeout_ms).result(timeout_ms / 1000 + 1)
+        return questions.answer(front, what, {**arguments, "timeout_ms": timeout_ms})
 
     def close(self) -> None:
         """Nothing is held."""

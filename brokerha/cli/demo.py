@@ -43,5 +43,5 @@ def run_demo(options: DemoOptions, report: Callable[[str], None]) -> int:
     """Carry the demonstration out; returns the exit code."""
     from brokerha.cli import demo_run
 
-    logs.to_stderr(logs.COMMAND)
+    logs.to_stderr(logs.LOSSES)
     return demo_run.run(options.input, options.broker, report)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from brokerha.client.loading import Loaded
 
 STANDARD_INPUT_FORMAT = "nq"
+SPELLING = "numbers, dates and language tags are kept by value, not as spelled (docs/guarantees.md, What a store keeps of a literal)"
 
 
 def load(
@@ -130,5 +131,6 @@ def _show(done: _Done, chosen: Format) -> None:
     answer = {"transactions": done.transactions, "statements": done.statements, "lsn": done.lsn or None}
     if chosen is Format.TABLE:
         print(f"{_words(done)}, up to LSN {done.lsn:,}")
+        exits.say(SPELLING)
     else:
         output.write(answer, [answer], chosen, {})

@@ -196,13 +196,16 @@ def _lines(source: Any) -> Iterator[tuple[int, str]]:
 def _parsed(source: Any, format_word: str, base_iri: str | None) -> Iterator[tuple[int, str]]:
     try:
         import pyoxigraph
+
+        from brokerha.ingress.rdf_bodies import Watched
     except ImportError:
         raise InvalidRequest("pyoxigraph reads this format: install it, or convert the input to N-Triples") from None
     if not hasattr(source, "read"):
         raise InvalidRequest("this format is read from a file, not from lines")
     try:
         rdf_format = getattr(pyoxigraph.RdfFormat, format_word)
-        for number, quad in enumerate(pyoxigraph.parse(source, format=rdf_format, base_iri=base_iri), 1):
+        watched: Any = Watched(source, rdf_format)
+        for number, quad in enumerate(pyoxigraph.parse(watched, format=rdf_format, base_iri=base_iri), 1):
             yield number, f"{quad} ."
     except (SyntaxError, ValueError) as error:
         raise InvalidRequest(f"the input is not {format_word}: {error}") from None

@@ -106,7 +106,7 @@ class Triples(_Aged, list[str]):
     """Lines of a CONSTRUCT or DESCRIBE, in N-Triples."""
 
     def __init__(self, raw: ReadOutcome) -> None:
-        super().__init__(raw.body.decode().splitlines())
+        super().__init__(line for line in raw.body.decode().split("\n") if line)
         self.raw = raw
 
 

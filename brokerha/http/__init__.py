@@ -1,6 +1,7 @@
 """The front door of a master and of a worker: HTTP to the outside, one `Front` to the inside.
 
     server.py        HttpServer: uvicorn in a thread of its own
+    heads.py         limits of request lines, headers and trailers on each connection
     app.py           create_app: which path is answered by what
     opening.py       the door of a node as the cluster file wants it: address, TLS, users
     guard.py         who stands at the door; users.py, users_file.py: whom it knows
@@ -8,6 +9,7 @@
     door.py          what all requests share: the front, limits, a bounded pool of threads, counters
     call.py          one request: headers, parameters, body; everything that a client can get wrong is found here
     answer.py        one answer, and the one table from errors to status codes
+    outside.py       before routing: raw paths, a prefix, pages of other sites
     endpoint.py      from ASGI to `Call` and back; the net under every handler
     accept.py        which of several formats a caller wants
     passing.py       reads and writes on their way to the front
@@ -18,7 +20,6 @@
     statements.py    RDF4J statements: read, add, replace, delete, update
     sparql.py        SPARQL 1.1 Protocol
     service_description.py what an endpoint tells of itself
-    rdf_bodies.py    RDF in any syntax -> N-Quads; terms and contexts in URLs
     tables.py        small SPARQL result tables (repositories, contexts)
     keys.py          key-value tables
     key_forms.py     keys, values and ranges as JSON and msgpack

@@ -8,6 +8,7 @@ the very error that was raised; ``Brokerha-Tx`` and ``Brokerha-Lsn`` name the tr
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -39,6 +40,9 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 MSGPACK = "application/x-msgpack"
 RETRY_AFTER_S = 1
+TEXT_LIMIT = 4000
+"""Characters of the text of an error, which may repeat what was sent."""
+_NOT_IN_HEADERS = re.compile(r"[^\t -~\xa0-\xff]")
 
 Send = Any
 """ASGI's ``send``."""
@@ -65,7 +69,11 @@ class Answer:
 
     async def send(self, send: Send) -> None:
         """Write it out."""
-        headers = [(name.lower().encode(), str(value).encode("latin-1")) for name, value in self.headers.items()]
+        # A value may repeat what was sent, such as the id of a transaction that is none.
+        headers = [
+            (name.lower().encode(), _NOT_IN_HEADERS.sub("?", str(value)).encode("latin-1"))
+            for name, value in self.headers.items()
+        ]
         if self.status not in {204, 304}:
             headers.append((b"content-type", self.content_type.encode()))
             if self.pieces is None:
@@ -79,7 +87,7 @@ class Answer:
 
 def text(content: str, status: int = 200, headers: Mapping[str, str | int] | None = None) -> Answer:
     """A text, which ends with a new line."""
-    return Answer(status, (content.rstrip("\n") + "\n").encode(), headers=headers)
+    return Answer(status, (content.rstrip("\n") + "\n").encode("utf-8", "replace"), headers=headers)
 
 
 def as_json(content: object, status: int = 200, headers: Mapping[str, str | int] | None = None) -> Answer:
@@ -95,7 +103,7 @@ def status_of(error: BrokerhaError) -> int:
 def of_error(error: BrokerhaError, *, wants_json: bool) -> Answer:
     """The answer that tells an error."""
     name, status = type(error).__name__, status_of(error)
-    facts: dict[str, Any] = {"error": name, "text": str(error) or name}
+    facts: dict[str, Any] = {"error": name, "text": str(error)[:TEXT_LIMIT] or name}
     headers: dict[str, str | int] = {"Brokerha-Error": name}
     txid, lsn = getattr(error, "txid", ""), getattr(error, "lsn", 0)
     if txid:

@@ -8,8 +8,6 @@ table ``t``, and ``/kv/t%2Fa/b`` a key of table ``t/a``. Paths that are asked of
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
@@ -43,6 +41,7 @@ from brokerha.http.door import Door
 from brokerha.http.endpoint import Endpoint, Handler, not_found
 from brokerha.http.guard import Guard
 from brokerha.http.limits import HttpLimits
+from brokerha.http.outside import Outside
 from brokerha.http.roles import OPEN
 from brokerha.http.users import ADMIN, READ, WRITE
 from brokerha.ports.front import Front
@@ -149,28 +148,19 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
 
 
 def create_app(
-    front: Front, limits: HttpLimits | None = None, guard: Guard | None = None, origins: frozenset[str] = frozenset()
+    front: Front,
+    limits: HttpLimits | None = None,
+    guard: Guard | None = None,
+    origins: frozenset[str] = frozenset(),
+    prefix: str = "",
 ) -> Starlette:
     """The application of one node; without a guard everybody may everything. Nothing of it runs before a server calls it."""
     door = Door(front, limits or HttpLimits(), origins)
     app = Starlette(
         routes=[Route(path, Endpoint(door, path, methods, guard)) for path, methods in PATHS.items()],
-        middleware=[Middleware(RawPath)],
+        middleware=[Middleware(Outside, prefix=prefix, origins=origins)],
     )
     app.router.redirect_slashes = False
     app.router.default = not_found
     app.state.door = door
     return app
-
-
-class RawPath:
-    """Lets routing see the path as it was sent."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Hand the request on."""
-        if scope["type"] == "http":
-            scope["path"] = scope["raw_path"].decode("latin-1")
-        await self._app(scope, receive, send)

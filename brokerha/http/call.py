@@ -2,17 +2,27 @@
 
 Whatever a client can get wrong raises an error of model/errors.py with one clear sentence. Percent-encoding is taken off
 exactly once, from the raw path, so that a key may hold any byte, ``/`` included. A body is refused by its announced
-length before a byte of it is read, and while it is read when it turns out longer.
+length before a byte of it is read, and while it is read when it turns out longer; of one that is compressed
+(``Content-Encoding``) the decoded size counts.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from ipaddress import IPv6Address
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
+
+from pyoxigraph import NamedNode
 
 from brokerha.http.accept import wants_json
 from brokerha.http.door import Door
 from brokerha.http.users import User
+from brokerha.ingress.content_codings import ACCEPTED, inflater_of
+from brokerha.ingress.rdf_bodies import utf8
 from brokerha.model.errors import InvalidRequest, NotAllowed, NotReady, TooLarge, UnsupportedType
 from brokerha.model.ids import Lsn, TxId, is_tx_id
 from brokerha.model.levels import parse_ack, parse_apart, parse_min_lsn
@@ -21,6 +31,8 @@ from brokerha.ports.front import Front
 
 FORM = "application/x-www-form-urlencoded"
 PARAMETERS_LIMIT = 1000
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9._~-]+|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?P<port>(?::[0-9]{1,5})?)\Z")
+_INFLATED_AT_ONCE_BYTES: Final = 1024 * 1024
 _UTF8 = frozenset({"", "utf-8", "utf8", "us-ascii"})
 
 
@@ -41,6 +53,7 @@ class Call:
         "scope",
         "transaction",
         "user",
+        "whole_body",
     )
 
     def __init__(self, door: Door, scope: dict[str, Any], receive: Any) -> None:
@@ -60,6 +73,8 @@ class Call:
         """The repository that the path is about, if it is about one."""
         self.user: User | None = None
         """Who sent it; None at a door without users."""
+        self.whole_body: bytes | None = None
+        """The body, once it was read."""
         self._receive = receive
         self._headers: dict[bytes, bytes] | None = None
         self._parameters: Parameters | None = None
@@ -81,10 +96,13 @@ class Call:
             self._headers = dict(self.scope["headers"])
         return self._headers.get(name, b"").decode("latin-1")
 
+    def headers(self, wanted: bytes) -> str:
+        """All headers of one name, in lower case, as one list."""
+        return ", ".join(value.decode("latin-1") for name, value in self.scope["headers"] if name == wanted)
+
     def accept(self) -> str:
         """All Accept headers as one."""
-        values = [value.decode("latin-1") for name, value in self.scope["headers"] if name == b"accept"]
-        return ", ".join(values)
+        return self.headers(b"accept")
 
     def wants_json(self) -> bool:
         """Whether errors are told in JSON."""
@@ -107,6 +125,10 @@ class Call:
     def timeout_of(self, name: str, seconds: str | None) -> int:
         """How long it may take: the value of a parameter in seconds, else `timeout_ms`."""
         return self._timeout_ms(name, seconds, 1000) if seconds else self.timeout_ms()
+
+    def time_of_query(self, seconds: str | None) -> int:
+        """How long a query may take by RDF4J's parameter ``timeout``, where -1 and 0 mean as long as it takes: the longest time of this door."""
+        return self.door.limits.timeout_limit_ms if seconds in {"-1", "0"} else self.timeout_of("timeout", seconds)
 
     def _timeout_ms(self, name: str, value: str, unit_ms: int) -> int:
         try:
@@ -157,34 +179,77 @@ class Call:
     # ---- body
 
     async def body(self) -> bytes:
-        """The whole body. Raises TooLarge, NotReady (too many bodies under way), InvalidRequest (cut off)."""
-        announced = self.header(b"content-length")
-        if announced.isdecimal():
-            self._hold(int(announced))
+        """The whole body, decoded. Raises TooLarge, NotReady (too many bodies under way), InvalidRequest (cut off), UnsupportedType."""
         pieces: list[bytes] = []
         size = 0
+        async for piece in self._pieces():
+            size += len(piece)
+            if size > self.held_bytes:
+                self._hold(size)
+            pieces.append(piece)
+        self.whole_body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self.whole_body
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes, decoded."""
+        try:
+            inflater = inflater_of(self.headers(b"content-encoding"))
+        except UnsupportedType:
+            self.error_headers = {**self.error_headers, "Accept-Encoding": ACCEPTED}
+            raise
+        announced = self.header(b"content-length")
+        if announced.isdecimal():
+            self._check_room(int(announced))
+        received = decoded = 0
         while True:
-            message = await self._receive()
+            message = await self._next_message()
             if message["type"] != "http.request":
                 raise InvalidRequest("the connection was closed before the whole body was sent")
-            if piece := message.get("body", b""):
-                size += len(piece)
-                if size > self.held_bytes:
-                    self._hold(size)
-                pieces.append(piece)
+            piece = message.get("body", b"")
+            received += len(piece)
+            if inflater is None:
+                if piece:
+                    yield piece
+            else:
+                self._check_size(received)
+                inflater.feed(piece)
+                inline_bytes = self.door.limits.inline_limit_bytes
+                most = inline_bytes if decoded <= inline_bytes else _INFLATED_AT_ONCE_BYTES
+                while part := await self.door.by_size(most, inflater.step, most):
+                    decoded += len(part)
+                    most = inline_bytes if decoded <= inline_bytes else _INFLATED_AT_ONCE_BYTES
+                    yield part
             if not message.get("more_body", False):
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                break
+        if inflater is not None:
+            inflater.finish()
+
+    async def _next_message(self) -> Any:
+        stall_s = self.door.limits.body_stall_s
+        try:
+            async with asyncio.timeout(stall_s):
+                return await self._receive()
+        except TimeoutError:
+            raise InvalidRequest(
+                f"nothing more of the body came for {stall_s:g} s: send it again, without a pause"
+            ) from None
+
+    def _check_size(self, size_bytes: int) -> None:
+        limit_bytes = self.door.limits.body_limit_bytes
+        if size_bytes > limit_bytes:
+            raise TooLarge(f"the body has more than {limit_bytes} bytes: split it into several transactions")
+
+    def _check_room(self, size_bytes: int) -> int:
+        """How many bytes more than now are held are asked for. Raises TooLarge, NotReady."""
+        self._check_size(size_bytes)
+        more_bytes = size_bytes - self.held_bytes
+        if self.door.bodies_bytes + more_bytes > self.door.limits.all_bodies_limit_bytes:
+            raise NotReady(f"{self.front.node_id} is reading {self.door.bodies_bytes} bytes already: try again")
+        return more_bytes
 
     def _hold(self, size_bytes: int) -> None:
-        limits = self.door.limits
-        if size_bytes > limits.body_limit_bytes:
-            raise TooLarge(
-                f"the body has more than {limits.body_limit_bytes} bytes: split it into several transactions"
-            )
-        more_bytes = size_bytes - self.held_bytes
-        if self.door.bodies_bytes + more_bytes > limits.all_bodies_limit_bytes:
-            raise NotReady(f"{self.front.node_id} is reading {self.door.bodies_bytes} bytes already: try again")
-        self.door.bodies_bytes += more_bytes
+        # What is announced and does not come takes no room from others.
+        self.door.bodies_bytes += self._check_room(size_bytes)
         self.held_bytes = size_bytes
 
     def release_body(self) -> None:
@@ -197,8 +262,8 @@ class Call:
         return utf8(await self.body(), "the body")
 
     async def form(self) -> Parameters:
-        """The body as a form."""
-        return Parameters(await self.body())
+        """The body as a form, with what stands in the URL beside it."""
+        return Parameters(await self.body()).joined(self.parameters())
 
 
 def lacks(user: User, role: str, repository: str | None) -> str:
@@ -252,9 +317,15 @@ class Parameters:
         return True
 
     def joined(self, other: Parameters) -> Parameters:
-        """These and others: a form, and what stands in the URL beside it. A name that may be given once may not be in both."""
+        """These and others: a form, and what stands in the URL beside it. What is the same in both is one, as some clients write it."""
+        here = Counter(self.pairs)
         found = Parameters(b"")
-        found.pairs = [*self.pairs, *other.pairs]
+        found.pairs = [*self.pairs]
+        for pair in other.pairs:
+            if here[pair]:
+                here[pair] -= 1
+            else:
+                found.pairs.append(pair)
         return found
 
     def names(self) -> set[str]:
@@ -264,24 +335,32 @@ class Parameters:
 
 def origin(call: Call) -> str:
     """Scheme and host that the caller used, as the beginning of an IRI."""
-    return f"{call.scope.get('scheme', 'http')}://{_iri_safe(call.header(b'host'))}"
+    return f"{call.scope.get('scheme', 'http')}://{_checked_host(call.header(b'host'))}"
+
+
+def root_of(call: Call) -> str:
+    """What the addresses of all paths of this door begin with, for this caller."""
+    return f"{origin(call)}{call.scope.get('root_path', '')}"
 
 
 def address_of(call: Call) -> str:
     """The address of the request as the caller wrote it, without its parameters."""
-    return f"{origin(call)}{call.scope['path']}"
-
-
-def _iri_safe(host: str) -> str:
-    return "".join(sign for sign in host if sign.isalnum() or sign in ".:-[]") or "localhost"
-
-
-def utf8(data: bytes, what: str) -> str:
-    """Bytes as text. Raises InvalidRequest, naming the place of the first wrong byte."""
+    address = f"{origin(call)}{call.scope['path']}"
     try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{what} is not UTF-8 (at byte {error.start})") from None
+        return NamedNode(address).value
+    except ValueError as error:
+        raise InvalidRequest(f"the address of the request is no IRI: {error}") from None
+
+
+def _checked_host(host: str) -> str:
+    """What `Host` says, to be a part of an IRI. Raises InvalidRequest."""
+    address = _HOST.match(host or "localhost")
+    try:
+        if address is not None:
+            return f"[{IPv6Address(address['ipv6'])}]{address['port']}" if address["ipv6"] else address[0]
+    except ValueError:
+        pass
+    raise InvalidRequest(f"Host is a name or an address with a port, not {host[:200]!r}")
 
 
 def natural(value: str, name: str) -> int:

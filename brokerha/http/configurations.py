@@ -4,8 +4,8 @@
        rep:repositoryImpl [ rep:repositoryType "openrdf:SailRepository" ; sr:sailImpl [ sail:sailType "openrdf:MemoryStore" ] ] ;
        <urn:brokerha:config#union-default-graph> true .
 
-Both vocabularies of RDF4J are read, and the old one is written. Types that only say where the quads lie are all the same here;
-what would change the answers (inference, SHACL, federation, a remote endpoint) is refused and never ignored.
+Both vocabularies of RDF4J are read, and the old one is written. Types that only say where the quads lie are all the same here, and
+mean the default graph of RDF4J and GraphDB, the union of all graphs, unless the setting says otherwise; what would change the answers (inference, SHACL, federation, a remote endpoint) is refused and never ignored.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pyoxigraph import BlankNode, Literal, NamedNode, Quad, RdfFormat, Triple, parse, serialize
+from pyoxigraph import BlankNode, Literal, NamedNode, Quad, RdfFormat, Triple, serialize
 
-from brokerha.http.rdf_bodies import FORMATS
+from brokerha.ingress.rdf_bodies import quads_of
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import Operation
@@ -30,6 +30,7 @@ _BOOLEAN: Final = NamedNode("http://www.w3.org/2001/XMLSchema#boolean")
 _IDS: Final = frozenset({f"{_REP}repositoryID", f"{_NEW}rep.id"})
 _CLASSES: Final = frozenset({f"{_REP}Repository", f"{_NEW}Repository"})
 _TYPES: Final = frozenset({f"{_REP}repositoryType", f"{_NEW}rep.type", f"{_SAIL}sailType", f"{_NEW}sail.type"})
+_OWN_TYPE: Final = "brokerha:Repository"
 _KNOWN_TYPES: Final = frozenset(
     {
         "openrdf:SailRepository",
@@ -42,7 +43,7 @@ _KNOWN_TYPES: Final = frozenset(
         "graphdb:FreeSail",
         "owlim:MonitorRepository",
         "owlim:Sail",
-        "brokerha:Repository",
+        _OWN_TYPE,
     }
 )
 _RULES: Final = frozenset(
@@ -53,7 +54,7 @@ _RULES: Final = frozenset(
 def settings_of(body: bytes, media_type: str, repository: str) -> dict[str, bytes]:
     """The settings of a configuration. Raises InvalidRequest: no RDF, of another repository, or of a kind that does not exist here."""
     try:
-        quads: list[Quad] = list(parse(body, format=FORMATS[media_type], base_iri=f"urn:repository:{repository}"))
+        quads: list[Quad] = list(quads_of(body, media_type, f"urn:repository:{repository}"))
     except (SyntaxError, ValueError) as error:
         raise InvalidRequest(f"MALFORMED DATA: the configuration is not {media_type}: {error}") from None
     subjects = {
@@ -69,7 +70,9 @@ def settings_of(body: bytes, media_type: str, repository: str) -> dict[str, byte
     [subject] = subjects
     for quad in quads:
         _check(quad, repository)
-    return _settings(quad for quad in quads if quad.subject == subject)
+    # Who sends such a type expects that store's default graph, which is the union of all graphs.
+    is_union = any(quad.predicate.value in _TYPES and getattr(quad.object, "value", "") != _OWN_TYPE for quad in quads)
+    return _settings((quad for quad in quads if quad.subject == subject), is_union=is_union)
 
 
 def _check(quad: Quad, repository: str) -> None:
@@ -87,7 +90,7 @@ def _check(quad: Quad, repository: str) -> None:
         )
 
 
-def _settings(quads: Iterable[Quad]) -> dict[str, bytes]:
+def _settings(quads: Iterable[Quad], *, is_union: bool) -> dict[str, bytes]:
     settings: dict[str, bytes] = {}
     for quad in quads:
         value = getattr(quad.object, "value", "")
@@ -96,8 +99,9 @@ def _settings(quads: Iterable[Quad]) -> dict[str, bytes]:
         elif quad.predicate.value == UNION_SETTING:
             if value not in {"true", "false"}:
                 raise InvalidRequest(f"{UNION_SETTING} is true or false, not {value!r}")
-            if value == "true":
-                settings[about.UNION] = about.TRUE
+            is_union = value == "true"
+    if is_union:
+        settings[about.UNION] = about.TRUE
     return settings
 
 

@@ -29,7 +29,7 @@ async def put(call: Call) -> Answer:
     txid = begin_write(call)
     if call.media_type() != JSON:
         raise UnsupportedType(f"content type {call.media_type() or 'none'!r}: send a check as {JSON}")
-    kind, target, text, expected = _fields(json_of(await call.body()))
+    kind, target, text, expected = _fields(await _json(call))
     return done(await write(call, [("control-add", call.path_text("name"), kind, target, text, expected)], txid))
 
 
@@ -37,6 +37,11 @@ async def delete(call: Call) -> Answer:
     """Remove a check. Rejected when there is none of that name."""
     txid = begin_write(call)
     return done(await write(call, [("control-remove", call.path_text("name"))], txid))
+
+
+async def _json(call: Call) -> Any:
+    body = await call.body()
+    return await call.door.by_size(len(body), json_of, body)
 
 
 def _fields(body: Any) -> list[str]:

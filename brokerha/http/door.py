@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from brokerha.http.limits import HttpLimits
+from brokerha.ingress.parsers import shared_parsers
 from brokerha.model.errors import NotReady
 from brokerha.model.ids import Lsn
 from brokerha.ports.front import Front
@@ -41,6 +42,8 @@ class Door:
         """Answers since the start, by method and status."""
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"{front.node_id} http")
         self._calls = 0
+        self._parsers = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"{front.node_id} parsing")
+        self._parsings = 0
         self._written: tuple[Lsn, float] = (0, 0.0)
         self._shared: dict[str, tuple[asyncio.Future[Any], float]] = {}
 
@@ -79,6 +82,26 @@ class Door:
         if size_bytes <= self.limits.inline_limit_bytes:
             return work(*arguments, **named)
         return await self.in_thread(work, *arguments, **named)
+
+    async def parsed(
+        self, is_plain: bool, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Result:
+        """Run ``work``, which parses what a client sent: here when that is plain, else in a parser process (ingress/parsers.py)."""
+        if is_plain:
+            return work(*arguments, **named)
+        return await self.parsing(False, partial(shared_parsers().run, work), *arguments, **named)
+
+    async def parsing(self, is_plain: bool, work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """Run ``work``, which has a parser process do what is not plain, so that the loop does not wait for it. Raises NotReady."""
+        if is_plain:
+            return work(*arguments, **named)
+        if self._parsings >= self.limits.parsings_limit:
+            raise NotReady(f"{self._parsings} bodies wait to be parsed at {self.front.node_id} already: try again")
+        self._parsings += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._parsers, partial(work, *arguments, **named))
+        finally:
+            self._parsings -= 1
 
     async def shared(self, name: str, age_s: float, find: Callable[[], Awaitable[Result]]) -> Result:
         """One answer for all who ask within a time, however many: who comes while it is looked for waits for it. Errors are not kept."""
@@ -120,6 +143,7 @@ class Door:
     def close(self) -> None:
         """Take no more long work. Idempotent."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._parsers.shutdown(wait=False, cancel_futures=True)
 
 
 def _release(waiter: asyncio.Future[None]) -> None:

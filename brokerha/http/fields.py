@@ -15,6 +15,7 @@ from brokerha.http.call import Call
 from brokerha.http.key_forms import json_of
 from brokerha.model.errors import InvalidRequest, UnsupportedType
 
+NUMBER_LIMIT: Final = 2**63
 _WORDS: Final[Mapping[type, str]] = {bool: "true or false", str: "text", list: "a list of names", int: "a whole number"}
 
 
@@ -25,7 +26,7 @@ async def fields_of(call: Call, known: Mapping[str, type], needed: tuple[str, ..
     if body.strip():
         if call.media_type() not in {JSON, ""}:
             raise UnsupportedType(f"content type {call.media_type()!r}: send {JSON}")
-        fields = json_of(body)
+        fields = await call.door.by_size(len(body), json_of, body)
     if not isinstance(fields, dict):
         raise InvalidRequest(f"the body is a JSON object with {', '.join(known)}")
     for name, value in fields.items():
@@ -33,7 +34,9 @@ async def fields_of(call: Call, known: Mapping[str, type], needed: tuple[str, ..
         if wanted is None:
             raise InvalidRequest(f"unknown field {name!r}; known are {', '.join(known)}")
         if type(value) is not wanted:
-            raise InvalidRequest(f"{name} is {_WORDS[wanted]}, not {value!r}")
+            raise InvalidRequest(f"{name} is {_WORDS[wanted]}, not {repr(value)[:80]}")
+        if isinstance(value, int) and not -NUMBER_LIMIT <= value < NUMBER_LIMIT:
+            raise InvalidRequest(f"{name} is a whole number of 63 bits")
     for name in needed:
         if name not in fields:
             raise InvalidRequest(f"{name} is missing: the body is a JSON object with {', '.join(known)}")

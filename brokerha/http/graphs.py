@@ -23,12 +23,13 @@ from typing import Final
 
 from pyoxigraph import DefaultGraph, NamedNode
 
-from brokerha.http import rdf_bodies, statements
+from brokerha.http import statements
 from brokerha.http.accept import preferred
 from brokerha.http.answer import Answer
 from brokerha.http.call import Call, address_of
 from brokerha.http.passing import age_of, begin_write, done, read, result, write_to_repository
-from brokerha.http.rdf_bodies import base_iri_of, context_text
+from brokerha.ingress import rdf_bodies
+from brokerha.ingress.rdf_bodies import base_iri_of, context_text
 from brokerha.model.errors import InvalidRequest, NotAcceptable, NotFound, UnsupportedType
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
@@ -182,15 +183,15 @@ async def _nquads(call: Call, graph: StoreGraph, txid: TxId) -> str:
     pieces = []
     for number, (part_type, part) in enumerate(parts):
         pieces.append(
-            await call.door.by_size(
-                len(part),
+            await call.door.parsed(
+                rdf_bodies.is_plain(part, part_type),
                 rdf_bodies.nquads_of,
                 part,
                 part_type,
                 # Blank nodes of two documents are not the same.
                 txid=txid if number == 0 else f"{txid}/{number}",
                 base_iri=base_iri,
-                contexts=[graph],
+                contexts=[context_text(graph)],
                 keep_labels=keep_labels,
             )
         )

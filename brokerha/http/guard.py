@@ -85,7 +85,10 @@ def is_foreign(call: Call) -> bool:
     origin = call.header(b"origin").lower()
     if not origin or call.method in SAFE or origin in call.door.origins:
         return False
-    return urlsplit(origin).netloc != call.header(b"host").lower()
+    try:
+        return urlsplit(origin).netloc != call.header(b"host").lower()
+    except ValueError:  # No origin at all, such as http://[
+        return True
 
 
 def parse_origins(text: str) -> frozenset[str]:
@@ -97,6 +100,11 @@ def parse_origins(text: str) -> frozenset[str]:
     found = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
     for origin in found:
         parts = urlsplit(origin)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or origin != f"{parts.scheme}://{parts.netloc}" or "@" in origin:
+        if (
+            parts.scheme not in {"http", "https"}
+            or not parts.hostname
+            or origin != f"{parts.scheme}://{parts.netloc}"
+            or "@" in origin
+        ):
             raise ValueError(origin)
     return found

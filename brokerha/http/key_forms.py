@@ -21,10 +21,14 @@ from typing import Any
 
 import msgpack
 
-from brokerha.http.call import utf8
+from brokerha.ingress.rdf_bodies import utf8
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.operations import Operation
+from brokerha.model.foreign_json import ITEMS_LIMIT, parse_foreign_json
+from brokerha.model.operations import OPERATIONS_LIMIT, Operation
 from brokerha.model.unpacking import BROKEN, unpack_foreign
+
+OPERATIONS_ITEMS_LIMIT = 8 * OPERATIONS_LIMIT
+"""Items in JSON of as many operations as a transaction may have: each is a list of four, and two of them may be objects."""
 
 _FIELDS: dict[str, tuple[str, ...]] = {"put": ("key", "value"), "delete": ("key",), "expect": ("key",)}
 _OPERATIONS = {"put": "put", "delete": "delete", "expect": "expect-key"}
@@ -33,7 +37,7 @@ _OPERATIONS = {"put": "put", "delete": "delete", "expect": "expect-key"}
 
 def group_of_json(body: bytes, table: str) -> list[Operation]:
     """The operations of a group in JSON. Raises InvalidRequest, naming the change."""
-    changes = json_of(body)
+    changes = json_of(body, OPERATIONS_ITEMS_LIMIT)
     if not isinstance(changes, list):
         raise InvalidRequest(
             'a group is a list such as [{"op": "put", "key": "a", "value": "1"}, {"op": "delete", "key": "b"}]'
@@ -46,7 +50,7 @@ def group_of_msgpack(body: bytes, table: str) -> list[Operation]:
     changes = msgpack_of(body)
     if not isinstance(changes, tuple) or not all(isinstance(change, tuple) and change for change in changes):
         raise InvalidRequest('a group is a list such as [["put", key, value], ["delete", key]]')
-    if any(change[0] not in _OPERATIONS for change in changes):
+    if any(not isinstance(change[0], str) or change[0] not in _OPERATIONS for change in changes):
         raise InvalidRequest("a change of a group is put or delete, or expect")
     return [(_OPERATIONS[change[0]], table, *change[1:]) for change in changes]
 
@@ -68,12 +72,9 @@ def bytes_of_json(value: Any, what: str) -> bytes:
     raise InvalidRequest(f'{what} is text, or {{"base64": "…"}} for any bytes')
 
 
-def json_of(body: bytes) -> Any:
-    """A JSON body. Raises InvalidRequest."""
-    try:
-        return json.loads(utf8(body, "the body"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"the body is not JSON: {error}") from None
+def json_of(body: bytes, items_limit: int = ITEMS_LIMIT) -> Any:
+    """A JSON body. Raises InvalidRequest, TooLarge."""
+    return parse_foreign_json(utf8(body, "the body"), items_limit)
 
 
 def msgpack_of(body: bytes) -> Any:

@@ -16,6 +16,8 @@ class HttpLimits:
 
     body_limit_bytes: int = 2 * BODY_LIMIT_BYTES
     """Largest request body, 413 beyond it. Above the limit of a transaction, because RDF/XML and base64 shrink when read."""
+    body_stall_s: float = 30.0
+    """How long nothing of a body may come, 400 beyond it."""
     all_bodies_limit_bytes: int = 256 * MIB
     """All bodies that are being read or handled, 503 beyond it."""
     requests_limit: int = 2048
@@ -26,6 +28,8 @@ class HttpLimits:
     """Threads for what takes long: big bodies, the status of the cluster, pages of the log."""
     thread_calls_limit: int = 64
     """Calls that wait for a thread, 503 beyond it."""
+    parsings_limit: int = 64
+    """Bodies that wait for a parser process, 503 beyond it."""
     timeout_ms: int = 30_000
     """How long a request may take that does not say."""
     timeout_limit_ms: int = 3_600_000

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgpack
-
 from brokerha.http.answer import MSGPACK, Answer
 from brokerha.http.call import Call
 from brokerha.http.passing import age_of, read
 from brokerha.http.rights import demand_reads
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.unpacking import BROKEN, unpack_foreign
+from brokerha.stores.together import packed_reads
 
 
 async def post(call: Call) -> Answer:
     """All of them, or the error of the first that fails."""
     wanted = _unpacked(await call.body())
     demand_reads(call, wanted)
-    outcome = await read(call, "together", "", {"reads": tuple(msgpack.packb(each) for each in wanted)})
+    outcome = await read(call, "together", "", {"reads": packed_reads(wanted)})
     return Answer(200, outcome.body, MSGPACK, age_of(outcome))
 
 

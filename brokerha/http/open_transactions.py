@@ -34,7 +34,7 @@ _ENDS = frozenset({"prepare", "rollback", "ping", "forget"})
 
 async def begin(call: Call, body: bytes) -> Answer:
     """Open a transaction; the body is empty, or a JSON object."""
-    fields: Any = json_of(body) if body.strip() else {}
+    fields: Any = await call.door.by_size(len(body), json_of, body) if body.strip() else {}
     if not isinstance(fields, dict) or set(fields) - {"xid", "timeout-s"}:
         raise InvalidRequest('a transaction is begun with nothing, or with {"xid": "1:6f72646572:", "timeout-s": 60}')
     xid, idle_s = fields.get("xid", ""), fields.get("timeout-s", 0)

@@ -11,8 +11,9 @@ import ssl
 import time
 from pathlib import Path
 
-from brokerha.http.app import create_app
+from brokerha.http.app import PATHS, create_app
 from brokerha.http.guard import Guard, parse_origins
+from brokerha.http.outside import parse_prefix
 from brokerha.http.server import HttpServer
 from brokerha.http.users_file import UsersFile
 from brokerha.model.errors import ConfigurationError
@@ -48,7 +49,12 @@ def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer |
         raise ConfigurationError(
             f"{config.path}: http-origins has {error}: write the scheme and the host as a browser shows them, as https://brokerha.example.org"
         ) from None
-    return HttpServer(create_app(front, guard=guard, origins=origins), host, port, _tls(certificate, key))
+    try:
+        prefix = parse_prefix(config.http_prefix, PATHS)
+    except ValueError as error:
+        raise ConfigurationError(f'{config.path}: http-prefix = "{config.http_prefix}": {error}') from None
+    app = create_app(front, guard=guard, origins=origins, prefix=prefix)
+    return HttpServer(app, host, port, _tls(certificate, key))
 
 
 def is_loopback(host: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.http.key_forms import bytes_of_json, json_of
+from brokerha.http.key_forms import OPERATIONS_ITEMS_LIMIT, bytes_of_json, json_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import Operation
 
@@ -18,7 +18,7 @@ _BYTES_OF = {"put": (2, 3), "delete": (2,), "publish": (3,), "expect-key": (2,)}
 
 def operations_of_json(body: bytes) -> list[Operation]:
     """Operations in JSON; their shape is checked with the transaction. Raises InvalidRequest."""
-    return operations_of(json_of(body))
+    return operations_of(json_of(body, OPERATIONS_ITEMS_LIMIT))
 
 
 def operations_of(listed: Any) -> list[Operation]:

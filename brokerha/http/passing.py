@@ -17,6 +17,7 @@ from brokerha.model.errors import OutcomeUnknown, ReadOnly, Rejected, TimedOut, 
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply
+from brokerha.nodes.checking import is_plain
 from brokerha.ports.front import ReadOutcome
 
 TRANSACTION: Final = b"brokerha-transaction"
@@ -35,8 +36,8 @@ async def write(call: Call, operations: Sequence[Operation] | bytes, txid: TxId,
     """Hand one transaction in and wait for its level. Raises what it was refused or rejected with."""
     level, copies = call.ack()
     timeout_ms = timeout_ms or call.timeout_ms()
-    future = await call.door.by_size(
-        call.held_bytes,
+    future = await call.door.parsing(
+        call.held_bytes <= call.door.limits.inline_limit_bytes and is_plain(operations),
         call.front.submit,
         operations,
         txid,

@@ -21,13 +21,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import quote
 
-from brokerha.http import answer, rdf_bodies, repositories, sparql, statements, stepping
+from brokerha.http import answer, repositories, sparql, statements, stepping
 from brokerha.http.answer import Answer
-from brokerha.http.call import FORM, Call, origin, utf8
+from brokerha.http.call import FORM, Call, Parameters, root_of
 from brokerha.http.guard import SAFE
 from brokerha.http.passing import repository_names
-from brokerha.http.rdf_bodies import Graph, base_iri_of, contexts_of
 from brokerha.http.wild_cards import removals_of
+from brokerha.ingress import rdf_bodies
+from brokerha.ingress.rdf_bodies import Graph, base_iri_of, context_text, contexts_of, utf8
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository, UnsupportedType, WrongState
 from brokerha.model.operations import REJECTED, Operation
 
@@ -39,13 +40,20 @@ _SETTING_OF_LEVEL: Final = "IsolationLevel"
 
 async def begin(call: Call) -> Answer:
     """Open a transaction on one repository."""
-    _check_settings(call)
+    if (media_type := call.media_type()) == FORM:
+        _check_settings(await call.form())
+    elif await call.body():
+        raise UnsupportedType(
+            f"content type {media_type or 'none'!r}: settings of a transaction are sent as {FORM}, or in the URL"
+        )
+    else:
+        _check_settings(call.parameters())
     repository = call.path_text("id")
     if repository not in await repository_names(call):
         raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one")
     facts = await stepping.begin(call)
     txid = str(facts["txid"])
-    address = f"{origin(call)}/repositories/{repository}/transactions/{quote(txid, safe='')}"
+    address = f"{root_of(call)}/repositories/{repository}/transactions/{quote(txid, safe='')}"
     return Answer(201, headers={"Location": address, "Brokerha-Tx": txid})
 
 
@@ -76,11 +84,12 @@ async def delete(call: Call) -> Answer:
     return Answer(204, headers={"Brokerha-Tx": txid})
 
 
-def _check_settings(call: Call) -> None:
-    parameters = call.parameters()
-    for name, _ in parameters.pairs:
+def _check_settings(parameters: Parameters) -> None:
+    for name in sorted(parameters.names()):
         value = parameters.one(name) or ""
-        if name == _LEVEL or (name.startswith(_SETTING) and name.endswith(_SETTING_OF_LEVEL)):
+        if name == _LEVEL or (
+            name.startswith(_SETTING) and name.removeprefix(_SETTING).rpartition(".")[2] == _SETTING_OF_LEVEL
+        ):
             level = value.rpartition("#")[2].rpartition("/")[2].upper()
             if level not in HELD_LEVELS:
                 held = ", ".join(HELD_LEVELS)
@@ -113,15 +122,15 @@ async def _nquads(call: Call, *, keep_labels: bool) -> str:
     parameters = call.parameters()
     contexts: list[Graph] = contexts_of(parameters.all("context"))
     body = await call.body()
-    return await call.door.by_size(
-        len(body),
+    return await call.door.parsed(
+        rdf_bodies.is_plain(body, media_type),
         rdf_bodies.nquads_of,
         body,
         media_type,
         # Two bodies of one transaction must not share blank nodes by accident.
         txid=call.front.new_txid(),
         base_iri=base_iri_of(parameters.one("baseURI")),
-        contexts=contexts,
+        contexts=[context_text(graph) for graph in contexts],
         keep_labels=keep_labels,
     )
 
@@ -133,10 +142,8 @@ async def _update(call: Call) -> Answer:
     if media_type == sparql.UPDATE_TYPE:
         text = await call.text() or in_url or ""
     elif media_type == FORM:
-        form = await call.form()
-        if form.one("update") is not None:
-            parameters = form
-        text = utf8(form.raw("update") or b"", "the update") or in_url or ""
+        parameters = await call.form()
+        text = utf8(parameters.raw("update") or b"", "the update")
     elif in_url is not None and not await call.body():
         text = in_url
     else:
@@ -147,7 +154,7 @@ async def _update(call: Call) -> Answer:
 
 async def _query(call: Call) -> Answer:
     _inside(call)
-    if call.parameters().one("query") is not None and not call.header(b"content-type").startswith(sparql.QUERY_TYPE):
+    if call.parameters().one("query") is not None and call.media_type() not in {sparql.QUERY_TYPE, FORM}:
         return await sparql.get(call)
     return await sparql.post_query(call)
 

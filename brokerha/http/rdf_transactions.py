@@ -22,11 +22,13 @@ from xml.parsers import expat
 
 from pyoxigraph import Literal, NamedNode
 
-from brokerha.http import rdf_bodies, statements
+from brokerha.http import statements
 from brokerha.http.answer import Answer
 from brokerha.http.call import Call, address_of
 from brokerha.http.passing import begin_write, done, read, write_to_repository
-from brokerha.http.rdf_bodies import contexts_of, term_of
+from brokerha.ingress import rdf_bodies
+from brokerha.ingress.nesting import is_plain_request
+from brokerha.ingress.rdf_bodies import contexts_of, term_of
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId
@@ -56,11 +58,22 @@ async def post(call: Call) -> Answer:
     if b"clearNamespaces" in body:
         outcome = await read(call, "about", repository, {}, min_lsn=LATEST_LSN)
         known = sorted(json.loads(outcome.body)[repository]["namespaces"])
-    document = Document(repository, txid, address_of(call), keep_labels=keep_labels, namespaces=known)
-    await call.door.by_size(len(body), document.read, body)
-    if not document.operations:
+    plain = is_plain_request(body.decode("latin-1"))
+    operations = await call.door.parsed(
+        plain, operations_of, body, repository, txid, address_of(call), keep_labels=keep_labels, namespaces=known
+    )
+    if not operations:
         return Answer(204)
-    return done(await write_to_repository(call, repository, document.operations, txid))
+    return done(await write_to_repository(call, repository, operations, txid))
+
+
+def operations_of(
+    body: bytes, repository: str, txid: TxId, base: str, *, keep_labels: bool, namespaces: Sequence[str]
+) -> list[Operation]:
+    """The operations of a document. Raises InvalidRequest."""
+    document = Document(repository, txid, base, keep_labels=keep_labels, namespaces=namespaces)
+    document.read(body)
+    return document.operations
 
 
 class Document:

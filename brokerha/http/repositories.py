@@ -6,20 +6,27 @@ import json
 
 from pyoxigraph import DefaultGraph, Literal, NamedNode
 
-from brokerha.http import answer, rdf_bodies, sparql
+from brokerha.http import answer, sparql
 from brokerha.http.accept import preferred
 from brokerha.http.answer import Answer
-from brokerha.http.call import Call, origin
+from brokerha.http.call import Call, root_of
 from brokerha.http.configurations import configuration, operations_of, settings_of, title_of
 from brokerha.http.passing import age_of, begin_write, done, read, result, write, write_to_repository
-from brokerha.http.rdf_bodies import context_text, contexts_of
 from brokerha.http.tables import table
 from brokerha.http.users import READ, WRITE
+from brokerha.ingress import rdf_bodies
+from brokerha.ingress.rdf_bodies import context_text, contexts_of
 from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
 
 PROTOCOL_VERSION = 12
 """Of RDF4J's REST protocol; what is missing of it is refused, never ignored."""
-CONFIG_TYPES = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json", "application/trig")
+CONFIG_TYPES = (
+    "text/turtle",
+    "application/n-triples",
+    "application/rdf+xml",
+    "application/ld+json",
+    "application/trig",
+)
 
 
 async def protocol(_call: Call) -> Answer:
@@ -30,7 +37,7 @@ async def protocol(_call: Call) -> Answer:
 async def listed(call: Call) -> Answer:
     """All repositories that the caller may read, as a result table."""
     outcome = await read(call, "about", "", {})
-    address = f"{origin(call)}/repositories/"
+    address = f"{root_of(call)}/repositories/"
     is_master = call.front.role == "master"
     rows = [
         (
@@ -91,7 +98,7 @@ async def _settings(call: Call, name: str) -> dict[str, bytes]:
     media_type = call.media_type()
     if media_type not in rdf_bodies.FORMATS:
         raise UnsupportedType(f"a configuration is RDF, not {media_type or 'nameless'!r}; it may also be left out")
-    return await call.door.by_size(len(body), settings_of, body, media_type, name)
+    return await call.door.parsed(rdf_bodies.is_plain(body, media_type), settings_of, body, media_type, name)
 
 
 async def delete(call: Call) -> Answer:

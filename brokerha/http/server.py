@@ -11,13 +11,16 @@ import asyncio
 import errno
 import socket
 import threading
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import structlog
 import uvicorn
 
+from brokerha.http.heads import BoundedHeads, HeadLimits
 from brokerha.model.errors import ConfigurationError
+from brokerha.model.faults import fault_fields
 
 log = structlog.get_logger()
 
@@ -25,16 +28,17 @@ START_LIMIT_S = 10.0
 KEEP_ALIVE_S = 75
 """How long an idle connection is kept open; longer than common proxies keep theirs."""
 BACKLOG = 1024
-HEAD_LIMIT_BYTES = 64 * 1024
-"""Request line and headers; a query in the URL may be long."""
 
 
 class HttpServer:
     """One listening address."""
 
-    def __init__(self, app: Any, host: str, port: int, tls: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self, app: Any, host: str, port: int, tls: tuple[Path, Path] | None = None, heads: HeadLimits | None = None
+    ) -> None:
         """``tls`` is a certificate and its key, as PEM files; without it the server speaks plain HTTP."""
         self.host = host
+        self._heads = heads or HeadLimits()
         self._tls = tls
         self.port = port
         """The port it listens on; that of the configuration until `start`, which replaces 0 by a free one."""
@@ -61,7 +65,8 @@ class HttpServer:
             server_header=False,
             date_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            h11_max_incomplete_event_size=HEAD_LIMIT_BYTES,
+            # uvicorn takes what makes a protocol; its type says a class.
+            http=cast("type[asyncio.Protocol]", partial(BoundedHeads, self._heads)),
             backlog=BACKLOG,
             ssl_certfile=self._tls[0] if self._tls else None,
             ssl_keyfile=self._tls[1] if self._tls else None,
@@ -122,9 +127,9 @@ class _Server(uvicorn.Server):
         """Body of the thread."""
         try:
             self.run([self._listening])
-        except BaseException as error:  # The thread must not die silently.
+        except BaseException as error:  # noqa: BLE001  (the thread must not die silently)
             self.fault = error
-            log.exception("the HTTP server has ended by a fault")
+            log.error("the HTTP server has ended by a fault", **fault_fields(error))
         finally:
             self._listening.close()
             self.is_up.set()

@@ -16,11 +16,12 @@ from pyoxigraph import Triple, parse, serialize
 
 from brokerha.http.accept import preferred
 from brokerha.http.answer import Answer
-from brokerha.http.call import FORM, Call, Parameters, address_of, utf8
+from brokerha.http.call import FORM, Call, Parameters, address_of
 from brokerha.http.passing import begin_write, done, read, result, write_to_repository
-from brokerha.http.rdf_bodies import FORMATS, base_iri_of, term_of
 from brokerha.http.service_description import service_description
 from brokerha.http.users import WRITE
+from brokerha.ingress.nesting import is_plain_request
+from brokerha.ingress.rdf_bodies import FORMATS, base_iri_of, term_of, utf8
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
 from brokerha.stores.sparql_protocol import (
@@ -70,7 +71,7 @@ async def post(call: Call) -> Answer:
         return await update_of_body(call)
     if media_type != FORM:
         raise UnsupportedType(f"content type {media_type or 'none'!r}: send {QUERY_TYPE}, {UPDATE_TYPE} or {FORM}")
-    form = (await call.form()).joined(call.parameters())
+    form = await call.form()
     if form.one("query") is not None and form.one("update") is not None:
         raise InvalidRequest("a form holds a query or an update, not both")
     if form.one("update") is not None:
@@ -88,31 +89,29 @@ async def post_query(call: Call) -> Answer:
         return await query(call, await call.text(), call.parameters())
     if media_type != FORM:
         raise UnsupportedType(f"content type {media_type or 'none'!r}: send {QUERY_TYPE} or {FORM}")
-    form = (await call.form()).joined(call.parameters())
+    form = await call.form()
     return await query(call, _needed(form, "query"), form)
 
 
 async def query(call: Call, text: str, parameters: Parameters) -> Answer:
     """Evaluate a query."""
     _check_common(parameters)
-    size = len(text)
-    text = await call.door.by_size(size, with_base, text, base_of(call, parameters))
+    text = await call.door.parsed(is_plain_request(text), with_base, text, base_of(call, parameters))
     limit = None if parameters.one("limit") is None else parameters.number("limit", 0)
     offset, distinct = parameters.number("offset", 0), parameters.flag("distinct")
     bindings = bindings_of(parameters)
     is_sliced = limit is not None or offset or distinct
     if bindings:
-        text = await call.door.by_size(size, with_bindings, text, bindings)
+        text = await call.door.parsed(is_plain_request(text), with_bindings, text, bindings)
     if is_sliced:
-        text = await call.door.by_size(size, sliced, text, limit, offset, distinct=distinct)
+        text = await call.door.parsed(is_plain_request(text), sliced, text, limit, offset, distinct=distinct)
     arguments = {
         "query": text,
         "accept": call.accept(),
         "default-graph-uri": parameters.all("default-graph-uri"),
         "named-graph-uri": parameters.all("named-graph-uri"),
     }
-    seconds = parameters.one("timeout")
-    timeout_ms = call.timeout_of("timeout", seconds) if seconds not in {None, "0"} else 0
+    timeout_ms = call.time_of_query(parameters.one("timeout"))
     outcome = await read(call, "query", call.path_text("id"), arguments, timeout_ms=timeout_ms)
     if is_sliced and is_graph_query(text):
         body = await call.door.by_size(
@@ -161,30 +160,30 @@ async def update_of_body(call: Call) -> Answer:
     if call.parameters().one("update") is not None:
         raise InvalidRequest("the update is given twice, in the URL and in the body: give it once")
     text = await call.text()
-    return await _update(call, await update_text(call, text, call.parameters()), txid)
+    return await _update(call, await update_text(call, text, call.parameters()), txid, call.parameters())
 
 
 async def update_of_form(call: Call, form: Parameters) -> Answer:
     """An update in a form."""
     txid = begin_write(call)
     text = utf8(form.raw("update") or b"", "the update")
-    return await _update(call, await update_text(call, text, form), txid)
+    return await _update(call, await update_text(call, text, form), txid, form)
 
 
 async def update_text(call: Call, text: str, parameters: Parameters) -> str:
     """An update with what its parameters say written into it. Raises InvalidRequest."""
     _check_common(parameters)
-    text = await call.door.by_size(len(text), with_base, text, base_of(call, parameters))
+    text = await call.door.parsed(is_plain_request(text), with_base, text, base_of(call, parameters))
     bindings = bindings_of(parameters)
     using, using_named = parameters.all("using-graph-uri"), parameters.all("using-named-graph-uri")
     insert, remove = parameters.one("insert-graph-uri"), parameters.all("remove-graph-uri")
-    text = await call.door.by_size(len(text), with_template_graphs, text, insert, remove)
-    return await call.door.by_size(len(text), update_with, text, bindings, using, using_named)
+    text = await call.door.parsed(is_plain_request(text), with_template_graphs, text, insert, remove)
+    return await call.door.parsed(is_plain_request(text), update_with, text, bindings, using, using_named)
 
 
-async def _update(call: Call, text: str, txid: str) -> Answer:
-    repository = call.path_text("id")
-    return done(await write_to_repository(call, repository, [("update", repository, text)], txid))
+async def _update(call: Call, text: str, txid: str, parameters: Parameters) -> Answer:
+    repository, timeout_ms = call.path_text("id"), call.time_of_query(parameters.one("timeout"))
+    return done(await write_to_repository(call, repository, [("update", repository, text)], txid, timeout_ms))
 
 
 def _needed(parameters: Parameters, name: str) -> str:

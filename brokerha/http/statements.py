@@ -15,11 +15,12 @@ from collections.abc import Sequence
 
 from pyoxigraph import BlankNode, DefaultGraph
 
-from brokerha.http import rdf_bodies, sparql
+from brokerha.http import sparql
 from brokerha.http.answer import Answer
 from brokerha.http.call import FORM, Call
 from brokerha.http.passing import begin_write, done, read, result, write_to_repository
-from brokerha.http.rdf_bodies import Graph, base_iri_of, context_text, contexts_of, term_of
+from brokerha.ingress import rdf_bodies
+from brokerha.ingress.rdf_bodies import Graph, base_iri_of, context_text, contexts_of, term_of
 from brokerha.model.errors import InvalidRequest, UnsupportedType
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
@@ -44,7 +45,7 @@ async def post(call: Call) -> Answer:
     if media_type == sparql.UPDATE_TYPE:
         return await sparql.update_of_body(call)
     if media_type == FORM:
-        form = (await call.form()).joined(call.parameters())
+        form = await call.form()
         if form.one("update") is None:
             raise InvalidRequest("the parameter 'update' is missing")
         return await sparql.update_of_form(call, form)
@@ -81,14 +82,14 @@ async def _nquads(call: Call, media_type: str, contexts: Sequence[Graph], txid: 
         raise UnsupportedType(f"content type {media_type or 'none'!r}: send one of {known}")
     parameters = call.parameters()
     body = await call.body()
-    return await call.door.by_size(
-        len(body),
+    return await call.door.parsed(
+        rdf_bodies.is_plain(body, media_type),
         rdf_bodies.nquads_of,
         body,
         media_type,
         txid=txid,
         base_iri=base_iri_of(parameters.one("baseURI")),
-        contexts=contexts,
+        contexts=[context_text(graph) for graph in contexts],
         keep_labels=parameters.flag("preserveNodeId"),
     )
 

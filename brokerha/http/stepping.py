@@ -18,9 +18,10 @@ from brokerha.http import answer
 from brokerha.http.accept import preferred
 from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call, Parameters
-from brokerha.model.errors import InvalidRequest, NotAcceptable, OutcomeUnknown, ReadOnly, TimedOut
-from brokerha.model.ids import TxId
+from brokerha.model.errors import InvalidRequest, NotAcceptable, NotFound, OutcomeUnknown, ReadOnly, TimedOut
+from brokerha.model.ids import TxId, is_tx_id
 from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.nodes.checking import is_plain
 
 SESSION: Final = b"brokerha-session"
 _MAY_END: Final = frozenset({"prepare", "commit", "rollback"})
@@ -32,9 +33,13 @@ async def step(call: Call, action: str, txid: TxId, arguments: Arguments, more_m
     """Carry one step out; ``more_ms`` is what it may wait beyond the time of the request. Raises what the node raises."""
     if call.front.role == "worker":
         raise ReadOnly(call.front.writable()[1])
+    if txid and not is_tx_id(txid):
+        raise NotFound(f"{txid[:200]!r} is no id of a transaction")
     timeout_ms = call.timeout_ms() + more_ms
     call.error_headers = {"Brokerha-Tx": txid} if txid else {}
-    future = await call.door.by_size(call.held_bytes, call.front.transact, action, txid, arguments, timeout_ms)
+    future = await call.door.parsing(
+        is_plain(arguments.get("operations", ())), call.front.transact, action, txid, arguments, timeout_ms
+    )
     try:
         return await call.door.settled(future, timeout_ms)
     except TimeoutError:

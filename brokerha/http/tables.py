@@ -12,7 +12,7 @@ from pyoxigraph import NamedNode, Quad, QueryResultsFormat, QuerySolutions, Stor
 
 from brokerha.http.accept import preferred
 from brokerha.http.answer import Answer
-from brokerha.http.rdf_bodies import Target
+from brokerha.ingress.rdf_bodies import Target
 from brokerha.model.errors import NotAcceptable
 from brokerha.model.invariants import InvariantBroken
 

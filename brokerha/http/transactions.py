@@ -36,6 +36,7 @@ from brokerha.model.errors import BrokerhaError, NotFound, TooLarge, Unsupported
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
+from brokerha.nodes.checking import is_plain
 
 SIGN_OF_LIFE_S = 5.0
 
@@ -92,7 +93,7 @@ async def post_batch(call: Call) -> Answer:
     def submit_all() -> list[Future[Reply] | Reply]:
         return [_submit(hand_in, txid, packed) for txid, packed in writes]
 
-    replies = Replies(await call.door.by_size(len(body), submit_all), [txid for txid, _ in writes])
+    replies = Replies(await call.door.parsing(is_plain(body), submit_all), [txid for txid, _ in writes])
     deadline_s = (timeout_ms + call.door.limits.grace_ms) / 1000
     return Answer(200, content_type=REPLIES_TYPE, pieces=replies.pieces(deadline_s))
 

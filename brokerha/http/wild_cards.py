@@ -24,7 +24,7 @@ def removals_of(repository: str, nquads: str) -> list[Operation]:
         return [("remove", repository, nquads)] if nquads else []
     exact: list[str] = []
     operations: list[Operation] = []
-    for line in nquads.splitlines():
+    for line in nquads.removesuffix("\n").split("\n"):
         if WILD_CARD in line:
             operations.append(_pattern(repository, line))
         else:

@@ -1,7 +1,7 @@
 """The LMDB environment of a journal: its tables, one snapshot to read from, and errors in our own words.
 
 Reads go through one open snapshot (a read transaction) that is taken anew after each commit: opening one per read would
-cost more than the read. It is used under the journal's lock, by any thread. LMDB's errors are translated here: a full
+cost more than the read. While a write transaction is pending, reads go through that one. It is used under the journal's lock, by any thread. LMDB's errors are translated here: a full
 map or disk into JournalFull, a page that does not fit into JournalDamaged, the rest into JournalError.
 
 Must never: hold a snapshot over many turns (pages that were freed meanwhile could not be used again).
@@ -58,6 +58,8 @@ class Database:
         self.path = path
         self.map_size_bytes = map_size_bytes
         self._is_read_only = is_read_only
+        self.pending: lmdb.Transaction[bytes] | None = None
+        """A write transaction that stays open: what it holds is read like the rest, and a crash loses it."""
         self.seed = 0
         """Checksum of the journal's name; every record's checksum starts from it."""
         self._open()
@@ -118,9 +120,16 @@ class Database:
             return file_bytes, min(file_bytes, (pages + _META_PAGES) * self.page_bytes)
 
     def refresh(self) -> None:
-        """Read from what is durable now."""
+        """Read from what is durable now; what is pending and was not committed is given up."""
         self._snapshot.abort()
+        self.pending = None
         self._snapshot = self.env.begin()
+
+    def keep_open(self, txn: lmdb.Transaction[bytes]) -> None:
+        """Read from a write transaction that goes on."""
+        if txn is not self.pending:
+            self._snapshot.abort()
+            self._snapshot = self.pending = txn
 
     def get(self, key: bytes, table: Table) -> bytes | None:
         """Return a row, or None."""

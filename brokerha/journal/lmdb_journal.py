@@ -107,6 +107,7 @@ class LmdbJournal(LmdbWriter):
         """
         with self._lock:
             self._check_writable()
+            self._settle()
             first_lsn = self._current.first_lsn
             try:
                 self._trim(min(below, self._current.lsn + 1))
@@ -160,7 +161,9 @@ class LmdbJournal(LmdbWriter):
             # A record that brought one of them again must not be read by a restart.
             self._spill_before(self._next)
         self._tail.write(txn, self._database.tables.waiting)
-        return replace(cut, rows=tuple((key, number, row) for (key, number, _), row in zip(cut.rows, rows, strict=True)))
+        return replace(
+            cut, rows=tuple((key, number, row) for (key, number, _), row in zip(cut.rows, rows, strict=True))
+        )
 
     def _mark(self, lsn: Lsn) -> tuple[bytes, bytes] | None:
         """Return the mark that keeps the time of a trimmed LSN, when the last one is far enough behind it."""
@@ -183,6 +186,7 @@ class LmdbJournal(LmdbWriter):
         """
         with self._lock:
             self._check_writable()
+            self._settle()
             below = min(below, self._current.first_lsn)
             with translated(self._database.path), self._database.env.begin(write=True) as txn:
                 self._forget_from = trimming.forget_ids(txn, self._database.tables.ids, below, self._forget_from)
@@ -265,6 +269,8 @@ class LmdbJournal(LmdbWriter):
                 return False
             if self._written_bytes < self._compact_after_bytes:
                 return False
+            with self._lock:
+                self._settle()
             try:
                 compaction.write_copy(self._database, self._directory.copy, used_bytes)
             except JournalFull:

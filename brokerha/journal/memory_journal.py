@@ -55,6 +55,8 @@ class MemoryJournal(MemoryHistory):
         self._name = name
         super().__init__(Content() if begin_at is None else content_at(begin_at))
         self._is_closed = False
+        self._durable: Content | None = None
+        """What a crash leaves, while records are deferred."""
         self._forgotten_below: Lsn = 0
         self.is_full = False
         """Whether appends fail, as on a full disk."""
@@ -68,17 +70,33 @@ class MemoryJournal(MemoryHistory):
 
     def image(self) -> JournalImage:
         """Return what is durable now; later appends do not change it."""
-        return JournalImage(self._node, self._name, self._content.copy())
+        durable = self._content if self._durable is None else self._durable
+        return JournalImage(self._node, self._name, durable.copy())
 
     def append(self, records: Sequence[Record]) -> None:
         """Write all records of a turn. Raises JournalFull when `is_full`; InvariantBroken when they do not follow."""
         self._check_writable()
         for record in records:
             self._take(self._content.next_number, record)
+        self._durable = None
+
+    def defer(self, records: Sequence[Record]) -> None:
+        """Take records that are durable with the next ones. Raises as `append` does."""
+        self._check_writable()
+        if self._durable is None:
+            self._durable = self._content.copy()
+        for record in records:
+            self._take(self._content.next_number, record)
+
+    def settle(self) -> None:
+        """Make durable what was deferred. Raises JournalFull when `is_full`; then it is lost."""
+        if self._durable is not None:
+            self.append(())
 
     def follow(self, records: Sequence[tuple[int, Record]]) -> None:
         """Write records of another process under its numbers, which grow. Raises as `append` does."""
         self._check_writable()
+        self.settle()
         for number, record in records:
             following = self._content.next_number
             invariant(number >= following, "numbers of records grow", number=number, following=following)
@@ -87,12 +105,14 @@ class MemoryJournal(MemoryHistory):
     def promise(self, view: int) -> None:
         """Remember that this process promised to a view. Raises JournalFull when `is_full`."""
         self._check_writable()
+        self.settle()
         self._content.promised_view = max(view, self._content.promised_view)
 
     def _check_writable(self) -> None:
         if self._is_closed:
             raise JournalError(f"journal {self._name} is closed")
         if self.is_full:
+            self._content, self._durable = self._durable or self._content, None
             raise JournalFull(f"journal {self._name} is full")
 
     def _take(self, number: int, record: Record) -> None:
@@ -278,6 +298,7 @@ class MemoryJournal(MemoryHistory):
 
     def trim(self, below: Lsn) -> int:
         """Forget bodies, entries and results below an LSN, by whole records; returns the number of LSNs dropped."""
+        self.settle()
         content, current = self._content, self._content.current
         first = old_first = current.first_lsn
         old_begins = {origin: current.stream_begin(origin) for origin in current.counts}
@@ -338,6 +359,7 @@ class MemoryJournal(MemoryHistory):
 
     def forget_ids(self, below: Lsn) -> bool:
         """Forget which LSN ids below an LSN have, as far as they are trimmed; returns False: nothing is left to do."""
+        self.settle()
         content = self._content
         below = min(below, content.current.first_lsn)
         content.lsns = {txid: lsn for txid, lsn in content.lsns.items() if lsn >= below}
@@ -355,5 +377,7 @@ class MemoryJournal(MemoryHistory):
         return is_trimmed
 
     def close(self) -> None:
-        """Refuse further appends. Idempotent."""
+        """Refuse further appends; what was deferred is durable. Idempotent."""
+        if not self._is_closed and not self.is_full:
+            self.settle()
         self._is_closed = True

@@ -96,10 +96,11 @@ class Turn:
         """Set when all results written before this turn go, and the rejections above this LSN."""
         self._first_rebased: Lsn = 0
         self.database: Database
-        self.begin: Callable[[int], lmdb.Transaction]
+        self.begin: Callable[[int], lmdb.Transaction[bytes]]
         """Begins the transaction of the turn before its end, with room for so many bytes. These two are set by who began the turn."""
-        self.txn: lmdb.Transaction | None = None
-        """The transaction, once something had to be written early."""
+        self.txn: lmdb.Transaction[bytes] | None = None
+        """The transaction, once something was written."""
+        self.has_gone_back = False
         self._cut_written: Cut | None = None
         self._rebased_end = b""
         """Key of the last LSN whose rejection goes with them."""
@@ -115,6 +116,7 @@ class Turn:
         self._current.check_back(record.lsn)
         if self.txn is None:
             self.txn = self.begin(self.size_bytes + REWOUND_BYTES * (self._current.lsn - record.lsn))
+        self.has_gone_back = True
         database = self.database
         with translated(database.path):
             self.write(self.txn, database.tables)
@@ -133,7 +135,7 @@ class Turn:
         return None if row is None else bytes(row)
 
     def abort(self) -> None:
-        """Take back what was written early."""
+        """Take back what was written, and what was deferred before it."""
         if self.txn is not None:
             self.txn.abort()
 

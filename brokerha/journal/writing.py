@@ -1,6 +1,7 @@
 """LmdbWriter: opens a journal's file and appends turns to it; `LmdbJournal` is this, and how it forgets.
 
-A turn goes into one LMDB transaction (turn.py), and memory moves on with it. Memory is what readers are answered from
+A turn goes into one LMDB transaction (turn.py), and memory moves on with it. A turn that is deferred leaves the transaction open, and
+the next one goes into the same: one commit for both. Memory is what readers are answered from
 (history.py), so it must never say more than the file does.
 
 Invariants: memory (tail, ids, recent records, current state) equals the file, as any other thread sees it; when a commit
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 
@@ -67,6 +69,8 @@ class LmdbWriter(LmdbHistory):
         self._is_closed = False
         self._refusal = ""
         """Why nothing is written any more; empty while all is well."""
+        self._pending_bytes = 0
+        """Bytes of records that are deferred."""
         self._written_bytes = 0
         """Bytes of records since the journal was opened."""
         self._swept_to = 0
@@ -127,26 +131,52 @@ class LmdbWriter(LmdbHistory):
     # ------------------------------------------------------------------------- writing
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write all records of a turn in one commit and fsync it before returning.
+        """Write all records of a turn in one commit, with what was deferred before them, and fsync it before returning.
 
         Raises JournalFull or JournalError; then nothing of it was written, and the journal stays usable for reading.
         """
-        if not records:
+        if records:
+            self._take_turn(records, is_deferred=False)
+
+    def defer(self, records: Sequence[Record]) -> None:
+        """Take records that are durable with the next commit. Raises as `append` does; then all that waited is lost."""
+        if records:
+            self._take_turn(records, is_deferred=True)
+
+    def settle(self) -> None:
+        """Make durable what was deferred; nothing is done when nothing was. Raises as `append` does; then it is lost."""
+        with self._lock:
+            self._settle()
+
+    def _settle(self) -> None:
+        pending = self._database.pending
+        if pending is None:
             return
+        try:
+            with translated(self._database.path):
+                pending.commit()
+        except BaseException as error:
+            self._recover_from(error)
+            raise
+        self._pending_bytes = 0
+        self._database.refresh()
+
+    def _take_turn(self, records: Sequence[Record], *, is_deferred: bool) -> None:
         with self._lock:
             turn = self._begun()
             try:
                 for record in records:
                     turn.take(record)
-                self._write(turn)
+                self._write(turn, is_deferred=is_deferred)
             except BadRow as error:
+                turn.abort()
                 self._recover_from(error)
                 raise self._bad_row(error, "a transaction") from error
             except BaseException as error:
                 turn.abort()
                 self._recover_from(error)
                 raise
-            self._finish(turn)
+            self._finish(turn, is_deferred=is_deferred)
 
     def follow(self, records: Sequence[tuple[int, Record]]) -> None:
         """Write records of another process under its numbers, which grow, in one commit, and fsync it.
@@ -162,6 +192,7 @@ class LmdbWriter(LmdbHistory):
                     turn.take_at(number, record)
                 self._write(turn)
             except BadRow as error:
+                turn.abort()
                 self._recover_from(error)
                 raise self._bad_row(error, "a transaction") from error
             except BaseException as error:
@@ -185,18 +216,24 @@ class LmdbWriter(LmdbHistory):
         turn.database, turn.begin = self._database, self._begin
         return turn
 
-    def _begin(self, turn_bytes: int) -> lmdb.Transaction:
-        self._make_room(turn_bytes)
+    def _begin(self, turn_bytes: int) -> lmdb.Transaction[bytes]:
+        """The transaction that the turn goes into: the one that is open, or a new one."""
+        self._make_room(self._pending_bytes + turn_bytes)
         with translated(self._database.path):
-            return self._database.env.begin(write=True)
+            return self._database.pending or self._database.env.begin(write=True)
 
-    def _finish(self, turn: Turn) -> None:
-        """Go on from a turn that is durable."""
+    def _finish(self, turn: Turn, *, is_deferred: bool = False) -> None:
+        """Go on from a turn that is written."""
         self._next = turn.number
         self._written_bytes += turn.size_bytes
         self._swept_to = min(self._swept_to, turn.unpinned_from)
-        self._database.refresh()
-        if turn.txn is not None:
+        if is_deferred and turn.txn is not None:
+            self._pending_bytes += turn.size_bytes
+            self._database.keep_open(turn.txn)
+        else:
+            self._pending_bytes = 0
+            self._database.refresh()
+        if turn.has_gone_back:
             self._forget_row()
         if turn.cut is not None:
             self._swept_to = 0
@@ -206,15 +243,19 @@ class LmdbWriter(LmdbHistory):
         for number, record, size_bytes in turn.held:
             self._recent.add(number, record, size_bytes)
 
-    def _write(self, turn: Turn) -> None:
-        env, tables, path = self._database.env, self._database.tables, self._database.path
-        self._make_room(turn.size_bytes)
+    def _write(self, turn: Turn, *, is_deferred: bool = False) -> None:
+        tables, path = self._database.tables, self._database.path
+        if turn.txn is None:
+            turn.txn = self._begin(turn.size_bytes)
+        else:
+            self._make_room(self._pending_bytes + turn.size_bytes)
         self._spill(turn)
-        # Both leave a transaction that ends here, committed or aborted.
-        with translated(path), turn.txn or env.begin(write=True) as txn:
-            turn.write(txn, tables)
-            self._ids.write(txn, tables.ids, self._current.lsn + 1, 2 * turn.lsns + IDS_WRITTEN)
-            self._put_state(txn, turn.number)
+        with translated(path):
+            turn.write(turn.txn, tables)
+            self._ids.write(turn.txn, tables.ids, self._current.lsn + 1, 2 * turn.lsns + IDS_WRITTEN)
+            self._put_state(turn.txn, turn.number)
+            if not is_deferred:
+                turn.txn.commit()
 
     def _make_room(self, turn_bytes: int) -> None:
         database = self._database
@@ -260,6 +301,7 @@ class LmdbWriter(LmdbHistory):
         """Bring memory back to what is durable, after a turn that was not written."""
         if isinstance(error, JournalError) and not isinstance(error, JournalFull):
             self._refusal = f"{error}; nothing more is written until the node is started again"
+        self._pending_bytes = 0
         try:
             self._database.refresh()
             self._load()
@@ -296,7 +338,7 @@ class LmdbWriter(LmdbHistory):
 
     @property
     def last_number(self) -> int:
-        """Number of the last durable record; 0 when there is none."""
+        """Number of the last record, deferred ones included; 0 when there is none."""
         return self._next - 1
 
     def numbered(self, first: int, last: int, limit_bytes: int) -> list[tuple[int, bytes]] | None:
@@ -333,9 +375,11 @@ class LmdbWriter(LmdbHistory):
         return verify(self._database)
 
     def close(self) -> None:
-        """Release the directory. Idempotent."""
+        """Release the directory, with what was deferred durable if it can be. Idempotent."""
         with self._lock:
             if not self._is_closed:
+                with suppress(JournalError):
+                    self._settle()
                 self._is_closed = True
                 self._database.close()
                 self._directory.close()

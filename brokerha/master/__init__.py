@@ -3,6 +3,7 @@
 core.py            MasterCore: routes inputs, merges the consequences into one Ready
 admission.py       which writes are let in, who waits for which level, and until when
 transacting.py     the coordinator of transactions inside of it
+deferring.py       which turns wait for the next flush
 primary.py         what the acting process is to its backups: feed, gate, role, offers
 standby.py         a process that is not primary: follower, participant, role
 pins.py            what of the log is still needed, and by whom

@@ -6,7 +6,7 @@
 
 `step` takes note of an input, `wake` serves deadlines, `take_ready` runs one round and returns its consequences. The
 runner carries a Ready out completely before it asks for the next one, so at the start of `take_ready` everything that was
-returned before is durable; only then do workers get it (rule R7).
+returned before is durable, or can be worked out again (deferring.py); only then do workers get it (rule R7).
 
 The core never blocks and never asks the world anything except what its own journal holds (`History`).
 """
@@ -14,14 +14,13 @@ The core never blocks and never asks the world anything except what its own jour
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from brokerha.master import belonging
 from brokerha.master.admission import Waiters, is_other_body, is_other_origin
 from brokerha.master.apart import apart_reason
+from brokerha.master.deferring import DeferConfig, Deferring
 from brokerha.master.parting import Parting, rewinds_of
 from brokerha.master.pins import DurablePins, pins_of
 from brokerha.master.retention import Facts, Retention, RetentionConfig, Step
@@ -29,7 +28,7 @@ from brokerha.master.state_words import state_of
 from brokerha.master.taking_over import TakingOver
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
-from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
+from brokerha.model.ids import Instant, Lsn, Ordered, TxId
 from brokerha.model.messages import (
     Apply,
     Bodies,
@@ -46,7 +45,7 @@ from brokerha.model.operations import APPLIED, REJECTED, ResultRow
 from brokerha.model.process_messages import TxAnswer
 from brokerha.model.ready import Ready
 from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
-from brokerha.model.requests import REFUSE, Submit, TxCommand
+from brokerha.model.requests import REFUSE, Absence, Submit, TxCommand
 from brokerha.replication.feed import Feed
 from brokerha.replication.judging import SiteComparison, cut_off
 from brokerha.replication.site import Site
@@ -55,6 +54,7 @@ from brokerha.replication.tasks import Tasks
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 from brokerha.sync.epochs import EPOCH_MESSAGES
+from brokerha.sync.round import RoundResult
 from brokerha.transactions.config import TxConfig
 
 NOTHING = Ready()
@@ -72,6 +72,7 @@ class MasterConfig:
     """Synchronised transactions that may wait for the workers of this site; while there are more, writes of its clients are refused."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     tx: TxConfig = field(default_factory=TxConfig)
+    defer: DeferConfig = field(default_factory=DeferConfig)
     outcomes_wait_ms: int = 20
     """Results that no other worker waits for are written with the next records, at the latest after this long."""
 
@@ -84,12 +85,13 @@ class MasterCore:
         self.config = config
         self.history = history
         self.sync = SyncCore(config.sync, state, history)
+        self.deferring = Deferring(config.defer, self.sync)
         named = tuple((node, node not in config.feed.unreadable, True) for node in config.feed.workers)
         workers = state.workers if state.workers is not None else named
         self.view = state.views[-1][0] if state.views else 1
         """Of this primary; workers obey the highest one that they know."""
         self.site = Site(config.feed, history, workers, self.view, rewinds_of(history))
-        self.site.lsn, self.site.executed = state.lsn, state.executed_lsn
+        self.site.lsn, self.site.executed, self.site.reach = state.lsn, state.executed_lsn, self.deferring.reach()
         self.sync.content = self._posted_fingerprint
         self.feed = Feed(config.feed, history, self.site, state.lsn, state.executed_lsn)
         self.tasks = Tasks(self.site)
@@ -104,7 +106,8 @@ class MasterCore:
         self.ignored: Counter[str] = Counter()
         self.withheld = ""
         """Why nothing can be told now, and so no write is taken in: too few backups confirm. Empty when all is well."""
-        self._durable_lsn: Lsn = state.lsn
+        self._carried_lsn: Lsn = state.lsn
+        """Up to where the order may be told: what the last batch brought is durable, or can be worked out again (R18)."""
         self._written_executed: Lsn = state.executed_lsn
         """Up to where results are in the journal once the last batch is written."""
         self._added: tuple[Lsn, tuple[Ordered, ...]] = (0, ())
@@ -115,7 +118,9 @@ class MasterCore:
         """Results that are durable at a worker and not yet in the journal here."""
         self._outcomes_due_ms: int | None = None
         self._settled_at: Instant | None = None
-        """When a round left nothing to do: asking again in the same instant, with nothing new, need not run another."""
+        """When all was said: asking again in the same instant, with nothing new, need not look."""
+        self._agreed_at: Instant | None = None
+        """When a round left sync nothing to do, but for what its records release once they are durable."""
         self.bodies: dict[str, bytes] = {}
         """Bodies accepted in this turn, which the journal does not hold yet."""
         self.transacting = Transacting(self, state)
@@ -135,14 +140,17 @@ class MasterCore:
 
     # ---- inputs
 
-    def step(self, item: Envelope | Submit | TxCommand, now: Instant) -> None:
-        """Take in one message of another node, one write of a client, or one step of its transaction."""
-        self._settled_at = None
+    def step(self, item: Envelope | Submit | TxCommand | Absence, now: Instant) -> None:
+        """Take in one message of another node, one write of a client, one step of its transaction, or what the broker says of a master."""
+        self._settled_at = self._agreed_at = None
         if isinstance(item, Submit):
             self._on_submit(item, now)
             return
         if isinstance(item, TxCommand):
             self.transacting.step(item, now)
+            return
+        if isinstance(item, Absence):
+            self.sync.epochs.on_absence(self.sync, item.node, now)
             return
         handler = self._handlers.get(type(item.message))
         if handler is None:
@@ -228,21 +236,9 @@ class MasterCore:
         else:
             self.waiters.add(submit, now.mono_ms, lsn, self.result_of(lsn))
 
-    def set_backups(self, ready: Iterable[NodeId], view: int = 0) -> None:
-        """These backups are ready, in this view (0: as before): only they take part in transactions. May be said each turn."""
-        self.transacting.set_backups(ready, view)
-
-    def open_transactions(self) -> list[TxId]:
-        """Transactions that are open or prepared and not decided."""
-        return self.transacting.open_transactions()
-
-    def outcome_of(self, txid: TxId, now: Instant) -> dict[str, Any] | None:
-        """What became of a transaction, as ``Front.outcome`` tells it; None when that is unknown here."""
-        return self.transacting.outcome(txid, now)
-
     def wake(self, now: Instant) -> None:
         """Serve what is due."""
-        self._settled_at = None
+        self._settled_at = self._agreed_at = None
         self.waiters.expire(now.mono_ms)
         self.transacting.wake(now)
 
@@ -257,9 +253,10 @@ class MasterCore:
             self.waiters.deadline_ms(),
             self.transacting.deadline_ms(),
             self._outcomes_due_ms,
+            self.deferring.deadline_ms(),
             self.parting.deadline_ms(),
         )
-        return min((at for at in due if at is not None), default=None)
+        return min([at for at in due if at is not None], default=None)
 
     # ---- output
 
@@ -271,8 +268,9 @@ class MasterCore:
         """
         if self._settled_at == now:
             return NOTHING
-        self.feed.lsn = self.site.lsn = self._durable_lsn
-        self.site.executed = self._written_executed
+        self.feed.lsn = self.site.lsn = self._carried_lsn
+        self.site.executed, self.site.reach = self._written_executed, self.deferring.reach()
+        self.deferring.begin()
         self.sites.compare(self.history, self._written_executed)
         self._taking_over.settle(self, now)
         self.parting.look(now)
@@ -282,33 +280,41 @@ class MasterCore:
         if added:
             self.waiters.on_added(first_lsn, added, partial(is_other_origin, self.history, self.sync.node))
             self.transacting.on_added(first_lsn, added)
-        for copies in self.waiters.awaited_copies():
-            self.waiters.on_applied(copies, self.feed.applied_by(copies))
+        if len(self.waiters):
+            for copies in self.waiters.awaited_copies():
+                self.waiters.on_applied(copies, self.feed.applied_by(copies))
         if self.waiters.ready_replies:
             replies, tx_replies = self.transacting.split(self.waiters.ready_replies)
             self.waiters.ready_replies = []
             if replies or tx_replies:
                 return Ready(replies=replies, tx_replies=tx_replies)
-        round_ = self.sync.collect(now)
-        self.bodies = {}
-        self._added = (round_.first_lsn, round_.added)
-        self._taking_over.on_round(self, round_)
+        if self._agreed_at == now and self.sync.is_settled():
+            round_ = RoundResult()
+        else:
+            round_, self._agreed_at = self.sync.collect(now), now
+            self.bodies, self._added = {}, (round_.first_lsn, round_.added)
+            self._taking_over.on_round(self, round_)
         self._rebase()
-        waiting, self.to_write = [*self.to_write, *self.transacting.records(now)], []
+        is_transacting = not self.transacting.is_quiet
+        waiting, self.to_write = [*self.to_write, *(self.transacting.records(now) if is_transacting else ())], []
         outcomes = self._due_outcomes(bool(waiting or round_.records), now)
         after = self.parting.on_round(round_, now)
         records: tuple[Record, ...] = (*waiting, *outcomes, *round_.records, *after)
-        self._durable_lsn = self.sync.lsn
-        tx_messages, queues, tx_replies = self.transacting.outgoing()
-        messages = [*tx_messages, *round_.messages]
+        self._carried_lsn = self.sync.lsn
+        messages, queues, tx_replies = self.transacting.outgoing() if is_transacting else ([], (), ())
+        messages += round_.messages
         if not records and not self.sync.lost and not self.sync.is_joiner():
             # A master without its own disk, or with an empty one, knows nothing: it must not tell good workers to take other copies.
-            messages = [*messages, *self.feed.messages(now.mono_ms), *self.tasks.messages(now)]
+            messages += self.feed.messages(now.mono_ms)
+            messages += self.tasks.messages(now)
         if not records and not self.sync.has_more():
             self._settled_at = now
         replies, answers = self.transacting.split(self.waiters.replies)
         self.waiters.replies = []
-        return Ready(records, tuple(messages), (), replies, queues, (*tx_replies, *answers))
+        waits = self.deferring.decide(records, now)
+        return Ready(
+            records, tuple(messages), (), replies, queues, (*tx_replies, *answers), *waits, tuple(round_.looks)
+        )
 
     def _due_outcomes(self, is_written_anyway: bool, now: Instant) -> list[Outcomes]:
         """Results to write now: with other records, when another worker needs them, or after a while.
@@ -326,8 +332,7 @@ class MasterCore:
 
     def _posted_fingerprint(self) -> tuple[Lsn, str]:
         """What the own posts say of this site's content."""
-        lsn = self._written_executed
-        return lsn, text_of(self.history.fingerprint_at(lsn))
+        return self._written_executed, text_of(self.history.fingerprint_at(self._written_executed))
 
     def _rebase(self) -> None:
         """Let the results of this site begin anew: from a copy that was chosen, or before a line that copies overruled."""
@@ -337,7 +342,9 @@ class MasterCore:
             reason = f"a majority of the copies came to another content at LSN {votes.lsn}"
             self._begin_anew(Rebased(before, self.history.fingerprint_at(before), 0, reason))
         adopted = self.site.adopted
-        if adopted is not None and (adopted[0] <= self._written_executed or cut_off(self.history, self._written_executed)):
+        if adopted is not None and (
+            adopted[0] <= self._written_executed or cut_off(self.history, self._written_executed)
+        ):
             self.site.adopted = None
             self._begin_anew(Rebased(*adopted))
 
@@ -357,15 +364,19 @@ class MasterCore:
 
     def forgetting(self, now: Instant) -> Step | None:
         """How much of the log the journal may forget in this turn; None for nothing. Whoever asks calls `retention.done`."""
+        if not self.retention.is_due(now):
+            return None
         # Where nothing is ever executed nobody needs the log for it; a site that lost its last worker may get it back, and keeps what
         # it needs for that up to the limit.
         is_executing = bool(self.site.workers or self.config.feed.workers)
-        executed = self._written_executed if is_executing or self._written_executed else self._durable_lsn
+        executed = self._written_executed if is_executing or self._written_executed else self._carried_lsn
         if not is_executing:
-            executed = max(executed, self._durable_lsn - self.config.retention.most)
+            executed = max(executed, self._carried_lsn - self.config.retention.most)
         # Who is left behind takes over a state; a site that never executed has none to give.
         gives_way = is_executing or self._written_executed > 0
-        step = self.retention.step(self.history, now, Facts(self._durable_lsn, executed, *pins_of(self, now), gives_way))
+        step = self.retention.step(
+            self.history, now, Facts(self._carried_lsn, executed, *pins_of(self, now), gives_way)
+        )
         if step is not None:
             self.dropped_pins = step.dropped
         return step
@@ -389,8 +400,9 @@ class MasterCore:
 
     def refusal(self, now: Instant) -> str:
         """Why new writes are refused; empty when they are taken."""
-        why = self.sync.lost or belonging.refusal(self.sync) or self.withheld
-        return why or self.site.read_only_reason(now.mono_ms)
+        return (
+            self.sync.lost or belonging.refusal(self.sync) or self.withheld or self.site.read_only_reason(now.mono_ms)
+        )
 
     def state(self, now: Instant) -> tuple[str, str]:
         """State word and reason, without what the runner knows of broker and disk."""

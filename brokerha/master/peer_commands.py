@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from brokerha.master.belonging import no_command
 from brokerha.model.epochs import ADD
 from brokerha.model.errors import InvalidRequest, NotReady
-from brokerha.model.ids import Instant, NodeId, is_node_id
+from brokerha.model.ids import Instant, NodeId
 from brokerha.sync.membership import DONE, Wish
 from brokerha.sync.peers import NEVER
 
@@ -45,14 +45,10 @@ class PeerCommands:
     def remove(self, arguments: dict[str, Any], now: Instant) -> Answer:
         """Wish for a master less. Raises InvalidRequest, NotReady."""
         node, is_forced = self._node(arguments), arguments.get("force") is True
-        return self._answer(
-            self._core.sync.epochs.membership.remove(self._core.sync, node, now, is_forced=is_forced)
-        )
+        return self._answer(self._core.sync.epochs.membership.remove(self._core.sync, node, now, is_forced=is_forced))
 
     def _node(self, arguments: dict[str, Any]) -> NodeId:
-        node = arguments.get("node")
-        if not isinstance(node, str) or not is_node_id(node):
-            raise InvalidRequest(f"{node!r} is no node id: 1 to 32 of a-z, 0-9 and -")
+        node: NodeId = arguments["node"]
         if refused := no_command(self._core.sync):
             raise NotReady(refused)
         return node

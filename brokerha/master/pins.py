@@ -34,7 +34,8 @@ PEER: Final = "master "
 """Stands there before the id of a master."""
 SPLIT: Final = "a split"
 """The pin for going back; no node has such an id."""
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+"""The name of a pin."""
 _SECOND_US: Final = 1_000_000
 
 
@@ -130,11 +131,7 @@ class PinCommands:
 
     def pin(self, arguments: dict[str, Any], now: Instant) -> dict[str, Any]:
         """Hold the log from an LSN on, for so many seconds from now. Raises InvalidRequest, NotReady."""
-        name, lsn, for_s = _name(arguments), arguments.get("lsn"), arguments.get("for_s")
-        if type(lsn) is not int or lsn < 1:
-            raise InvalidRequest(f"lsn is the lowest LSN that is still needed, from 1 on, not {lsn!r}")
-        if type(for_s) is not int or not 1 <= for_s <= LONGEST_S:
-            raise InvalidRequest(f"for_s is a number of seconds from 1 to {LONGEST_S}, not {for_s!r}")
+        name, lsn, for_s = arguments["name"], arguments["lsn"], arguments["for_s"]
         core = self._core
         first = core.history.first_lsn()
         if lsn < first:
@@ -146,7 +143,7 @@ class PinCommands:
 
     def unpin(self, arguments: dict[str, Any], now: Instant) -> dict[str, Any]:
         """Let the log go. Raises InvalidRequest."""
-        name = _name(arguments)
+        name = arguments["name"]
         record = self._core.pins.remove(name, now.wall_us)
         if record is not None:
             self._core.to_write.append(record)
@@ -175,7 +172,6 @@ class PinCommands:
             "pins": rows,
         }
 
-
     def _split(self) -> dict[str, Any] | None:
         """What is held because a split may lead back; None when none may."""
         lsn = lowest_back(self._core)
@@ -187,10 +183,3 @@ class PinCommands:
             "dropped": SPLIT in self._core.dropped_pins,
             "reason": f"a split may lead back to LSN {lsn}",
         }
-
-
-def _name(arguments: dict[str, Any]) -> str:
-    name = arguments.get("name")
-    if not isinstance(name, str) or not _NAME.match(name):
-        raise InvalidRequest(f"the name of a pin has 1 to 64 letters, digits, '.', '_' and '-', not {name!r}")
-    return name

@@ -102,11 +102,15 @@ class Retention:
         self._old_below: Lsn = 1
         """Everything below this LSN was too old at the last look."""
 
+    def is_due(self, now: Instant) -> bool:
+        """Whether it is time to look, or the last step left more to do."""
+        return self._is_busy or self._look_at_ms is None or now.mono_ms >= self._look_at_ms
+
     def step(self, history: History, now: Instant, facts: Facts) -> Step | None:
         """What to forget in this turn; None when it is not time to look. Asks ``history`` for the age of entries."""
-        is_due = self._look_at_ms is None or now.mono_ms >= self._look_at_ms
-        if not is_due and not self._is_busy:
+        if not self.is_due(now):
             return None
+        is_due = self._look_at_ms is None or now.mono_ms >= self._look_at_ms
         if is_due:
             self._look_at_ms = now.mono_ms + LOOK_MS
             old_lsn = history.lsn_before(now.wall_us - self._config.max_depth_us)

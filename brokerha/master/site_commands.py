@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from brokerha.master.command_arguments import check_command
 from brokerha.master.core import MasterCore
 from brokerha.master.peer_commands import PeerCommands
 from brokerha.master.pins import PinCommands
@@ -56,26 +57,19 @@ class SiteCommands:
             "split": splits.split,
         }
 
-    @property
-    def names(self) -> list[str]:
-        """All commands."""
-        return sorted(self._commands)
-
     def run(self, name: str, arguments: Arguments, now: Instant) -> Answer:
         """Carry one out. Raises InvalidRequest, NotReady."""
-        command = self._commands.get(name)
+        check_command(name, arguments)
         if name == "promote":
             raise InvalidRequest(
                 "this master has no backups, so nothing of it can be promoted: ask a process of the one that is meant"
             )
-        if command is None:
-            raise InvalidRequest(f"unknown command {name!r}; known are {', '.join(self.names)}")
-        return command(arguments, now)
+        return self._commands[name](arguments, now)
 
     # ---- members
 
     def _add(self, arguments: Arguments, now: Instant) -> Answer:
-        node = _text(arguments, "worker")
+        node = arguments["worker"]
         is_readable = arguments.get("readable", True) is not False
         if not is_node_id(node):
             raise InvalidRequest(f"{node!r} is no node id: 1 to 32 of a-z, 0-9 and -")
@@ -92,7 +86,7 @@ class SiteCommands:
         return self._changed(node)
 
     def _remove(self, arguments: Arguments, now: Instant) -> Answer:
-        node = _text(arguments, "worker")
+        node = arguments["worker"]
         if node not in self._site.workers:
             return {"worker": node, "changed": False}
         others = [worker for worker in self._site.in_sync(now.mono_ms) if worker.node != node]
@@ -175,8 +169,8 @@ class SiteCommands:
 
     def _repair(self, arguments: Arguments, now: Instant) -> Answer:
         """Have the whole site take the content of workers of another site."""
-        sources = tuple(str(source) for source in arguments.get("from", ()))
-        if not sources or any(source in self._site.workers for source in sources):
+        sources = tuple(arguments["from"])
+        if any(source in self._site.workers for source in sources):
             raise InvalidRequest("name one or more workers of another site to take the content from")
         unknown = [source for source in sources if source not in self._core.config.feed.others]
         if unknown:
@@ -222,7 +216,7 @@ class SiteCommands:
         return self._core.tasks.row(request, now.mono_ms) or {}
 
     def _task(self, arguments: Arguments, now: Instant) -> Answer:
-        row = self._core.tasks.row(_text(arguments, "request"), now.mono_ms)
+        row = self._core.tasks.row(arguments["request"], now.mono_ms)
         if row is None:
             raise NotFound(f"task {arguments['request']} is not known at this master (any more)")
         return row
@@ -231,16 +225,9 @@ class SiteCommands:
         return {"tasks": self._core.tasks.rows(now.mono_ms)}
 
     def _worker(self, arguments: Arguments) -> WorkerFeed:
-        node = _text(arguments, "worker")
+        node = arguments["worker"]
         worker = self._site.workers.get(node)
         if worker is None:
             known = ", ".join(self._site.workers) or "none"
             raise InvalidRequest(f"{node} is no worker of {self._core.sync.node}; its workers are {known}")
         return worker
-
-
-def _text(arguments: Arguments, name: str) -> str:
-    value = arguments.get(name)
-    if not isinstance(value, str) or not value:
-        raise InvalidRequest(f"the command needs {name}")
-    return value

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from brokerha.model.errors import InvalidRequest, NotFound
+from brokerha.model.errors import NotFound
 from brokerha.model.given_up import UNKNOWN_OUTCOME, GivenUp, Split
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.operations import APPLIED, REJECTED
@@ -75,8 +75,8 @@ def shown(history: History, facts: Facts, arguments: Answer) -> Answer:
     ``from`` is an old LSN; ``next`` is the one with which the next page begins, null on the last one. How many there are of each effect is
     counted for the first page only, of `COUNTED_ENTRIES` at most, and null on others. Raises NotFound, InvalidRequest.
     """
-    number, first = _number(arguments, "number", 0), _number(arguments, "from", 0)
-    limit = min(PAGE_ENTRIES, _number(arguments, "limit", PAGE_ENTRIES))
+    number, first = arguments["number"], arguments.get("from") or 0
+    limit = min(PAGE_ENTRIES, arguments.get("limit") or PAGE_ENTRIES)
     splits = {split.number: split for split in history.splits()}
     if number not in splits:
         known = ", ".join(map(str, splits)) or "none"
@@ -161,10 +161,3 @@ def effect_of(entry: GivenUp, lsn: Lsn | None, outcome: str | None, split: Split
     if lsn == entry.lsn:
         return SAME_PLACE
     return EXECUTED_AGAIN if before == APPLIED else RE_ORDERED
-
-
-def _number(arguments: Answer, name: str, default: int) -> int:
-    value = arguments.get(name, default)
-    if type(value) is not int or value < 0 or (name == "limit" and value == 0):
-        raise InvalidRequest(f"{name} is a whole number, not {value!r}")
-    return value

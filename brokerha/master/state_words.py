@@ -156,7 +156,9 @@ def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = Tr
     if node in sync.peers.impostors:
         remarks.append("its data directory is not the one it had")
     peer = sync.peers.peers.get(node)
-    if is_left_out and (not sync.config.is_quorum or len(sync.epoch.configuration.masters) > SMALLEST) and peer is not None and peer.known_ms is not None:
+    if node in sync.epochs.suspicion.gone:
+        remarks.append("its process has ended, or has lost the broker")
+    elif is_left_out and (not sync.config.is_quorum or len(sync.epoch.configuration.masters) > SMALLEST) and peer is not None and peer.known_ms is not None:
         silent_ms = mono_ms - peer.known_ms
         left_s = -(-(sync.epochs.suspicion.lag_ms - silent_ms) // 1000)
         if silent_ms <= sync.config.heard_ms:

@@ -54,8 +54,8 @@ class Transacting:
             self._tell_backups(now)
             self.coordinator.on_answer(envelope.process or envelope.sender, envelope.message, now)
 
-    def set_backups(self, ready: Iterable[NodeId], view: int) -> None:
-        """These backups are ready; may be said as often as one likes."""
+    def set_backups(self, ready: Iterable[NodeId], view: int = 0) -> None:
+        """These backups are ready, in this view (0: as before): only they take part. May be said each turn."""
         book, backups = self.coordinator.book, tuple(ready)
         self._view = view or self._view
         if backups != book.backups or self._view != book.view or self._backups is not None:
@@ -130,6 +130,12 @@ class Transacting:
         else:
             reason = {"reason": kept.reason} if kept is not None else {}
             answers.append(TxReply(ticket, txid, answer={"state": COMMITTED, "lsn": reply.lsn, **reason}))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing that `records` or `outgoing` could give."""
+        book = self.coordinator.book
+        return not (book.dirty or book.records or book.messages or book.queues or book.replies)
 
     def records(self, now: Instant) -> list[Record]:
         """Records of this turn. To be asked for first: it finds out what `outgoing` gives."""

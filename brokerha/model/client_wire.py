@@ -12,6 +12,7 @@ cannot be decoded is InvalidRequest: it came from a client, not from a node.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,19 @@ from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.levels import parse_ack, parse_apart
 from brokerha.model.requests import APPLIED_LEVEL, WAIT
+from brokerha.model.shapes import (
+    LEAST_LSN,
+    MAP,
+    TEXT,
+    TIMEOUT,
+    TIMEOUT_LIMIT_MS,
+    Shape,
+    Shapes,
+    check_shapes,
+    either,
+    needed,
+    number,
+)
 from brokerha.model.unpacking import BROKEN, unpack_foreign
 
 WRITES_TYPE = "application/vnd.brokerha.writes+msgpack"
@@ -35,24 +49,36 @@ BATCH_LIMIT_BYTES = 1024 * 1024
 MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
 DEFAULT_TIMEOUT_MS = 30_000
 
+_DIGITS = re.compile(r"[0-9]{1,9}\Z")
+_WHOLE = either(
+    number(1, TIMEOUT_LIMIT_MS),
+    Shape("its digits", lambda value: type(value) is str and _DIGITS.match(value) is not None),
+)
+_HEADERS: Shapes = {"ack": TEXT, "copies": _WHOLE, "timeout_ms": _WHOLE}
+_READ: Shapes = {"kind": needed(TEXT), "name": TEXT, "arguments": MAP, "min_lsn": LEAST_LSN, "timeout_ms": TIMEOUT}
+_QUESTION: Shapes = {"ask": needed(TEXT), "arguments": MAP}
+
 ReplyRow = tuple[TxId, str, Lsn, str, str]
 
 
 def terms(headers: Mapping[str, Any]) -> tuple[str, int, int]:
     """Level, copies and time-out in milliseconds that headers ask for. ``ack`` may say ``applied=2``. Raises InvalidRequest."""
-    level, copies = parse_ack(str(headers.get("ack", APPLIED_LEVEL)))
-    try:
-        copies = max(copies, int(headers.get("copies", 1)))
-        timeout_ms = int(headers.get("timeout_ms", DEFAULT_TIMEOUT_MS))
-    except (TypeError, ValueError):
-        message = "the headers copies and timeout_ms are whole numbers"
-        raise InvalidRequest(message) from None
-    return level, copies, timeout_ms
+    check_shapes("the headers", _HEADERS, {name: headers.get(name) for name in _HEADERS})
+    level, copies = parse_ack(headers.get("ack") or APPLIED_LEVEL)
+    copies = max(copies, int(headers.get("copies") or 1))
+    return level, copies, int(headers.get("timeout_ms") or DEFAULT_TIMEOUT_MS)
 
 
 def apart_of(headers: Mapping[str, Any]) -> str:
     """What headers ask for at a master that is apart. Raises InvalidRequest."""
-    return parse_apart(str(headers.get("apart", "")))
+    check_shapes("the headers", {"apart": TEXT}, {"apart": headers.get("apart")})
+    return parse_apart(headers.get("apart") or "")
+
+
+def repository_of(headers: Mapping[str, Any]) -> str:
+    """The repository that headers name, ``main`` if they name none. Raises InvalidRequest."""
+    check_shapes("the headers", {"repository": TEXT}, {"repository": headers.get("repository")})
+    return headers.get("repository") or "main"
 
 
 def headers_of(level: str, copies: int, timeout_ms: int, apart: str = WAIT) -> dict[str, Any]:
@@ -100,8 +126,7 @@ def decode_writes(data: bytes) -> list[tuple[TxId, bytes]]:
 
 def encode_replies(rows: Sequence[ReplyRow]) -> bytes:
     """The body of an answer to writes."""
-    data: bytes = msgpack.packb(list(rows))
-    return data
+    return _packed(list(rows))
 
 
 def decode_replies(data: bytes) -> list[ReplyRow]:
@@ -133,18 +158,15 @@ def encode_question(what: str, arguments: Mapping[str, Any]) -> bytes:
 def decode_read(data: bytes) -> dict[str, Any]:
     """A read or a question, with every field present and of its type. Raises InvalidRequest."""
     request = _unpack(data)
-    if type(request) is not dict or type(request.get("arguments", {})) is not dict:
+    if type(request) is not dict:
         message = "a read is a msgpack map with kind, name and arguments, or with ask and arguments"
         raise InvalidRequest(message)
-    if "ask" in request:
-        return {"ask": str(request["ask"]), "arguments": request.get("arguments", {})}
-    full = {"name": "", "arguments": {}, "min_lsn": 0, "timeout_ms": DEFAULT_TIMEOUT_MS, **request}
-    shape = {"kind": str, "name": str, "arguments": dict, "min_lsn": int, "timeout_ms": int}
-    for field, kind in shape.items():
-        if type(full.get(field)) is not kind:
-            message = f"the field {field} of a read is {kind.__name__}"
-            raise InvalidRequest(message)
-    return full
+    given = {field: value for field, value in request.items() if value is not None}
+    if "ask" in given:
+        check_shapes("a question", _QUESTION, given)
+        return {"arguments": {}, **given}
+    check_shapes("a read", _READ, given)
+    return {"name": "", "arguments": {}, "min_lsn": 0, "timeout_ms": DEFAULT_TIMEOUT_MS, **given}
 
 
 def encode_read_answer(
@@ -154,14 +176,12 @@ def encode_read_answer(
     answer = {"error": error, "reason": reason, "content_type": content_type, "lsn": lsn, "body": body}
     if apart:
         answer |= {"apart": apart, "stale_ms": stale_ms}
-    data: bytes = msgpack.packb(answer)
-    return data
+    return _packed(answer)
 
 
 def encode_answer(error: str, reason: str, answer: Any) -> bytes:
     """The answer to a question; ``answer`` is plain data."""
-    data: bytes = msgpack.packb({"error": error, "reason": reason, "answer": answer})
-    return data
+    return _packed({"error": error, "reason": reason, "answer": answer})
 
 
 def decode_answer(data: bytes) -> dict[str, Any]:
@@ -171,6 +191,12 @@ def decode_answer(data: bytes) -> dict[str, Any]:
         message = "not an answer to a read"
         raise InvalidRequest(message)
     return answer
+
+
+def _packed(value: Any) -> bytes:
+    """What is no text as UTF-8 (half of a surrogate pair, which AMQP lets pass) is answered with question marks."""
+    data: bytes = msgpack.packb(value, unicode_errors="replace")
+    return data
 
 
 def _unpack(data: bytes, *, use_list: bool = False, limit_bytes: int = MESSAGE_LIMIT_BYTES) -> Any:

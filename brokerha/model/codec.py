@@ -17,10 +17,11 @@ Fetch(wanted=(('m2', 't-1'),))
 from __future__ import annotations
 
 import dataclasses
+import operator
 import types
 import typing
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -44,22 +45,35 @@ LEAST: dict[type, int] = {Epoch: 9}
 Reader = Callable[[Any], Any]
 
 
+class _Shape(NamedTuple):
+    """How values of one annotation look, and how they are read."""
+
+    kind: type | None
+    """What msgpack makes of them; None when that may be one of several types."""
+    read: Reader
+    """Returns the object. Raises ProtocolError."""
+    is_plain: bool = False
+    """Whether `kind` says it all, and the value is the object."""
+    is_kept: bool = True
+    """Whether the value is the object once it was looked at."""
+
+
 def _wrong(expected: str, value: object) -> ProtocolError:
     return ProtocolError(f"expected {expected}, found {type(value).__name__}")
 
 
-def _exact(kind: type) -> Reader:
+def _exact(kind: type) -> _Shape:
     def read(value: Any) -> Any:
         if type(value) is not kind:
             raise _wrong(kind.__name__, value)
         return value
 
-    return read
+    return _Shape(kind, read, is_plain=True)
 
 
-def _any_of(options: tuple[Any, ...]) -> Reader:
+def _any_of(options: tuple[Any, ...]) -> _Shape:
     plain = {o if isinstance(o, type) else type(None) for o in options if o is None or isinstance(o, type)}
-    complex_readers = [_reader(o) for o in options if o is not None and not isinstance(o, type)]
+    complex_readers = [_shape(o).read for o in options if o is not None and not isinstance(o, type)]
 
     def read(value: Any) -> Any:
         if type(value) in plain:
@@ -68,79 +82,106 @@ def _any_of(options: tuple[Any, ...]) -> Reader:
             return reader(value)
         raise _wrong(" or ".join(sorted(p.__name__ for p in plain)), value)
 
-    return read
+    return _Shape(None, read, is_kept=False)
 
 
-def _sequence(item: Any) -> Reader:
+def _check_kinds(values: Iterable[Any], kind: type) -> None:
+    if not {*map(type, values)} <= {kind}:
+        raise _wrong(kind.__name__, next(value for value in values if type(value) is not kind))
+
+
+def _sequence(item: Any) -> _Shape:
     if typing.get_origin(item) is tuple and Ellipsis not in typing.get_args(item):
         shape = typing.get_args(item)
         if all(isinstance(t, type) and t in (int, str, bytes) for t in shape):
-            return _plain_rows(shape)
-    read_item = _reader(item)
+            return _Shape(tuple, _plain_rows(shape))
+    kind, read_item, is_plain, is_kept = _shape(item)
 
     def read(value: Any) -> Any:
         if type(value) is not tuple:
             raise _wrong("list", value)
-        return tuple([read_item(v) for v in value])
+        if is_plain and kind is not None:
+            _check_kinds(value, kind)
+            return value
+        items = tuple([read_item(v) for v in value])
+        return value if is_kept else items
 
-    return read
+    return _Shape(tuple, read, is_kept=is_kept)
 
 
 def _plain_rows(shape: tuple[type, ...]) -> Reader:
     """Fast path for long lists of short rows, such as entries and bodies: the rows are kept as they were decoded."""
     width = len(shape)
-    columns = list(enumerate(shape))
 
     def read(value: Any) -> Any:
         if type(value) is not tuple:
             raise _wrong("list", value)
-        for row in value:
-            if type(row) is not tuple or len(row) != width:
-                raise _wrong(f"list of {width}", row)
-        for place, kind in columns:
-            if not {type(row[place]) for row in value} <= {kind}:
+        if not ({*map(type, value)} <= {tuple} and {*map(len, value)} <= {width}):
+            raise _wrong(f"list of {width}", next(row for row in value if type(row) is not tuple or len(row) != width))
+        for place, (kind, column) in enumerate(zip(shape, zip(*value, strict=True), strict=False)):
+            if not {*map(type, column)} <= {kind}:
                 raise _wrong(f"{kind.__name__} in column {place}", value)
         return value
 
     return read
 
 
-def _fixed(shape: tuple[Any, ...]) -> Reader:
-    readers = [_reader(t) for t in shape]
+def _fixed(hints: tuple[Any, ...]) -> _Shape:
+    shapes = [_shape(hint) for hint in hints]
+    readers = [shape.read for shape in shapes]
+    kinds = tuple([shape.kind for shape in shapes])
+    looked_at = [(place, shape.read) for place, shape in enumerate(shapes) if not shape.is_plain]
+    is_kept = all(shape.is_kept for shape in shapes)
 
     def read(value: Any) -> Any:
         if type(value) is not tuple or len(value) != len(readers):
             raise _wrong(f"list of {len(readers)}", value)
+        if is_kept and tuple(map(type, value)) == kinds:
+            for place, look in looked_at:
+                look(value[place])
+            return value
         return tuple([r(v) for r, v in zip(readers, value, strict=True)])
 
-    return read
+    return _Shape(tuple, read, is_kept=is_kept)
 
 
-def _mapping(key: Any, item: Any) -> Reader:
-    read_key, read_item = _reader(key), _reader(item)
+def _mapping(key: Any, item: Any) -> _Shape:
+    keys, items = _shape(key), _shape(item)
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
             raise _wrong("map", value)
-        return {read_key(k): read_item(v) for k, v in value.items()}
+        if keys.is_plain and items.is_plain and keys.kind is not None and items.kind is not None:
+            _check_kinds(value, keys.kind)
+            _check_kinds(value.values(), items.kind)
+            return value
+        return {keys.read(k): items.read(v) for k, v in value.items()}
 
-    return read
+    return _Shape(dict, read, is_kept=keys.is_plain and items.is_plain)
 
 
-def _struct(cls: type) -> Reader:
+def _struct(cls: type) -> _Shape:
     hints = typing.get_type_hints(cls)
-    readers = [_reader(hints[f.name]) for f in dataclasses.fields(cls)]
+    shapes = [_shape(hints[f.name]) for f in dataclasses.fields(cls)]
+    readers = [shape.read for shape in shapes]
+    kinds = tuple([shape.kind for shape in shapes])
+    looked_at = [(place, shape.read) for place, shape in enumerate(shapes) if not shape.is_plain]
     least = LEAST.get(cls, len(readers))
 
     def read(value: Any) -> Any:
         if type(value) is not tuple or not least <= len(value) <= len(readers):
             raise _wrong(f"{cls.__name__} with {len(readers)} fields", value)
+        if tuple(map(type, value)) == kinds:
+            fields = list(value)
+            for place, look in looked_at:
+                fields[place] = look(fields[place])
+            return cls(*fields)
         return cls(*[r(v) for r, v in zip(readers, value, strict=False)])
 
-    return read
+    return _Shape(tuple, read, is_kept=False)
 
 
-def _reader(hint: Any) -> Reader:
+def _shape(hint: Any) -> _Shape:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         if len(arguments) == 2 and arguments[1] is Ellipsis:
@@ -155,25 +196,39 @@ def _reader(hint: Any) -> Reader:
     return _exact(hint)
 
 
+Getter = Callable[[Any], tuple[Any, ...]]
+_GETTERS: dict[type, Getter] = {}
+
+
+def _getter(cls: type) -> Getter:
+    """What takes the values of all fields out of an object, in their order."""
+    names = [f.name for f in dataclasses.fields(cls)]
+    found = _GETTERS[cls] = (
+        operator.attrgetter(*names) if len(names) > 1 else lambda value: tuple([getattr(value, name) for name in names])
+    )
+    return found
+
+
 def _fields(value: Any) -> tuple[Any, ...]:
-    return tuple([getattr(value, f.name) for f in dataclasses.fields(value)])
+    cls = type(value)
+    return (_GETTERS.get(cls) or _getter(cls))(value)
 
 
-def _names(classes: tuple[type, ...]) -> dict[type, tuple[int, tuple[str, ...]]]:
-    return {cls: (n, tuple(f.name for f in dataclasses.fields(cls))) for n, cls in enumerate(classes)}
+def _numbers(classes: tuple[type, ...]) -> dict[type, tuple[int, Getter]]:
+    return {cls: (n, _getter(cls)) for n, cls in enumerate(classes)}
 
 
-_MESSAGE_NUMBERS = _names(MESSAGES)
-_MESSAGE_READERS = [_struct(cls) for cls in MESSAGES]
-_RECORD_NUMBERS = _names(RECORDS)
-_RECORD_READERS = [_struct(cls) for cls in RECORDS]
+_MESSAGE_NUMBERS = _numbers(MESSAGES)
+_MESSAGE_READERS = [_struct(cls).read for cls in MESSAGES]
+_RECORD_NUMBERS = _numbers(RECORDS)
+_RECORD_READERS = [_struct(cls).read for cls in RECORDS]
 
 
 def encode_envelope(cluster: str, sender: str, incarnation: int, message: Message, process: str = "") -> bytes:
     """Return the bytes of a message with its envelope."""
-    number, names = _MESSAGE_NUMBERS[type(message)]
-    values = [getattr(message, name) for name in names]
-    data: bytes = msgpack.packb([WIRE_VERSION, cluster, sender, incarnation, process, number, *values], default=_fields)
+    number, values = _MESSAGE_NUMBERS[type(message)]
+    envelope = (WIRE_VERSION, cluster, sender, incarnation, process, number, *values(message))
+    data: bytes = msgpack.packb(envelope, default=_fields)
     return data
 
 
@@ -198,8 +253,8 @@ def decode_envelope(data: bytes) -> Envelope:
 
 def encode_record(record: Record) -> bytes:
     """Return the bytes of a journal record."""
-    number, names = _RECORD_NUMBERS[type(record)]
-    data: bytes = msgpack.packb([VERSION, number, *[getattr(record, name) for name in names]], default=_fields)
+    number, values = _RECORD_NUMBERS[type(record)]
+    data: bytes = msgpack.packb((VERSION, number, *values(record)), default=_fields)
     return data
 
 

@@ -19,11 +19,12 @@ so all checks hold at every LSN. Here is only what can be seen without any store
 
 from __future__ import annotations
 
-import json
 import re
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
+from brokerha.model.errors import InvalidRequest
+from brokerha.model.foreign_json import parse_foreign_json
 from brokerha.model.ids import is_repository_id
 
 ASK: Final = "ask"
@@ -116,8 +117,8 @@ def number_of(text: str) -> Decimal | None:
 def rows_of(expected: str) -> list[list[str | None]] | None:
     """The rows that a `select` check expects; None when the text is not a JSON list of them."""
     try:
-        rows = json.loads(expected)
-    except (ValueError, RecursionError):
+        rows = parse_foreign_json(expected)
+    except InvalidRequest:
         return None
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         return None

@@ -48,6 +48,8 @@ from brokerha.model.unpacking import BROKEN, unpack_foreign
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
 OPERATIONS_LIMIT = 100_000
+LSN_LIMIT = 2**63
+"""Every LSN is below it; workers and masters keep them in 63 bits."""
 KEY_LIMIT_BYTES = control.KEY_LIMIT_BYTES
 """Largest key of a key-value table; LMDB allows 511 bytes for table name and key together."""
 TABLE_LIMIT_BYTES = control.TABLE_LIMIT_BYTES
@@ -163,10 +165,23 @@ def check_operations(operations: list[Operation]) -> None:
         message = f"the transaction has {len(operations)} operations; the limit is {OPERATIONS_LIMIT}: split it"
         raise TooLarge(message)
     for number, operation in enumerate(operations, 1):
-        problem = _problem(operation)
+        try:
+            problem = _problem(operation) or _unicode_problem(operation)
+        except UnicodeEncodeError:
+            problem = _unicode_problem(operation)
         if problem:
             message = f"operation {number}: {problem}"
             raise InvalidRequest(message)
+
+
+def _unicode_problem(operation: Operation) -> str:
+    try:
+        for item in operation:
+            if isinstance(item, str):
+                item.encode()
+    except UnicodeEncodeError:
+        return "a text holds half of a surrogate pair, which UTF-8 cannot write"
+    return ""
 
 
 def _problem(operation: Any) -> str:
@@ -250,8 +265,8 @@ def _expectation_problem(name: str, arguments: Any) -> str:
         kind, store, lsn = arguments
         if kind not in {GRAPH, TABLE, QUEUE}:
             return f"expect-since is about a graph, table or queue, not {kind!r}"
-        if lsn < 0:
-            return f"an LSN is 0 or more, not {lsn}"
+        if not 0 <= lsn < LSN_LIMIT:
+            return "an LSN is 0 or more and below 2**63"
         return _repository_problem(store) if kind == GRAPH else name_problem(kind, store)
     known = fingerprints.from_text(arguments[0])
     if len(known) != 1 + fingerprints.DIGEST_BYTES or known[0] != fingerprints.VERSION:

@@ -1,6 +1,6 @@
 """Ready: what a core asks of the world, in the order in which it must happen.
 
-    1. records     written and fsynced together, in one commit
+    1. records     written and fsynced together, in one commit; deferred ones with those of a later Ready
     2. messages    sent after 1, so they may reveal what the records say
     3. decisions   work for the stores, after 1
     4. replies     answers to clients, after 1
@@ -173,8 +173,18 @@ TxQueueDecision = OpenTxQueue | DropTxQueue | FollowTxQueue | LeaveTxQueue
 StoreDecision = ExecuteBatch | ApplyBatch | ResendResults | BeginLineage
 """Work of the one thread that writes the store; one at a time."""
 CopyDecision = (
-    ReadRange | MakeSnapshot | ReadChunks | DropSnapshot | BeginLoad | KeepChunk | OpenLoad | AbandonLoad | Condemn
-    | KeepCopy | DropKept | RestoreKept
+    ReadRange
+    | MakeSnapshot
+    | ReadChunks
+    | DropSnapshot
+    | BeginLoad
+    | KeepChunk
+    | OpenLoad
+    | AbandonLoad
+    | Condemn
+    | KeepCopy
+    | DropKept
+    | RestoreKept
 )
 """Work beside the store; in the order in which it was decided."""
 Decision = StoreDecision | CopyDecision
@@ -304,9 +314,22 @@ class Ready:
     replies: tuple[Reply, ...] = ()
     tx_queues: tuple[TxQueueDecision, ...] = ()
     tx_replies: tuple[TxReply, ...] = ()
+    is_deferred: bool = False
+    """The records can be worked out again after a crash (R18 of sync): what goes with them need not wait for a flush."""
+    settles: bool = False
+    """All that was deferred is to be durable."""
+    looks: tuple[NodeId, ...] = ()
+    """Masters of which the broker is asked whether anybody reads their inbox; an `Absence` comes back where nobody does."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
         return bool(
-            self.records or self.messages or self.decisions or self.replies or self.tx_queues or self.tx_replies
+            self.records
+            or self.messages
+            or self.decisions
+            or self.replies
+            or self.tx_queues
+            or self.tx_replies
+            or self.settles
+            or self.looks
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerha.model.ids import Lsn, TxId
+from brokerha.model.ids import Lsn, NodeId, TxId
 
 ACCEPTED = "accepted"
 SYNCHRONISED = "synchronised"
@@ -27,6 +27,13 @@ APART = (WAIT, REFUSE)
 
 READS_INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "range", "queue", "queues"})
 """Kinds of reads that can show the operations of an open transaction on top of the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """The broker says that nobody reads the inbox of a master: its process has ended, or has lost its connection."""
+
+    node: NodeId
 
 
 @dataclass(frozen=True, slots=True)

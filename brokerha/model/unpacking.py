@@ -1,5 +1,6 @@
 """Unpacking what others send: what is small on the wire must not be large in memory.
 
+What is nested more than about a thousand levels deep is refused by the library, which keeps its own stack and does not recurse.
 An empty map takes a byte on the wire and sixty in memory, a list of one item two bytes and fifty. What has more of them than any message
 is refused while it is unpacked, before the rest is made.
 
@@ -17,6 +18,8 @@ import msgpack
 MAPS_LIMIT = 100_000
 """More than any message has."""
 LISTS_LIMIT = 100_000
+SMALL_BYTES = min(MAPS_LIMIT, LISTS_LIMIT)
+"""Each takes a byte at least, so that no data of this size have too many, and nothing has to be counted."""
 BYTES_OF_A_LIST = 8
 """Fewer than any list of a message takes where there are many, so that a list for each of them is allowed besides."""
 
@@ -26,6 +29,8 @@ BROKEN = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
 
 def unpack_foreign(data: bytes, *, use_list: bool = False) -> Any:
     """The value; lists as tuples, if not asked for. Raises one of `BROKEN`."""
+    if len(data) <= SMALL_BYTES:
+        return msgpack.unpackb(data, use_list=use_list, strict_map_key=True, max_ext_len=0)
     return msgpack.unpackb(
         data,
         use_list=use_list,

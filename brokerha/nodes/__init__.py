@@ -16,9 +16,11 @@ journal_copying.py  its journal as a whole: snapshots, chunks, loads
 transacting.py   transactions step by step (taking.py: messages; transaction_arguments.py: what steps take)
 commands.py      operators' commands on their way through the loop
 tickets.py       who gets the reply of which write
+lanes.py         work on messages that has to stay in order, some of it in threads
 checking.py      what is checked of a write or a read before it is taken in
 master_view.py   what a master shows of itself
 rates.py         how busy it was within the last hour, for the charts of the status page
+watching.py      what it tells unasked: after a while, not after each turn
 site_log.py      what happens at a site, as lines in the log of its master
 status.py        the status of the whole cluster
 journal_lines.py lines of the log as a store can apply them, from a journal

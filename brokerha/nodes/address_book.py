@@ -29,9 +29,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import BETWEEN_PROCESSES, Envelope, Message, Outgoing, StatusReport, StatusRequest
+from brokerha.model.messages import BETWEEN_PROCESSES, Message, Outgoing, StatusReport, StatusRequest
 from brokerha.model.ready import TxQueueDecision
-from brokerha.ports.transport import ClientMessage, ClientReply, Transport, TransportStatus
+from brokerha.model.requests import Absence
+from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transport, TransportStatus
 
 _AS_ITSELF: frozenset[type[Message]] = BETWEEN_PROCESSES | {StatusRequest, StatusReport}
 """A process that stands by says these under its own id, which may be that of its master."""
@@ -128,6 +129,10 @@ class AddressBook:
             return (self._known[node].process,)
         return self._processes.get(node, (node,))
 
+    def processes(self, master: NodeId) -> Collection[NodeId]:
+        """All that may act for a master."""
+        return self._processes.get(master, (master,))
+
     def point(self, master: NodeId, process: NodeId) -> None:
         """A process that stands by knows its primary from the journal's feed, which nobody else hears."""
         self._known[master] = self._known.get(master, _Acting(0, process))._replace(process=process)
@@ -180,7 +185,11 @@ class AddressedTransport:
         """Send each message to the process that acts for its destination, or to all that may."""
         self._transport.send([message for each in outgoing for message in self._addressed(each)])
 
-    def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
+    def look(self, masters: Sequence[NodeId]) -> None:
+        """Ask the broker about masters of one process: of others another one may be about to act."""
+        self._transport.look([master for master in masters if len(self._book.processes(master)) == 1])
+
+    def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
         """What arrived, without what former primaries sent."""
         return [each for each in self._transport.receive(limit, timeout_ms) if self._is_heard(each)]
 
@@ -234,8 +243,8 @@ class AddressedTransport:
             return [outgoing]
         return [replace(outgoing, to=to, sender=sender, incarnation=incarnation) for to in addresses]
 
-    def _is_heard(self, item: Envelope | ClientMessage) -> bool:
-        if isinstance(item, ClientMessage) or type(item.message) in _AS_ITSELF:
+    def _is_heard(self, item: Inbound) -> bool:
+        if isinstance(item, (ClientMessage, Absence)) or type(item.message) in _AS_ITSELF:
             return True
         row = getattr(item.message, "row", None)
         said = (item.sender, item.incarnation, item.process or item.sender, row.journal if row is not None else "")

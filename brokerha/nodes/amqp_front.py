@@ -17,26 +17,32 @@ import functools
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, NamedTuple
 
+from brokerha.ingress.suspects import EndedTheNode, Suspects
 from brokerha.model import client_wire
-from brokerha.model.errors import BrokerhaError, InvalidRequest, UnsupportedType
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
+from brokerha.model.operations import Operation, pack_operations, unpack_operations
 from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit
-from brokerha.nodes.checking import check_terms, checked_body
+from brokerha.model.shapes import MAP, TEXT, TIMEOUT, Shapes, check_shapes, needed
+from brokerha.nodes import questions
+from brokerha.nodes.checking import check_terms, check_texts, is_plain
+from brokerha.nodes.lanes import Lanes
 from brokerha.nodes.tickets import Tickets
 from brokerha.ports.front import Front, ReadOutcome
 from brokerha.ports.transport import ClientMessage, ClientReply, Transport
 
-if TYPE_CHECKING:
-    from brokerha.model.operations import Operation
-
 RETRY_MS = 500
 """Pause before writes that nobody waits for, and that could not be taken in, are tried again."""
+TOLD_MS = 3_600_000
 TEMPORARY = frozenset({"NotReady", "ReadOnly", "OutcomeUnknown"})
 """Refusals that pass. The transport's own window bounds how many such messages are held; the broker keeps the rest."""
-PERMANENT = ("InvalidRequest", "KeyReused", "TooLarge", "UnknownRepository", "UnsupportedType")
+PERMANENT = ("EndedTheNode", "InvalidRequest", "KeyReused", "TooLarge", "UnknownRepository", "UnsupportedType")
 """Those that never pass. They are told from the start: what is first seen as 1 has not increased, for Prometheus."""
+_STEP: Final[Shapes] = {
+    "action": needed(TEXT), "txid": TEXT, "arguments": MAP, "timeout_ms": TIMEOUT, "node": TEXT,
+}  # fmt: skip
 
 
 class _Batch:
@@ -52,6 +58,25 @@ class _Batch:
         self.open = 0
         """Writes without an answer."""
 
+    def refuse(self, txid: TxId, error: BrokerhaError) -> None:
+        """One of its writes can never be. Of a message that is one write, or that nobody waits for, that is the end: it is raised."""
+        if self.message.content_type != client_wire.WRITES_TYPE or not self.message.reply_to:
+            raise error
+        self.answers.append(Reply(0, txid, REFUSED, 0, type(error).__name__, str(error)))
+
+
+class _Terms(NamedTuple):
+    """What the writer of a message waits for."""
+
+    level: str
+    copies: int
+    timeout_ms: int
+    apart: str
+
+
+_Item = tuple[TxId, bytes, list[Operation]]
+"""A write: its id, its body, and the operations in it."""
+
 
 class AmqpFront:
     """Client messages of one master; everything but the questions' threads runs in the loop's thread."""
@@ -63,6 +88,7 @@ class AmqpFront:
         tickets: Tickets,
         when_safe: Callable[[Callable[[], None]], None] = lambda show: show(),
         in_loop: Callable[[Callable[[], None]], object] = lambda act: act(),
+        suspects: Suspects | None = None,
     ) -> None:
         """``when_safe`` runs what it is given once enough backups hold what is durable now, ``in_loop`` in the loop's thread."""
         self._when_safe = when_safe
@@ -79,54 +105,99 @@ class AmqpFront:
         self._retry_at_ms = 0
         self._rejected: Counter[str] = Counter()
         self._outbox: deque[ClientReply] = deque()
+        self._lanes = Lanes(f"{front.node_id} parsing", transport.wake)
+        self._submits: list[Submit] = []
+        """Writes for this turn."""
+        self._suspects = suspects or Suspects(None)
+        self._attention = "", 0
+        """What is to be told, and until when."""
         self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
 
     def on_client(self, messages: list[ClientMessage], now: Instant) -> list[Submit]:
         """Turn messages into writes; reads and questions go their own way."""
-        submits: list[Submit] = []
-        for message in messages:
+        digests = self._suspects.take_in_hand([message.body for message in messages])
+        for message, digest in zip(messages, digests, strict=True):
             try:
+                self._check_suspect(digest, now)
                 if message.content_type == client_wire.READ_TYPE:
                     self._on_read(message)
                     self._transport.settle([message])
                 else:
-                    submits.extend(self._writes(message))
+                    self._on_write(message)
             except BrokerhaError as error:
                 self._refuse(message, error)
-        return submits
+        self._suspects.put_down()
+        return self._taken()
 
     def retry(self, now: Instant) -> list[Submit]:
-        """Writes that nobody waits for and that could not be taken in before; asked for in every turn."""
-        if not self._held or now.mono_ms < self._retry_at_ms:
-            return []
-        self._retry_at_ms = now.mono_ms + RETRY_MS
-        held, self._held = self._held, {}
-        return [submit for batch in held.values() for submit in self._writes(batch.message, batch.txid)]
+        """Writes that had to be parsed first, and those that nobody waits for and could not be taken in before; asked for in every turn."""
+        self._lanes.turn()
+        if self._attention[0] and now.mono_ms >= self._attention[1]:
+            self._attention = "", 0
+        if self._held and now.mono_ms >= self._retry_at_ms:
+            self._retry_at_ms = now.mono_ms + RETRY_MS
+            held, self._held = self._held, {}
+            for batch in held.values():
+                self._on_write(batch.message, batch.txid)
+        return self._taken()
+
+    def _check_suspect(self, digest: bytes, now: Instant) -> None:
+        try:
+            self._suspects.check(digest)
+        except EndedTheNode:
+            number = self._rejected[EndedTheNode.__name__] + 1
+            text = f"{number} messages ended this node twice and were put aside: brokerha quarantine list"
+            self._attention = text, now.mono_ms + TOLD_MS
+            raise
+
+    def _taken(self) -> list[Submit]:
+        submits, self._submits = self._submits, []
+        return submits
 
     def _refuse(self, message: ClientMessage, error: BrokerhaError) -> None:
-        if message.reply_to:
+        if message.reply_to and message.content_type == client_wire.READ_TYPE:
+            self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
+        elif message.reply_to:
             reply = Reply(0, message.message_id, REFUSED, 0, type(error).__name__, str(error))
             self._send(message, [reply])
         self._reject(message, type(error).__name__, str(error))
 
-    def _writes(self, message: ClientMessage, txid: TxId = "") -> list[Submit]:
-        level, copies, timeout_ms = client_wire.terms(message.headers)
-        apart = client_wire.apart_of(message.headers)
-        items: list[tuple[str, bytes]] = []
+    def _on_write(self, message: ClientMessage, txid: TxId = "") -> None:
+        """Check what can be checked at once; what has to be parsed first goes on when it is, in order with others of its sender."""
+        terms = _Terms(*client_wire.terms(message.headers), client_wire.apart_of(message.headers))
         batch = _Batch(message, txid or message.message_id)
+        items: list[_Item] = []
         if message.content_type == client_wire.WRITES_TYPE:
             for each, body in client_wire.decode_writes(message.body):
                 try:
-                    check_terms(each, level, copies, timeout_ms)
-                    items.append((each, checked_body(body)))
+                    check_terms(each, terms.level, terms.copies, terms.timeout_ms)
+                    items.append((each, body, unpack_operations(body)))
                 except InvalidRequest as error:
-                    if not message.reply_to:
-                        raise
-                    batch.answers.append(Reply(0, each, REFUSED, 0, type(error).__name__, str(error)))
+                    batch.refuse(each, error)
         else:
             batch.txid = batch.txid or self._front.new_txid()
-            check_terms(batch.txid, level, copies, timeout_ms)
-            items.append((batch.txid, checked_body(single_operations(message))))
+            check_terms(batch.txid, terms.level, terms.copies, terms.timeout_ms)
+            operations = single_operations(message)
+            listed = unpack_operations(operations) if isinstance(operations, bytes) else operations
+            body = operations if isinstance(operations, bytes) else pack_operations(operations)
+            items.append((batch.txid, body, listed))
+        self._lanes.take(
+            message.reply_to,
+            all(is_plain(listed) for _, _, listed in items),
+            functools.partial(_checked, batch, items),
+            functools.partial(self._on_checked, batch, terms),
+        )
+
+    def _on_checked(self, batch: _Batch, terms: _Terms, checked: Future[list[_Item]]) -> None:
+        message = batch.message
+        error = checked.exception()
+        if isinstance(error, BrokerhaError) and type(error).__name__ in TEMPORARY and not message.reply_to:
+            self._held.setdefault(id(message), batch)
+            return
+        if isinstance(error, BrokerhaError):
+            self._refuse(message, error)
+            return
+        items = checked.result()
         batch.open = len(items)
         self._unsettled[id(message)] = message
         self._fresh.append(message)
@@ -134,12 +205,9 @@ class AmqpFront:
             self._answered[id(batch)] = batch
         if not message.reply_to:
             # Nobody could be told of a refusal; what nobody waits for may as well wait here.
-            level, copies, apart = ACCEPTED, 1, WAIT
+            terms = _Terms(ACCEPTED, 1, terms.timeout_ms, WAIT)
         receiver = functools.partial(self._on_reply if message.reply_to else self._on_silent_reply, batch)
-        return [
-            Submit(self._tickets.open(txid, receiver), txid, body, level, copies, timeout_ms, apart)
-            for txid, body in items
-        ]
+        self._submits += [Submit(self._tickets.open(txid, receiver), txid, body, *terms) for txid, body, _ in items]
 
     def _on_reply(self, batch: _Batch, reply: Reply) -> None:
         batch.answers.append(reply)
@@ -160,6 +228,10 @@ class AmqpFront:
     def _reject(self, message: ClientMessage, error: str, reason: str) -> None:
         self._rejected[error] += 1
         self._transport.reject(message, f"{error}: {reason}")
+
+    def attention(self) -> str:
+        """What a person should look at; empty for nothing. Told for `TOLD_MS`."""
+        return self._attention[0]
 
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics: messages that were moved to ``brokerha.rejected``, by the name of the error."""
@@ -200,7 +272,7 @@ class AmqpFront:
             self._on_step(message, request["arguments"])
             return
         if "ask" in request:
-            future: Future[Any] = self._questions.submit(self._answer_question, request["ask"], request["arguments"])
+            future = self._asked(request["ask"], request["arguments"])
             future.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
             return
         read = self._front.read(
@@ -209,17 +281,28 @@ class AmqpFront:
         read.add_done_callback(lambda done: self._reply_later(message, _read_answer(done)))
 
     def _on_step(self, message: ClientMessage, asked: dict[str, Any]) -> None:
-        """One step of a transaction: {action, txid, arguments, timeout_ms}. It takes no thread, however long it waits."""
-        arguments, timeout_ms = asked.get("arguments", {}), asked.get("timeout_ms", client_wire.DEFAULT_TIMEOUT_MS)
-        if type(arguments) is not dict or type(timeout_ms) is not int:
-            raise InvalidRequest("a step is {action, txid, arguments (a map), timeout_ms (a number)}")
+        """One step of a transaction: {action, txid, arguments, timeout_ms}. It takes no thread but to parse, however long it waits."""
         try:
-            step = self._front.transact(str(asked.get("action", "")), str(asked.get("txid", "")), arguments, timeout_ms)
-        except BrokerhaError as error:
-            # What is wrong with a step is its answer, so that the transaction can go on without it.
+            check_shapes("a step", _STEP, asked)
+        except InvalidRequest as error:
             self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
             return
-        step.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
+        txid, arguments = asked.get("txid") or "", asked.get("arguments") or {}
+        timeout_ms = asked.get("timeout_ms") or client_wire.DEFAULT_TIMEOUT_MS
+        self._lanes.take(
+            # Steps of one transaction stay in order.
+            ("step", txid),
+            is_plain(arguments.get("operations", ())),
+            functools.partial(self._front.transact, asked["action"], txid, arguments, timeout_ms),
+            functools.partial(self._on_begun_step, message),
+        )
+
+    def _on_begun_step(self, message: ClientMessage, begun: Future[Future[dict[str, Any]]]) -> None:
+        if begun.exception() is not None:
+            # What is wrong with a step is its answer, so that the transaction can go on without it.
+            self._reply_later(message, _plain(begun))
+        else:
+            begun.result().add_done_callback(lambda done: self._reply_later(message, _plain(done)))
 
     def _reply_later(self, message: ClientMessage, body: bytes) -> None:
         """Called from any thread; the loop sends what is there after its turn."""
@@ -229,25 +312,15 @@ class AmqpFront:
         else:
             self._transport.wake()
 
-    def _answer_question(self, what: str, arguments: dict[str, Any]) -> Any:
-        timeout_ms = int(arguments.get("timeout_ms", 5000))
-        questions: dict[str, Callable[[], Any]] = {
-            "status": lambda: self._front.status(timeout_ms),
-            "log": lambda: self._front.log(int(arguments["first_lsn"]), int(arguments["last_lsn"])),
-            "logged": lambda: self._front.logged(int(arguments["first_lsn"]), int(arguments["last_lsn"])),
-            "entries": lambda: self._front.entries(int(arguments["first_lsn"]), int(arguments["last_lsn"])),
-            "outcome": lambda: self._front.outcome(str(arguments["txid"])),
-            "command": lambda: self._front.command(str(arguments["name"]), arguments["arguments"], timeout_ms).result(
-                timeout_ms / 1000 + 5
-            ),
-            "wait": lambda: self._front.wait_for(int(arguments["lsn"]), arguments["workers"], timeout_ms).result(
-                timeout_ms / 1000 + 5
-            ),
-        }
-        if what not in questions:
-            message = f"unknown question {what!r}; known are {', '.join(sorted(questions))}"
-            raise InvalidRequest(message)
-        return questions[what]()
+    def _asked(self, what: str, arguments: dict[str, Any]) -> Future[Any]:
+        """The answer to a question; at once where the question is wrong."""
+        try:
+            questions.check_question(what, arguments)
+        except InvalidRequest as error:
+            refused: Future[Any] = Future()
+            refused.set_exception(error)
+            return refused
+        return self._questions.submit(questions.answer, self._front, what, arguments)
 
     def close(self) -> None:
         """Answer whoever can be answered, and end the questions' threads.
@@ -260,13 +333,27 @@ class AmqpFront:
                 self._send(batch.message, batch.answers)
         self._answered = {}
         self._flush()
+        self._lanes.close()
         self._questions.shutdown(wait=False, cancel_futures=True)
+
+
+def _checked(batch: _Batch, items: list[_Item]) -> list[_Item]:
+    """Those of the writes that can be executed. Raises InvalidRequest of a message that nobody waits for, NotReady."""
+    found: list[_Item] = []
+    for item in items:
+        txid, _, operations = item
+        try:
+            check_texts(operations)
+            found.append(item)
+        except InvalidRequest as error:
+            batch.refuse(txid, error)
+    return found
 
 
 def single_operations(message: ClientMessage) -> bytes | list[Operation]:
     """The operations of a message that is one transaction. Raises InvalidRequest, UnsupportedType."""
     kind = message.content_type.split(";")[0].strip().lower()
-    repository = str(message.headers.get("repository", "main"))
+    repository = client_wire.repository_of(message.headers)
     if kind == "application/x-msgpack":
         return message.body
     if kind not in ("application/sparql-update", "application/n-quads"):
@@ -288,7 +375,7 @@ def _plain(done: Future[Any]) -> bytes:
         return client_wire.encode_answer("NotReady", "the master is stopping, or not primary any more: ask again", None)
     error = done.exception()
     if error is not None:
-        return client_wire.encode_answer(type(error).__name__, str(error), None)
+        return client_wire.encode_answer(*_told(error), None)
     return client_wire.encode_answer("", "", done.result())
 
 
@@ -296,6 +383,15 @@ def _read_answer(done: Future[ReadOutcome]) -> bytes:
     error = done.exception()
     if error is not None:
         age = (error.apart, error.stale_ms) if isinstance(error, BrokerhaError) else ()
-        return client_wire.encode_read_answer(type(error).__name__, str(error), "", 0, b"", *age)
+        return client_wire.encode_read_answer(*_told(error), "", 0, b"", *age)
     outcome = done.result()
     return client_wire.encode_read_answer("", "", *outcome)
+
+
+def _told(error: BaseException) -> tuple[str, str]:
+    """Name and reason of an error that apps know, whatever it was."""
+    if isinstance(error, BrokerhaError):
+        return type(error).__name__, str(error)
+    if isinstance(error, TimeoutError):
+        return TimedOut.__name__, "there was no answer in its time: ask again"
+    return NotReady.__name__, f"the answer failed: {type(error).__name__}: {error}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from brokerha.ingress.suspects import Suspects
 from brokerha.journal.journal_copy import LmdbJournalCopy
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.model.errors import ConfigurationError
@@ -76,6 +77,7 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
         protect_single_worker=config.protect_single_worker,
         shares_broker=config.shares_broker(node_id),
         leaves_writes=config.leaves_writes(node_id),
+        suspects=Suspects(config.data_directory(node_id)),
     )
 
 
@@ -110,6 +112,7 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
         config.on_role_change,
         config.shares_broker(master_id),
         config.leaves_writes(master_id),
+        Suspects(config.data_directory(node_id)),
     )
     return ProcessNode(process_config(config, node_id), options, copy, transport, SystemClock())
 

@@ -4,8 +4,8 @@
                                 │                       fingerprint, epoch], …]                     one message of the stream
                                 └─> table.prices.put, graph.main.changed, …                       one message per change
 
-Invariants: a batch has consecutive LSNs, and begins where it was asked to; nothing is in it that is not durable with its
-result; it holds at most 1,000 LSNs and closes with the row that reaches 1 MiB; it is of one lineage of the log. Reading goes in pages that begin small
+Invariants: a batch has consecutive LSNs, and begins where it was asked to; nothing is in it that could come out otherwise: its
+place is agreed on, and its result durable at a worker; it holds at most 1,000 LSNs and closes with the row that reaches 1 MiB; it is of one lineage of the log. Reading goes in pages that begin small
 and double, so that large effects are not all in memory, and the journal is never held up for long.
 
 Must never: keep a position. Who publishes knows how far it is, and asks again from there.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
+from brokerha.master.command_arguments import check_command
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.errors import BrokerhaError, NotReady, TimedOut
 from brokerha.nodes.loop import NodeLoop
@@ -34,7 +35,8 @@ class Commands:
         """Why no command is taken any more; empty as long as they are."""
 
     def run(self, loop: NodeLoop, runner: MasterRunner, name: str, arguments: dict[str, Any]) -> Future[Answer]:
-        """Hand a command in. The future raises InvalidRequest, NotFound, NotReady."""
+        """Hand a command in. Raises InvalidRequest at once; the future raises it too, NotFound and NotReady."""
+        check_command(name, arguments)
         if name in REPORTS and not self._ended:
             return self._reports.run(runner, name, arguments)
         future: Future[Answer] = Future()

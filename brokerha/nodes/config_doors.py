@@ -40,8 +40,15 @@ class DoorKeys:
     http_origins: Annotated[
         str,
         Key(
-            "Origins of pages that may change something besides those of the door's own address, as https://brokerha.example.org, with commas between "
-            "several: for a proxy through which browsers reach the doors by another name.",
+            "Origins of pages that may change something and read answers besides those of the door's own address, as https://brokerha.example.org, with "
+            "commas between several: for a proxy through which browsers reach the doors by another name, and for pages of other sites (CORS).",
+            default_text=NONE,
+        ),
+    ] = ""
+    http_prefix: Annotated[
+        str,
+        Key(
+            "All paths are served below this one too, as /rdf4j-server: for clients that can only be given the address of an RDF4J server.",
             default_text=NONE,
         ),
     ] = ""

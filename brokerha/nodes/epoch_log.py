@@ -3,11 +3,12 @@
     epoch begins         number, proposer, members, who was left out, who came back, LSN, entries that were recovered
     masters change       who was added and who was taken out, with that epoch; all masters from then on
     epoch change begins  it has promised the next one, and is frozen until one begins
+    is gone              the broker says that nobody reads the inbox of a master that is silent
     is excluded          the others are in a later epoch          hears no majority    writes wait
     waits to be added    it is none of their masters yet           is taken out          it is none any more
     is left behind       it needs what no other master holds      agrees again         none of these any more
 
-`note` is called once per turn and compares what is with what it saw last. What is over within a moment, as after a start, is not told.
+`note` is called after turns and compares what is with what it saw last. What is over within a moment, as after a start, is not told.
 It reads the core and changes nothing; a core that was built again from the journal is simply the next thing that it looks at.
 """
 
@@ -49,12 +50,17 @@ class EpochLog:
         self._word = ""
         self._word_from_ms = 0
         self._told = ""
+        self._gone: frozenset[NodeId] = frozenset()
 
     def note(self, core: MasterCore, mono_ms: int) -> None:
         """Tell what has changed since the last call."""
         sync = core.sync
         if self._epoch is None or sync.epoch.id != self._epoch.id:
             self._on_epoch(sync.epoch)
+        gone, before = sync.epochs.suspicion.gone, self._gone
+        for master in sorted(gone - before):
+            log.warning("is gone", node=self._master, master=master, reason="nobody reads its inbox at the broker")
+        self._gone = gone
         is_frozen = sync.epochs.is_frozen(sync.epoch) and not sync.is_joiner()
         promised = sync.epochs.promised if is_frozen else None
         if promised != self._promised:

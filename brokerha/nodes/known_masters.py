@@ -1,7 +1,7 @@
 """Who the masters are at run time, for the parts of a node that the core knows nothing of: the address book, and the gathering of the status.
 
     core.sync.epoch.configuration  ──┐
-    nodes that are to be added       ├── note, once per turn ──> AddressBook, StatusGathering
+    nodes that are to be added       ├── note, after turns ───> AddressBook, StatusGathering
     journals, and those retired    ──┘                           a line in the log where the cluster file says otherwise
 
 The cluster file counts when a cluster begins, and no more once all masters know each other. A file that still names a master that was taken out, or does not name one that was

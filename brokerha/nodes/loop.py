@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import structlog
 
 from brokerha.model.errors import NotReady
+from brokerha.model.faults import fault_fields
 from brokerha.ports.transport import Transport
 
 log = structlog.get_logger()
@@ -78,9 +79,9 @@ class NodeLoop:
         try:
             while not self._stopping.is_set():
                 self._turn()
-        except BaseException as error:  # the loop must not die silently
+        except BaseException as error:  # noqa: BLE001  (the loop must not die silently)
             self.fault = error
-            log.exception("node stopped by a fault", thread=self._thread.name)
+            log.error("node stopped by a fault", thread=self._thread.name, **fault_fields(error))
         finally:
             self._stopping.set()
             self._has_ended = True

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from brokerha.master import belonging
-from brokerha.master.apart import is_alone
+from brokerha.ingress.suspects import Suspects
 from brokerha.master.core import MasterConfig
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
@@ -28,19 +27,17 @@ from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, WAIT, Reply, Submit,
 from brokerha.nodes.amqp_front import AmqpFront
 from brokerha.nodes.checking import check_read, check_terms, checked_body
 from brokerha.nodes.commands import Commands
-from brokerha.nodes.epoch_log import EpochLog
-from brokerha.nodes.known_masters import KnownMasters
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master_view import MasterView
 from brokerha.nodes.reading import Reads
 from brokerha.nodes.reads_queue import WorkerFacts
 from brokerha.nodes.reads_routing import RoutingLimits
 from brokerha.nodes.runner import IDLE_MS, MasterRunner
-from brokerha.nodes.site_log import SiteLog
 from brokerha.nodes.staleness import Staleness, with_age
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.nodes.tickets import Tickets
 from brokerha.nodes.transacting import Host, Transacting
+from brokerha.nodes.watching import Watching
 from brokerha.ports.clock import Clock
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.journal import Journal
@@ -67,11 +64,13 @@ class MasterNode:
         protect_single_worker: bool = True,
         shares_broker: bool = True,
         leaves_writes: bool = False,
+        suspects: Suspects | None = None,
         runner: MasterRunner | None = None,
         loop: NodeLoop | None = None,
     ) -> None:
         """``followers`` publishes what is committed to whoever follows from outside; None for nobody. ``shares_broker``: whether other
-        masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker.
+        masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker;
+        ``suspects``: messages of apps that were in hand when the node ended; None remembers none.
 
         With ``runner`` and ``loop`` the master is a part of a process that has backups (process_node.py): that one takes the
         turns, and `retire` ends it.
@@ -86,8 +85,8 @@ class MasterNode:
         self.runner = runner or MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
         self.runner.on_reply = self.tickets.on_reply
         self.staleness = Staleness()
-        self.view = MasterView(cluster, self.runner, transport, self.staleness)
-        self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop)
+        self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop, suspects)
+        self.view = MasterView(cluster, self.runner, transport, self.staleness, self.amqp.attention)
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
         self.loop = loop or NodeLoop(f"{self.node_id} loop", self.turn, transport.wake)
@@ -97,10 +96,8 @@ class MasterNode:
         self._inbox: deque[Submit] = deque()
         self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
         self._gathering = StatusGathering(self.node_id, config.sync.members)
-        self._site_log = SiteLog(self.node_id)
-        self._epoch_log = EpochLog(self.node_id)
-        self._known_masters = KnownMasters(config.sync.members, transport, self._gathering.look_for)
-        self._shares_broker, self._leaves_writes = shares_broker, leaves_writes
+        parts = (transport, self.view, self.staleness, self._gathering.look_for)
+        self.watching = Watching(self.node_id, config.sync.members, *parts, shares_broker=shares_broker, leaves_writes=leaves_writes)
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         self._ended = ""
         """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
@@ -139,42 +136,30 @@ class MasterNode:
     def turn(self) -> None:
         """One turn of the loop."""
         wait = 0 if self._inbox or self.loop.has_calls or self.transacting.has_commands else self._wait_ms()
-        submits: list[Submit | TxCommand] = [self._inbox.popleft() for _ in range(len(self._inbox))]
-        submits += self.transacting.take_commands()
-        submits += self.amqp.retry(self.clock.now())
-        self.runner.turn(submits, wait)
+        self.runner.turn(self._handed_in(), wait)
         self.amqp.after_turn()
         if self.followers is not None:
             self.followers.note(min(self.runner.core.feed.executed, self.runner.safe_lsn))
         self.commands.settle(self.runner)
-        self._serve_shared(self.clock.now())
         self.loop.serve_calls()
         self.transacting.tick()
         now = self.clock.now()
-        self._site_log.note(self.runner.core, now.mono_ms)
-        self._epoch_log.note(self.runner.core, now.mono_ms)
-        self.view.splits.note(self.runner.core)
-        self._known_masters.note(self.runner.core)
-        self.view.note_rates(self._reads.asked, now)
+        self.watching.note(self.runner, self._reads.asked, now)
         if self._reads.is_busy:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
             self._serve_waits(now)
 
-    def _serve_shared(self, now: Instant) -> None:
-        """Writes that any master may take are left to the others while none are taken here, or while others may go on without this one."""
-        core = self.runner.core
-        self.staleness.note(core, now)
-        is_left = (self._shares_broker or self._known_masters.are_more) and is_alone(self.staleness.found)
-        is_left = is_left or (self._leaves_writes and not core.feed.workers)
-        # Who is no master of the cluster has nothing to say to apps: what waits for it waits, or is read by others.
-        self.transport.serve_clients(not belonging.is_outside(core.sync))
-        self.transport.serve_shared(not self.runner.failure and not core.refusal(now) and not is_left)
+    def _handed_in(self) -> Iterator[Submit | TxCommand]:
+        """What the core is to be told in this turn: the runner asks once it is awake, so that whoever woke it is among them."""
+        yield from [self._inbox.popleft() for _ in range(len(self._inbox))]
+        yield from self.transacting.take_commands()
+        yield from self.amqp.retry(self.clock.now())
 
     def _wait_ms(self) -> int:
         """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
-        due = [wait[2] for wait in self._waits]
-        due += [at for at in (self._reads.due_ms(), self.transacting.due_ms()) if at is not None]
+        others = (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms())
+        due = [*[wait[2] for wait in self._waits], *[at for at in others if at is not None]]
         if not due:
             return min(self.runner.wait_ms(), IDLE_MS)
         return max(0, min(self.runner.wait_ms(), IDLE_MS, min(due) - self.clock.now().mono_ms))
@@ -249,7 +234,7 @@ class MasterNode:
 
         def ask() -> None:
             self._check_not_ended()
-            check_read(min_lsn, timeout_ms)
+            check_read(kind, name, arguments, min_lsn, timeout_ms)
             self._ask_worker(kind, name, arguments, min_lsn, timeout_ms, future)
 
         self.loop.call(ask).add_done_callback(
@@ -271,6 +256,7 @@ class MasterNode:
         least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
         read = Read("", kind, name, arguments, least, timeout_ms)
         # As old as it may be when it is asked for: what a worker shows then is at least that.
+        self.staleness.note(self.runner.core, self.clock.now())
         marked = with_age(future, self.staleness.of(mono_ms))
         self.transport.send(self._reads.ask(read, self._readers(mono_ms), mono_ms, marked))
 
@@ -396,5 +382,5 @@ class MasterNode:
 
     def _seen_metrics(self) -> dict[str, float]:
         now = self.clock.now()
-        logged = {**self._site_log.counts, **self._epoch_log.metrics(now.mono_ms)}
-        return {**self.view.metrics(now), **logged, **self.tickets.metrics(), **self.amqp.metrics()}
+        told = self.watching.metrics(now.mono_ms)
+        return {**self.view.metrics(now), **told, **self.tickets.metrics(), **self.amqp.metrics()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from math import nan
 from typing import Any
 
@@ -43,11 +44,20 @@ def backup_row(node: NodeId, master: NodeId, state: str, reason: str) -> dict[st
 class MasterView:
     """Questions about one master; `rows` and `outcome` belong to the loop's thread, the rest to any."""
 
-    def __init__(self, cluster: str, runner: MasterRunner, transport: Transport, staleness: Staleness) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        runner: MasterRunner,
+        transport: Transport,
+        staleness: Staleness,
+        attention: Callable[[], str] = lambda: "",
+    ) -> None:
+        """``attention`` tells what a person should look at although all is well; empty for nothing."""
         self.cluster = cluster
         self._runner = runner
         self._transport = transport
         self._staleness = staleness
+        self._attention = attention
         self._rates = Rates()
         self.splits = SplitLog(runner.core.sync.node)
 
@@ -114,6 +124,8 @@ class MasterView:
             return states.BLOCKED, wire.reason
         if wire.state != "connected":
             return states.WAITING_FOR_BROKER, wire.reason
+        if state == states.OK and (attention := self._attention()):
+            return states.NEEDS_ATTENTION, attention
         return state, reason
 
     def _worker_row(self, worker: WorkerFeed, now: Instant) -> dict[str, Any]:
@@ -168,7 +180,7 @@ class MasterView:
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
         """What became of a transaction; None when it is unknown here."""
-        return self._runner.core.outcome_of(txid, self._runner.clock.now())
+        return self._runner.core.transacting.outcome(txid, self._runner.clock.now())
 
     def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
         """Lines of the synchronised queue: the contract of ``log show -o json`` (see ports.Front)."""
@@ -318,7 +330,15 @@ class MasterView:
         lag = core.sync.lsn - applied if core.feed.workers else 0
         counts = core.transacting.counts(now)
         self._rates.note(
-            Sample(core.feed.executed, reads, lag, self._lag_s(applied, lag, now), core.sync.backlog(), counts["open"], counts["in_doubt"]),
+            Sample(
+                core.feed.executed,
+                reads,
+                lag,
+                self._lag_s(applied, lag, now),
+                core.sync.backlog(),
+                counts["open"],
+                counts["in_doubt"],
+            ),
             now,
         )
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import structlog
 
+from brokerha.ingress.suspects import Suspects
+from brokerha.master.command_arguments import check_command
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotPrimary, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
@@ -57,6 +59,8 @@ class ProcessOptions:
     on_role_change: str = ""
     shares_broker: bool = True
     leaves_writes: bool = False
+    suspects: Suspects | None = None
+    """Messages of apps that were in hand when this process ended."""
 
 
 class ProcessNode:
@@ -138,6 +142,7 @@ class ProcessNode:
                 protect_single_worker=options.protect_single_worker,
                 shares_broker=options.shares_broker,
                 leaves_writes=options.leaves_writes,
+                suspects=options.suspects,
                 runner=runner,
                 loop=self.loop,
             )
@@ -205,10 +210,8 @@ class ProcessNode:
         """``promote`` {"node", "force"} makes a process primary; everything else is for the primary."""
         if name != "promote":
             return self._front().command(name, arguments, timeout_ms)
-        node, force = arguments.get("node"), arguments.get("force", False)
-        if not isinstance(node, str) or not isinstance(force, bool) or set(arguments) - {"node", "force"}:
-            message = "promote takes {node: id of a process, force: true or false}"
-            raise InvalidRequest(message)
+        check_command(name, arguments)
+        node, force = arguments["node"], bool(arguments.get("force"))
         if node not in self.config.role.processes:
             message = (
                 f"{node!r} is no process of {self.config.master.sync.node}: {', '.join(self.config.role.processes)}"

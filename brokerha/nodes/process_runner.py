@@ -43,7 +43,7 @@ from brokerha.nodes.runner import (
 )
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
-from brokerha.ports.transport import ClientMessage
+from brokerha.ports.transport import Inbound
 from brokerha.replication.role import Role
 from brokerha.replication.role_config import FIRST_VIEW, RoleChange, RoleConfig
 from brokerha.replication.role_table import RoleState
@@ -151,7 +151,7 @@ class ProcessRunner:
             self._fail(error, now)
         return len(items)
 
-    def _stand_by_turn(self, items: Sequence[Envelope | ClientMessage], now: Instant) -> None:
+    def _stand_by_turn(self, items: Sequence[Inbound], now: Instant) -> None:
         standby = self.standby
         for answer in self.door.finished():
             journal = self.copy.journal

@@ -213,9 +213,9 @@ class ReadPool:
             return self._evaluated(job)
         except StoreDamaged as error:
             self._met_damage(job, str(error))
-            return error
+            return _bare(error)
         except BrokerhaError as error:
-            return error
+            return _bare(error)
         except Exception as error:  # noqa: BLE001  (a fault of one read must not end the pool)
             return NotReady(f"the read failed: {type(error).__name__}: {error}")
 
@@ -288,6 +288,12 @@ def _make_nice(thread: int) -> None:
 def _fail(ends: Iterable[tuple[Job, BrokerhaError]]) -> None:
     for job, error in ends:
         _complete(job.future, error)
+
+
+def _bare(error: BrokerhaError) -> BrokerhaError:
+    """The error without the frames that it came through: they hold iterators of the engine, which only this thread can let go of."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
 
 
 def _complete(future: Future[ReadOutcome], end: ReadOutcome | BrokerhaError) -> None:

@@ -1,6 +1,6 @@
 """The runner: one turn of a node, the only place where the order of durability is written down.
 
-    receive -> step each -> wake -> take_ready -> journal (one fsync) -> send -> answer -> settle
+    receive -> step each -> wake -> take_ready -> journal (one fsync, or none) -> send -> answer -> settle
 
 The same two runners drive masters and workers in production, in the embedded cluster and in the simulator; what differs
 is what they are given: journal, transport, store and clock. A runner belongs to one thread and never blocks longer than
@@ -37,11 +37,11 @@ from brokerha.model.ready import (
     OpenTxQueue,
     Ready,
 )
-from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit, TxCommand, TxReply
+from brokerha.model.requests import REFUSED, UNKNOWN, Absence, Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.histogram import Histogram
 from brokerha.ports.clock import Clock
 from brokerha.ports.journal import Journal
-from brokerha.ports.transport import ClientMessage, Transport
+from brokerha.ports.transport import ClientMessage, Inbound, Transport
 
 OF_TRANSACTIONS = frozenset({TxJoin, TxEvents})
 
@@ -137,7 +137,7 @@ class MasterRunner:
         return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
 
     def turn(self, submits: Iterable[Submit | TxCommand] = (), wait_ms: int = 0) -> int:
-        """Take in what there is, carry out what follows; returns how many inputs there were."""
+        """Take in what there is, carry out what follows; returns how many inputs there were. ``submits`` are asked for after the sleep."""
         items = self.transport.receive(TURN_LIMIT, wait_ms)
         now = self.clock.now()
         self.turns += 1
@@ -155,7 +155,9 @@ class MasterRunner:
             self._release(now)
             return len(items) + len(fresh)
         for item in items:
-            if isinstance(item, Envelope) and not self._is_for_primary(item) and not self.on_node(item, now):
+            if isinstance(item, Absence) or (
+                isinstance(item, Envelope) and not self._is_for_primary(item) and not self.on_node(item, now)
+            ):
                 self.core.step(item, now)
         for submit in fresh:
             if submit.ticket:
@@ -172,7 +174,7 @@ class MasterRunner:
     def _is_for_primary(self, envelope: Envelope) -> bool:
         return self.primary is not None and self.primary.takes(envelope)
 
-    def _serve_backups(self, items: Sequence[Envelope | ClientMessage], now: Instant) -> None:
+    def _serve_backups(self, items: Sequence[Inbound], now: Instant) -> None:
         """Take in what the other processes of this master say, and tell the core what follows from it."""
         primary = self.primary
         if primary is None:
@@ -183,7 +185,7 @@ class MasterRunner:
         for item in items:
             if isinstance(item, Envelope) and primary.takes(item):
                 primary.step(item, now)
-        self.core.set_backups(primary.ready_backups())
+        self.core.transacting.set_backups(primary.ready_backups())
         self.core.withheld = primary.withheld(now)
 
     def _release(self, now: Instant) -> None:
@@ -191,7 +193,7 @@ class MasterRunner:
         primary = self.primary
         if primary is None:
             return
-        primary.on_transactions(self.core.open_transactions())
+        primary.on_transactions(self.core.transacting.open_transactions())
         primary.wake(now)
         # A primary that cannot write is silent, so that another process takes over.
         try:
@@ -242,6 +244,8 @@ class MasterRunner:
             for decision in ready.tx_queues:
                 if isinstance(decision, OpenTxQueue):
                     self.transport.tx_queue(decision)
+            if ready.looks:
+                self.transport.look(ready.looks)
             if self.primary is None:
                 self._tell(ready.messages, ready.replies, ready.tx_replies)
             else:
@@ -259,17 +263,25 @@ class MasterRunner:
                     self.transport.tx_queue(decision)
 
     def _write(self, ready: Ready, now: Instant) -> bool:
-        if not ready.records:
+        if not (ready.records or ready.settles):
             return True
+        # A backup follows what is durable, number by number, and so nothing waits where there may be one.
+        is_deferred = ready.is_deferred and self.primary is None
         began_s = perf_counter()
         try:
-            self.journal.append(ready.records)
+            if is_deferred:
+                self.journal.defer(ready.records)
+            elif ready.records:
+                self.journal.append(ready.records)
+            else:
+                self.journal.settle()
         except JournalError as error:
             kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
             self._fail(kind, str(error), now)
             return False
-        self.writes.observe(perf_counter() - began_s)
-        if self.primary is not None:
+        if not is_deferred:
+            self.writes.observe(perf_counter() - began_s)
+        if self.primary is not None and ready.records:
             self.primary.note(self.journal.last_number - len(ready.records) + 1, ready.records)
             self._lsns.append((self.journal.last_number, self.core.sync.lsn))
         self.crash_point("written, nothing sent")

@@ -10,12 +10,13 @@ without any order is safe.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -30,6 +31,9 @@ FAULT = 2
 """Exit code that says: start me again."""
 LEAVE_S = 20.0
 """Longest stop of a node that has to be started again."""
+COLLECTED_AFTER: Final = (20_000, 20, 50)
+"""So many more objects than were freed begin a search of the youngest; so many of these one of the older ones. What a turn makes holds
+no cycles, so what is searched here are the transactions under way."""
 
 
 def serve(
@@ -53,6 +57,7 @@ def serve(
     node.start()
     if server is not None:
         server.start()
+    _collect_rarely()
     log.info("started", node=node.node_id, role=node.role, http=getattr(server, "url", None))
     while not stopping.wait(1.0):
         if not node.loop.is_running:
@@ -77,6 +82,13 @@ def serve(
     if isinstance(node, WorkerNode) and (node.must_restart or node.reads.stuck):
         _leave(leave, code)
     return code
+
+
+def _collect_rarely() -> None:
+    """Leave what a started node holds out of the search for garbage, and search less often: it took a sixth of a lone write."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTED_AFTER)
 
 
 def _leave(leave: Callable[[int], object], code: int) -> None:

@@ -5,7 +5,7 @@
     needs attention  no copy is known to be good                    worker removed
     log not kept     w3 needs more of it than may be held           log kept again
 
-`note` is called once per turn and compares what is with what it saw last: a few comparisons while nothing changes. It reads
+`note` is called after turns and compares what is with what it saw last: a few comparisons while nothing changes. It reads
 the core and changes nothing; a core that was built again from the journal is simply the next thing that it looks at.
 """
 

@@ -2,7 +2,7 @@
 
     goes back        split, LSN, how many were given up, number of the epoch given up, lineage, whether the content stays
 
-`note` is called once per turn and looks into the split book only when a lineage has begun. What was in the book at the first call was
+`note` is called after turns and looks into the split book only when a lineage has begun. What was in the book at the first call was
 told by the process before.
 """
 

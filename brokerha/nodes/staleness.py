@@ -4,7 +4,7 @@ While the master agrees with the others its site is up to date, but for what is 
 may go on without it; then the age counts from the moment at which all members had been heard of last. Of a master that has not agreed
 since it was started only the timestamp of its last transaction is known: everything before that is there.
 
-`note` is called once in a turn, by the loop's thread; `of` from any thread. It reads the core and changes nothing.
+`note` is called after turns, and before somebody is told, by the loop's thread; `of` from any thread. It reads the core and changes nothing.
 """
 
 from __future__ import annotations

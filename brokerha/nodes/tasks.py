@@ -23,6 +23,7 @@ from typing import Any, Final
 import structlog
 
 from brokerha.model.errors import BrokerhaError, InvalidRequest, StoreDamaged
+from brokerha.model.faults import fault_fields
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Outgoing, Task, TaskReport
 from brokerha.nodes.scrubbing import Scrubbing
@@ -135,8 +136,10 @@ class WorkerTasks:
             # Whoever asked must be able to tell a copy that is damaged from work that could not be done.
             answer = {"damaged": True} if isinstance(error, StoreDamaged) else {}
             report = TaskReport(task.request, "failed", last.done, last.total, str(error), answer)
-        except Exception as error:
-            log.exception("a task failed by a fault of brokerha", node=self._name, request=task.request)
+        except Exception as error:  # noqa: BLE001  (told to whoever asked, and in the log)
+            log.error(
+                "a task failed by a fault of brokerha", node=self._name, request=task.request, **fault_fields(error)
+            )
             report = _failed(task.request, f"{type(error).__name__}: {error}; the log of {self._name} has the details")
         log.info("task ends", node=self._name, request=task.request, state=report.state, reason=report.reason)
         with self._lock:

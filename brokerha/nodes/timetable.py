@@ -35,7 +35,7 @@ class Timetable:
 
     def next(self) -> float | None:
         """The earliest time; None when nothing waits."""
-        return self._order[0][0] if self._order else None
+        return self._order[0][0] if self._due else None
 
     def take(self, now: float) -> list[int]:
         """The numbers that are due now, earliest first; they are taken out."""

@@ -22,14 +22,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, OutcomeUnknown, TimedOut, error_named
+from brokerha.model.errors import BrokerhaError, NotReady, OutcomeUnknown, TimedOut, error_named
 from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId
 from brokerha.model.levels import LATEST_LSN
-from brokerha.model.requests import READS_INSIDE, TxCommand, TxReply
+from brokerha.model.requests import TxCommand, TxReply
 from brokerha.nodes.checking import check_read
 from brokerha.nodes.loop import NodeLoop
 from brokerha.nodes.taking import Taking, messages_of
-from brokerha.nodes.transaction_arguments import LIST, TAKING, checked_arguments
+from brokerha.nodes.transaction_arguments import LIST, TAKING, checked_step
 from brokerha.ports.clock import Clock
 from brokerha.ports.front import ReadOutcome
 
@@ -86,19 +86,13 @@ class Transacting:
 
     def transact(self, action: str, txid: TxId, arguments: Answer, timeout_ms: int = 30_000) -> Future[Answer]:
         """One step (see ports.Front). Raises InvalidRequest and its kinds at once."""
-        check_read(0, timeout_ms)
-        checked = checked_arguments(action, arguments)
+        checked = checked_step(action, txid, arguments, timeout_ms)
         future: Future[Answer] = Future()
         self._in_loop(future, partial(self._start, action, txid, checked, timeout_ms, future))
         return future
 
     def read(self, kind: str, name: str, arguments: Answer, min_lsn: Lsn, timeout_ms: int) -> Future[ReadOutcome]:
-        """A read inside of the transaction that the argument ``tx`` names."""
-        check_read(min_lsn, timeout_ms)
-        if kind not in READS_INSIDE:
-            raise InvalidRequest(
-                f"{kind} shows no transaction; inside of one there are {', '.join(sorted(READS_INSIDE))}"
-            )
+        """A read inside of the transaction that the argument ``tx`` names; what is wrong is the answer."""
         future: Future[ReadOutcome] = Future()
         rest = {name: value for name, value in arguments.items() if name != "tx"}
 
@@ -108,7 +102,11 @@ class Transacting:
                 inside = {**rest, "pending": body, "txid": reply.txid} if body else rest
                 self._host.ask_read(kind, name, inside, min_lsn, timeout_ms, future)
 
-        self._in_loop(future, partial(self._send, "pending", str(arguments["tx"]), {}, timeout_ms, receive))
+        def ask() -> None:
+            check_read(kind, name, arguments, min_lsn, timeout_ms)
+            self._send("pending", arguments["tx"], {}, timeout_ms, receive)
+
+        self._in_loop(future, ask)
         return future
 
     def _in_loop(self, future: Future[Any], act: Callable[[], None]) -> None:

@@ -8,8 +8,23 @@ from typing import Any, Final
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Xid
 from brokerha.model.levels import COPIES_LIMIT
-from brokerha.model.operations import OPERATIONS_LIMIT
+from brokerha.model.operations import OPERATIONS_LIMIT, QUEUE, name_problem
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS
+from brokerha.model.shapes import (
+    FLAG,
+    TIMEOUT,
+    TXID,
+    Shape,
+    Shapes,
+    check_shapes,
+    is_text,
+    listed,
+    needed,
+    number,
+    one_of,
+    shown,
+    text,
+)
 from brokerha.nodes.checking import checked_body
 
 TAKING: Final = "accept"
@@ -19,103 +34,83 @@ TX_TIMEOUT_LIMIT_MS: Final = 86_400_000
 TAKE_LIMIT: Final = 1000
 """Messages that one step takes at most."""
 SESSION_LIMIT: Final = 128
+XID_LIMIT: Final = 300
 
 Arguments = dict[str, Any]
 
 
-def checked_arguments(action: str, arguments: Arguments) -> Arguments:
-    """The arguments of an action, complete. Raises InvalidRequest and its kinds."""
-    check = _CHECKS.get(action)
-    if check is None:
-        raise InvalidRequest(f"there is no step {action!r} of a transaction; there are {', '.join(sorted(_CHECKS))}")
-    return check(arguments)
+def checked_step(action: str, txid: str, arguments: Arguments, timeout_ms: int) -> Arguments:
+    """The arguments of a step, complete. ``txid`` is empty where a new one begins, or all are meant. Raises InvalidRequest and its kinds."""
+    shapes = _SHAPES.get(action)
+    if shapes is None:
+        raise InvalidRequest(
+            f"there is no step {shown(action)} of a transaction; there are {', '.join(sorted(_SHAPES))}"
+        )
+    about = {"txid": txid or None, "timeout_ms": timeout_ms}
+    check_shapes(f"the step {action}", _STEP if action in {"begin", LIST} else _STEP_OF_ONE, about)
+    check_shapes(f"the step {action}", shapes, arguments)
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return _COMPLETE.get(action, dict)(given)
 
 
-def _begin(arguments: Arguments) -> Arguments:
-    xid = _text(arguments, "xid", 300)
+def _begin(given: Arguments) -> Arguments:
+    xid = given.get("xid", "")
     if xid:
         try:
             xid = Xid.parse(xid).text
         except ValueError as error:
             raise InvalidRequest(str(error)) from None
-    timeout_ms = _number(arguments, "timeout_ms", 0, TX_TIMEOUT_LIMIT_MS, 0)
-    return {"xid": xid, "timeout_ms": timeout_ms, "session": _session(arguments)}
+    return {"xid": xid, "timeout_ms": given.get("timeout_ms", 0), "session": given.get("session", "")}
 
 
-def _operations(arguments: Arguments) -> Arguments:
-    listed = arguments.get("operations")
-    if not isinstance(listed, (list, tuple)) or not all(isinstance(each, (list, tuple)) for each in listed):
-        raise InvalidRequest('operations are a list of lists such as [["put", "table", "key", "value"]]')
-    operations = [tuple(each) for each in listed]
+def _operations(given: Arguments) -> Arguments:
+    operations = [tuple(each) for each in given["operations"]]
     checked_body(operations)
-    return {"first": _first(arguments), "operations": operations}
+    return {"first": given.get("first"), "operations": operations}
 
 
-def _accept(arguments: Arguments) -> Arguments:
-    queue = _text(arguments, "queue", 1000)
-    if not queue:
-        raise InvalidRequest("name the queue to take from")
-    count = _number(arguments, "count", 1, TAKE_LIMIT, 1)
-    wait_ms = _number(arguments, "wait_ms", 0, TX_TIMEOUT_LIMIT_MS, 0)
-    return {"first": _first(arguments), "queue": queue, "count": count, "wait_ms": wait_ms}
+def _accept(given: Arguments) -> Arguments:
+    return {"first": None, "count": 1, "wait_ms": 0, **given}
 
 
-def _commit(arguments: Arguments) -> Arguments:
-    one_phase = arguments.get("one_phase")
-    if one_phase is not None and not isinstance(one_phase, bool):
-        raise InvalidRequest(f"one_phase is true, false or left out, not {one_phase!r}")
-    level = arguments.get("level", APPLIED_LEVEL)
-    if level not in LEVELS:
-        raise InvalidRequest(f"unknown acknowledgement level {level!r}: write one of {', '.join(LEVELS)}")
-    copies = _number(arguments, "copies", 1, COPIES_LIMIT, 1)
-    return {**_end(arguments), "one_phase": one_phase, "level": level, "copies": copies}
+def _commit(given: Arguments) -> Arguments:
+    return {"one_phase": None, "level": APPLIED_LEVEL, "copies": 1, **_end(given)}
 
 
-def _end(arguments: Arguments) -> Arguments:
-    by_hand = arguments.get("by_hand", False)
-    if not isinstance(by_hand, bool):
-        raise InvalidRequest(f"by_hand is true or false, not {by_hand!r}")
-    return {"session": _session(arguments), **({"by_hand": True} if by_hand else {})}
+def _end(given: Arguments) -> Arguments:
+    rest = {name: value for name, value in given.items() if name != "by_hand" or value}
+    return {"session": "", **rest}
 
 
-def _prepare(arguments: Arguments) -> Arguments:
-    return {"session": _session(arguments)}
-
-
-def _nothing(_arguments: Arguments) -> Arguments:
-    return {}
-
-
-_CHECKS: Final[dict[str, Callable[[Arguments], Arguments]]] = {
+_STEP: Final[Shapes] = {"txid": TXID, "timeout_ms": TIMEOUT}
+_STEP_OF_ONE: Final[Shapes] = {"txid": needed(TXID), "timeout_ms": TIMEOUT}
+_SESSION: Final[Shapes] = {"session": text(SESSION_LIMIT)}
+_END: Final[Shapes] = {**_SESSION, "by_hand": FLAG}
+_FIRST: Final = number(0, OPERATIONS_LIMIT)
+_LISTED: Final = Shape("a list", lambda value: isinstance(value, (tuple, list)))
+_QUEUE: Final = Shape(f"the name of a {QUEUE}", lambda value: is_text(value) and not name_problem(QUEUE, value))
+_SHAPES: Final[dict[str, Shapes]] = {
+    "begin": {"xid": text(XID_LIMIT), "timeout_ms": number(0, TX_TIMEOUT_LIMIT_MS), **_SESSION},
+    "operations": {"first": _FIRST, "operations": needed(listed(_LISTED, 0, OPERATIONS_LIMIT))},
+    TAKING: {
+        "first": _FIRST,
+        "queue": needed(_QUEUE),
+        "count": number(1, TAKE_LIMIT),
+        "wait_ms": number(0, TX_TIMEOUT_LIMIT_MS),
+    },
+    "prepare": _SESSION,
+    "commit": {**_END, "one_phase": FLAG, "level": one_of(*LEVELS), "copies": number(1, COPIES_LIMIT)},
+    "rollback": _END,
+    "ping": {},
+    "forget": {},
+    LIST: {},
+}
+_COMPLETE: Final[dict[str, Callable[[Arguments], Arguments]]] = {
     "begin": _begin,
     "operations": _operations,
     TAKING: _accept,
-    "prepare": _prepare,
+    "prepare": _end,
     "commit": _commit,
     "rollback": _end,
-    "ping": _nothing,
-    "forget": _nothing,
-    LIST: _nothing,
 }
-
-
-def _first(arguments: Arguments) -> int | None:
-    return None if arguments.get("first") is None else _number(arguments, "first", 0, OPERATIONS_LIMIT, 0)
-
-
-def _session(arguments: Arguments) -> str:
-    return _text(arguments, "session", SESSION_LIMIT)
-
-
-def _text(arguments: Arguments, name: str, limit: int) -> str:
-    value = arguments.get(name, "")
-    if not isinstance(value, str) or len(value) > limit:
-        raise InvalidRequest(f"{name} is a text of at most {limit} characters")
-    return value
-
-
-def _number(arguments: Arguments, name: str, least: int, most: int, default: int) -> int:
-    value = arguments.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidRequest(f"{name} is a whole number from {least} to {most}, not {value!r}")
-    return value
+"""What they are when not all is given."""

@@ -244,7 +244,7 @@ class WorkerNode:
         """Answer from this copy."""
         refused: Future[ReadOutcome] = Future()
         try:
-            check_read(min_lsn, timeout_ms)
+            check_read(kind, name, arguments, min_lsn, timeout_ms)
         except InvalidRequest as error:
             refused.set_exception(error)
             return refused

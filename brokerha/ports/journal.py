@@ -18,6 +18,15 @@ class Journal(History, Protocol):
         Raises JournalFull or JournalError; then nothing of it was written, and the journal stays usable for reading.
         """
 
+    def defer(self, records: Sequence[Record]) -> None:
+        """Take records that can be worked out again: read like any others from now on, durable with the next `append` or `settle`.
+
+        What forgets or closes writes them first; a crash before loses them. Raises as `append` does; then all that waited is lost.
+        """
+
+    def settle(self) -> None:
+        """Make durable what was deferred; costs nothing when nothing was. Raises as `append` does; then it is lost."""
+
     def state(self) -> MasterState:
         """What a restart begins from. Costs the un-synchronised tail, not the length of the log."""
 
@@ -26,7 +35,7 @@ class Journal(History, Protocol):
 
     @property
     def last_number(self) -> int:
-        """Number of the last durable record; 0 when there is none."""
+        """Number of the last record, deferred ones included; 0 when there is none."""
 
     def numbered(self, first: int, last: int, limit_bytes: int) -> list[tuple[int, bytes]] | None:
         """Encoded records ``first`` to ``last`` with their numbers: as many as ``limit_bytes`` allow, at least one.

@@ -5,8 +5,8 @@ is block the loop, grow without bound, or drop a client's write silently: a `Cli
 it was settled, and comes again after a crash.
 
     loop                         transport                                 world
-    receive(limit, timeout) <--- bounded inbox <--- reader thread(s)  <--- queues brokerha.<node>.{sync,data,writes}
-    send(outgoing...)       ---> bounded outbox ---> writer thread    ---> exchanges, with confirms and `mandatory`
+    receive(limit, timeout) <--- bounded inbox <--- the same call reads <--- queues brokerha.<node>.{sync,data,writes}
+    send(outgoing...)       ---> bounded outbox ---> the same call writes ---> exchanges
     settle(...)             ---> acknowledgements
 """
 
@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from brokerha.model.ids import NodeId
 from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.ready import TxQueueDecision
+from brokerha.model.requests import Absence
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,16 @@ class TransportStatus:
     """Monotone counts: sent, received, returned, dropped, undecodable, foreign_cluster, reconnects, nacked …"""
 
 
+Inbound = Envelope | ClientMessage | Absence
+
+
 class Transport(Protocol):
     """One node's connection to the others; used by one loop thread, except `wake` and `status`."""
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
         """Queue messages for publishing; never blocks; drops the oldest (counted) when the outbox is full."""
 
-    def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
+    def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
         """Up to ``limit`` messages, waiting at most ``timeout_ms`` for the first one or for `wake`.
 
         Envelopes of another cluster or version, and undecodable bytes, are counted, acknowledged and left out.
@@ -77,6 +82,13 @@ class Transport(Protocol):
 
     def wake(self) -> None:
         """Make a waiting `receive` return at once. Callable from any thread."""
+
+    def look(self, masters: Sequence[NodeId]) -> None:
+        """Ask the broker who reads the inboxes of masters; never blocks.
+
+        An `Absence` is received for each that exists and that nobody reads. Nothing comes where that is not sure: no inbox at this broker,
+        a connection of our own that is so young that others may still be on their way, a master with several processes.
+        """
 
     def reply(self, replies: Sequence[ClientReply]) -> None:
         """Queue answers to apps; never blocks."""

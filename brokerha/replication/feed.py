@@ -48,14 +48,11 @@ class Feed:
         """What the content holds although it has no result: it is executed without its operations (executed_before.py)."""
         self._probe: NodeId | None = None
         self._turn_ends: Lsn = 0
+        self.workers: dict[NodeId, WorkerFeed] = site.workers
+        """All workers, by name, in the order of the configuration."""
         self._to_greet = list(site.workers)
         self._greeted_ms: dict[NodeId, int] = {}
         """When each worker was last asked where it stands."""
-
-    @property
-    def workers(self) -> dict[NodeId, WorkerFeed]:
-        """All workers, by name, in the order of the configuration."""
-        return self.site.workers
 
     # ---- inputs
 
@@ -192,16 +189,21 @@ class Feed:
         self._choose_probe(mono_ms)
         # An empty Apply asks a worker where it stands, so that a master that has just started need not wait for heartbeats; and
         # one that is silent is asked again, as it may not know which process of this master acts now.
-        silent = [node for node in self.workers if mono_ms >= self._greet_again_ms(node, mono_ms)]
-        outgoing = [Outgoing(node, Apply(self.executed + 1, (), self.site.view)) for node in (*self._to_greet, *silent)]
-        self._greeted_ms.update((each.to, mono_ms) for each in outgoing)
-        self._to_greet = []
-        outgoing += orders
-        outgoing += self._fill(mono_ms)
-        for worker in self.workers.values():
-            if worker.is_following and not worker.condemned and self.is_alive(worker.node, mono_ms):
-                outgoing.extend(self._answers_for(worker))
-                outgoing.extend(self._messages_for(worker, mono_ms))
+        outgoing = orders
+        alive = [each for each in self.workers.values() if mono_ms - each.heard_ms < self.config.dead_after_ms]
+        if self._to_greet or len(alive) < len(self.workers):
+            silent = [node for node in self.workers if mono_ms >= self._greet_again_ms(node, mono_ms)]
+            greeted = [*self._to_greet, *silent]
+            outgoing = [*(Outgoing(node, Apply(self.executed + 1, (), self.site.view)) for node in greeted), *orders]
+            self._greeted_ms.update((node, mono_ms) for node in greeted)
+            self._to_greet = []
+        if self.site.filling is not None:
+            outgoing += self._fill(mono_ms)
+        for worker in alive:
+            if worker.is_following and not worker.condemned:
+                if worker.wanted:
+                    outgoing += self._answers_for(worker)
+                outgoing += self._messages_for(worker, mono_ms)
         return outgoing
 
     def _greet_again_ms(self, node: NodeId, mono_ms: int) -> int:
@@ -238,13 +240,17 @@ class Feed:
 
     def _may_execute(self, node: NodeId, mono_ms: int) -> bool:
         worker = self.workers.get(node)
-        return worker is not None and worker.is_following and not worker.condemned and self.is_alive(node, mono_ms)
+        return (
+            worker is not None and worker.is_following and not worker.condemned and self.site.is_alive(worker, mono_ms)
+        )
 
     def _is_its_turn(self, mono_ms: int) -> bool:
         """Whether the probe goes on: a turn ends when it is used up and a worker that is in sync waits for its own."""
         worker = self.workers[self._probe] if self._probe is not None else None
         if worker is None:
             return False
+        if len(self.workers) == 1:
+            return True
         others = [each for each in self.site.in_sync(mono_ms) if each is not worker and not each.task]
         if not others:
             return True
@@ -256,7 +262,7 @@ class Feed:
 
     def _probe_goal(self, mono_ms: int) -> Lsn:
         """Up to where the probe executes: to the end of its turn when another one comes after it, so that both do not."""
-        is_shared = not self.config.probe and len(self.site.in_sync(mono_ms)) > 1
+        is_shared = not self.config.probe and len(self.workers) > 1 and len(self.site.in_sync(mono_ms)) > 1
         return min(self.lsn, self._turn_ends) if is_shared else self.lsn
 
     def _answers_for(self, worker: WorkerFeed) -> list[Outgoing]:
@@ -366,7 +372,7 @@ class Feed:
         if self.site.filling is not None:
             due.append(max(self.site.filling.asked_ms + self.config.order_ms, mono_ms))
         for worker in self.workers.values():
-            if not self.is_alive(worker.node, mono_ms):
+            if mono_ms - worker.heard_ms >= self.config.dead_after_ms:
                 due.append(self._greet_again_ms(worker.node, mono_ms))
                 continue
             if worker.applied < self.lsn and worker.is_following:

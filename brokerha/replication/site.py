@@ -40,7 +40,9 @@ class Site:
         self.history = history
         self.view = view
         self.lsn: Lsn = 0
-        """Length of the durable synchronised queue."""
+        """Length of the synchronised queue, as it may be told."""
+        self.reach: Lsn = 0
+        """How far it may come by itself: after a crash a copy may be ahead of it until then."""
         self.executed: Lsn = 0
         self.workers = {node: WorkerFeed(node, is_readable, is_on) for node, is_readable, is_on in workers}
         self.began_ms: int | None = None
@@ -131,16 +133,26 @@ class Site:
     def _compare(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
         """A copy that is well by its own words: is it what the log says?"""
         if self.splits.may_move(worker) and not worker.condemned:
-            self.stand(worker, Standing.OUT_OF_SYNC, f"goes on from LSN {self.lineages.agreed(worker.lineage)}, with what it has")
+            self.stand(
+                worker,
+                Standing.OUT_OF_SYNC,
+                f"goes on from LSN {self.lineages.agreed(worker.lineage)}, with what it has",
+            )
             self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
             return
         found, reason = verdict(self.history, self.lsn, self.executed, progress.applied_lsn, progress.fingerprint)
         if worker.trust is not Trust.NONE and adopts(self, worker, progress, found):
             return
+        if found is Verdict.BEYOND and progress.applied_lsn <= self.reach and not worker.condemned:
+            worker.waits_lsn = progress.applied_lsn
+            self.stand(worker, Standing.OUT_OF_SYNC, f"waits until the log has LSN {progress.applied_lsn} again")
+            return
         if self.adopted is None and (first := cut_off(self.history, self.executed)):
             at = f"it is at LSN {progress.applied_lsn}, "
             is_before = progress.applied_lsn + 1 < first
-            reason = at + (f"the log begins after {first - 1}" if is_before else "and there are no results here to compare it with")
+            reason = at + (
+                f"the log begins after {first - 1}" if is_before else "and there are no results here to compare it with"
+            )
             found = Verdict.NOT_IN_LOG
         void = self.splits.void(worker) if worker.trust is Trust.NONE else ""
         reason = void or reason
@@ -247,7 +259,8 @@ class Site:
         is_shorter = lsn < self.lsn
         self.lineages.rewind(lsn, lineage)
         self.splits.content = (lsn, content) if content else NO_CONTENT
-        self.lsn, self.executed = min(self.lsn, lsn), min(self.executed, lsn)
+        self.lsn = self.reach = min(self.lsn, lsn)
+        self.executed = min(self.executed, lsn)
         if is_shorter:
             self._votes, self.overruled, self.filling, self.disagreement = None, None, None, ""
             self.adopted = self.adopted if self.adopted is not None and self.adopted[0] <= lsn else None
@@ -339,11 +352,16 @@ class Site:
         """Orders to send now; silent workers are no longer counted."""
         if self.began_ms is None:
             self.began_ms = mono_ms
+        alive = []
         for worker in self.workers.values():
-            if worker.heard_ms != NEVER and not self.is_alive(worker, mono_ms):
+            if worker.waits_lsn and worker.waits_lsn <= self.lsn:
+                worker.waits_lsn = 0
+                self.judge(worker, mono_ms)
+            if self.is_alive(worker, mono_ms):
+                alive.append(worker)
+            elif worker.heard_ms != NEVER:
                 self.stand(worker, Standing.UNKNOWN, "not heard")
         orders, self._orders = self._orders, []
-        alive = [each for each in self.workers.values() if self.is_alive(each, mono_ms)]
         return orders + self.splits.orders(alive, self.view, mono_ms)
 
     # ---- questions

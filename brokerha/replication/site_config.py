@@ -108,6 +108,8 @@ class WorkerFeed:
     past_journals: tuple[str, ...] = ()
     """Names of the copies that it had before; what comes late of them counts no more."""
     applied: Lsn = 0
+    waits_lsn: Lsn = 0
+    """It is ahead of the log, which is about to come here; 0 when it is not."""
     sent: Lsn = 0
     agreed_lsn: Lsn = 0
     """Highest LSN at which it had the content that the log says."""
@@ -231,7 +233,9 @@ class WorkerFeed:
     @property
     def items_now(self) -> int:
         """At `applied`, as with the fingerprint; of an earlier LSN as long as it has said nothing newer."""
-        is_newer = self.executed_lsn == self.applied and (self.progress is None or self.progress.applied_lsn != self.applied)
+        is_newer = self.executed_lsn == self.applied and (
+            self.progress is None or self.progress.applied_lsn != self.applied
+        )
         return self.executed_items if is_newer else self.items
 
     @property

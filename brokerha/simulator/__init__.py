@@ -17,7 +17,7 @@
                     journal_checks, tx_checks, over truth.py and model.py
     settling.py     what the healer does for workers, and what keeps a site from coming together
     trace.py        the story of a run and its digest
-    mistakes.py     (and worker_mistakes.py) planted mistakes, to know that the checkers see
+    mistakes.py     (and worker_mistakes.py, deferring_mistakes.py and others) planted mistakes, to know that the checkers see
     runs.py         simulate and campaign
 
 Equal seeds give equal runs on every machine. A violation comes with the seed, the command that repeats it, and the last events.

@@ -130,8 +130,20 @@ class Checkers:
         if any(isinstance(record, Accepted) for record in records):
             self._readiness.on_accepted(process)
 
+    def on_deferred(self, process: SimMaster | SimProcess, records: Sequence[Record]) -> None:
+        """These records are read from now on, and may be lost (R18)."""
+        for record in records:
+            self._durable.on_deferred(process.node, record)
+
+    def on_lost(self, process: SimMaster | SimProcess) -> None:
+        """A master lost what waited, and goes on from what is durable; with backups nothing waits."""
+        if isinstance(process, SimMaster):
+            self._world.faults_seen["place in the order lost"] += self.truth.mirrors[process.node].waiting_lsns
+            self.truth.mirrors[process.node].forget_waiting()
+
     def on_safe(self, node: NodeId, records: Sequence[Record]) -> None:
         """What no single failure of a process can take from a master any more: durable, at enough backups if it has any."""
+        self.truth.mirrors[node].forget_waiting()
         for record in records:
             self._durable.on_record(node, record)
             self._transactions.on_record(node, record)
@@ -273,6 +285,13 @@ class Checkers:
             check(len(stream.waiting) <= 4 * config.sync.post_window, "S9", "announced entries", node=node)
             bound = self.truth.memory_bound(stream.used, stream.count)
             check(len(stream.entries) <= bound, "S9", "entries in memory", node=node, held=len(stream.entries))
+        if runner.primary is None:
+            mirror, most = self.truth.mirrors[node], config.defer
+            waiting = mirror.waiting_lsns + mirror.waiting_results
+            check(waiting <= most.lsns, "S9", "places and results that wait", node=node, waiting=waiting)
+            since_us = self._world.now_us if mirror.waiting_since_us is None else mirror.waiting_since_us
+            for_us = self._world.now_us - since_us
+            check(for_us <= 1250 * most.age_ms + 5_000, "S9", "how long they wait", node=node, for_us=for_us)
         own = sync.own.count - sync.own.used
         check(own <= config.sync.queue_window, "S9", "stamped ahead of what is added", node=node, ahead=own)
         if runner.primary is None:

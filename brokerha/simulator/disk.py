@@ -1,6 +1,6 @@
 """Simulated disks: a journal that may be slow or full and at which a process may die, and a store with the same habits.
 
-What `append` returned for is durable. A crash inside it leaves the turn wholly there or wholly absent, and a process that
+What `append` returned for is durable; what was deferred a crash loses. A crash inside it leaves the turn wholly there or wholly absent, and a process that
 starts again finds exactly that. Nothing here can be half written: torn writes are the real journal's business and are
 tested there.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from brokerha.journal.memory_content import JournalImage
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.journal.memory_journal_copy import MemoryJournalCopy
+from brokerha.model.errors import JournalFull
 from brokerha.model.invariants import invariant
 from brokerha.model.ready import (
     BeginLoad,
@@ -47,11 +48,32 @@ class SimJournal(MemoryJournal):
     """The records written last."""
     _numbers: tuple[int, ...] = ()
     """Their numbers, where they are those of another process."""
+    waiting: tuple[Record, ...] = ()
+    """What is deferred."""
 
     def append(self, records: Sequence[Record]) -> None:
         """Write a turn, in its virtual time, with a chance to die before or after it became durable."""
         self._numbers = ()
         self._write(records, "writes", lambda: MemoryJournal.append(self, records))
+
+    def defer(self, records: Sequence[Record]) -> None:
+        """Take records that a crash loses; it takes no time."""
+        process = self._reach(records, records)
+        try:
+            super().defer(records)
+        except JournalFull:
+            self._lose()
+            raise
+        process.world.trace.note(process.world.now_us, process.node, "defers", list(records))
+        self.waiting = (*self.waiting, *records)
+        process.world.checkers.on_deferred(process, records)
+        process.world.faults.on_deferred(process)
+        self.last_turn = records
+
+    def _lose(self) -> None:
+        if self.waiting:
+            self.waiting = ()
+            self.process.world.checkers.on_lost(self.process)
 
     def follow(self, records: Sequence[tuple[int, Record]]) -> None:
         """Write records of another process, with the same habits."""
@@ -69,8 +91,14 @@ class SimJournal(MemoryJournal):
         process.spend_write()
 
     def _write(self, records: Sequence[Record], verb: str, write: Callable[[], None]) -> None:
+        records = (*self.waiting, *records)
         process = self._reach(records, records)
-        write()
+        try:
+            write()
+        except JournalFull:
+            self._lose()
+            raise
+        self.waiting = ()
         process.world.trace.note(process.world.now_us, process.node, verb, list(records))
         self.last_turn = records
         self.flush(records)

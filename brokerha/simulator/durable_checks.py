@@ -8,7 +8,7 @@ from __future__ import annotations
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.epochs import Epoch
 from brokerha.model.fingerprints import text_of
-from brokerha.model.ids import Entry, NodeId
+from brokerha.model.ids import Entry, Lsn, NodeId
 from brokerha.model.records import (
     Accepted,
     Added,
@@ -65,6 +65,20 @@ class DurableChecks:
                 mirror.incarnation = record.incarnation
             case _:
                 self._others(mirror, record)
+
+    def on_deferred(self, node: NodeId, record: Record) -> None:
+        """R18: a place in the order that counts from now on, or a result, which is not durable yet."""
+        mirror = self._truth.mirrors[node]
+        if mirror.waiting_since_us is None:
+            mirror.waiting_since_us = self._truth.world.now_us
+        if isinstance(record, Added):
+            self._placed(node, mirror, record, mirror.told_lsn)
+            mirror.waiting_lsns += len(record.entries)
+        elif isinstance(record, Outcomes):
+            first, told = record.first_lsn, mirror.told_executed
+            check(first == told + 1, "S7", "results have no gap", node=node, first=first)
+            mirror.waiting_results += len(record.results)
+            check(mirror.told_executed <= mirror.told_lsn, "S7", "only what is in the order is executed", node=node)
 
     @staticmethod
     def _others(mirror: Mirror, record: Record) -> None:
@@ -124,8 +138,12 @@ class DurableChecks:
         self._truth.numbers[node, timestamp] = number
 
     def _added(self, node: NodeId, mirror: Mirror, record: Added) -> None:
+        self._placed(node, mirror, record, mirror.lsn)
+        mirror.lsn += len(record.entries)
+
+    def _placed(self, node: NodeId, mirror: Mirror, record: Added, end: Lsn) -> None:
         truth = self._truth
-        check(record.first_lsn == mirror.lsn + 1, "S1", "LSNs have no gap", node=node, first_lsn=record.first_lsn)
+        check(record.first_lsn == end + 1, "S1", "LSNs have no gap", node=node, first_lsn=record.first_lsn)
         check(not (mirror.is_frozen and record.used), "R9", "no stream is added while frozen", node=node)
         for lsn, entry in enumerate(record.entries, record.first_lsn):
             if lsn > truth.lsn:
@@ -134,7 +152,6 @@ class DurableChecks:
             canon = truth.canon[lsn - 1]
             check(canon == entry, "S1", "one order", node=node, lsn=lsn, here=entry, elsewhere=canon)
             check((entry[2], entry[1]) in mirror.bodies, "S8", "added with its body", node=node, entry=entry)
-        mirror.lsn += len(record.entries)
 
     def _extends(self, node: NodeId, entry: tuple[int, str, str]) -> None:
         """A master is the first one to add an entry: here it is decided for all."""
@@ -180,7 +197,13 @@ class DurableChecks:
         check(epoch.id > mirror.epoch_id, "S12", "epochs grow", node=node, epoch=epoch.id)
         check(node in epoch.members, "S12", "members install it", node=node, epoch=epoch.id)
         named = epoch.configuration.journals.get(node)
-        check(named == mirror.journal or not mirror.journal, "M3", "a member has the journal that is known", node=node, named=named)
+        check(
+            named == mirror.journal or not mirror.journal,
+            "M3",
+            "a member has the journal that is known",
+            node=node,
+            named=named,
+        )
         check(epoch.base_lsn == mirror.lsn, "S1", "the base is owned", node=node, base=epoch.base_lsn, lsn=mirror.lsn)
         is_majority = epoch.configuration.is_majority(epoch.members)
         check(is_majority, "S1", "an epoch has a majority", node=node, members=epoch.members)
@@ -243,7 +266,8 @@ class DurableChecks:
     def compare_state(self, node: NodeId, journal: MemoryJournal) -> None:
         """Hold what a restart would begin from against the mirror."""
         mirror, state = self._truth.mirrors[node], journal.state()
-        check(state.lsn == mirror.lsn, "S3", "the durable queue is kept", node=node, found=state.lsn, was=mirror.lsn)
+        was = mirror.told_lsn
+        check(state.lsn == was, "S3", "the queue is kept", node=node, found=state.lsn, was=was)
         check(state.high_water == mirror.high_water, "S11", "the high-water mark is kept", node=node)
         check(state.installed == mirror.epoch, "S12", "the epoch is kept", node=node)
         promised = max(mirror.promised_epoch, mirror.epoch_id)

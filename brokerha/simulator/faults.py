@@ -66,11 +66,13 @@ class Faults:
 
     def __init__(self, world: World) -> None:
         self.world = self._world = world
+        self._is_power_failing = False
         self._kinds: dict[str, Callable[[], None]] = {
             "crash master": self._crash_master,
             "crash worker": self._crash_worker,
             "aimed crash": self._aim,
             "crash all": self._crash_all,
+            "lose power": self._lose_power,
             "cut one way": self._cut_one_way,
             "cut link": self._cut_link,
             "isolate": self._isolate,
@@ -144,6 +146,24 @@ class Faults:
                 master.die()
                 self._world.plan_restart(master)
 
+    def _lose_power(self) -> None:
+        self._is_power_failing = True
+
+    def on_deferred(self, master: Process) -> None:
+        """A master has something that only its memory holds: now and then the power goes soon after, there or everywhere."""
+        world = self._world
+        if self._is_power_failing and not world.is_calm:
+            self._is_power_failing = False
+            victims = world.rng.choice(([master], [master], world.master_processes, world.processes_list))
+            world.at(world.now_us + world.rng.choice((0, 2_000, 15_000)), self._go_dark, list(victims))
+
+    def _go_dark(self, victims: Sequence[Process]) -> None:
+        self.note("power lost", f"{len(victims)} processes")
+        for process in victims:
+            if process.is_up:
+                process.die()
+                self._world.plan_restart(process)
+
     def _aim(self) -> None:
         rng = self._world.rng
         process = rng.choice(self._world.processes_list)
@@ -166,7 +186,7 @@ class Faults:
         world = self._world
         truth = world.checkers.truth
         master = self.one(world.master_processes)
-        if not isinstance(master, SimMaster):
+        if not isinstance(master, SimMaster) or master.journal.waiting:
             return
         done = min(mirror.lsn for mirror in truth.mirrors.values())
         if master.config.feed.workers:

@@ -136,10 +136,11 @@ class MessageChecks:
         check(len(fetch.wanted) <= FETCH_LIMIT, "S9", "a request is bounded", sender=sender, wanted=len(fetch.wanted))
 
     def on_execute(self, sender: NodeId, to: NodeId, execute: Execute) -> None:
-        """Workers get only the durable part of the synchronised queue (R7)."""
+        """Workers get only what may be told of the synchronised queue (R7)."""
         truth = self._truth
         last = execute.first_lsn + len(execute.items) - 1
-        check(last <= truth.mirrors[sender].lsn, "S7", "executes only what is durable", sender=sender, to=to, last=last)
+        told = truth.mirrors[sender].told_lsn
+        check(last <= told, "S7", "executes only what may be told", sender=sender, to=to, last=last, told=told)
         for lsn, (txid, timestamp, body) in enumerate(execute.items, execute.first_lsn):
             canon = truth.canon[lsn - 1]
             check((timestamp, txid) == canon[:2], "S7", "executes the queue", sender=sender, to=to, lsn=lsn)
@@ -148,11 +149,11 @@ class MessageChecks:
         check(len(execute.items) <= limit, "S9", "a message to a worker is bounded", sender=sender)
 
     def on_apply(self, sender: NodeId, to: NodeId, apply: Apply) -> None:
-        """Effects are durable at the master before other workers get them."""
+        """Other workers get effects that the master has taken in."""
         truth = self._truth
         last = apply.first_lsn + len(apply.items) - 1
-        durable = truth.mirrors[sender].executed if sender in truth.mirrors else truth.reached[sender]
-        check(last <= durable, "S7", "sends only durable effects", sender=sender, to=to, last=last, durable=durable)
+        told = truth.mirrors[sender].told_executed if sender in truth.mirrors else truth.reached[sender]
+        check(last <= told, "S7", "sends only effects that it has taken in", sender=sender, to=to, last=last, told=told)
         for lsn, line in enumerate(apply.items, apply.first_lsn):
             is_right = truth.may_differ or tuple(line[2:]) == truth.results[lsn - 1]
             check(is_right, "S7", "sends the right effect", sender=sender, lsn=lsn)

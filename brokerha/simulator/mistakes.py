@@ -26,6 +26,7 @@ from brokerha.replication.feed import Feed
 from brokerha.replication.site_config import WorkerFeed
 from brokerha.replication.worker import WorkerCore
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
+from brokerha.simulator.deferring_mistakes import DEFERRING_MISTAKES
 from brokerha.simulator.disk import SimJournal
 from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
 from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
@@ -122,6 +123,7 @@ def _survive_partly(self: SimJournal) -> SimJournal:
     state = journal.state()
     mirror.lsn, mirror.high_water, mirror.executed = state.lsn, state.high_water, state.executed_lsn
     mirror.incarnation = state.incarnation
+    mirror.forget_waiting()
     mirror.counts = {origin: stream.start + len(stream.entries) for origin, stream in state.streams.items()}
     return journal  # type: ignore[return-value]
 
@@ -246,6 +248,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "results taken with a gap": lambda: [(Feed, "on_executed", _take_with_gap)],
     "workers not sent again": lambda: [(Feed, "_messages_for", _never_again)],
     "worker executes again": lambda: [(WorkerCore, "_on_items", _execute_again)],
+    **DEFERRING_MISTAKES,
     **WORKER_MISTAKES,
     **BACKUP_MISTAKES,
     **EPOCH_MISTAKES,

@@ -88,7 +88,7 @@ class ModeCheckers(Checkers):
 
     def _compare(self, node: NodeId, journal: MemoryJournal) -> None:
         first = journal.first_lsn()
-        held = journal.ordered(first, len(self.queues[node]) + 1)
+        held = journal.ordered(first, len(self.queues[node]) + 1 - first)
         check(held == self.queues[node][first - 1 :], "S3", "the queue is what its records say", node=node)
 
     def on_message(self, process: Process, outgoing: Outgoing) -> None:
@@ -126,7 +126,9 @@ class ModeCheckers(Checkers):
         self.in_full()
         for worker in self._world.workers:
             found = worker.copy.recompute()
-            check(found.fingerprint == worker.copy.applied().fingerprint, "S7", "a copy is what it says", node=worker.node)
+            check(
+                found.fingerprint == worker.copy.applied().fingerprint, "S7", "a copy is what it says", node=worker.node
+            )
         if self._mode != "none":
             self._contents_follow()
         else:
@@ -162,7 +164,7 @@ def _nothing(*_arguments: object, **_named: object) -> None:
 
 
 _UNCHECKED: tuple[str, ...] = (
-    "on_taken", "on_reply", "on_decision", "on_store", "on_copy", "on_loaded", "on_worker_start", "on_detected",
+    "on_deferred", "on_taken", "on_reply", "on_decision", "on_store", "on_copy", "on_loaded", "on_worker_start", "on_detected",
     "after_worker_turn", "on_emptied", "after_turn", "on_tx_reply", "on_outcome",
 )  # fmt: skip
 _skip: Callable[..., None] = _nothing

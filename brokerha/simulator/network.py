@@ -17,13 +17,16 @@ from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Chunk, Envelope, Message, Outgoing
 from brokerha.model.ready import TxQueueDecision
-from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
+from brokerha.model.requests import Absence
+from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, TransportStatus
 
 if TYPE_CHECKING:
     from brokerha.simulator.processes import Process
     from brokerha.simulator.world import World
 
 CLUSTER = "simulated"
+LOOK_US = 2_000
+"""From a question to the broker to its answer."""
 Direction = tuple[NodeId, NodeId]
 """(from, to)"""
 
@@ -174,6 +177,7 @@ class SimTransport:
 
     def __init__(self, process: Process) -> None:
         self.inbox: list[Envelope] = []
+        self._absences: list[Absence] = []
         self._process = process
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
@@ -186,11 +190,24 @@ class SimTransport:
             world.checkers.on_message(process, message)
             world.network.carry(process, message, process.spent_us)
 
-    def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
+    def look(self, masters: Sequence[NodeId]) -> None:
+        """The broker answers after a moment, and knows at once who has died; frozen processes and cut links are no matter of its."""
+        world = self._process.world
+        for master in masters:
+            world.at(world.now_us + LOOK_US, self._answer, master)
+
+    def _answer(self, master: NodeId) -> None:
+        process = self._process.world.processes.get(master)
+        if self._process.transport is self and process is not None and not process.is_up:
+            self._absences.append(Absence(master))
+            self._process.wake()
+
+    def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
         """What has arrived; never waits."""
         del timeout_ms
         items, self.inbox = self.inbox[:limit], self.inbox[limit:]
-        return list(items)
+        absences, self._absences = self._absences, []
+        return [*absences, *items]
 
     def wake(self) -> None:
         """Nothing waits here."""

@@ -251,6 +251,9 @@ def draw_plain(seed: int) -> Options:
     )
     if masters > 1 and rng.random() < 0.06:
         options = replace(options, wipes=True, faults={**options.faults, "wipe": 3 * SECOND_US})
+    if masters > 1 and Random(11 * seed + 3).random() < 0.4:
+        # Drawn apart, so that everything else of a seed stays what it was.
+        options = replace(options, faults={**options.faults, "lose power": SECOND_US // 2})
     # The first worker of the world is the anchor, and belongs to its site from the beginning.
     if sum(options.workers[:-1]) and options.workers[-1] and rng.random() < 0.15:
         options = replace(options, late=True, faults={**options.faults, "late worker": SECOND_US})

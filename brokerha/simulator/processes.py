@@ -286,6 +286,7 @@ class SimMaster(Process):
         super().die()
         self._submits = []
         self.journal = self.journal.survivor()
+        self.world.checkers.on_lost(self)
         self.world.clients.on_death(self.node)
         self.world.tx_clients.on_death(self.node)
 

@@ -45,8 +45,8 @@ class ReplyChecks:
         lsn = truth.lsn_of.get(reply.txid)
         check(lsn == reply.lsn, "S3", "the LSN is that of the queue", node=node, reply=reply, lsn=lsn)
         mirror = truth.mirrors[node]
-        is_durable = reply.lsn <= mirror.lsn or reply.txid in mirror.known
-        check(is_durable, "replies", "only what is durable here", node=node, reply=reply)
+        may_be_told = reply.lsn <= mirror.told_lsn or reply.txid in mirror.known
+        check(may_be_told, "replies", "only what is in the order here", node=node, reply=reply)
 
     def _applied(self, node: NodeId, reply: Reply, copies: int) -> None:
         truth = self._truth

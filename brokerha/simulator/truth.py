@@ -54,12 +54,30 @@ class Mirror:
     """Position of the last state that it took over; no copy below it can follow any more."""
     lsn: Lsn = 0
     executed: Lsn = 0
+    waiting_lsns: int = 0
+    """How many places in the order it has worked out that are not durable yet (R18)."""
+    waiting_results: int = 0
+    waiting_since_us: int | None = None
     promised: Timestamp = 0
     """Highest promise that it ever posted."""
     promises: dict[int, Timestamp] = field(default_factory=dict)
     """The last one of each incarnation."""
     posted: dict[int, int] = field(default_factory=dict)
     """Number of the last post of each incarnation."""
+
+    @property
+    def told_lsn(self) -> Lsn:
+        """Up to where it may tell its own workers and clients of the order."""
+        return self.lsn + self.waiting_lsns
+
+    @property
+    def told_executed(self) -> Lsn:
+        """The same of results."""
+        return self.executed + self.waiting_results
+
+    def forget_waiting(self) -> None:
+        """What waited is durable now, or lost."""
+        self.waiting_lsns, self.waiting_results, self.waiting_since_us = 0, 0, None
 
     @property
     def epoch_id(self) -> EpochId:
@@ -140,9 +158,7 @@ class Truth:
         return found
 
     @staticmethod
-    def _is_holder(
-        mirror: Mirror, entry: Ordered, number: int, epoch: EpochId, recovered: tuple[Ordered, ...]
-    ) -> bool:
+    def _is_holder(mirror: Mirror, entry: Ordered, number: int, epoch: EpochId, recovered: tuple[Ordered, ...]) -> bool:
         if mirror.epoch_id < epoch or (entry[2], entry[1]) not in mirror.bodies:
             return False
         # Who has gone on to a later epoch has told what it holds, or had it in its queue.
@@ -215,17 +231,14 @@ class Truth:
                 self.past[node].append(self.before_wipe.pop(node))
                 start = epoch.starts.get(node, 0)
                 stream = self.streams[node]
-                self.lost_entries.update((node, number, entry) for number, entry in enumerate(stream) if number >= start)
+                self.lost_entries.update(
+                    (node, number, entry) for number, entry in enumerate(stream) if number >= start
+                )
                 # A disk that is new begins well behind what the old one may have stamped.
                 stream[start:] = []
                 stream.extend([(0, "")] * (start - len(stream)))
                 self.world.master(node).is_wiped = False
                 self.world.faults_seen["master came back"] += 1
-
-    def durable_lsn(self, node: NodeId) -> Lsn:
-        """Length of the queue that a master holds durably (or held, when its disk was lost afterwards)."""
-        before = self.before_wipe.get(node)
-        return max(self.mirrors[node].lsn, before.lsn if before else 0)
 
     def body_at(self, lsn: Lsn) -> bytes:
         """Body of the transaction at an LSN."""

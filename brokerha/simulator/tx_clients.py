@@ -283,7 +283,7 @@ class TxClients:
         run.questions += 1
         self.world.at(self.world.now_us + PATIENCE_US, self._ask_again, run, run.questions)
         if process is not None and runner is not None and not runner.failure:
-            answer = runner.core.outcome_of(run.txid, process.clock.now())
+            answer = runner.core.transacting.outcome(run.txid, process.clock.now())
             runner.when_safe(partial(self._on_outcome, run, process, run.questions, answer))
         else:
             self.ask(run)

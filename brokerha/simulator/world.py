@@ -20,6 +20,7 @@ from random import Random
 from typing import Any, TextIO
 
 from brokerha.master.core import MasterConfig
+from brokerha.master.deferring import DeferConfig
 from brokerha.master.retention import RetentionConfig
 from brokerha.model.ids import NodeId
 from brokerha.nodes.process_runner import ProcessConfig
@@ -45,6 +46,8 @@ from brokerha.simulator.workload import Clients
 from brokerha.sync.config import SyncConfig
 from brokerha.transactions.config import TxConfig
 
+DEFER_MS = (1_000, 100, 20)
+"""How long a master may wait with what it can work out again; a seed has one of these."""
 RESTART_US = (1_000, 3_000_000)
 """How long a dead process stays away."""
 LOOK_US = 50_000
@@ -122,7 +125,9 @@ class World:
             backups = options.backups[len(self.masters)] if options.backups else 0
             sync_n = options.sync_n[len(self.masters)] if backups else 0
             tx = TxConfig(sync_n=sync_n, **options.tx_config)
-            config = MasterConfig(sync, feed, options.accept_limit, options.apply_limit, retention, tx)
+            # Workers keep the results of four windows; what a master may lose of them is less.
+            defer = DeferConfig(min(DeferConfig().lsns, feed.window), age_ms=DEFER_MS[options.seed % len(DEFER_MS)])
+            config = MasterConfig(sync, feed, options.accept_limit, options.apply_limit, retention, tx, defer)
             if backups:
                 self._build_group(config, backups, sync_n)
             else:
@@ -297,7 +302,11 @@ class World:
         return (
             self._missing_answers()
             or self.members.missing()
-            or (self.checkers.missing_at_masters() if isinstance(self.checkers, ModeCheckers) else self._missing_at_masters())
+            or (
+                self.checkers.missing_at_masters()
+                if isinstance(self.checkers, ModeCheckers)
+                else self._missing_at_masters()
+            )
             or missing_at_workers(self)
             or self.checkers.missing_at_backups()
             or left_behind(self)

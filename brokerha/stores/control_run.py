@@ -24,6 +24,7 @@ from brokerha.stores.rdf_errors import is_of_files, store_error
 from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Function, Term
 from brokerha.stores.rdf_view import emptied_graphs
 from brokerha.stores.sparql_tokens import RESERVED
+from brokerha.stores.sparql_unknown import failing
 from brokerha.stores.sparql_update import END, HIDE
 
 _DONE = Literal(True)
@@ -65,6 +66,7 @@ def rows_found(engine: Store, questions: Sequence[Question], state: PendingQuads
     for number, question in enumerate(questions):
         report = NamedNode(f"{RESERVED}report:{number}")
         rows: list[tuple[Term | None, ...]] = []
+        functions.update(failing(question.unknown))
         functions[report] = _reporter(rows)
         found.append(rows)
         pieces.append(f"DELETE {{ }} INSERT {{ }} WHERE {question.clause(str(report))};\n")

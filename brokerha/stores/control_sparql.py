@@ -21,13 +21,14 @@ from typing import Final
 
 from pyoxigraph import Literal, NamedNode, Quad, RdfFormat, Store, parse
 
+from brokerha.ingress.nesting import refuse_deep_quads
 from brokerha.model.control import ASK, Check, rows_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.stores.rdf_terms import Term
 from brokerha.stores.sparql_refusals import FRESH_FUNCTIONS
 from brokerha.stores.sparql_request import read_query
 from brokerha.stores.sparql_text import check_query
-from brokerha.stores.sparql_tokens import DEPTH_LIMIT, IRI, MESSAGE_LIMIT, PREFIXED, VARIABLE, Tokens, tokenize
+from brokerha.stores.sparql_tokens import IRI, MESSAGE_LIMIT, PREFIXED, VARIABLE, Tokens, tokenize
 
 Row = tuple[str | None, ...]
 """Terms as canonical N-Triples text; None is an unbound variable."""
@@ -55,6 +56,8 @@ class Question:
     """Whether it asks for the names of graphs."""
     rows: tuple[Row, ...]
     """What is expected of a SELECT."""
+    unknown: tuple[NamedNode, ...]
+    """Functions that it calls and that the engine does not know."""
 
     def clause(self, report: str) -> str:
         """A WHERE clause that calls the function `report` with each row; no more rows than are needed to judge."""
@@ -68,9 +71,9 @@ class Question:
 UNBOUND: Final = NamedNode("urn:brokerha:unbound")
 
 
-def check_check(check: Check) -> None:
-    """Admission of a check of kind ``ask`` or ``select``. Raises InvalidRequest."""
-    question_of(check)
+def check_fields(name: str, kind: str, target: str, text: str, expected: str) -> None:
+    """Admission of a check of kind ``ask`` or ``select``, by its fields. Raises InvalidRequest."""
+    question_of(Check(name, kind, target, text, expected))
 
 
 @lru_cache(maxsize=256)
@@ -94,7 +97,7 @@ def question_of(check: Check) -> Question:
         query, rows = _in_full(tokens, first, prefixes), _expected(check, len(variables))
     if tokens.text_of(where) != "{" and tokens.word_of(where) != "WHERE":
         raise tokens.malformed(where, "expected WHERE or a brace")
-    question = Question(check, query, variables, _has_order(tokens), facts.may_name_any_graph, rows)
+    question = Question(check, query, variables, _has_order(tokens), facts.may_name_any_graph, rows, facts.unknown)
     _check_second_form(question)
     return question
 
@@ -200,11 +203,11 @@ def _expected(check: Check, width: int) -> tuple[Row, ...]:
 
 def _term(text: str) -> Term:
     found: list[Quad] = []
-    if text.count("<<(") <= DEPTH_LIMIT:
-        try:
-            found = list(parse(f"<urn:s> <urn:p> {text} .".encode(), format=RdfFormat.N_TRIPLES))
-        except (SyntaxError, UnicodeError):
-            found = []
+    try:
+        refuse_deep_quads(text)
+        found = list(parse(f"<urn:s> <urn:p> {text} .".encode(), format=RdfFormat.N_TRIPLES))
+    except (SyntaxError, UnicodeError, InvalidRequest):
+        found = []
     if len(found) != 1:
         raise InvalidRequest(f"the expectation holds no term in N-Triples syntax: {text}"[:MESSAGE_LIMIT])
     return found[0].object

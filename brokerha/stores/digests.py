@@ -32,9 +32,9 @@ from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, TimedOut, TooLarge
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.ids import Lsn
+from brokerha.model.unpacking import BROKEN, unpack_foreign
 from brokerha.stores.fingerprint import control_digest, key_digest, message_digest, text_of
 from brokerha.stores.items import (
-    BITS_LIMIT,
     CONTROL,
     GRAPH,
     QUEUE,
@@ -91,13 +91,12 @@ class Walk(Protocol):
         """The answer. Raises TooLarge."""
 
 
-def walk_of(kind: str, arguments: Mapping[str, object], may_go_on: Callable[[], bool]) -> Walk:
-    """The walk that a read asks for. Raises InvalidRequest."""
-    bits = _number(arguments, "bits", BITS_DEFAULT, BITS_LIMIT)
+def walk_of(kind: str, arguments: Mapping[str, Any], may_go_on: Callable[[], bool]) -> Walk:
+    """The walk that a read asks for; the shapes of its arguments were checked (read_kinds.py). Raises InvalidRequest."""
+    bits: int = arguments.get("bits") or BITS_DEFAULT
     if kind == "digests":
         return Digests(bits, may_go_on)
-    limit = _number(arguments, "limit", ROWS_DEFAULT, ROWS_LIMIT)
-    return BucketItems(bits, _wanted(arguments, bits), limit, may_go_on)
+    return BucketItems(bits, _wanted(arguments["buckets"], bits), arguments.get("limit") or ROWS_DEFAULT, may_go_on)
 
 
 class _Paced:
@@ -273,26 +272,16 @@ def line_digests(repository: str, lines: Iterable[str]) -> Iterator[tuple[str, b
         yield line, state.digest()
 
 
-def _number(arguments: Mapping[str, object], name: str, default: int, most: int) -> int:
-    value = arguments.get(name)
-    if value is None:
-        return default
-    if type(value) is not int or not 1 <= value <= most:
-        raise InvalidRequest(f"{name} is a number from 1 to {most}, not {value!r}")
-    return value
-
-
-def _wanted(arguments: Mapping[str, object], bits: int) -> dict[Place, set[int]]:
-    packed = arguments.get("buckets")
-    if not isinstance(packed, (tuple, list)) or not 1 <= len(packed) <= WANTED_LIMIT:
-        raise InvalidRequest(f"a read of kind items needs the argument 'buckets', a list of 1 to {WANTED_LIMIT}")
+def _wanted(packed: Iterable[bytes], bits: int) -> dict[Place, set[int]]:
     wanted: dict[Place, set[int]] = {}
     for each in packed:
         try:
-            store, name, bucket = msgpack.unpackb(each)
-        except (ValueError, TypeError, msgpack.UnpackException):
+            store, name, bucket = unpack_foreign(each)
+        except BROKEN:
             store, name, bucket = "", "", -1
-        if not (store in STORES and isinstance(name, str) and type(bucket) is int and 0 <= bucket < 1 << bits):
+        if not (
+            type(store) is type(name) is str and store in STORES and type(bucket) is int and 0 <= bucket < 1 << bits
+        ):
             raise InvalidRequest(
                 f"a bucket is a packed (store, name, number): {', '.join(STORES)}, a name, 0 to {(1 << bits) - 1}"
             )

@@ -9,11 +9,12 @@ a range of row keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.operations import KEY_LIMIT_BYTES, TABLE_LIMIT_BYTES
+from brokerha.model.operations import TABLE, name_problem
 
 PIECE_LIMIT_BYTES = 1024 * 1024
 RANGE_LIMIT_DEFAULT = 1000
@@ -25,7 +26,7 @@ def row_key_of(table: str, key: bytes) -> bytes:
     return b"%b\0%b" % (table.encode(), key)
 
 
-def wanted_row_key(table: str, arguments: dict[str, object]) -> bytes:
+def wanted_row_key(table: str, arguments: Mapping[str, Any]) -> bytes:
     """The row key that a read of kind ``get`` asks for; its argument is ``key``. Raises InvalidRequest."""
     return row_key_of(_checked_table(table), _bytes_argument(arguments, "key"))
 
@@ -34,25 +35,20 @@ class KeyRange:
     """Which keys a read of kind ``range`` asks for.
 
     Arguments, all optional: ``prefix``; ``from``, the first key; ``to``, the first key that is left out; ``limit``, 1000
-    if not given; ``reverse``, highest first. Raises InvalidRequest.
+    if not given; ``reverse``, highest first. Their shapes were checked (read_kinds.py). Raises InvalidRequest.
     """
 
     __slots__ = ("high", "is_reverse", "limit", "low", "skip")
 
-    def __init__(self, table: str, arguments: dict[str, object]) -> None:
-        beginning = row_key_of(_checked_table(table), _bytes_argument(arguments, "prefix", b""))
+    def __init__(self, table: str, arguments: Mapping[str, Any]) -> None:
+        beginning = row_key_of(_checked_table(table), _bytes_argument(arguments, "prefix"))
         self.skip = len(row_key_of(table, b""))
         """Bytes of a row key before the key."""
-        self.low = max(beginning, row_key_of(table, _bytes_argument(arguments, "from", b"")))
+        self.low = max(beginning, row_key_of(table, _bytes_argument(arguments, "from")))
         self.high = _after_all_with(beginning)
         if arguments.get("to") is not None:
             self.high = min(self.high, row_key_of(table, _bytes_argument(arguments, "to")))
-        limit = arguments.get("limit")
-        if limit is None:
-            limit = RANGE_LIMIT_DEFAULT
-        if not isinstance(limit, int) or not 1 <= limit <= RANGE_LIMIT:
-            raise InvalidRequest(f"limit is a number from 1 to {RANGE_LIMIT}, not {limit!r}")
-        self.limit = limit
+        self.limit: int = arguments.get("limit") or RANGE_LIMIT_DEFAULT
         self.is_reverse = bool(arguments.get("reverse"))
 
 
@@ -71,21 +67,14 @@ def _after_all_with(beginning: bytes) -> bytes:
 
 def _checked_table(table: str) -> str:
     """The name of a table that could exist. Raises InvalidRequest."""
-    if not table or "\0" in table or len(table.encode()) > TABLE_LIMIT_BYTES:
-        raise InvalidRequest(f"a table name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL")
+    if problem := name_problem(TABLE, table):
+        raise InvalidRequest(problem)
     if table == about.TABLE:
         raise InvalidRequest(f"table {table} is brokerha's own: namespaces and settings are read at their repository")
     return table
 
 
-def _bytes_argument(arguments: dict[str, object], name: str, default: bytes | None = None) -> bytes:
-    value = arguments.get(name)
-    if value is None:
-        value = default
-    if isinstance(value, str):
-        value = value.encode()
-    if not isinstance(value, bytes):
-        raise InvalidRequest(f"this read needs the argument {name!r} as bytes")
-    if len(value) > KEY_LIMIT_BYTES:
-        raise InvalidRequest(f"{name!r} has {len(value)} bytes; a key has at most {KEY_LIMIT_BYTES}")
-    return value
+def _bytes_argument(arguments: Mapping[str, Any], name: str) -> bytes:
+    """An argument that is bytes or text; empty if it is not given."""
+    value: str | bytes = arguments.get(name) or b""
+    return value.encode() if isinstance(value, str) else value

@@ -73,7 +73,7 @@ def changes_of_repositories(
 
 def lines_of(text: str) -> Iterator[str]:
     """The lines of N-Quads text without their final dots. Raises Rejected for a line without one."""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         quad = line.strip()
         if not quad or quad.startswith("#"):
             continue

@@ -29,8 +29,8 @@ def read_image(
     image: MemoryImage, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]
 ) -> ReadAnswer:
     """Answer one read. Raises InvalidRequest and what is below it; TimedOut for a walk that may not go on."""
+    check_arguments(kind, name, arguments)
     if kind in WALKS:
-        check_arguments(kind, name, arguments)
         return ReadAnswer(_MSGPACK, image.lsn, in_pieces(_walked(image, walk_of(kind, arguments, may_go_on))))
     pending = Pending.of(arguments)
     if kind != "together":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.operations import QUEUE, is_message_id, name_problem
-from brokerha.stores.key_range import RANGE_LIMIT, RANGE_LIMIT_DEFAULT
+from brokerha.model.operations import QUEUE, name_problem
+from brokerha.stores.key_range import RANGE_LIMIT_DEFAULT
 from brokerha.stores.pending import Pending
 from brokerha.stores.queue_change import Message
 
@@ -15,24 +16,17 @@ RESULT_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class QueueRange:
-    """Arguments, both optional: ``after``, the id of the message before the first; ``limit``, 1000 if not given. Raises InvalidRequest."""
+    """Arguments, both optional: ``after``, the id of the message before the first; ``limit``, 1000 if not given. Their shapes were checked (read_kinds.py). Raises InvalidRequest."""
 
     __slots__ = ("after", "limit", "queue")
 
-    def __init__(self, queue: str, arguments: dict[str, object]) -> None:
+    def __init__(self, queue: str, arguments: Mapping[str, Any]) -> None:
         problem = name_problem(QUEUE, queue)
         if problem:
             raise InvalidRequest(problem)
-        after, limit = arguments.get("after"), arguments.get("limit")
-        if after is not None and not (isinstance(after, str) and is_message_id(after)):
-            raise InvalidRequest(f"{after!r} is no message id (transaction id, dot, number)")
-        if limit is None:
-            limit = RANGE_LIMIT_DEFAULT
-        if not isinstance(limit, int) or not 1 <= limit <= RANGE_LIMIT:
-            raise InvalidRequest(f"limit is a number from 1 to {RANGE_LIMIT}, not {limit!r}")
         self.queue = queue
-        self.after = after
-        self.limit = limit
+        self.after: str | None = arguments.get("after")
+        self.limit: int = arguments.get("limit") or RANGE_LIMIT_DEFAULT
 
     def take(self, pending: Pending, held: Callable[[str | None], Iterator[Message]]) -> list[Message]:
         """The messages; ``held`` gives those of the store behind an id. Raises NotFound, TooLarge, TimedOut, StoreDamaged."""

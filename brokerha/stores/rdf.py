@@ -200,7 +200,9 @@ class RdfRepository:
         `accept` is an Accept header (None or empty: anything). Graphs given here, as IRIs, replace the FROM clauses of the
         text; else, with `union`, the default graph is all graphs. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut when `may_go_on` says no, StoreError.
         """
-        dataset = rdf_query.Dataset(tuple(default_graphs), tuple(named_graphs), union_default_graph=union or self._union)
+        dataset = rdf_query.Dataset(
+            tuple(default_graphs), tuple(named_graphs), union_default_graph=union or self._union
+        )
         return rdf_query.query(
             self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes
         )
@@ -242,7 +244,14 @@ class RdfRepository:
         Raises InvalidRequest, StoreError.
         """
         with engine_errors(CANNOT_READ):
-            evaluate(self._engine(), scratch, questions, begun, may_go_on, list(self._graphs) if union or self._union else None)
+            evaluate(
+                self._engine(),
+                scratch,
+                questions,
+                begun,
+                may_go_on,
+                list(self._graphs) if union or self._union else None,
+            )
 
     def size(self, contexts: Sequence[str] = ()) -> int:
         """Number of quads, in all graphs or in these (N-Triples terms or ``null``)."""

@@ -21,10 +21,11 @@ from typing import Final, NamedTuple
 
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat, Store, Triple, parse
 
-from brokerha.model.errors import InvalidRequest
+from brokerha.ingress.nesting import refuse_deep_quads
+from brokerha.model.errors import InvalidRequest, StoreDamaged
 from brokerha.model.invariants import invariant
 from brokerha.stores.rdf_terms import Function, Term
-from brokerha.stores.sparql_tokens import DEPTH_LIMIT, MESSAGE_LIMIT, RESERVED
+from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
 
 _BLANK: Final = f"{RESERVED}blank:"
 AS_BLANK: Final = NamedNode(f"{RESERVED}as-blank")
@@ -88,8 +89,7 @@ def check_nquads(text: str) -> None:
 
 def read_nquads(text: str) -> dict[str, Quad]:
     """The quads of a text that a client sent, by line; labels of blank nodes are kept. Raises InvalidRequest."""
-    if "<<(" in text and max(line.count("<<(") for line in text.splitlines()) > DEPTH_LIMIT:
-        raise InvalidRequest(f"MALFORMED DATA: triple terms are nested more than {DEPTH_LIMIT} deep")
+    refuse_deep_quads(text)
     try:
         quads = list(parse(text.encode(), format=RdfFormat.N_QUADS))
     except (SyntaxError, ValueError) as error:
@@ -100,9 +100,13 @@ def read_nquads(text: str) -> dict[str, Quad]:
 
 
 def parse_lines(lines: Iterable[str]) -> list[Quad]:
-    """The quads of canonical lines, in order."""
+    """The quads of canonical lines, in order. Raises StoreDamaged for lines that no node makes."""
     text = " .\n".join(lines)
-    return list(parse(f"{text} .", format=RdfFormat.N_QUADS)) if text else []
+    try:
+        refuse_deep_quads(text)
+        return list(parse(f"{text} .", format=RdfFormat.N_QUADS)) if text else []
+    except (InvalidRequest, SyntaxError, ValueError) as error:
+        raise StoreDamaged(f"this is no quad of the log: {_first_line(error)}"[:MESSAGE_LIMIT]) from None
 
 
 def canonical(quads: Iterable[Quad]) -> dict[str, Quad]:

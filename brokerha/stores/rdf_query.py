@@ -34,13 +34,15 @@ from pyoxigraph import (
     serialize,
 )
 
-from brokerha.model.errors import InvalidRequest, TimedOut, TooLarge
+from brokerha.ingress.nesting import refuse_deep_quads
+from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, TooLarge
 from brokerha.stores.rdf_errors import engine_errors, is_of_files, store_error
 from brokerha.stores.rdf_formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, ResultFormat, choose
 from brokerha.stores.rdf_stream import PIECE_BYTES, stream
 from brokerha.stores.rdf_terms import SYSTEM_GRAPH, Graph
 from brokerha.stores.sparql_request import QueryFacts, read_query, syntax_error
 from brokerha.stores.sparql_tokens import MESSAGE_LIMIT, RESERVED
+from brokerha.stores.sparql_unknown import failing
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -125,7 +127,7 @@ def query(
     arguments = dataset.arguments(facts, graphs)
     output = _Output(limit_bytes, may_go_on)
     try:
-        _write(store.query(text, **arguments), chosen, output)
+        _write(store.query(text, **arguments, custom_functions=failing(facts.unknown)), chosen, output)
     except SyntaxError as error:
         raise syntax_error(error, text, text) from None
     except (OSError, RuntimeError, ValueError) as error:
@@ -153,6 +155,8 @@ def readable(items: Iterator[Item]) -> Iterator[Item]:
         yield from items
 
 
+_NOT_IN_JSON_LD = "JSON-LD does not support RDF 1.2"
+"""What the engine says where it meets a triple term, as an OSError; nothing of its files is wrong."""
 _ESCAPED = re.compile(r"\\.")
 
 
@@ -197,7 +201,14 @@ def _write(results: Any, chosen: ResultFormat, output: _Output) -> None:
     elif isinstance(results, (QueryBoolean, QuerySolutions)) and isinstance(chosen.engine, QueryResultsFormat):
         results.serialize(output, format=chosen.engine)
     elif isinstance(chosen.engine, RdfFormat):
-        serialize(results, output, format=chosen.engine)
+        try:
+            serialize(results, output, format=chosen.engine)
+        except OSError as error:
+            if _NOT_IN_JSON_LD not in str(error):
+                raise
+            raise NotAcceptable(
+                f"the result holds triple terms or texts with a direction, which {chosen.media_type} cannot write: ask for text/turtle or application/n-quads"
+            ) from None
 
 
 class _Output(BytesIO):
@@ -237,6 +248,7 @@ def _term(text: str | None, name: str) -> Any:
     """The term that a text means in N-Triples syntax; None for None."""
     if text is None:
         return None
+    refuse_deep_quads(text)
     try:
         found = list(parse(f"<urn:s> <urn:p> {text} .".encode(), format=RdfFormat.N_TRIPLES))
     except (SyntaxError, UnicodeError) as error:

@@ -31,9 +31,10 @@ from brokerha.stores.rdf_formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, cho
 from brokerha.stores.rdf_query import RESULT_LIMIT_BYTES, Answer, Pattern
 from brokerha.stores.rdf_terms import Function, Term
 from brokerha.stores.sparql_full import in_full
-from brokerha.stores.sparql_request import read_query
+from brokerha.stores.sparql_request import QueryFacts, read_query
 from brokerha.stores.sparql_text import check_query
 from brokerha.stores.sparql_tokens import RESERVED, VARIABLE, Tokens, tokenize
+from brokerha.stores.sparql_unknown import failing
 
 ROWS_LIMIT: Final = 2_000_000
 _DONE: Final = Literal(True)
@@ -46,11 +47,15 @@ class Question:
     """One read, and the rows that the engine reported for it."""
 
     def __init__(
-        self, query: str, names: Sequence[str], finish: Finish, using: str = "", *, is_query: bool = False
+        self, query: str, names: Sequence[str], finish: Finish, using: str = "", facts: QueryFacts | None = None
     ) -> None:
-        """``query`` is a SELECT with these variables; ``finish`` makes the answer of its rows; ``using`` says which graphs."""
-        self.is_query = is_query
+        """``query`` is a SELECT with these variables; ``finish`` makes the answer of its rows; ``using`` says which graphs.
+
+        ``facts`` are those of the text that asks, if any does.
+        """
+        self.is_query = facts is not None
         """Whether a text of SPARQL asks; the others tell the default graph from the rest by themselves."""
+        self._unknown = facts.unknown if facts is not None else ()
         self._query = query
         self._names = names
         self._finish = finish
@@ -74,7 +79,7 @@ class Question:
     def functions(self, number: int, may_go_on: Callable[[], bool]) -> dict[NamedNode, Function]:
         """What the text calls."""
         self._may_go_on = may_go_on
-        return {_report(number): self._take}
+        return {**failing(self._unknown), _report(number): self._take}
 
     def answer(self) -> Answer:
         """What the read answers, once the text was run. Raises TooLarge, TimedOut, InvalidRequest, NotAcceptable."""
@@ -105,7 +110,8 @@ def query_question(
 ) -> Question:
     """A read of kind ``query``. Raises InvalidRequest, NotAcceptable."""
     check_query(text)
-    kind = read_query(text).kind
+    facts = read_query(text)
+    kind = facts.kind
     if kind == "DESCRIBE":
         raise InvalidRequest(
             "DESCRIBE cannot be evaluated within a transaction or in a read of kind together: use CONSTRUCT"
@@ -117,14 +123,14 @@ def query_question(
         using += "".join(f"USING NAMED {rdf_query.graph_of(iri)}\n" for iri in named_graphs)
     if kind == "SELECT":
         chosen = choose(SOLUTIONS, accept)
-        solutions = Store().query(text)
+        solutions = Store().query(text, custom_functions=failing(facts.unknown))
         names = [each.value for each in solutions.variables] if isinstance(solutions, QuerySolutions) else []
         return Question(
             tokens.slice(0, len(tokens), edits),
             names,
             lambda rows: rdf_query.written(_solutions(names, rows), chosen),
             using,
-            is_query=True,
+            facts,
         )
     if kind == "ASK":
         chosen = choose(BOOLEANS, accept)
@@ -134,9 +140,9 @@ def query_question(
             ["brokerha_found"],
             lambda rows: rdf_query.written(_boolean(is_true=bool(rows)), chosen),
             using,
-            is_query=True,
+            facts,
         )
-    return _construct(tokens, edits, using, accept)
+    return _construct(tokens, edits, using, accept, facts)
 
 
 def statements_question(pattern: Pattern, accept: str | None) -> Question:
@@ -169,7 +175,9 @@ def contexts_question(as_json: Callable[[list[str]], Answer]) -> Question:
     return Question("SELECT DISTINCT ?g { GRAPH ?g { } FILTER EXISTS { GRAPH ?g { ?s ?p ?o } } }", ["g"], finish)
 
 
-def _construct(tokens: Tokens, edits: list[tuple[int, str]], using: str, accept: str | None) -> Question:
+def _construct(
+    tokens: Tokens, edits: list[tuple[int, str]], using: str, accept: str | None, facts: QueryFacts
+) -> Question:
     chosen = choose(TRIPLES, accept)
     first = next(index for index in range(len(tokens)) if tokens.text_of(index) == "{")
     last, depth = first, 0
@@ -192,7 +200,7 @@ def _construct(tokens: Tokens, edits: list[tuple[int, str]], using: str, accept:
         text = f"CONSTRUCT {{ {template} }} WHERE {{ VALUES ({columns}) {{\n{values}\n}} {binds} }}"
         return rdf_query.written(Store().query(text, custom_functions=AS_BLANK_FUNCTIONS), chosen)
 
-    return Question(f"SELECT {wanted} {rest}", names or ["brokerha_found"], finish, using, is_query=True)
+    return Question(f"SELECT {wanted} {rest}", names or ["brokerha_found"], finish, using, facts)
 
 
 def _without_dataset(tokens: Tokens) -> tuple[list[tuple[int, str]], str]:

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from brokerha.model import about
 from brokerha.model.errors import InvalidRequest, UnknownRepository
 from brokerha.model.ids import Lsn
+from brokerha.model.operations import KEY_LIMIT_BYTES, is_message_id
+from brokerha.model.shapes import (
+    BYTES,
+    FLAG,
+    TEXT,
+    TXID,
+    Shape,
+    Shapes,
+    check_shapes,
+    data,
+    either,
+    listed,
+    needed,
+    number,
+    shown,
+    text,
+)
 from brokerha.stores.control import EMPTY, Suite
+from brokerha.stores.digests import ROWS_LIMIT, WANTED_LIMIT
 from brokerha.stores.fingerprint import report
-from brokerha.stores.pending import PENDING
+from brokerha.stores.items import BITS_LIMIT
+from brokerha.stores.key_range import RANGE_LIMIT
 from brokerha.stores.repositories import Repository
 
 OCTETS, JSON, MSGPACK = "application/octet-stream", "application/json", "application/x-msgpack"
@@ -19,23 +38,41 @@ RDF_KINDS: Final = frozenset({"query", "statements", "size", "contexts"})
 PLAIN_KINDS: Final = frozenset({"fingerprint", "repositories", "control"})
 WALKS: Final = frozenset({"digests", "items"})
 """Kinds that look at the whole content."""
-ARGUMENTS: Final[dict[str, frozenset[str]]] = {
-    "query": frozenset({"query", "accept", "default-graph-uri", "named-graph-uri", *PENDING}),
-    "statements": frozenset({"subj", "pred", "obj", "context", "accept", *PENDING}),
-    "size": frozenset({"context", *PENDING}),
-    "contexts": PENDING,
-    "get": frozenset({"key", *PENDING}),
-    "range": frozenset({"prefix", "from", "to", "limit", "reverse", *PENDING}),
-    "queue": frozenset({"after", "limit", *PENDING}),
-    "queues": PENDING,
-    "together": frozenset({"reads", *PENDING}),
-    "fingerprint": frozenset(),
-    "repositories": frozenset(),
-    "about": frozenset(),
-    "control": frozenset(),
-    "digests": frozenset({"bits"}),
-    "items": frozenset({"bits", "buckets", "limit"}),
-}
+READS_LIMIT: Final = 100
+"""Reads of one moment."""
+LISTED_LIMIT: Final = 10_000
+"""Graphs that one read names."""
+_NAMED: Final[Shapes] = {"name": text(512)}
+"""More than any name has."""
+_TEXTS: Final = either(TEXT, listed(TEXT, 0, LISTED_LIMIT))
+_KEY: Final = data(KEY_LIMIT_BYTES)
+_BITS: Final = number(1, BITS_LIMIT)
+_MESSAGE_ID: Final = Shape(
+    "a message id (transaction id, dot, number)", lambda value: isinstance(value, str) and is_message_id(value)
+)
+_ROWS: Final = number(1, RANGE_LIMIT)
+_PENDING: Final[Shapes] = {"pending": BYTES, "txid": TXID}
+"""Arguments of reads that take the operations of an open transaction (pending.py)."""
+ARGUMENTS: Final[dict[str, Shapes]] = {
+    "query": {
+        "query": needed(TEXT), "accept": TEXT, "default-graph-uri": _TEXTS, "named-graph-uri": _TEXTS, **_PENDING,
+    },
+    "statements": {"subj": TEXT, "pred": TEXT, "obj": TEXT, "context": _TEXTS, "accept": TEXT, **_PENDING},
+    "size": {"context": _TEXTS, **_PENDING},
+    "contexts": _PENDING,
+    "get": {"key": needed(_KEY), **_PENDING},
+    "range": {"prefix": _KEY, "from": _KEY, "to": _KEY, "limit": _ROWS, "reverse": FLAG, **_PENDING},
+    "queue": {"after": _MESSAGE_ID, "limit": _ROWS, **_PENDING},
+    "queues": _PENDING,
+    "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), **_PENDING},
+    "fingerprint": {},
+    "repositories": {},
+    "about": {},
+    "control": {},
+    "digests": {"bits": _BITS},
+    "items": {"bits": _BITS, "buckets": needed(listed(BYTES, 1, WANTED_LIMIT)), "limit": number(1, ROWS_LIMIT)},
+}  # fmt: skip
+"""All that each kind takes; what a text or bytes say is looked at where the read is evaluated."""
 
 
 class View(NamedTuple):
@@ -50,14 +87,13 @@ class View(NamedTuple):
     suite: Suite = EMPTY
 
 
-def check_arguments(kind: str, _name: str, arguments: dict[str, object]) -> None:
-    """Raise InvalidRequest for an unknown kind, or an argument that it does not take."""
-    known = ARGUMENTS.get(kind)
-    if known is None:
-        raise InvalidRequest(f"unknown kind of read {kind!r}; known are {', '.join(ARGUMENTS)}")
-    unknown = {argument for argument, value in arguments.items() if value is not None} - known
-    if unknown:
-        raise InvalidRequest(f"a read of kind {kind} does not take {', '.join(sorted(unknown))}")
+def check_arguments(kind: str, name: str, arguments: Mapping[str, object]) -> None:
+    """Raise InvalidRequest for an unknown kind, and for an argument that it does not take, lacks, or that is of another shape."""
+    shapes = ARGUMENTS.get(kind)
+    if shapes is None:
+        raise InvalidRequest(f"unknown kind of read {shown(kind)}; known are {', '.join(ARGUMENTS)}")
+    check_shapes("a read", _NAMED, {"name": name})
+    check_shapes(f"a read of kind {kind}", shapes, arguments)
 
 
 def plain_answer(view: View, kind: str) -> bytes:
@@ -94,20 +130,13 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def text_argument(arguments: dict[str, object], name: str) -> str | None:
-    """An argument that is text, or is not given. Raises InvalidRequest."""
-    value = arguments.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InvalidRequest(f"the argument {name!r} is text")
+def text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
+    """An argument that is text, or is not given; `check_arguments` has looked at it."""
+    value: str | None = arguments.get(name)
     return value
 
 
-def texts_argument(arguments: dict[str, object], name: str) -> tuple[str, ...]:
-    """An argument that is one text or several. Raises InvalidRequest."""
+def texts_argument(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """An argument that is one text or several; `check_arguments` has looked at it."""
     value = arguments.get(name)
-    if value is None:
-        return ()
-    values = (value,) if isinstance(value, str) else value
-    if not isinstance(values, (tuple, list)) or not all(isinstance(text, str) for text in values):
-        raise InvalidRequest(f"the argument {name!r} is a list of texts")
-    return tuple(values)
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)

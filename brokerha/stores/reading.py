@@ -33,7 +33,7 @@ from threading import Condition
 from typing import Any
 
 from brokerha.model import about
-from brokerha.model.errors import InvalidRequest, StoreError, UnknownRepository
+from brokerha.model.errors import StoreError, UnknownRepository
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.environment import Environment, store_errors
 from brokerha.stores.key_range import KeyRange, in_pieces, wanted_row_key
@@ -174,9 +174,7 @@ class Reader:
             )
             content_type, pieces = engine.statements(*terms, contexts, accept, may_go_on)
         else:
-            text = text_argument(arguments, "query")
-            if text is None:
-                raise InvalidRequest("a read of kind query needs the argument 'query'")
+            text = str(arguments["query"])
             graphs = (texts_argument(arguments, "default-graph-uri"), texts_argument(arguments, "named-graph-uri"))
             content_type, pieces = engine.query(text, accept, *graphs, may_go_on, union=self._is_union(name))
         return ReadAnswer(content_type, view.lsn, pieces)

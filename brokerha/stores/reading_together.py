@@ -30,7 +30,6 @@ from brokerha.stores.read_kinds import (
     about_answer,
     about_beginning,
     as_json,
-    check_arguments,
     plain_answer,
     text_argument,
     texts_argument,
@@ -53,7 +52,6 @@ class TogetherRun:
         self._asked: dict[str, list[tuple[int, Question]]] = {}
         for number, wanted in enumerate(reads, 1):
             with read_number(number):
-                check_arguments(*wanted)
                 if wanted.kind in RDF_KINDS:
                     self._asked.setdefault(wanted.name, []).append((number, question_of(*wanted)))
         if len(self._asked) > REPOSITORIES_LIMIT:
@@ -122,9 +120,7 @@ def read_pending(
 ) -> Answer:
     """One read of a repository on top of what is pending. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
     question = question_of(kind, name, arguments)
-    engine_of(view, pending, name).together(
-        scratch_of(pending, name), [question], may_go_on=may_go_on, union=union
-    )
+    engine_of(view, pending, name).together(scratch_of(pending, name), [question], may_go_on=may_go_on, union=union)
     return question.answer()
 
 
@@ -152,8 +148,5 @@ def question_of(kind: str, _name: str, arguments: dict[str, object]) -> Question
     if kind == "statements":
         subj, pred, obj = (text_argument(arguments, name) for name in ("subj", "pred", "obj"))
         return statements_question(Pattern.read(subj, pred, obj, contexts), accept)
-    text = text_argument(arguments, "query")
-    if text is None:
-        raise InvalidRequest("a read of kind query needs the argument 'query'")
     graphs = (texts_argument(arguments, "default-graph-uri"), texts_argument(arguments, "named-graph-uri"))
-    return query_question(text, accept, *graphs)
+    return query_question(str(arguments["query"]), accept, *graphs)

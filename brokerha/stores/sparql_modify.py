@@ -27,9 +27,13 @@ from brokerha.stores.sparql_functions import FreshFunctions, label_of
 from brokerha.stores.sparql_request import Part, Request
 from brokerha.stores.sparql_template import read_iri, read_templates
 from brokerha.stores.sparql_tokens import RESERVED, VARIABLE
+from brokerha.stores.sparql_unknown import failing, unknown_functions
 
 EFFECT_LIMIT_QUADS: Final = 1_000_000
 """Most quads that one operation may remove or add; more would not fit into memory and messages of reasonable size."""
+SOLUTIONS_LIMIT: Final = 4_000_000
+"""Most solutions that one operation may have. Every copy goes through each of them, and the writes after it wait: 1 to 3 s for a
+million. Their number is the same at every copy, so all refuse the same operations; time would not be."""
 
 _UNBOUND: Final = NamedNode(f"{RESERVED}unbound")
 
@@ -46,14 +50,18 @@ class Modify:
         ) or ("BASE" in part.prologue.upper())
         """Whether the clause asks for the names of graphs, or may name one in a way that only the engine can tell."""
         self._fresh = fresh
+        self._unknown = unknown_functions(tokens, part.where, part.prologue)
         self._seed = seed
         self._templates = read_templates(request, part)
         self.may_remove = bool(self._templates.delete)
+        self.may_change = bool(self._templates.delete or self._templates.insert)
+        """Whether it has a template at all; without one, nobody has to look for solutions."""
         self._where = fresh.rewrite(tokens, part.where)
         self._using = tokens.slice(*part.using)
         self._graph: Graph = DefaultGraph() if part.with_graph is None else read_iri(request, part, part.with_graph)
         self._equal: Counter[str] = Counter()
         self._solutions: list[_Solution] = []
+        self._count = 0
         self._keeps_solutions = False
         self._labels: dict[str, BlankNode] = {}
         self._removed: set[Quad] = set()
@@ -70,6 +78,7 @@ class Modify:
             NamedNode(self._blank_name): self._blank_of,
             NamedNode(self._value_name): self._value_of,
             **self._fresh.functions,
+            **failing(self._unknown),
         }
 
     def text(self, *, with_templates: bool, using: str = "") -> str:
@@ -95,9 +104,9 @@ class Modify:
                 ]
             delete = "\n".join(quad.text(lambda name: names.get(name, f"?{name}")) for quad in self._templates.delete)
             insert = "\n".join(quad.text(lambda name: names.get(name, f"?{name}")) for quad in self._templates.insert)
+        clause = f"{{ {self._limited()}\n{' '.join(binds)} }}"
         # Without templates WITH matters for the clause only; with them it also says where quads without GRAPH belong.
         head = "" if isinstance(self._graph, DefaultGraph) else f"WITH {self._graph} "
-        clause = f"{{ {{\n{self._where}\n}}\n{' '.join(binds)} }}"
         return f"{head}DELETE {{ {delete} }} INSERT {{ {insert} }}\n{self._using or using}\nWHERE {clause};\n"
 
     @property
@@ -115,7 +124,13 @@ class Modify:
         variables = ", ".join(f'COALESCE(?{name}, ""^^{_UNBOUND})' for name in self._templates.variables)
         bind = f"BIND(<{self._name}>({variables}) AS ?brokerha_solution)"
         self._keeps_solutions = False
-        return f"{self.prologue}SELECT ?brokerha_solution {{ {{\n{self._where}\n}}\n{bind} }}"
+        return f"{self.prologue}SELECT ?brokerha_solution {{ {self._limited()}\n{bind} }}"
+
+    def _limited(self) -> str:
+        """The clause, which the engine leaves after the solution that decides: the first, where all make the same quads."""
+        templates = self._templates
+        decides = SOLUTIONS_LIMIT + 1 if templates.variables or templates.blanks else 1
+        return f"{{ SELECT * {{\n{self._where}\n}} LIMIT {decides} }}"
 
     def check(self) -> None:
         """Raise what went wrong in a function; the engine itself takes any error there for an unbound value."""
@@ -139,6 +154,11 @@ class Modify:
             return None
 
     def _solution(self, terms: tuple[Term, ...]) -> int:
+        self._count += 1
+        if self._count > SOLUTIONS_LIMIT:
+            raise Rejected(
+                f"the operation has more than {SOLUTIONS_LIMIT} solutions: split it, or SELECT DISTINCT what it needs"
+            )
         names = self._templates.variables
         bound = [None if isinstance(term, Literal) and term.datatype == _UNBOUND else term for term in terms]
         solution = self._labelled(dict(zip(names, bound, strict=True)))

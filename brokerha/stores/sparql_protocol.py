@@ -24,6 +24,7 @@ from brokerha.stores.sparql_refusals import refuse
 from brokerha.stores.sparql_request import Part, Request, read_query, read_update
 from brokerha.stores.sparql_text import check_query
 from brokerha.stores.sparql_tokens import BLANK, IRI, VARIABLE, Tokens, tokenize
+from brokerha.stores.sparql_unknown import failing
 
 _RELATIVE: Final = re.compile(r"<(?![A-Za-z][A-Za-z0-9+.-]*:)(?!=)[^<>\"{}|^`\s]*>")
 _GRAPH_FORMS: Final = frozenset({"CONSTRUCT", "DESCRIBE"})
@@ -37,7 +38,8 @@ def with_base(text: str, base: str) -> str:
     if any(tokens.word_of(at) == "BASE" for at in range(len(tokens))):
         return text
     edits = [
-        (at, f"<{_joined(base, tokens.iri_of(at))}>")
+        # As it is written: what an escape stands for could end the IRI.
+        (at, f"<{_joined(base, tokens.text_of(at)[1:-1])}>")
         for at in range(len(tokens))
         if tokens.kind_of(at) == IRI and _RELATIVE.match(tokens.text_of(at))
     ]
@@ -79,11 +81,12 @@ def with_bindings(text: str, bindings: Mapping[str, str]) -> str:
 
 def sliced(text: str, limit: int | None, offset: int, *, distinct: bool) -> str:
     """A SELECT that gives only some of its rows; every other query as it is. Raises InvalidRequest."""
-    if (limit is None and not offset and not distinct) or read_query(text).kind != "SELECT":
+    facts = read_query(text)
+    if (limit is None and not offset and not distinct) or facts.kind != "SELECT":
         return text
     check_query(text)
     tokens = tokenize(text)
-    found = Store().query(text)
+    found = Store().query(text, custom_functions=failing(facts.unknown))
     names = " ".join(str(each) for each in found.variables) if isinstance(found, QuerySolutions) else ""
     select = next(at for at in range(len(tokens)) if tokens.word_of(at) == "SELECT")
     edits: list[tuple[int, str]] = []

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from pyoxigraph import Store
+from pyoxigraph import NamedNode, Store
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.stores.sparql_refusals import refuse
@@ -32,6 +32,7 @@ from brokerha.stores.sparql_tokens import (
     malformed,
     tokenize,
 )
+from brokerha.stores.sparql_unknown import unknown_functions
 
 Span = tuple[int, int]
 """First token, and the token after the last."""
@@ -89,6 +90,8 @@ class QueryFacts:
     """A graph may be bound to a variable, or named in a way that only the engine can tell (relative to BASE)."""
     has_dataset: bool
     """There is a FROM clause."""
+    unknown: tuple[NamedNode, ...]
+    """Functions that are called and that the engine does not know (sparql_unknown.py)."""
 
 
 def read_update(text: str) -> Request:
@@ -176,7 +179,8 @@ def _read_query(text: str) -> QueryFacts:
             any_graph = True
         elif word == "FROM":
             has_dataset = True
-    return QueryFacts(kind, any_graph, has_dataset)
+    unknown = unknown_functions(tokens, (first, len(tokens)), tokens.slice(0, first))
+    return QueryFacts(kind, any_graph, has_dataset, unknown)
 
 
 def _check_size(tokens: Tokens, span: Span) -> None:

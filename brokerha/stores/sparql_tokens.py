@@ -22,6 +22,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
+from brokerha.ingress.limits import DEPTH_LIMIT
 from brokerha.model.errors import InvalidRequest
 
 IRI: Final = 1
@@ -79,9 +80,6 @@ _NESTING: Final = dict.fromkeys(("(", "[", "{", "<<(", "<<", "{|"), 1) | dict.fr
     (")", "]", "}", ")>>", ">>", "|}"), -1
 )
 MESSAGE_LIMIT: Final = 300
-DEPTH_LIMIT: Final = 100
-"""Deepest nesting of brackets. The engine's parsers recurse, and at some ten times that depth they overflow the stack, which
-ends the process: of every worker that executes the request."""
 
 
 class Tokens:
@@ -191,4 +189,5 @@ def _may_be_comparison(tokens: Tokens, body: str) -> bool:
 def _decoded(match: re.Match[str]) -> str:
     digits = match.group()[2:]
     code = int(digits, base=16)
-    return chr(code) if code <= sys.maxunicode else "\ufffd"
+    is_character = code <= sys.maxunicode and not 0xD800 <= code <= 0xDFFF
+    return chr(code) if is_character else "\ufffd"

@@ -58,6 +58,7 @@ def _is_default_smaller(engine: Store, graphs: list[NamedNode | BlankNode]) -> b
     named = chain.from_iterable(engine.quads_for_pattern(None, None, None, graph) for graph in graphs)
     return all(next(named, None) is not None for _ in default)
 
+
 RunUpdate = Callable[[str, dict[NamedNode, Function]], None]
 
 

@@ -104,7 +104,9 @@ class UpdateRun:
         for index, part in enumerate(request.parts):
             seed = seed_of(txid, number, index)
             if part.kind == "MODIFY":
-                self._modify(Modify(request, part, FreshFunctions(seed, timestamp), seed))
+                modify = Modify(request, part, FreshFunctions(seed, timestamp), seed)
+                if modify.may_change:
+                    self._modify(modify)
             elif part.kind in {"INSERT DATA", "DELETE DATA"}:
                 self._data_of_update(data_step(request, part, seed))
             else:

@@ -6,7 +6,7 @@ Argument ``reads``: a list of packed msgpack (kind, name, arguments). Answer: ms
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -14,11 +14,11 @@ import msgpack
 
 from brokerha.model.errors import BrokerhaError, InvalidRequest, TooLarge
 from brokerha.model.ids import Lsn
+from brokerha.model.unpacking import BROKEN, unpack_foreign
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.key_range import in_pieces
-from brokerha.stores.read_kinds import WALKS
+from brokerha.stores.read_kinds import WALKS, check_arguments
 
-READS_LIMIT = 100
 REPOSITORIES_LIMIT = 16
 """Repositories of one such read: the evaluation in each lies within that in the one before it."""
 RESULT_LIMIT_BYTES = 64 * 1024 * 1024
@@ -32,12 +32,28 @@ class Wanted(NamedTuple):
     arguments: dict[str, object]
 
 
-def wanted_reads(arguments: dict[str, object]) -> list[Wanted]:
-    """The reads that are asked for. Raises InvalidRequest."""
-    packed = arguments.get("reads")
-    if not isinstance(packed, (tuple, list)) or not 1 <= len(packed) <= READS_LIMIT:
-        raise InvalidRequest(f"a read of kind together needs the argument 'reads', a list of 1 to {READS_LIMIT}")
-    return [_wanted(number, each) for number, each in enumerate(packed, 1)]
+def wanted_reads(arguments: Mapping[str, Any]) -> list[Wanted]:
+    """The reads that are asked for, each checked. Raises InvalidRequest, which names the first that is wrong."""
+    return [wanted_read(number, _unpacked(packed)) for number, packed in enumerate(arguments["reads"], 1)]
+
+
+def packed_reads(wanted: Sequence[Any]) -> tuple[bytes, ...]:
+    """The argument ``reads`` for reads that came as lists. Raises InvalidRequest, which names the first that is wrong."""
+    return tuple(msgpack.packb(wanted_read(number, each)) for number, each in enumerate(wanted, 1))
+
+
+def wanted_read(number: int, found: Any) -> Wanted:
+    """One of them, from a list (kind, name, arguments); ``number`` is its place. Raises InvalidRequest."""
+    with read_number(number):
+        if not (isinstance(found, (tuple, list)) and tuple(map(type, found)) == (str, str, dict)):
+            raise InvalidRequest("not a list (kind, name, arguments)")
+        kind, name, arguments = found
+        if kind in WALKS:
+            raise InvalidRequest(f"{kind!r} looks at the whole content, so it is asked for by itself")
+        if kind == "together" or "pending" in arguments or "txid" in arguments:
+            raise InvalidRequest("'together' and 'pending' belong to the read around it")
+        check_arguments(kind, name, arguments)
+        return Wanted(kind, name, arguments)
 
 
 @contextmanager
@@ -58,15 +74,8 @@ def together_answer(lsn: Lsn, answers: Sequence[tuple[str, bytes]]) -> ReadAnswe
     return ReadAnswer("application/x-msgpack", lsn, in_pieces(msgpack.packb(answers)))
 
 
-def _wanted(number: int, packed: Any) -> Wanted:
+def _unpacked(packed: bytes) -> Any:
     try:
-        kind, name, arguments = msgpack.unpackb(packed)
-    except (ValueError, TypeError, msgpack.UnpackException):
-        raise InvalidRequest(f"read {number} is no packed (kind, name, arguments)") from None
-    if not (isinstance(kind, str) and isinstance(name, str) and isinstance(arguments, dict)):
-        raise InvalidRequest(f"read {number} is no packed (kind, name, arguments)")
-    if kind in WALKS:
-        raise InvalidRequest(f"read {number}: {kind!r} looks at the whole content, so it is asked for by itself")
-    if kind == "together" or "pending" in arguments or "txid" in arguments:
-        raise InvalidRequest(f"read {number}: 'together' and 'pending' belong to the read around it")
-    return Wanted(kind, name, arguments)
+        return unpack_foreign(packed)
+    except BROKEN:
+        return None

@@ -114,7 +114,16 @@ class BodyExchange:
             count += 1
         return count
 
-    def fetches(self, stream: Stream, peers: PeerTable, mono_ms: int) -> Outgoing | None:
+    def fetches(self, streams: Iterable[Stream], peers: PeerTable, mono_ms: int) -> list[Outgoing]:
+        """Requests for what streams wait for, as far as they are due."""
+        requests = []
+        for stream in streams:
+            asking = stream.asking
+            if stream.waiting or asking.announced or asking.again_at_ms is not None:
+                requests.append(self._fetch(stream, peers, mono_ms))
+        return [request for request in requests if request is not None]
+
+    def _fetch(self, stream: Stream, peers: PeerTable, mono_ms: int) -> Outgoing | None:
         """Return the request for what a stream waits for, when it is due.
 
         Asked for is what was announced a while ago; when all of that has come, the next part at once; when nothing of it
@@ -165,12 +174,15 @@ class BodyExchange:
         holders.insert(0 if peers.is_heard(stream.origin, mono_ms) else len(holders), stream.origin)
         return holders[stream.asking.tries % len(holders)]
 
-    def due_ms(self, stream: Stream) -> int | None:
-        """When to look again what a stream waits for; None when it waits for nothing."""
-        asking = stream.asking
-        if asking.again_at_ms is not None:
-            return asking.again_at_ms
-        return asking.announced[0][1] + self._config.fetch_after_ms if asking.announced else None
+    def due_ms(self, streams: Iterable[Stream]) -> list[int]:
+        """When to look again what streams wait for, of those that wait for something."""
+        due: list[int] = []
+        for asking in [stream.asking for stream in streams]:
+            if asking.again_at_ms is not None:
+                due.append(asking.again_at_ms)
+            elif asking.announced:
+                due.append(asking.announced[0][1] + self._config.fetch_after_ms)
+        return due
 
     def pushed(self, stamped: Iterable[TxId], fresh: Mapping[TxId, bytes], to: Collection[NodeId]) -> list[Outgoing]:
         """Bodies of own transactions that were stamped just now, for everybody; ``fresh`` ones are not in the journal yet."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from brokerha.model.epoch_messages import Tail, TailWanted
-from brokerha.model.ids import Lsn, NodeId, Ordered
+from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.messages import Fetch, Outgoing
 
 FETCH_LIMIT = 500
@@ -103,6 +103,8 @@ class TailReader:
 
     def __init__(self) -> None:
         self.target: Lsn = 0
+        self.txid: TxId = ""
+        """Of the transaction at the target; empty when that is not known."""
         self.sources: tuple[NodeId, ...] = ()
         """Masters that have it up to there, by their own word."""
         self.kept_from: Lsn = 0
@@ -113,9 +115,9 @@ class TailReader:
         self._asked_ms: int | None = None
         self._tries = 0
 
-    def aim(self, target: Lsn, sources: Iterable[NodeId]) -> None:
-        """Go for this LSN from now on."""
-        self.target, self.sources = target, tuple(sources)
+    def aim(self, target: Lsn, sources: Iterable[NodeId], txid: TxId = "") -> None:
+        """Go for this LSN from now on, and for this transaction there."""
+        self.target, self.sources, self.txid = target, tuple(sources), txid
 
     def ask(self, sources: Iterable[NodeId]) -> None:
         """Ask others for the same: those that have not said that they do not hold it."""
@@ -134,7 +136,13 @@ class TailReader:
         self._missing, self.kept_from, self.refused, self._asked_ms = Missing(), 0, {}, None
 
     def on_tail(self, lsn: Lsn, tail: Tail, sender: NodeId = "") -> None:
-        """Take in an answer; what is known, or leaves a gap, is left out."""
+        """Take in an answer; what is known, or leaves a gap, is left out.
+
+        A source may have gone back since it was named: what leads to another transaction at the target is of another queue.
+        """
+        place = self.target - tail.first_lsn
+        if self.txid and 0 <= place < len(tail.entries) and tail.entries[place][1] != self.txid:
+            return
         following = lsn + len(self._missing) + 1
         skip = following - tail.first_lsn
         if not tail.entries and tail.kept_from > tail.first_lsn and tail.first_lsn in {lsn + 1, following}:

@@ -82,6 +82,11 @@ class Choosing:
             )
         return mode
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something is wished for, and not over."""
+        return self.choice is not None and self.choice.state == UNDER_WAY
+
     # ---- what attempts ask
 
     def is_due(self, core: SyncCore, mono_ms: int) -> bool:

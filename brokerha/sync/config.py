@@ -71,6 +71,16 @@ class SyncConfig:
         return self.idle_round_ms + self.round_timeout_ms
 
     @property
+    def gone_ms(self) -> int:
+        """A member that is silent for this long, of which the broker says that nobody reads its inbox, is gone."""
+        return 2 * self.round_timeout_ms
+
+    @property
+    def look_ms(self) -> int:
+        """Time between two looks whether an epoch change is due, while nothing is heard of one: a small part of every wait that leads to one."""
+        return self.round_timeout_ms // 20
+
+    @property
     def is_quorum(self) -> bool:
         """Whether only a majority may go on without the others; else any side of a split may."""
         return self.split_recovery == "quorum"

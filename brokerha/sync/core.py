@@ -40,6 +40,12 @@ from brokerha.sync.streams import Incoming, IncomingQueue, Stream
 class SyncCore:
     """The sync protocol of one master; the members of its epoch agree, the configuration says who may be one."""
 
+    durable_lsn: Lsn | None = None
+    """Up to where the queue is durable before this round; None where all of it always is."""
+
+    _is_settled = False
+    """Whether the last round left nothing for another one."""
+
     def __init__(self, config: SyncConfig, state: MasterState, history: History) -> None:
         self.config = config
         self.node = config.node
@@ -70,9 +76,9 @@ class SyncCore:
         self.counts = {origin: stream.count for origin, stream in self.streams.items()}
         """How many entries of each stream are held, for comparing with what peers hold at one stroke."""
         self.lsn = state.lsn
+        self.round = RoundResult()
         self.recovery = Recovery(self.epoch, self.lsn, self.bodies.has, self.bodies.is_left)
         self.last_entry = state.last
-        self._looked_ms = 0
         self.parked: deque[TxId] = deque(state.parked)
         unused = [txid for _, txid in self.own.between(self.own.used, 2**62)]
         self.pending: set[TxId] = {*state.parked, *(txid for txid in unused if not self.bodies.is_taken_over(txid))}
@@ -173,42 +179,46 @@ class SyncCore:
 
     def collect(self, now: Instant) -> RoundResult:
         """Run one round on everything noted since the last one."""
-        result = RoundResult()
+        result = self.round = RoundResult()
+        self._is_settled = False
         if self.lost:
             return result
         if self.retired:
             result.messages, self._answers = self._answers, []
             return result
-        result.records.extend(self.peers.new_journals)
-        self.peers.new_journals = []
-        fresh = self._write_accepted(result)
+        result.records, self.peers.new_journals = [*self.peers.new_journals], []
+        fresh, epoch = self._write_accepted(result) if self._accepted else {}, self.epoch
         if not self.epochs.before(self, result, now):
             return result
         is_frozen = self.epochs.is_standing_still(self.epoch)
         self._merge(result, is_frozen=is_frozen)
-        stamped = [] if is_frozen else self._stamp(result, now)
+        stamped = [] if is_frozen or not self.parked else self._stamp(result, now)
         if not is_frozen:
             self._add(result, now)
-        result.messages.extend(self._answers)
-        self._answers = []
+        result.messages, self._answers = [*result.messages, *self._answers], []
         result.messages.extend(self.bodies.pushed(stamped, fresh, self.peers.peers))
         if not is_frozen:
             self._fetch(result, now)
         result.messages.extend(self.posting.posts(self, now))
-        self.epochs.after(self, result, now)
-        self._looked_ms = now.mono_ms
+        if is_frozen or epoch is not self.epoch or self.epochs.is_due(now.mono_ms):
+            self.epochs.after(self, result, now)
+        self._is_settled = epoch is self.epoch and not self.parked and self.recovery.is_over()
         reservation = self.clock.reservation()
         if reservation:
             # First: a backup that has a part of a turn only must not stamp below what the turn stamped.
             result.records.insert(0, reservation)
         return result
 
+    def is_settled(self) -> bool:
+        """Whether another round in the same instant, with nothing new, would bring nothing, whatever became durable since the last one."""
+        is_told = self._accepted or self._answers or self.peers.new_journals or self.posting.has_more
+        return self._is_settled and not is_told and not self.epochs.is_standing_still(self.epoch)
+
     def _write_accepted(self, result: RoundResult) -> dict[TxId, bytes]:
         fresh = dict(self._accepted)
-        if self._accepted:
-            result.records.extend(Accepted(part) for part in in_records(self._accepted))
-            self.parked.extend(fresh)
-            self._accepted = []
+        result.records.extend(Accepted(part) for part in in_records(self._accepted))
+        self.parked.extend(fresh)
+        self._accepted = []
         return fresh
 
     def _merge(self, result: RoundResult, *, is_frozen: bool) -> None:
@@ -217,8 +227,7 @@ class SyncCore:
         recovered = 0
         if not is_frozen:
             counts = {stream.origin: self.bodies.acquire(stream) for stream in self.streams.values() if stream.waiting}
-            recovered = self.recovery.hold(self.bodies.has)
-            if recovered:
+            if not self.recovery.is_over() and (recovered := self.recovery.hold(self.bodies.has)):
                 self.peers.tell_all()
         # Bodies without entries wait for them, or for something else to write: the entry is about to come, and one fsync is saved.
         if any(counts.values()) or recovered or result.records or self.bodies.is_full():
@@ -235,10 +244,9 @@ class SyncCore:
                 self.clock.saw(stream.last)
 
     def _fetch(self, result: RoundResult, now: Instant) -> None:
-        for stream in self.streams.values():
-            fetch = self.bodies.fetches(stream, self.peers, now.mono_ms)
-            if fetch:
-                result.messages.append(fetch)
+        result.messages += self.bodies.fetches(self.streams.values(), self.peers, now.mono_ms)
+        if self.recovery.is_over():
+            return
         holders = sorted(self.peers.givers(), key=lambda node: not self.peers.is_heard(node, now.mono_ms))
         again_ms = self.config.retransmit_ms
         result.messages.extend(self.recovery.fetch(self.bodies.has, holders, now.mono_ms, again_ms))
@@ -270,18 +278,19 @@ class SyncCore:
 
     def _add(self, result: RoundResult, now: Instant) -> None:
         """ADD: what was recovered, then the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
+        is_recovered = self.recovery.is_over()
+        if is_recovered and not self.incoming:
+            return
         self.peers.qualify(self.streams)
         if not self.peers.is_active():
             return
-        if not self.recovery.is_over():
+        if not is_recovered:
             up_to = self.peers.recovered_by_required(self.recovery.held, now.mono_ms)
             recovered = self.recovery.next(up_to)
             if recovered:
                 self.append(recovered, {}, result)
             if not self.recovery.is_over():
                 return
-        if not self.incoming:
-            return
         least = self.peers.least_promise()
         head = self.incoming.head()
         if head is None or (least is not None and head[0] > least):
@@ -300,8 +309,9 @@ class SyncCore:
         self.clock.saw(prefix[-1][0])
         for origin, stream in self.streams.items():
             # What a member that is away lacks beyond a few windows is read from the journal when it comes back.
-            kept = stream.used - 4 * self.config.post_window
-            stream.forget(max(kept, self.peers.confirmed_by_all(origin)))
+            if stream.is_long:
+                kept = stream.used - 4 * self.config.post_window
+                stream.forget(max(kept, self.peers.confirmed_by_all(origin)))
 
     def append(self, entries: list[Ordered], used: dict[NodeId, int], result: RoundResult) -> None:
         """Put entries at the end of the synchronised queue; their bodies are here."""
@@ -363,17 +373,17 @@ class SyncCore:
     def is_busy(self) -> bool:
         """Whether there is anything to agree on (R17)."""
         return bool(
-            self.incoming
+            len(self.incoming)
             or self.parked
             or self._accepted
             or self.epochs.is_frozen(self.epoch)
             or not self.recovery.is_over()
-            or any(stream.waiting for stream in self.streams.values())
+            or [stream for stream in self.streams.values() if stream.waiting]
         )
 
     def has_more(self) -> bool:
         """Whether another round in the same instant may have something to send: a post was filled to its window."""
-        return any(peer.has_more for peer in self.peers.peers.values())
+        return self.posting.has_more
 
     def backlog(self) -> int:
         """Accepted and announced transactions that are not yet synchronised."""
@@ -383,8 +393,8 @@ class SyncCore:
         """When the core wants to be woken, in monotonic milliseconds; None when only a message can change anything."""
         if self.lost or self.retired or not (self.peers.peers or self.peers.outside):
             return None
-        due = [self.posting.due_ms(self), self.epochs.deadline_ms(self, self._looked_ms)]
+        due = [self.posting.due_ms(self), self.epochs.deadline_ms(self)]
         if not self.epochs.is_standing_still(self.epoch):
             due.append(self.recovery.due_ms(self.config.retransmit_ms))
-            due += [self.bodies.due_ms(stream) for stream in self.streams.values()]
-        return min(at for at in due if at is not None)
+            due += self.bodies.due_ms(self.streams.values())
+        return min([at for at in due if at is not None])

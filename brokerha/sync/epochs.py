@@ -29,7 +29,7 @@ from brokerha.model.epoch_messages import (
     Tail,
     TailWanted,
 )
-from brokerha.model.epochs import ADD, FIRST, NO_EPOCH, REMOVE, Change, Epoch, EpochId
+from brokerha.model.epochs import ADD, FIRST, REMOVE, Change, Epoch, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Message, Outgoing
 from brokerha.model.records import EpochInstalled, EpochPromised
@@ -39,7 +39,9 @@ from brokerha.sync.choosing import Choosing
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.going_back import GoingBack, come_together
 from brokerha.sync.membership import Membership
+from brokerha.sync.peers import NEVER
 from brokerha.sync.proposing import Proposing
+from brokerha.sync.rows import report_of
 from brokerha.sync.suspicion import Suspicion
 from brokerha.sync.transferring import StateReader, state_for
 from brokerha.sync.waiting import head_of
@@ -50,7 +52,18 @@ if TYPE_CHECKING:
 
 NEAR = 2 * TAIL_LIMIT
 """A master that lacks no more of the queue may be taken back."""
-EPOCH_MESSAGES = (EpochPrepare, EpochReport, EpochRefused, EpochInstall, TailWanted, Tail, Join, Notice, StateWanted, State)
+EPOCH_MESSAGES = (
+    EpochPrepare,
+    EpochReport,
+    EpochRefused,
+    EpochInstall,
+    TailWanted,
+    Tail,
+    Join,
+    Notice,
+    StateWanted,
+    State,
+)
 """What `Epochs.on_message` takes."""
 
 
@@ -75,6 +88,10 @@ class Epochs:
         self._goal: Lsn | None = None
         """How long the queue of the others was when they were first heard in a later epoch."""
         self._is_promise_new = False
+        self._is_touched, self._looked_ms = False, NEVER
+        """Whether anything was heard of an epoch since the last look, and when that was."""
+        self._calm_until_ms: int | None = None
+        """When to look though nothing was heard, as of the last look: what was heard since can only make it later."""
         self._asked: dict[NodeId, EpochId] = {}
         """Proposers that wait for a report."""
         self._joins: dict[NodeId, Row] = {}
@@ -87,18 +104,28 @@ class Epochs:
         """Whether nothing may be stamped, merged or added, as was promised to a proposer."""
         return self.promised != epoch.id
 
-    def is_behind(self) -> bool:
-        """Whether others are known to be in a later epoch: what the own one could still add comes with their tail."""
-        return bool(self.later)
-
     def is_standing_still(self, epoch: Epoch) -> bool:
         """Whether what others do is read, and nothing else done."""
-        return self.is_frozen(epoch) or self.is_behind()
+        number, proposer = self.promised
+        return bool(self.later) or number != epoch.number or proposer != epoch.proposer
+
+    def is_due(self, mono_ms: int) -> bool:
+        """Whether `after` may have something to do: time has passed, something was heard of an epoch, or is under way."""
+        return mono_ms - self._looked_ms >= self._config.look_ms or self._is_at_work()
+
+    def _is_at_work(self) -> bool:
+        return (
+            self._is_touched
+            or self.proposing.attempt is not None
+            or self.membership.is_under_way
+            or self.choosing.is_under_way
+        )
 
     # ---- inputs
 
     def on_message(self, core: SyncCore, sender: NodeId, message: Message, now: Instant) -> None:
         """Take note of a message about epochs."""
+        self._is_touched = True
         match message:
             case EpochPrepare():
                 self.on_prepare(core, sender, message, now)
@@ -178,10 +205,11 @@ class Epochs:
             core.peers.ignored["base_passed"] += 1
             return
         self.decided = epoch
-        self.tail.aim(epoch.base_lsn, [sender])
+        self.tail.aim(epoch.base_lsn, [sender], epoch.base_txid)
 
     def on_row_of_other_epoch(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
         """A post came directly from a master in another epoch: tell it of this one, or ask to be taken back."""
+        self._is_touched = True
         self.proposing.saw(max(row.epoch, row.promised))
         if not self._config.is_quorum:
             self._meet(core, sender, row, now)
@@ -244,6 +272,7 @@ class Epochs:
         """A post of one that is no master here: one that was taken out is told, and one that takes itself for a founder."""
         if row.node != sender:
             return
+        self._is_touched = True
         if core.peers.is_retired(row):
             if self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
@@ -337,11 +366,19 @@ class Epochs:
         if row is not None:
             self._joins[first] = row
 
+    def on_absence(self, core: SyncCore, node: NodeId, now: Instant) -> None:
+        """The broker says that nobody reads the inbox of a master."""
+        peer = core.peers.peers.get(node)
+        if peer is not None and self.suspicion.on_absence(peer, now.mono_ms):
+            self._is_touched = True
+
     def after(self, core: SyncCore, result: RoundResult, now: Instant) -> None:
         """Look whether a change is due, and say what there is to say."""
+        self._is_touched, self._calm_until_ms, self._looked_ms = False, None, now.mono_ms
         self._outgoing += self.membership.look(core, now)
         self.choosing.look(core, now)
         self.suspicion.look(core.peers, head_of(core), now.mono_ms)
+        result.looks = self.suspicion.looks(core.peers, now.mono_ms)
         if self.proposing.is_due(core, now.mono_ms):
             self.promise(self.proposing.begin_attempt(core, now.mono_ms), now)
             self._asked[core.node] = self.promised
@@ -349,7 +386,7 @@ class Epochs:
             result.records.append(EpochPromised(self.promised))
             self._is_promise_new = False
         for proposer, epoch in self._asked.items():
-            report = self._report(core, epoch, now)
+            report = report_of(core, epoch, now)
             if proposer == core.node:
                 self.proposing.on_report(report)
             else:
@@ -366,35 +403,21 @@ class Epochs:
             result.messages.extend(self.transfer.messages(now.mono_ms, again_ms))
             result.messages.extend(self.tail.messages(core.lsn, core.bodies.has, now.mono_ms, again_ms))
 
-    def _report(self, core: SyncCore, epoch: EpochId, now: Instant) -> EpochReport:
-        streams = tuple(
-            (origin, stream.used, tuple(stream.between(stream.used, 2**62)))
-            for origin, stream in core.streams.items()
-            if stream.used < stream.count
-        )
-        return EpochReport(
-            epoch,
-            core.own_row(now),
-            core.last()[1],
-            core.recovery.reported(core.bodies.is_durable),
-            streams,
-            core.epoch.configuration,
-            *self.membership.parked(core),
-            core.epoch.members,
-            core.reads.path if core.reads else () if core.is_whole() else core.epoch.path,
-            core.epoch.mode,
-            core.reads.id if core.reads else NO_EPOCH,
-        )
-
-    def deadline_ms(self, core: SyncCore, looked_ms: int) -> int | None:
+    def deadline_ms(self, core: SyncCore) -> int | None:
         """When a round has something to do about epochs, at the earliest a while after the last one."""
-        again_ms = self._config.retransmit_ms
+        if self._calm_until_ms is not None and not self._is_at_work() and not self.is_standing_still(core.epoch):
+            return self._calm_until_ms
+        again_ms, looked_ms = self._config.retransmit_ms, self._looked_ms
         due = [
             self.suspicion.deadline_ms(core.peers),
             self.proposing.deadline_ms(core, looked_ms),
             self.membership.deadline_ms(),
             self.choosing.deadline_ms(),
         ]
+        soonest_ms = looked_ms + self._config.look_ms
         if self.is_standing_still(core.epoch):
             due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms), self.going_back.until_ms]
-        return min((at if at > looked_ms else looked_ms + again_ms for at in due if at is not None), default=None)
+            soonest_ms = looked_ms
+        due_ms = [max(at, soonest_ms) if at > looked_ms else looked_ms + again_ms for at in due if at is not None]
+        self._calm_until_ms = min(due_ms, default=None)
+        return self._calm_until_ms

@@ -143,6 +143,11 @@ class Membership:
                 return f"{masters.majority} of {len(masters.masters)} masters are needed, not heard: {named}"
         return ""
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a change is wished for, and not over."""
+        return self.wish is not None and self.wish.state == UNDER_WAY
+
     def is_forced(self) -> bool:
         """Whether the wish goes before the majority."""
         return self.wish is not None and self.wish.state == UNDER_WAY and self.wish.is_forced

@@ -292,8 +292,13 @@ class PeerTable:
 
     def held_by_required(self, streams: dict[NodeId, Stream], mono_ms: int) -> dict[NodeId, int]:
         """How many entries of each origin are durable at every member where they have to be (R6)."""
-        required = self._required(mono_ms)
         counts = {}
+        if self.config.acknowledge == "all":
+            held = [peer.row.have if peer.row else {} for peer in self.peers.values()]
+            for origin, stream in streams.items():
+                counts[origin] = min([stream.count, *[have.get(origin, 0) for have in held]])
+            return counts
+        required = self._required(mono_ms)
         for origin, stream in streams.items():
             confirmed = {node: peer.confirmed(origin) for node, peer in self.peers.items()}
             counts[origin] = self._least(stream.count, confirmed, required)

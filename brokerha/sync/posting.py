@@ -34,39 +34,53 @@ class Posting:
     def __init__(self, config: SyncConfig, journal: str, incarnation: int, history: History) -> None:
         self.journal = journal
         self.number = 0
+        self.has_more = False
+        """Whether another round in the same instant may have something to send: a post was filled to its window."""
         self._config = config
         self._incarnation = incarnation
         self._history = history
 
-    def interval_ms(self, core: SyncCore) -> int:
-        """Time between heartbeats: short while busy, long while idle."""
-        return self._config.retransmit_ms if core.is_busy() else self._config.idle_round_ms
+    def _is_heartbeat_due(self, core: SyncCore, since_ms: int) -> bool:
+        """Whether it is time for another post, so long after the last one: heartbeats come fast while busy, slowly while idle."""
+        config = self._config
+        return since_ms >= config.idle_round_ms or (since_ms >= config.retransmit_ms and core.is_busy())
 
     def due_ms(self, core: SyncCore) -> int:
         """When the next post is due if nothing happens before."""
-        gap, interval = self._config.post_gap_ms, self.interval_ms(core)
-        peers = core.peers
-        due = [p.posted_ms + (gap if p.is_post_due or p.has_more else interval) for p in peers.peers.values()]
-        return min([*due, *(p.posted_ms + self._config.idle_round_ms for p in peers.outside.values())])
+        config, peers = self._config, core.peers
+        interval = config.retransmit_ms if core.is_busy() else config.idle_round_ms
+        due = [
+            p.posted_ms + (config.post_gap_ms if p.is_post_due or p.has_more else interval)
+            for p in peers.peers.values()
+        ]
+        if peers.outside:
+            due += [p.posted_ms + config.idle_round_ms for p in peers.outside.values()]
+        return min(due)
 
     def posts(self, core: SyncCore, now: Instant) -> list[Outgoing]:
         """The posts of this round; one row for all of them."""
         outgoing = []
         row: Row | None = None
-        interval = self.interval_ms(core)
+        post: Post | None = None
         for peer in core.peers.peers.values():
             since = now.mono_ms - peer.posted_ms
             if since < self._config.post_gap_ms:
                 continue
             streams = self._listings(core, peer, now)
-            peer.has_more = any(len(entries) == self._config.post_window for _, _, entries in streams)
-            if not (peer.is_post_due or streams or since >= interval):
+            window = self._config.post_window
+            peer.has_more = bool(streams) and any(len(entries) == window for _, _, entries in streams)
+            if not (peer.is_post_due or streams or self._is_heartbeat_due(core, since)):
                 continue
             if row is None:
                 row = core.own_row(now)
             peer.posted_ms = now.mono_ms
             peer.is_post_due = False
-            outgoing.append(Outgoing(peer.node, Post(row, self._relayed(core, peer), tuple(streams))))
+            relayed, listed = self._relayed(core, peer), tuple(streams)
+            if post is None or (post.relayed, post.streams) != (relayed, listed):
+                # Most peers are told the same, and the transport encodes one post once.
+                post = Post(row, relayed, listed)
+            outgoing.append(Outgoing(peer.node, post))
+        self.has_more = True in [peer.has_more for peer in core.peers.peers.values()]
         for peer in core.peers.outside.values():
             # Nothing of this epoch concerns it but that there is one.
             if now.mono_ms - peer.posted_ms >= self._config.idle_round_ms:

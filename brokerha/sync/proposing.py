@@ -170,8 +170,8 @@ class Proposing:
         self._without = ()
         if epochs.is_frozen(core.epoch):
             return self._is_orphaned(core, mono_ms)
-        if epochs.is_behind():
-            return False
+        if epochs.later:
+            return False  # What the own epoch could still add comes with the tail of the others.
         missing = self._missing(core, mono_ms)
         self._without = tuple(missing)
         wait_ms = self._wait_ms(core, missing, mono_ms)

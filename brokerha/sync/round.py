@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from brokerha.model.ids import Lsn, Ordered, TxId
+from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.messages import Outgoing
-from brokerha.model.records import Record, Rewound, StateTaken
+from brokerha.model.records import Added, Outcomes, Record, Rewound, StateTaken
+
+
+def is_derived(record: Record) -> bool:
+    """Whether a crash may lose it (R18): a place in the order that streams and promises give again, or results that a worker has.
+
+    Not so a place that came with a tail or a recovered list.
+    """
+    if isinstance(record, Added):
+        return bool(record.used)
+    return isinstance(record, Outcomes) and bool(record.results)
 
 
 @dataclass(slots=True)
@@ -15,6 +25,8 @@ class RoundResult:
 
     records: list[Record] = field(default_factory=list)
     messages: list[Outgoing] = field(default_factory=list)
+    looks: list[NodeId] = field(default_factory=list)
+    """Members of which the broker is asked whether anybody reads their inbox."""
     state: StateTaken | None = None
     """The state that was taken over; then nothing is added."""
     known: dict[TxId, Lsn] = field(default_factory=dict)

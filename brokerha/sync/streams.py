@@ -105,6 +105,11 @@ class Stream:
         place = start - self.start
         return self.entries[place : place + limit] if place >= 0 else []
 
+    @property
+    def is_long(self) -> bool:
+        """Whether so much of it is added that some may be forgotten."""
+        return self.used - self.start >= FORGET_STEP
+
     def forget(self, below: int) -> None:
         """Drop entries below a number from memory, as far as they are added."""
         place = min(below, self.used) - self.start

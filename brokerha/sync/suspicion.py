@@ -1,6 +1,7 @@
 """When a master begins an epoch change (rule R8): who is missing, and who wants to come back.
 
     silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`
+    gone       the same for two round time-outs, and the broker says that nobody reads its inbox (quorum only)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
     on its way a member that was on another side reads what it lacks before it is in this epoch: while it gets on it is waited for, `HELD_LAGS` at most
@@ -47,6 +48,10 @@ class Suspicion:
         """When this epoch began; None for the one in which the process did."""
         self._reached: dict[NodeId, tuple[Lsn, int]] = {}
         """How far each master that is on its way has come, and since when."""
+        self._asked_ms: dict[NodeId, int] = {}
+        """When the broker was last asked who reads the inbox of a member that is silent."""
+        self.gone: frozenset[NodeId] = frozenset()
+        """Members whose inbox nobody reads, and that were not heard since that was said."""
         self.missing_ms: int | None = None
         """Since when there is somebody to leave out; None when nobody is."""
 
@@ -57,6 +62,8 @@ class Suspicion:
         lost = gap if gap > self._config.heard_ms else 0
         for peer in peers.peers.values():
             peer.known_ms = mono_ms if peer.known_ms is None else peer.known_ms + lost
+        if self.gone:
+            self.gone = self.gone.intersection(self.silent(peers, mono_ms))
         if head != self._head:
             self._head, self._head_ms = head, mono_ms
         else:
@@ -70,7 +77,7 @@ class Suspicion:
         # One that asked to be taken back and then said nothing counts as left out, too.
         left_out = {*before, *self._joining}.difference(members)
         self._head, self._joining, self._joined_ms, self.missing_ms = None, {}, None, None
-        self._began_ms, self._reached = mono_ms, {}
+        self._began_ms, self._reached, self._asked_ms, self.gone = mono_ms, {}, {}, frozenset()
         for node in sorted(left_out):
             times, last_ms = self._left_out.get(node, (0, mono_ms))
             is_again = mono_ms - last_ms <= 4 * MOST_LAGS * self._config.lag_ms
@@ -98,6 +105,33 @@ class Suspicion:
             self._reached[node] = lsn, mono_ms
             return True
         return mono_ms - since_ms < self.lag_ms
+
+    def looks(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:
+        """Members that are silent, not missed yet, and of which the broker is to be asked now whether anybody reads their inbox."""
+        missed = self.silent(peers, mono_ms)
+        due = [
+            node
+            for node, peer in peers.peers.items()
+            if node not in missed and (at_ms := self._look_at_ms(peer)) is not None and at_ms <= mono_ms
+        ]
+        self._asked_ms.update(dict.fromkeys(due, mono_ms))
+        return due
+
+    def on_absence(self, peer: Peer, mono_ms: int) -> bool:
+        """Nobody reads a member's inbox; returns whether that makes it silent, as it was not heard since either."""
+        if not self._config.is_quorum or peer.known_ms is None or mono_ms - peer.known_ms < self._config.gone_ms:
+            return False
+        peer.known_ms = min(peer.known_ms, mono_ms - self.lag_ms)
+        peer.heard_ms = min(peer.heard_ms, mono_ms - self._config.heard_ms - 1)
+        self.gone |= {peer.node}
+        return True
+
+    def _look_at_ms(self, peer: Peer) -> int | None:
+        """When to ask next whether anybody reads a member's inbox: sooner where something waits for it."""
+        if not self._config.is_quorum or peer.known_ms is None:
+            return None
+        patience_ms = self._config.heard_ms if self._head is None else self._config.gone_ms
+        return max(peer.known_ms + patience_ms, self._asked_ms.get(peer.node, 0) + self._config.retransmit_ms)
 
     def silent(self, peers: PeerTable, mono_ms: int) -> list[NodeId]:
         """Members of which nothing new was heard for too long."""
@@ -128,6 +162,7 @@ class Suspicion:
     def deadline_ms(self, peers: PeerTable) -> int | None:
         """When something may be due."""
         due = [peer.known_ms + self.lag_ms for peer in peers.peers.values() if peer.known_ms is not None]
+        due += [at for peer in peers.peers.values() if (at := self._look_at_ms(peer)) is not None]
         if self._head is not None:
             due.append(self._head_ms + self.lag_ms)
         if self._joined_ms is not None:

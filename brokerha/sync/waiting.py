@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerha.model.ids import NodeId
+from brokerha.model.ids import Lsn, NodeId
 from brokerha.sync.suspicion import Head
 
 if TYPE_CHECKING:
@@ -36,3 +36,9 @@ def culprits(core: SyncCore, mono_ms: int) -> list[NodeId]:
             if peer.row is None or peer.promise < head[0] or peer.confirmed(head[2]) <= head[3]
         )
     return sorted(silent)
+
+
+def reach_of(core: SyncCore) -> Lsn:
+    """How far the queue may come by itself: with all that is held, was recovered, or is read of others."""
+    recovered = len(core.recovery.entries) - core.recovery.done
+    return max(core.lsn + len(core.incoming) + recovered, core.epochs.tail.target)

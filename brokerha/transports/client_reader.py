@@ -56,15 +56,19 @@ class ClientReader:
         self._on_cancel = on_cancel
         self._prefetch = prefetch
         self._consumed: set[str] = set()
+        self._served = (False, False)
+        """What was wanted when it was last looked what to consume."""
         self._begin()
 
     def turn(self) -> None:
         """Acknowledge what is settled, and see to the doors."""
-        for tag, multiple in self._unsettled.settle(self._settled.take(self._generation)):
-            self._channel.basic_ack(tag, multiple=multiple)
+        if self._settled:
+            for tag, multiple in self._unsettled.settle(self._settled.take(self._generation)):
+                self._channel.basic_ack(tag, multiple=multiple)
         if self._closings != self._doors.closings:
             self._give_back()
-        self._consume()
+        elif self._served != (self._doors.is_serving, self._doors.is_sharing):
+            self._consume()
 
     def _begin(self) -> None:
         self._closings = self._doors.closings
@@ -84,6 +88,7 @@ class ClientReader:
         self._begin()
 
     def _consume(self) -> None:
+        self._served = self._doors.is_serving, self._doors.is_sharing
         for row in self._rows:
             is_wanted = self._doors.is_serving and (self._doors.is_sharing or not row.is_shared_writes)
             if is_wanted and row.name not in self._consumed:

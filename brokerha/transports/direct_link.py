@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from amqp.basic_message import Message
 from amqp.exceptions import ChannelError
 from kombu import Connection
 
@@ -33,13 +33,16 @@ from brokerha.transports.parcels import (
     ClientTag,
     Counters,
     Publication,
+    absence_of,
     arrival_of,
 )
+from brokerha.transports.properties import Message
 from brokerha.transports.topology import (
     DEFAULT_EXCHANGE,
     MASTER_ROLE,
     QueueRow,
     consumer_tag,
+    sync_queue,
     topology_of,
     tx_queue_row,
 )
@@ -130,6 +133,13 @@ class DirectLink:
         self._generation += 1
         self._clients = self._client_channel()
 
+    def look(self, masters: Iterable[NodeId]) -> None:
+        """Look who reads the inboxes of masters; one that is not there says nothing."""
+        for master in masters:
+            with suppress(ChannelError):
+                if not self._inboxes.queue_declare(sync_queue(master), passive=True).consumer_count:
+                    self._arrived.append(absence_of(master))
+
     def follow(self, queue: str) -> None:
         """Read the queue of a transaction; one that is not there is left at once."""
         if queue in self._followed:
@@ -212,7 +222,9 @@ class DirectLink:
             self._counters.add("tx_queues_dropped")
             return
         message = Message(publication.body, **publication.properties)
-        self._out.basic_publish(message, publication.exchange, publication.routing_key, mandatory=True)
+        is_mandatory = publication.exchange == DEFAULT_EXCHANGE
+        for key in (publication.routing_key, *publication.also):
+            self._out.basic_publish(message, publication.exchange, key, mandatory=is_mandatory)
 
     def _on_cancel(self, _tag: str) -> None:
         self._counters.add("cancelled")

@@ -80,7 +80,7 @@ class Channel(base.StdChannel):
         """Make a queue unless it is there; with ``passive`` only look. Raises ChannelError when it is missing then."""
         if not passive:
             self._broker.declare_queue(queue, arguments or {})
-        return queue_declare_ok_t(queue, self._broker.size(queue), 0)
+        return queue_declare_ok_t(queue, self._broker.size(queue), self._broker.readers(queue))
 
     def queue_bind(self, queue: str = "", exchange: str = "", routing_key: str = "", **_options: Any) -> None:
         """Let the exchange route the key to the queue."""

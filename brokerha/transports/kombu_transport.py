@@ -1,16 +1,16 @@
 """ports.Transport through kombu; the URL chooses the broker.
 
-    amqp://…, amqps://…    RabbitMQ        threads for reading and writing, confirms, reconnects (threaded_link.py)
+    amqp://…, amqps://…    RabbitMQ        served by the loop itself, confirms, reconnects (loop_link.py)
     embedded://<name>      this process    no threads (direct_link.py)
 
 | | RabbitMQ | in-process |
 |---|---|---|
 | order within one sender and channel | kept, except across a reconnect | kept |
-| message to a node without a queue | returned, counted | returned, counted |
+| message to a node without a queue | gone; the protocol repeats | gone |
 | full queue | drops its oldest; nobody is told | drops its oldest; the sender counts it |
 | full outbox | drops its oldest, counted | there is none |
 | message of an app that was not settled | comes again, marked | comes again, marked |
-| confirmations | pipelined, in a bounded window | immediate |
+| confirmations | of what must not be lost, in a bounded window | immediate |
 | queue of a transaction | opened, filled and dropped in this order (tx_writer.py) | the same |
 
 This module turns messages into publications and arrivals into messages, and counts what it cannot use: an envelope of
@@ -27,15 +27,18 @@ from brokerha.model.channels import SYNC
 from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Chunk, Envelope, Outgoing
+from brokerha.model.messages import Bodies, Chunk, Message, Outgoing
 from brokerha.model.process_messages import TxJoin
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
-from brokerha.ports.transport import ClientMessage, ClientReply, TransportStatus
+from brokerha.model.requests import Absence
+from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, TransportStatus
 from brokerha.transports.addresses import is_embedded, parse_addresses
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.direct_link import DirectLink
 from brokerha.transports.link import Link
+from brokerha.transports.loop_link import LoopLink
 from brokerha.transports.parcels import (
+    ABSENCE_LANE,
     BULK_LANE,
     CLIENT_LANE,
     DATA_LANE,
@@ -50,7 +53,6 @@ from brokerha.transports.parcels import (
 )
 from brokerha.transports.rejecting import FOREIGN_CLUSTER, UNDECODABLE, Sparing, rejected
 from brokerha.transports.senders import Senders
-from brokerha.transports.threaded_link import ThreadedLink
 from brokerha.transports.topology import (
     DATA_EXCHANGE,
     DEFAULT_EXCHANGE,
@@ -60,6 +62,8 @@ from brokerha.transports.topology import (
 
 ENVELOPE_TYPE = "application/vnd.brokerha.envelope+msgpack"
 _TRANSIENT = 1
+SMALL_BYTES = 4 * 1024
+"""Bodies of no more do not keep the protocol's own messages waiting."""
 
 
 class KombuTransport:
@@ -91,18 +95,43 @@ class KombuTransport:
         # What a broker would not let through is not said: with another user at another address nobody can know which one it will be.
         self._user = users.pop() if len(users) == 1 else ""
         self._senders = Senders(cluster, node, self._user, processes)
+        self._kinds: dict[type[Message], tuple[str, str, dict[str, Any]]] = {}
+        """Lane, exchange and properties by kind of message, as far as any was sent."""
         self._link: Link
         if addresses:
-            self._link = ThreadedLink(addresses, node, role, self._config, self._counters, master, cluster)
+            self._link = LoopLink(addresses, node, role, self._config, self._counters, master, cluster)
         else:
             self._link = DirectLink(url, node, role, self._config, self._counters, master)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Queue messages for publishing."""
-        now_s = time.monotonic()
-        self._link.publish([self._publication(each, now_s) for each in outgoing])
+        """Queue messages for publishing; what goes to several nodes is encoded and published once.
 
-    def receive(self, limit: int, timeout_ms: int) -> list[Envelope | ClientMessage]:
+        A node joins a publication that stands before its own only where nothing for it stands in between.
+        """
+        now_s = time.monotonic()
+        made: list[Publication] = []
+        places: dict[tuple[int, NodeId, int], int] = {}
+        last: dict[str, int] = {}
+        for each in outgoing:
+            name = (id(each.message), each.sender, each.incarnation)
+            place = places.get(name)
+            same = None if place is None else made[place]
+            may_join = same is not None and same.lane in (SYNC_LANE, DATA_LANE) and not each.queue
+            if same is not None and place is not None and may_join and last.get(each.to, -1) < place:
+                same.also += (each.to,)
+                last[each.to] = place
+            else:
+                made.append(self._publication(each, now_s, b"" if same is None else same.body))
+                places[name] = last[each.to] = len(made) - 1
+        if made:
+            self._link.publish(made)
+
+    def look(self, masters: Sequence[NodeId]) -> None:
+        """Ask the broker who reads the inboxes of masters."""
+        if masters:
+            self._link.look(masters)
+
+    def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
         """Up to ``limit`` messages, sync first; see the port."""
         deadline_s = time.monotonic() + timeout_ms / 1000
         while True:
@@ -165,24 +194,30 @@ class KombuTransport:
         """Publish what waits, then disconnect."""
         self._link.close(timeout_ms / 1000)
 
-    def _publication(self, outgoing: Outgoing, now_s: float) -> Publication:
-        message = outgoing.message
-        exchange, key = _destination(outgoing)
-        return Publication(
-            lane=_lane_of(outgoing),
-            exchange=exchange,
-            routing_key=key,
-            body=self._envelope(outgoing),
-            properties={
-                "content_type": ENVELOPE_TYPE,
-                "delivery_mode": _TRANSIENT,
-                "type": type(message).__name__,
-                **({"user_id": self._user} if self._user else {}),
-            },
-            queued_s=now_s,
+    def _publication(self, outgoing: Outgoing, now_s: float, encoded: bytes) -> Publication:
+        message, queue, key = outgoing.message, outgoing.queue, outgoing.to
+        body = encoded or self._envelope(outgoing)
+        kind = type(message)
+        lane, exchange, properties = self._kinds.get(kind) or self._label(kind)
+        if kind is Bodies and len(body) <= SMALL_BYTES:
+            # In the queue of the post that lists them, so that both arrive together.
+            lane, exchange = SYNC_LANE, SYNC_EXCHANGE
+        if queue:
+            lane, exchange, key = TX_LANE, DEFAULT_EXCHANGE, queue
+        elif kind is TxJoin:
             # The invitation goes the same way as what it invites to, so that the queue is there when it arrives.
-            tx_queue=message.queue if isinstance(message, TxJoin) else outgoing.queue,
-        )
+            queue = message.queue  # type: ignore[union-attr]
+        return Publication(lane, exchange, key, body, properties, None, now_s, queue)
+
+    def _label(self, kind: type[Message]) -> tuple[str, str, dict[str, Any]]:
+        """Lane, exchange and properties of all messages of a kind."""
+        properties = {"content_type": ENVELOPE_TYPE, "delivery_mode": _TRANSIENT, "type": kind.__name__}
+        if self._user:
+            properties["user_id"] = self._user
+        is_sync = kind.CHANNEL == SYNC
+        lane = TX_LANE if kind is TxJoin else SYNC_LANE if is_sync else BULK_LANE if kind is Chunk else DATA_LANE
+        self._kinds[kind] = made = lane, SYNC_EXCHANGE if is_sync else DATA_EXCHANGE, properties
+        return made
 
     def _envelope(self, outgoing: Outgoing) -> bytes:
         sender, message = outgoing.sender, outgoing.message
@@ -213,7 +248,9 @@ class KombuTransport:
             kept = rejected(self._node, arrival.body, arrival.properties, came, f"{word}: {reason}", now_ms, now_s)
             self._link.publish([kept])
 
-    def _message(self, arrival: Arrival) -> Envelope | ClientMessage | None:
+    def _message(self, arrival: Arrival) -> Inbound | None:
+        if arrival.lane == ABSENCE_LANE:
+            return Absence(arrival.routing_key)
         if arrival.lane == CLIENT_LANE:
             # What came before the door was closed goes back unlooked at.
             return _client_message(arrival) if self._is_serving else None
@@ -223,7 +260,9 @@ class KombuTransport:
             self._set_aside(arrival, UNDECODABLE, str(error))
             return None
         if envelope.cluster != self._cluster:
-            self._set_aside(arrival, FOREIGN_CLUSTER, f"it is of cluster {envelope.cluster!r}, this is {self._cluster!r}")
+            self._set_aside(
+                arrival, FOREIGN_CLUSTER, f"it is of cluster {envelope.cluster!r}, this is {self._cluster!r}"
+            )
             return None
         if problem := self._senders.problem(envelope.sender, arrival.properties.get("user_id") or "", envelope.process):
             self._set_aside(arrival, *problem)
@@ -233,22 +272,6 @@ class KombuTransport:
 
 def _deed(deed: str, queue: str) -> Publication:
     return Publication(TX_LANE, DEFAULT_EXCHANGE, queue, b"", queued_s=time.monotonic(), tx_queue=queue, deed=deed)
-
-
-def _destination(outgoing: Outgoing) -> tuple[str, str]:
-    """Exchange and routing key."""
-    if outgoing.queue:
-        return DEFAULT_EXCHANGE, outgoing.queue
-    return SYNC_EXCHANGE if outgoing.message.CHANNEL == SYNC else DATA_EXCHANGE, outgoing.to
-
-
-def _lane_of(outgoing: Outgoing) -> str:
-    message = outgoing.message
-    if outgoing.queue or isinstance(message, TxJoin):
-        return TX_LANE
-    if message.CHANNEL == SYNC:
-        return SYNC_LANE
-    return BULK_LANE if isinstance(message, Chunk) else DATA_LANE
 
 
 def _client_message(arrival: Arrival) -> ClientMessage:

@@ -1,6 +1,6 @@
 """A link carries labelled bytes between one node and its broker: what differs between the two kinds of broker.
 
-    KombuTransport ── Link ─┬─ ThreadedLink   RabbitMQ: a reader and a writer thread, each with its own connection
+    KombuTransport ── Link ─┬─ LoopLink       RabbitMQ: two connections, served by the loop itself
                             └─ DirectLink     in-process: no thread; everything happens in the calls of the loop
 
 `LinkState` is what the threads of a link tell about themselves.
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Protocol
 
+from brokerha.model.ids import NodeId
 from brokerha.model.states import BLOCKED, WAITING_FOR_BROKER
 from brokerha.transports.parcels import Arrival, ClientTag, Publication
 
@@ -47,6 +48,9 @@ class Link(Protocol):
 
     def state(self) -> tuple[str, str]:
         """State word and reason."""
+
+    def look(self, masters: Iterable[NodeId]) -> None:
+        """Ask who reads the inboxes of masters; an arrival of `ABSENCE_LANE` for each that nobody does."""
 
     def waiting(self) -> int:
         """How many publications wait to be published."""

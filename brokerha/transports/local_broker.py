@@ -228,6 +228,11 @@ class LocalBroker:
                 queue.bells.remove(bell)
                 queue.unused_since_s = self._monotonic_s()
 
+    def readers(self, name: str) -> int:
+        """How many read a queue. Raises ChannelError when it is missing."""
+        with self.lock:
+            return len(self._queue(name).bells)
+
     def take(self, name: str) -> LocalMessage | None:
         """Take the oldest ready message of a queue, if there are both."""
         with self.lock:

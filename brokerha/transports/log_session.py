@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from amqp.basic_message import Message
 from amqp.exceptions import NotFound, RecoverableConnectionError
 from kombu import Connection
 
@@ -33,6 +32,7 @@ from brokerha.transports.declaring import declare
 from brokerha.transports.link import LinkState
 from brokerha.transports.log_messages import Post, groups_of, next_lsn, void_behind, went_back
 from brokerha.transports.parcels import Counters
+from brokerha.transports.properties import Message
 from brokerha.transports.topology import EXCHANGES, Topology, consumer_tag, log_stream, log_stream_row
 
 log = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ class News:
 
 
 class LogSession:
-    """One connection's publishing; fulfils `connection_thread.Session`."""
+    """One connection's publishing; fulfils `kept_connection.Session`."""
 
     def __init__(
         self,

@@ -20,8 +20,8 @@ from brokerha.model.ids import Lsn, NodeId
 from brokerha.ports.log_stream import CommittedLog
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.connection_thread import ConnectionThread
 from brokerha.transports.identity import Identity
+from brokerha.transports.kept_connection import ConnectionThread, KeptConnection
 from brokerha.transports.link import LinkState
 from brokerha.transports.log_session import LogSession, News
 from brokerha.transports.parcels import Counters
@@ -45,15 +45,13 @@ class LogStream:
         self._state = LinkState((_LOG,))
         self._counters = Counters()
         self._is_started = False
-        self._thread = ConnectionThread(
+        identity, addresses = (
             Identity(connection_name(node, "master", _LOG), "master", node, cluster),
-            _LOG,
             parse_addresses(url),
-            self._session,
-            lambda: False,
-            self._state,
-            self._config,
-            self._counters,
+        )
+        shared = (self._state, self._config, self._counters)
+        self._thread = ConnectionThread(
+            identity.name, lambda wake: KeptConnection(identity, _LOG, addresses, self._session, wake, *shared)
         )
 
     def start(self) -> None:

@@ -1,7 +1,8 @@
 """What waits to be published: one bounded lane for each kind of traffic, the protocol's small messages first.
 
-    loop ── put ──> [sync][firm][reply][data][bulk] ── take ──────> writer thread
-                    [tx] ─────────────────────────── take_lane ──>
+    loop ── put ──> [sync][reply][data] ── take ──> writer: plain channel
+                    [firm][bulk]        ── take ──> writer: confirming channel
+                    [tx]                ── take ──> writer: channels of transactions
 
 Invariants: `put` never blocks; a full lane drops its oldest publication, and says so, because what is newest is worth
 most to a protocol that repeats itself; the order within a lane is kept. Callable from any thread.
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
 from brokerha.transports.config import LaneLimit
-from brokerha.transports.parcels import BULK_LANE, PUBLICATION_LANES, TX_LANE, Publication
+from brokerha.transports.parcels import PUBLICATION_LANES, Publication
 
 
 class _Lane:
@@ -67,31 +68,20 @@ class Outbox:
             for publication in reversed(publications):
                 self._lanes[publication.lane].put_first(publication)
 
-    def take(self, most_messages: int, most_bytes: int, most_bulk_bytes: int) -> list[Publication]:
-        """Remove publications in the order of the lanes, all but `TX_LANE`; at least one if the limits are above zero."""
+    def take(self, lanes: Iterable[str], most_messages: int, most_bytes: int) -> list[Publication]:
+        """Remove publications of these lanes, one lane after the other; at least one if the limits are above zero."""
         taken: list[Publication] = []
-        if most_messages <= 0 or most_bytes <= 0:
-            return taken
         with self._lock:
-            for name, lane in self._lanes.items():
-                if name == TX_LANE:
-                    continue
-                if name == BULK_LANE:
-                    most_bytes = min(most_bytes, most_bulk_bytes)
+            for name in lanes:
+                lane = self._lanes[name]
                 while lane.waiting and len(taken) < most_messages and most_bytes > 0:
                     taken.append(lane.pop())
                     most_bytes -= len(taken[-1].body)
         return taken
 
-    def take_lane(self, name: str, most_messages: int, most_bytes: int) -> list[Publication]:
-        """Remove publications of one lane; at least one if the limits are above zero."""
-        taken: list[Publication] = []
-        with self._lock:
-            lane = self._lanes[name]
-            while lane.waiting and len(taken) < most_messages and most_bytes > 0:
-                taken.append(lane.pop())
-                most_bytes -= len(taken[-1].body)
-        return taken
+    def has_any(self, lanes: Iterable[str]) -> bool:
+        """Whether something waits in one of these lanes."""
+        return any(self._lanes[name].waiting for name in lanes)
 
     def drop_older(self, lane: str, than_s: float) -> int:
         """Drop what was queued in a lane before the monotonic time ``than_s``; return how many."""

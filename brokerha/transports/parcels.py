@@ -28,8 +28,13 @@ FIRM_LANE = "firm"
 TX_LANE = "tx"
 """Queues of transactions and what travels through them: on channels of its own, because making a queue takes time."""
 
-ARRIVAL_LANES = (SYNC_LANE, TX_LANE, DATA_LANE, CLIENT_LANE)
+ABSENCE_LANE = "absence"
+"""No message: the broker's answer that nobody reads the inbox of a master, whose id is the routing key."""
+
+ARRIVAL_LANES = (ABSENCE_LANE, SYNC_LANE, TX_LANE, DATA_LANE, CLIENT_LANE)
 PUBLICATION_LANES = (SYNC_LANE, TX_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE, BULK_LANE)
+PLAIN_LANES = (SYNC_LANE, REPLY_LANE, DATA_LANE)
+"""Published without a confirmation: what is lost is asked for again by whoever misses it."""
 
 OPEN_QUEUE = "open"
 DROP_QUEUE = "drop"
@@ -72,6 +77,13 @@ class Publication:
     """Queue of the transaction that it is about: it stays in order with all else about that queue."""
     deed: str = ""
     """`OPEN_QUEUE` or `DROP_QUEUE`: to be done to that queue, instead of publishing."""
+    also: tuple[str, ...] = ()
+    """Further routing keys of a message between nodes: the broker makes the copies."""
+
+
+def absence_of(master: str) -> Arrival:
+    """What arrives when nobody reads a master's inbox."""
+    return Arrival(ABSENCE_LANE, ClientTag(0, 0), b"", {}, "", False, master)
 
 
 def arrival_of(raw: Any, lane: str, generation: int) -> Arrival:

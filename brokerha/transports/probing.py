@@ -18,12 +18,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from amqp.basic_message import Message
 from amqp.exceptions import AccessRefused, AMQPError, ChannelError, NotAllowed, NotFound, PreconditionFailed
 
 from brokerha.transports.addresses import Address
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.identity import TOOL_ROLE, Identity
+from brokerha.transports.properties import Message
 from brokerha.transports.rabbitmq import explain, open_connection
 from brokerha.transports.topology import ExchangeRow, QueueRow
 

@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from amqp.basic_message import Message
 from amqp.exceptions import AMQPError, MessageNacked, NotFound
 
 from brokerha.model.errors import InvalidRequest, Unreachable
 from brokerha.transports.addresses import Address
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.identity import TOOL_ROLE, Identity
+from brokerha.transports.properties import Message
 from brokerha.transports.rabbitmq import explain, open_connection
 from brokerha.transports.rejecting import EXCHANGE_HEADER, HEADER_PREFIX, KEY_HEADER, NODE_HEADER, SEEN_HEADER
 from brokerha.transports.topology import (
@@ -131,7 +131,9 @@ class Quarantine:
                 content, message.exchange, message.key or ANY_MASTER, mandatory=True, timeout=_CONFIRM_S
             )
         except MessageNacked:
-            raise InvalidRequest(f"{message.id} cannot be retried now: the queue of {message.exchange} is full") from None
+            raise InvalidRequest(
+                f"{message.id} cannot be retried now: the queue of {message.exchange} is full"
+            ) from None
         except (AMQPError, OSError) as error:
             raise Unreachable(explain(error, self._address)) from None
         if self._returned:
@@ -159,7 +161,9 @@ def _quarantined(raw: Any) -> Quarantined:
     body = raw.body if isinstance(raw.body, bytes) else str(raw.body or "").encode()
     about = [node, reason, exchange, key, str(seen_ms), _text(properties.get("message_id"))]
     digest = hashlib.blake2b("\0".join(about).encode() + b"\0" + body, digest_size=6).hexdigest()
-    return Quarantined(digest, node, reason, exchange, key, seen_ms, body, properties, raw.delivery_info["delivery_tag"])
+    return Quarantined(
+        digest, node, reason, exchange, key, seen_ms, body, properties, raw.delivery_info["delivery_tag"]
+    )
 
 
 def _text(value: object) -> str:

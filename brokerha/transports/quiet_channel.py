@@ -45,6 +45,12 @@ class QuietChannel(RabbitChannel):
         flags = {"if_unused": False, "if_empty": False, "nowait": False}
         self.send_method(spec.Queue.Delete, "Bsbbb", (0, queue, *flags.values()))
 
+    def look(self, queue: str, on_looked: Callable[[str, int], None]) -> None:
+        """Ask who reads a queue: ``on_looked`` is told its name and how many do; a queue that is not there closes the channel."""
+        self._callbacks[spec.Queue.DeclareOk] = lambda name, _messages, consumers: on_looked(str(name), consumers)
+        flags = {"passive": True, "durable": True, "exclusive": False, "auto_delete": False, "nowait": False}
+        self.send_method(spec.Queue.Declare, "BsbbbbbF", (0, queue, *flags.values(), {}))
+
     def consume(
         self, queue: str, tag: str, callback: Callable[[Any], None], on_cancel: Callable[[str], None], prefetch: int
     ) -> None:

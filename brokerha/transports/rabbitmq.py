@@ -5,7 +5,7 @@
 
 What differs from kombu's own ``amqp`` transport: the socket (frame_socket.py); a publication does not read from the
 socket first, because the owning thread reads it anyway, once in each turn; TLS verifies the host name; and nothing
-connects anew behind our back: who owns the connection decides (connection_thread.py).
+connects anew behind our back: who owns the connection decides (kept_connection.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from struct import Struct, pack
 from typing import Any
 
 from amqp import spec
-from amqp.basic_message import Message
 from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, RecoverableConnectionError
 from amqp.serialization import dumps
 from kombu import Connection
@@ -29,12 +28,15 @@ from brokerha.transports.addresses import Address, explain_os_error
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.frame_socket import TcpFrameSocket, TlsFrameSocket
 from brokerha.transports.identity import Identity
+from brokerha.transports.parcels import Publication
+from brokerha.transports.properties import Message, install
 
 _METHOD_FRAME = 1
 _HEADER_FRAME = 2
 _BODY_FRAME = 3
 _FRAME_HEAD = Struct(">BHI")
 _FRAME_END = b"\xce"
+_CONTENT_HEAD = Struct(">HHQ")
 _LARGE_BYTES = 64 * 1024
 """Bodies above it are cut into frames here: py-amqp copies them twice more."""
 _HEARTBEAT_LOOK_S = 0.5
@@ -50,16 +52,25 @@ def _publish_arguments(exchange: str, routing_key: str, mandatory: bool) -> byte
 
 
 @lru_cache(_CACHED)
-def _encoded_properties(properties: tuple[tuple[str, Any], ...]) -> bytes:
-    encoded: bytes = Message(b"", **dict(properties))._serialize_properties()  # noqa: SLF001  # py-amqp has no other way.
+def _encoded_properties(properties: tuple[tuple[str, Any], ...], also: tuple[str, ...]) -> bytes:
+    # RabbitMQ routes by these keys too: https://www.rabbitmq.com/docs/sender-selected. Not BCC, which it takes out: a federated broker that
+    # the message is passed on to would know the first key only.
+    more = {"application_headers": {"CC": also}} if also else {}
+    encoded: bytes = Message(b"", **dict(properties), **more)._serialize_properties()  # noqa: SLF001  # py-amqp has no other way.
     return encoded
 
 
-class RepeatedMessage(Message):  # type: ignore[misc]  # py-amqp has no types.
+@lru_cache(_CACHED)
+def _publish_frame(channel: int, exchange: str, routing_key: str) -> bytes:
+    payload = pack(">HH", *spec.Basic.Publish) + _publish_arguments(exchange, routing_key, False)
+    return _FRAME_HEAD.pack(_METHOD_FRAME, channel, len(payload)) + payload + _FRAME_END
+
+
+class RepeatedMessage(Message):
     """A message whose properties are those of many others: they are encoded once. All values must be hashable."""
 
     def _serialize_properties(self) -> bytes:
-        return _encoded_properties(tuple(self.properties.items()))
+        return _encoded_properties(tuple(self.properties.items()), ())
 
 
 class RabbitChannel(pyamqp.Channel):
@@ -82,6 +93,21 @@ class RabbitChannel(pyamqp.Channel):
             return
         self.connection.frame_writer(_METHOD_FRAME, self.channel_id, spec.Basic.Publish, arguments, message)
 
+    def publish_to_nodes(self, publication: Publication) -> None:
+        """Publish a message whose properties are those of many others, encoded once: all values must be hashable."""
+        body = publication.body
+        properties = _encoded_properties(tuple(publication.properties.items()), publication.also)
+        head = _CONTENT_HEAD.pack(spec.Basic.Publish[0], 0, len(body))
+        frames = [
+            _publish_frame(self.channel_id, publication.exchange, publication.routing_key),
+            _FRAME_HEAD.pack(_HEADER_FRAME, self.channel_id, len(head) + len(properties)),
+            head,
+            properties,
+            _FRAME_END,
+        ]
+        self.connection.transport.write(b"".join(frames))
+        self._write_body(body)
+
     def leave(self) -> None:
         """Close the channel without waiting: what was not acknowledged goes back; what still comes is ignored."""
 
@@ -99,9 +125,12 @@ class RabbitChannel(pyamqp.Channel):
         """Write method, header and body as frames; nothing is written when a property cannot be."""
         body = message.body
         properties = message._serialize_properties()  # noqa: SLF001  # As py-amqp's own frame writer does.
-        header = pack(">HHQ", spec.Basic.Publish[0], 0, len(body)) + properties
+        header = _CONTENT_HEAD.pack(spec.Basic.Publish[0], 0, len(body)) + properties
         self._write_frame(_METHOD_FRAME, pack(">HH", *spec.Basic.Publish) + arguments)
         self._write_frame(_HEADER_FRAME, header)
+        self._write_body(body)
+
+    def _write_body(self, body: bytes) -> None:
         most_bytes = self.connection.frame_max - _FRAME_HEAD.size - len(_FRAME_END)
         with memoryview(body) as view:
             for start in range(0, len(body), most_bytes):
@@ -166,6 +195,7 @@ def open_connection(
     on_unblocked: Callable[[], None] | None = None,
 ) -> Connection:
     """Connect; ``identity`` shows in the dashboard. Raises OSError or AMQPError after one attempt."""
+    install()
     connection = Connection(
         hostname=address.host,
         port=address.port,

@@ -1,4 +1,4 @@
-"""The reading half of a threaded link: what the broker delivers goes into the inbox, acknowledgements go back.
+"""The reading half of a link: what the broker delivers goes into the inbox, acknowledgements go back.
 
     channel   queues                       prefetch        acknowledged
     sync      brokerha.<node>.sync         prefetch_sync   when it is in the inbox and the inbox has room
@@ -27,6 +27,7 @@ from brokerha.transports.client_reader import ClientReader
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.inbox import Inbox
+from brokerha.transports.lookout import Lookout
 from brokerha.transports.parcels import DATA_LANE, SYNC_LANE, Arrival, Counters, arrival_of
 from brokerha.transports.quiet_channel import QuietChannel
 from brokerha.transports.reader_wishes import Doors, Followed, Settled
@@ -40,14 +41,15 @@ _NO_GENERATION = 0
 class _NodeChannel:
     """Inbox of a node: what was delivered, and what of it was acknowledged."""
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Any, prefetch: int) -> None:
         self.channel = channel
         self.delivered = 0
         self.acknowledged = 0
+        self.prefetch = prefetch
 
 
 class ReaderSession:
-    """One connection's reading; fulfils `connection_thread.Session`."""
+    """One connection's reading; fulfils `kept_connection.Session`."""
 
     def __init__(
         self,
@@ -61,8 +63,10 @@ class ReaderSession:
         followed: Followed,
         config: TransportConfig,
         counters: Counters,
+        looks: set[NodeId],
     ) -> None:
-        """Declare and consume. Raises what py-amqp raises."""
+        """Declare and consume; ``looks`` are masters to ask the broker about. Raises what py-amqp raises."""
+        self._looks = looks
         self._node = node
         self._topology = topology
         self._inbox = inbox
@@ -72,7 +76,8 @@ class ReaderSession:
         self._arrived: list[Arrival] = []
         self._control: Any = connection.channel()
         declare(self._control, topology)
-        self._nodes = {lane: _NodeChannel(connection.channel()) for lane in (SYNC_LANE, DATA_LANE)}
+        prefetch = {SYNC_LANE: config.prefetch_sync, DATA_LANE: config.prefetch_data}
+        self._nodes = {lane: _NodeChannel(connection.channel(), most) for lane, most in prefetch.items()}
         for row in topology.inboxes():
             self._consume_from(row)
         self._clients = ClientReader(
@@ -91,6 +96,8 @@ class ReaderSession:
             partial(QuietChannel, connection.connection), node, followed, inbox, self._arrived, config, counters
         )
         self._heard_s = self._declared_s = time.monotonic()
+        open_channel = partial(QuietChannel, connection.connection)
+        self._lookout = Lookout(open_channel, self._arrived, self._declared_s + config.look_after_s)
 
     def turn(self, now_s: float) -> float:
         """Hand over what came, acknowledge what may be, declare again when it is due."""
@@ -99,6 +106,9 @@ class ReaderSession:
                 self._heard_s = now_s
             self._inbox.put(self._arrived)
             self._arrived.clear()
+        if self._looks:
+            self._lookout.look(self._looks, now_s)
+            self._looks.clear()
         for lane, node_channel in self._nodes.items():
             if node_channel.delivered > node_channel.acknowledged and self._inbox.has_room(lane):
                 node_channel.channel.basic_ack(node_channel.delivered, multiple=True)
@@ -126,11 +136,10 @@ class ReaderSession:
         return now_s + quiet_s
 
     def _consume_from(self, row: QueueRow) -> None:
-        prefetch = {SYNC_LANE: self._config.prefetch_sync, DATA_LANE: self._config.prefetch_data}
         lane = LANE_OF_KIND[row.kind]
         channel = self._nodes[lane].channel
         # Counts for each consumer, as it must on RabbitMQ 4.
-        channel.basic_qos(0, prefetch[lane], False)
+        channel.basic_qos(0, self._nodes[lane].prefetch, False)
         channel.basic_consume(
             queue=row.name,
             consumer_tag=consumer_tag(self._node, row.name),

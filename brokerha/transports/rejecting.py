@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from brokerha.model.ids import NodeId
 from brokerha.transports.parcels import FIRM_LANE, ClientTag, Publication
+from brokerha.transports.properties import table
 from brokerha.transports.senders import FOREIGN_USER, NO_USER
 from brokerha.transports.topology import REASON_HEADER, REJECTED_EXCHANGE
 
@@ -28,6 +29,9 @@ EXCHANGE_HEADER: Final = "brokerha-exchange"
 KEY_HEADER: Final = "brokerha-key"
 SEEN_HEADER: Final = "brokerha-seen-ms"
 """Milliseconds since 1970, by the clock of the node."""
+LEFT_OUT_HEADER: Final = "brokerha-headers-left-out"
+"""Size of headers that are not kept: together with ours they would not fit into one frame, and the broker would end the connection."""
+HEADERS_LIMIT_BYTES: Final = 64 * 1024
 KEPT_IN_A_MINUTE: Final = 10
 """Messages between nodes of one reason."""
 _MINUTE_S: Final = 60.0
@@ -81,5 +85,12 @@ def rejected(
     }
     kept = {name: properties[name] for name in _TAKEN_OVER if properties.get(name)}
     kept["delivery_mode"] = _PERSISTENT
-    kept["application_headers"] = {**(properties.get("application_headers") or {}), **origin}
+    own = properties.get("application_headers") or {}
+    try:
+        size_bytes = len(table(own))
+    except TypeError as error:
+        own = {LEFT_OUT_HEADER: str(error)}
+    else:
+        own = own if size_bytes <= HEADERS_LIMIT_BYTES else {LEFT_OUT_HEADER: size_bytes}
+    kept["application_headers"] = {**own, **origin}
     return Publication(FIRM_LANE, REJECTED_EXCHANGE, "", body, kept, settles=settles, queued_s=queued_s)

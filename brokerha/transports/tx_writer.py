@@ -1,6 +1,6 @@
 """The part of the writing half that opens, fills and drops queues of transactions, beside all other publishing.
 
-    outbox, lane tx ── take_lane(room) ──> channel of that queue: declare, publish … publish, delete ──> broker
+    outbox, lane tx ── take(room) ──> channel of that queue: declare, publish … publish, delete ──> broker
 
 A broker makes and deletes queues in milliseconds, one after the other on each channel. So this has channels of its own,
 each for its share of the queues: what concerns one queue stays in its order, and nothing else waits for it. The
@@ -145,7 +145,7 @@ class TxWriter:
         room = self._config.window_tx_messages - sum(map(len, waiting))
         room_bytes = self._config.window_bytes - sum(share.size_bytes() for share in waiting)
         if room > 0:
-            for publication in self._outbox.take_lane(TX_LANE, room, room_bytes):
+            for publication in self._outbox.take((TX_LANE,), room, room_bytes):
                 self._share_of(publication.tx_queue).carry_out(publication, now_s)
         deadlines = [share.heard_s + self._config.confirm_timeout_s for share in self._shares if len(share)]
         if not deadlines:

@@ -1,10 +1,16 @@
-"""Ends the wait of a thread that waits for sockets: a pipe that is written to from any other thread."""
+"""Ends the wait of a thread that waits for sockets: a pipe that is written to from any other thread.
+
+Nothing is written while the thread is awake, and nothing twice: the flags say that somebody has come since it last looked around. Whoever wakes
+first sets `_is_called` and then looks whether the thread waits; the thread first says that it waits and then looks whether it was called; so one
+of the two sees the other.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import select
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -16,24 +22,35 @@ class Waker:
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         self._is_closed = False
+        self._is_called = False
+        self._is_waiting = False
 
     def wake(self) -> None:
         """End the wait that goes on, or the next one. Harmless after `close`."""
+        if self._is_called:
+            return
+        self._is_called = True
         # A full pipe is as good as one more byte in it.
         with contextlib.suppress(BlockingIOError):
-            if not self._is_closed:
+            if self._is_waiting and not self._is_closed:
                 os.write(self._write, b"\0")
 
     def wait(self, timeout_s: float, watched: Any = None, *, for_room: bool = False) -> None:
         """Sleep until woken, until ``watched`` (a socket) can be read, or written ``for_room``, or time is over."""
+        self.wait_for(timeout_s, [(watched, for_room)] if watched is not None else [])
+
+    def wait_for(self, timeout_s: float, watched: Iterable[tuple[Any, bool]]) -> None:
+        """As `wait`, for several sockets."""
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
-        if watched is not None:
-            poll.register(watched, select.POLLIN | select.POLLOUT if for_room else select.POLLIN)
-        for descriptor, _event in poll.poll(max(0.0, timeout_s) * 1000):
+        for each, for_room in watched:
+            poll.register(each, select.POLLIN | select.POLLOUT if for_room else select.POLLIN)
+        self._is_waiting = True
+        for descriptor, _event in poll.poll(0 if self._is_called else max(0.0, timeout_s) * 1000):
             if descriptor == self._read:
-                # One read takes all that was written: whoever woke us did so before what it wants is looked at.
                 os.read(self._read, 4096)
+        # In this order, and before what is wanted is looked at: a call that comes now is for the next wait.
+        self._is_waiting = self._is_called = False
 
     def close(self) -> None:
         """Release the pipe; only when nobody waits any more."""

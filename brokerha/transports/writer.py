@@ -1,19 +1,21 @@
-"""The writing half of a threaded link: takes from the outbox, publishes in a window, hears what became of it.
+"""The writing half of a link: takes from the outbox, publishes, and hears of what must not be lost what became of it.
 
-    outbox ── take(room) ──> basic.publish, mandatory¹ ──> broker ──> ack, nack, return
-           ── lane tx ─────> tx_writer.py
+    outbox ── sync, reply, data ──> plain channel        the broker says nothing; what is lost is asked for again
+           ── firm, bulk ─────────> confirming channel   in a window
+           ── tx ─────────────────> tx_writer.py
 
-| the broker says | message of the protocol | answer to an app | firm: rejected message |
+| the broker says | answer to an app, mandatory¹ | bulk | firm: rejected message, mandatory |
 |---|---|---|---|
-| ack | done | done | done; what it settles is settled |
-| nack | counted | counted | published again a second later |
-| return (no queue) | counted | counted | connect anew, which declares the queue, then again |
-| nothing (connection lost) | counted; the protocol repeats it | the same | published again on the next connection |
+| ack | - | makes room for more | done; what it settles is settled |
+| nack | - | counted | published again a second later |
+| return (no queue) | counted | - | connect anew, which declares the queue, then again |
+| nothing (connection lost) | asked again by the app | counted; asked for again | published again on the next connection |
 
 ¹ But for answers by direct reply-to: whether such an answer was delivered nobody tells.
 
-Invariants: never more than a window is on its way; nothing new is written while the broker is blocked or the socket is
-full; messages of nodes that waited too long for a connection are dropped, not sent.
+Invariants: of what is confirmed never more than a window is on its way; nothing new is written while the broker is blocked or the socket
+is full, so a broker that does not keep up stops what is plain by reading less; messages of nodes that waited too long for a connection are
+dropped, not sent.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from amqp.basic_message import Message
 from amqp.exceptions import FrameSyntaxError, RecoverableConnectionError
 from kombu import Connection
 
@@ -32,10 +33,20 @@ from brokerha.transports.config import TransportConfig
 from brokerha.transports.declaring import declare
 from brokerha.transports.link import LinkState
 from brokerha.transports.outbox import Outbox
-from brokerha.transports.parcels import BULK_LANE, DATA_LANE, FIRM_LANE, SYNC_LANE, ClientTag, Counters, Publication
+from brokerha.transports.parcels import (
+    BULK_LANE,
+    DATA_LANE,
+    FIRM_LANE,
+    PLAIN_LANES,
+    REPLY_LANE,
+    SYNC_LANE,
+    ClientTag,
+    Counters,
+    Publication,
+)
+from brokerha.transports.properties import Message
 from brokerha.transports.quiet_channel import QuietChannel
-from brokerha.transports.rabbitmq import RepeatedMessage
-from brokerha.transports.topology import DEFAULT_EXCHANGE, REJECTED_EXCHANGE, REPLY_ADDRESS, Topology
+from brokerha.transports.topology import REJECTED_EXCHANGE, REPLY_ADDRESS, Topology
 from brokerha.transports.tx_writer import TxWriter
 from brokerha.transports.unconfirmed import Unconfirmed
 
@@ -47,7 +58,7 @@ _UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
 
 
 class WriterSession:
-    """One connection's writing; fulfils `connection_thread.Session`."""
+    """One connection's writing; fulfils `kept_connection.Session`."""
 
     def __init__(
         self,
@@ -74,6 +85,8 @@ class WriterSession:
         self._channel: Any = connection.channel()
         declare(self._channel, topology.to_publish())
         self._channel.confirm_select()
+        self._plain: Any = connection.channel()
+        self._plain.events["basic_return"].add(self._on_return)
         self._channel.events["basic_ack"].add(self._on_ack)
         self._channel.events["basic_nack"].add(self._on_nack)
         self._channel.events["basic_return"].add(self._on_return)
@@ -92,9 +105,13 @@ class WriterSession:
             self._again = []
         tx_s = now_s + _FAR_S
         if not self._frames.unsent_bytes:
-            for publication in self._outbox.take(*self._window.room()):
-                self._publish(publication, now_s)
+            for publication in self._outbox.take(PLAIN_LANES, self._config.window_messages, self._config.window_bytes):
+                self._publish_plain(publication)
+            self._publish_confirmed(now_s)
             tx_s = self._tx.turn(now_s)
+            if self._outbox.has_any(PLAIN_LANES):
+                # The rest follows once the socket has taken this.
+                tx_s = now_s
         due_s = min(tx_s, self._again_s) if self._again else tx_s
         if not self._window:
             return due_s
@@ -105,7 +122,8 @@ class WriterSession:
 
     def is_idle(self) -> bool:
         """Whether everything was published and confirmed."""
-        return not (self._window or len(self._outbox) or self._again) and self._tx.is_idle()
+        is_sent = not (self._window or len(self._outbox) or self._again or self._frames.unsent_bytes)
+        return is_sent and self._tx.is_idle()
 
     def end(self) -> None:
         """Put back what must be repeated; the rest is counted."""
@@ -116,18 +134,33 @@ class WriterSession:
         self._counters.add("repeated", len(firm))
         self._counters.add("unconfirmed", len(unconfirmed) - len(firm))
 
-    def _publish(self, publication: Publication, now_s: float) -> None:
-        kind = RepeatedMessage if publication.lane in _NODE_LANES else Message
-        message = kind(publication.body, **publication.properties)
+    def _publish_plain(self, publication: Publication) -> None:
+        if publication.lane != REPLY_LANE:
+            self._plain.publish_to_nodes(publication)
+            self._counters.add("sent")
+            return
         # There is no queue behind a direct reply-to: RabbitMQ would send back each answer that it delivers, body and all.
         has_queue = not publication.routing_key.startswith(REPLY_ADDRESS)
+        self._publish(self._plain, publication, is_mandatory=has_queue)
+
+    def _publish_confirmed(self, now_s: float) -> None:
+        messages, size_bytes, bulk_bytes = self._window.room()
+        taken = self._outbox.take((FIRM_LANE,), messages, size_bytes)
+        if not taken:
+            taken = self._outbox.take((BULK_LANE,), messages, min(size_bytes, bulk_bytes))
+        for publication in taken:
+            if self._publish(self._channel, publication, is_mandatory=publication.lane == FIRM_LANE):
+                self._window.add(publication, now_s)
+
+    def _publish(self, channel: Any, publication: Publication, *, is_mandatory: bool) -> bool:
+        message = Message(publication.body, **publication.properties)
         try:
-            self._channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=has_queue)
+            channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=is_mandatory)
         except _UNSENDABLE:
             self._counters.add("unsendable")
-            return
-        self._window.add(publication, now_s)
+            return False
         self._counters.add("sent")
+        return True
 
     def _on_ack(self, number: int, multiple: bool) -> None:
         confirmed = self._window.confirm(number, multiple=multiple, now_s=time.monotonic())
@@ -146,4 +179,4 @@ class WriterSession:
         if exchange == REJECTED_EXCHANGE:
             # Its confirmation is next in the stream and must not be read: it would pass for success.
             raise RecoverableConnectionError("the queue for rejected messages is missing")
-        self._counters.add("returned_replies" if exchange == DEFAULT_EXCHANGE else "returned")
+        self._counters.add("returned_replies")

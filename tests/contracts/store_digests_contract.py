@@ -130,13 +130,17 @@ class StoreDigestsContract:
     @pytest.mark.parametrize(
         ("kind", "arguments", "reason"),
         [
-            ("digests", {"bits": 0}, "bits is a number from 1 to 16"),
-            ("digests", {"bits": 17}, "bits is a number from 1 to 16"),
-            ("digests", {"bits": True}, "bits is a number from 1 to 16"),
+            ("digests", {"bits": 0}, "bits is a whole number from 1 to 16"),
+            ("digests", {"bits": 17}, "bits is a whole number from 1 to 16"),
+            ("digests", {"bits": True}, "bits is a whole number from 1 to 16"),
             ("digests", {"limit": 1}, "does not take limit"),
             ("items", {}, "needs the argument 'buckets'"),
-            ("items", {"buckets": ()}, "needs the argument 'buckets'"),
-            ("items", {"buckets": packed(("table", "t", 0)), "limit": 10_001}, "limit is a number from 1 to 10000"),
+            ("items", {"buckets": ()}, "buckets is a list of 1 to 10000"),
+            (
+                "items",
+                {"buckets": packed(("table", "t", 0)), "limit": 10_001},
+                "limit is a whole number from 1 to 10000",
+            ),
             ("items", {"buckets": (b"\xc1",)}, "packed"),
             ("items", {"buckets": packed(("table", "t", 4)), "bits": 2}, "0 to 3"),
             ("items", {"buckets": packed(("tables", "t", 0))}, "graph, table, queue, control"),

@@ -14,6 +14,7 @@ from brokerha.transports.pika_wire import AmqpWire
 from brokerha.transports.rabbitmq import open_connection
 from tests.contracts.transport_contract import wait_until
 from tests.support.broker_source import BrokerSource
+from tests.support.served import Served
 
 
 def test_what_is_not_known_is_not_said() -> None:
@@ -31,7 +32,7 @@ def test_what_is_not_known_is_not_said() -> None:
 def test_every_connection_says_to_the_broker_what_it_is(broker: BrokerSource, vhost_url: str) -> None:
     # Given a master, a worker, an app, and a command that looks
     vhost = unquote(urlsplit(vhost_url).path[1:])
-    nodes = [KombuTransport(vhost_url, "orders", name, 1, role) for name, role in (("m1", "master"), ("w1", "worker"))]
+    nodes = [Served(KombuTransport(vhost_url, "orders", name, 1, role)) for name, role in (("m1", "master"), ("w1", "worker"))]
     app = AmqpWire(vhost_url, "shop")
     (address,) = parse_addresses(vhost_url)
     tool = open_connection(address, Identity("brokerha doctor", TOOL_ROLE), TransportConfig())

@@ -18,6 +18,7 @@ from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.errors import JournalFull
 from tests.contracts.beginning_contract import BeginningContract
+from tests.contracts.defer_contract import DeferContract
 from tests.contracts.epoch_contract import EpochContract
 from tests.contracts.follow_contract import DecisionsContract, FollowContract
 from tests.contracts.journal_contract import JournalContract, flag_set
@@ -42,6 +43,9 @@ class MemoryDisk:
     def restart(self) -> MemoryJournal:
         self.journal = MemoryJournal.from_image(self.journal.image())
         return self.journal
+
+    def crash(self) -> MemoryJournal:
+        return self.restart()
 
     def full(self) -> AbstractContextManager[None]:
         return flag_set(self.journal, "is_full")
@@ -80,6 +84,15 @@ class LmdbDisk:
         self.journal = LmdbJournal(self.directory, "orders", "m1", **self.bounds)
         return self.journal
 
+    def crash(self) -> LmdbJournal:
+        """Open what is in the file at this moment."""
+        found = self.directory.with_name(f"{self.directory.name}-crashed")
+        shutil.copytree(self.directory, found)
+        self.journal.close()
+        self.directory = found
+        self.journal = LmdbJournal(found, "orders", "m1", **self.bounds)
+        return self.journal
+
     @contextmanager
     def full(self) -> Iterator[None]:
         """Fail where a full map does: after rows of the turn were handed to LMDB."""
@@ -99,6 +112,7 @@ class LmdbDisk:
 class TestMemoryJournal(
     JournalContract,
     DecisionsContract,
+    DeferContract,
     EpochContract,
     FollowContract,
     RebaseContract,
@@ -119,6 +133,7 @@ class TestMemoryJournal(
 class TestLmdbJournal(
     JournalContract,
     DecisionsContract,
+    DeferContract,
     EpochContract,
     FollowContract,
     RebaseContract,

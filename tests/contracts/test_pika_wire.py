@@ -22,6 +22,7 @@ from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.pika_wire import AmqpWire
 from tests.contracts.transport_contract import PATIENCE_S, wait_until
 from tests.support.private_broker import PrivateBroker
+from tests.support.served import Served
 
 _TIMEOUT_MS = int(PATIENCE_S * 1000)
 
@@ -34,7 +35,7 @@ class Master:
     def __init__(self, url: str, name: str, answer: Answer) -> None:
         self.taken: list[ClientMessage] = []
         self.answer = answer
-        self._transport = KombuTransport(url, "orders", name, 1, "master")
+        self._transport = Served(KombuTransport(url, "orders", name, 1, "master"))
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         wait_until(lambda: self._transport.status().state == "connected", f"{name} is connected")
@@ -50,7 +51,8 @@ class Master:
 
     def counters(self) -> Mapping[str, int]:
         """What its transport has counted."""
-        return self._transport.status().counters
+        counters: Mapping[str, int] = self._transport.status().counters
+        return counters
 
     def close(self) -> None:
         """Stop; what is in the queues stays there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.quarantine import Quarantine, Quarantined
 from brokerha.transports.rejecting import KEPT_IN_A_MINUTE
 from tests.contracts.transport_contract import take, wait_until
+from tests.support.served import Served
 
 pytestmark = pytest.mark.broker
 
@@ -24,7 +26,7 @@ class Site:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.master = KombuTransport(url, "orders", "m1", 1, "master")
+        self.master = Served(KombuTransport(url, "orders", "m1", 1, "master"))
         wait_until(lambda: self.master.status().state == "connected", "m1 is connected")
         self.app = pika.BlockingConnection(pika.URLParameters(url))
         self.channel = self.app.channel()
@@ -59,7 +61,9 @@ def site(vhost_url: str) -> Iterator[Site]:
     running.close()
 
 
-def look(site: Site, act: Callable[[Quarantine, Quarantined], None] = lambda _quarantine, _message: None) -> list[Quarantined]:
+def look(
+    site: Site, act: Callable[[Quarantine, Quarantined], None] = lambda _quarantine, _message: None
+) -> list[Quarantined]:
     """All that is there, each handed to ``act``."""
     with Quarantine(parse_addresses(site.url)[0]) as quarantine:
         found = []
@@ -137,7 +141,8 @@ def test_of_bytes_that_are_no_message_between_nodes_some_are_kept_and_all_are_co
 
 
 def count(site: Site) -> int:
-    return site.master.status().counters.get("undecodable", 0)
+    counters: dict[str, int] = site.master.status().counters
+    return counters.get("undecodable", 0)
 
 
 def test_where_no_node_has_run_nothing_is_in_quarantine(vhost_url: str) -> None:
@@ -148,3 +153,54 @@ def test_where_no_node_has_run_nothing_is_in_quarantine(vhost_url: str) -> None:
 def test_no_broker_is_said_in_words() -> None:
     with pytest.raises(Unreachable, match=r"nothing listens at 127\.0\.0\.1:1"):
         Quarantine(parse_addresses("amqp://guest:guest@127.0.0.1:1/x")[0])
+
+
+class _Raw(pika.BasicProperties):  # type: ignore[misc]  # pika has no types.
+    """Properties as bytes, as no library would write them."""
+
+    def __init__(self, encoded: bytes) -> None:
+        super().__init__()
+        self._encoded = encoded
+
+    def encode(self) -> list[bytes]:
+        return [self._encoded]
+
+
+def test_headers_in_quarantine_have_types_that_every_client_reads(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.reject(b"x", "why", headers={"large": 2**40, "deep": {"a": [2**40]}})
+    encoded: list[bytes] = []
+    decode = pika.BasicProperties.decode
+
+    def kept(properties: Any, data: bytes, offset: int = 0) -> Any:
+        encoded.append(data)
+        return decode(properties, data, offset)
+
+    monkeypatch.setattr(pika.BasicProperties, "decode", kept)
+    _, properties, _ = site.channel.basic_get("brokerha.rejected")
+    assert (properties.headers["large"], properties.headers["deep"]) == (2**40, {"a": [2**40]})
+    for field in (b"\x10brokerha-seen-ms", b"\x05large", b"\x01aA\0\0\0\x09"):
+        assert field + b"l\0" in encoded[-1], field
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        pytest.param(struct.pack(">HB", 1 << 15, 2) + b"\xff\xfe", id="a type that is no UTF-8"),
+        pytest.param(struct.pack(">HI", 1 << 13, 11) + b"\x01kT\x7f" + b"\xff" * 7, id="a time after all years"),
+        pytest.param(
+            struct.pack(">HI", 1 << 13, 120_004) + b"\x01kS" + struct.pack(">I", 119_997) + b"x" * 119_997,
+            id="large headers",
+        ),
+    ],
+)
+def test_a_message_that_no_library_would_write_is_set_aside_and_holds_nobody_up(site: Site, encoded: bytes) -> None:
+    site.channel.basic_publish("brokerha.writes", "any", b"poison", _Raw(encoded), mandatory=True)
+    (message,) = take(site.master, 1)
+    site.master.reject(message, "UnsupportedType: it cannot be read")
+    wait_until(lambda: site.waiting() == 1, "it is in quarantine")
+    (found,) = look(site)
+    assert (found.body, found.reason) == (b"poison", "UnsupportedType: it cannot be read")
+    site.publish(b"next", content_type="application/sparql-update")
+    (after,) = take(site.master, 1)
+    assert after.body == b"next"
+    assert site.master.status().counters.get("faults", 0) == 0

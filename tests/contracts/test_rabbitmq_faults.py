@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from brokerha.model.messages import Outgoing
-from brokerha.ports.transport import ClientMessage, Transport
+from brokerha.model.messages import Envelope, Outgoing
+from brokerha.ports.transport import Transport
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.identity import Identity
@@ -22,6 +22,7 @@ from brokerha.transports.rabbitmq import open_connection
 from tests.contracts.test_transports import KombuWorld
 from tests.contracts.transport_contract import count_of, fetch, take, text_of, wait_until
 from tests.support.private_broker import PrivateBroker
+from tests.support.served import Served
 
 
 class Pair(NamedTuple):
@@ -42,7 +43,7 @@ class Pair(NamedTuple):
                 sender: Transport = sender, receiver: Transport = receiver, name: str = name, text: str = text
             ) -> bool:
                 sender.send([Outgoing(name, fetch(text))])
-                return any(not isinstance(m, ClientMessage) and text_of(m) == text for m in receiver.receive(1000, 100))
+                return any(isinstance(m, Envelope) and text_of(m) == text for m in receiver.receive(1000, 100))
 
             wait_until(has_come, f"a message reaches {name}: {self.one.status()} {self.other.status()}")
 
@@ -129,10 +130,14 @@ def test_a_rejected_message_is_not_lost_when_its_exchange_is_gone(pair: Pair):
 def test_a_broker_without_memory_is_reported_and_nothing_is_lost_that_must_not_be(pair: Pair):
     pair.broker.ctl("set_vm_memory_high_watermark", "0")
     try:
-        # A broker tells only those who publish.
+        # A broker tells only those who publish, once it has looked at its memory.
         for node, peer in ((pair.one, "m2"), (pair.other, "m1")):
-            node.send([Outgoing(peer, fetch("blocked"))])
-        pair.must_be("blocked")
+
+            def is_blocked(node: Transport = node, peer: str = peer) -> bool:
+                node.send([Outgoing(peer, fetch("blocked"))])
+                return node.status().state == "blocked"
+
+            wait_until(is_blocked, f"blocked: {node.status()}")
         assert pair.one.status().reason
         pair.one.send([Outgoing("m2", fetch("later"))])
         assert pair.one.status().outbox > 0
@@ -144,7 +149,9 @@ def test_a_broker_without_memory_is_reported_and_nothing_is_lost_that_must_not_b
 
 def test_a_virtual_host_that_is_missing_is_named_and_used_once_it_is_there(private_broker: PrivateBroker):
     vhost = f"late-{secrets.token_hex(4)}"
-    node = KombuTransport(private_broker.url_of(vhost), "orders", "m1", 1, "master", TransportConfig(retry_most_ms=200))
+    node = Served(
+        KombuTransport(private_broker.url_of(vhost), "orders", "m1", 1, "master", TransportConfig(retry_most_ms=200))
+    )
     try:
         wait_until(lambda: vhost in node.status().reason, "the reason names the virtual host")
         assert node.status().state == "waiting-for-broker"
@@ -165,7 +172,7 @@ def test_an_inbox_from_an_older_version_is_made_anew_and_a_queue_of_writes_is_le
     worker = pair.world.node("m3", role="worker")
     worker.close()
     # When it starts as a master, then the queue of writes is named, and keeps what is in it
-    master = KombuTransport(pair.world.url, "orders", "m3", 1, "master", TransportConfig(retry_most_ms=200))
+    master = Served(KombuTransport(pair.world.url, "orders", "m3", 1, "master", TransportConfig(retry_most_ms=200)))
     try:
         wait_until(lambda: "brokerha.m3.writes" in master.status().reason, "the reason names the queue")
         channel = pair.world._app.channel()
@@ -180,7 +187,7 @@ def test_a_user_without_rights_is_told_so(pair: Pair):
     pair.broker.ctl("add_user", "reader", "secret-word")
     pair.broker.ctl("set_permissions", "-p", pair.vhost, "reader", "", "", ".*")
     url = pair.world.url.replace("guest:guest@", "reader:secret-word@")
-    node = KombuTransport(url, "orders", "m4", 1, "master")
+    node = Served(KombuTransport(url, "orders", "m4", 1, "master"))
     try:
         wait_until(lambda: "access to exchange" in node.status().reason, f"the reason says it: {node.status()}")
         assert "secret-word" not in node.status().reason
@@ -190,7 +197,7 @@ def test_a_user_without_rights_is_told_so(pair: Pair):
 
 
 def test_the_first_broker_that_answers_is_taken(pair: Pair):
-    node = KombuTransport(f"amqp://guest:guest@127.0.0.1:1/;{pair.world.url}", "orders", "m4", 1, "master")
+    node = Served(KombuTransport(f"amqp://guest:guest@127.0.0.1:1/;{pair.world.url}", "orders", "m4", 1, "master"))
     try:
         wait_until(lambda: node.status().state == "connected", "it is connected")
     finally:
@@ -199,7 +206,7 @@ def test_the_first_broker_that_answers_is_taken(pair: Pair):
 
 def test_a_wrong_password_is_named_and_tried_again(private_broker: PrivateBroker):
     url = private_broker.amqp_url.replace("guest:guest@", "guest:secret-word@")
-    node = KombuTransport(url, "orders", "m1", 1, "master")
+    node = Served(KombuTransport(url, "orders", "m1", 1, "master"))
     try:
         wait_until(lambda: "refuses" in node.status().reason, "the reason names the refusal")
         assert "secret-word" not in node.status().reason

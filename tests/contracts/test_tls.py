@@ -16,6 +16,7 @@ from brokerha.ports.transport import ClientMessage, ClientReply
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.pika_wire import AmqpWire
 from tests.contracts.transport_contract import PATIENCE_S, bodies, take, wait_until
+from tests.support.served import Served
 from tests.support.tls_door import TlsDoor, make_certificate
 
 
@@ -42,7 +43,7 @@ def door(vhost_url: str, tmp_path: Path) -> Iterator[Door]:
 
 
 def test_nodes_exchange_large_and_small_messages_over_tls(door: Door):
-    one, other = (KombuTransport(door.url(), "orders", name, 1, "master") for name in ("m1", "m2"))
+    one, other = (Served(KombuTransport(door.url(), "orders", name, 1, "master")) for name in ("m1", "m2"))
     try:
         for node in (one, other):
             wait_until(lambda node=node: node.status().state == "connected", f"it is connected: {node.status()}")  # type: ignore[misc]
@@ -57,7 +58,7 @@ def test_nodes_exchange_large_and_small_messages_over_tls(door: Door):
 @pytest.mark.parametrize("wrong", ["authority", "host name"])
 def test_a_broker_whose_certificate_does_not_hold_is_refused(door: Door, wrong: str):
     url = door.url(authority=door.stranger) if wrong == "authority" else door.url(host="127.0.0.1")
-    node = KombuTransport(url, "orders", "m1", 1, "master")
+    node = Served(KombuTransport(url, "orders", "m1", 1, "master"))
     wire = AmqpWire(url)
     try:
         wait_until(lambda: "certificate" in node.status().reason.lower(), f"the reason says it: {node.status()}")
@@ -70,7 +71,7 @@ def test_a_broker_whose_certificate_does_not_hold_is_refused(door: Door, wrong: 
 
 
 def test_a_client_program_writes_over_tls(door: Door):
-    master = KombuTransport(door.url(), "orders", "m1", 1, "master")
+    master = Served(KombuTransport(door.url(), "orders", "m1", 1, "master"))
     wire = AmqpWire(door.url())
     try:
         (future,) = wire.submit([("t-1", b"body")], "applied", 1, int(PATIENCE_S * 1000))

@@ -24,6 +24,7 @@ from tests.contracts.test_transports import KombuWorld
 from tests.contracts.transport_contract import count_of, fetch, take, text_of, wait_until
 from tests.contracts.tx_queue_contract import events, join, open_tx
 from tests.support.private_broker import PrivateBroker
+from tests.support.served import Served
 
 _EXPIRES_MS = 2000
 
@@ -170,7 +171,7 @@ def test_a_primary_without_the_right_to_make_such_queues_goes_on_without_them(pr
     # AMQP's rights are patterns; this one is everything but queues of transactions
     broker.ctl("set_permissions", "-p", processes.vhost, "narrow", "^brokerha\\.(?!tx\\.).*", ".*", ".*")
     url = processes.world.url.replace("guest:guest@", "narrow:secret-word@")
-    narrow = KombuTransport(url, "orders", "m4", 1, "master", TransportConfig(retry_most_ms=200))
+    narrow = Served(KombuTransport(url, "orders", "m4", 1, "master", TransportConfig(retry_most_ms=200)))
     try:
         wait_until(lambda: narrow.status().state == "connected", "it is connected")
         for number in range(5):

@@ -15,7 +15,9 @@ from typing import Any, Protocol
 import pytest
 
 from brokerha.model.messages import Bodies, Envelope, Fetch, Outgoing
-from brokerha.ports.transport import ClientMessage, ClientReply, Transport
+from brokerha.model.requests import Absence
+from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transport
+from brokerha.transports.kombu_transport import SMALL_BYTES
 
 PATIENCE_S = 20.0
 
@@ -63,7 +65,7 @@ def bodies(text: str, body: bytes = b"") -> Bodies:
     return Bodies((("m1", text, body),))
 
 
-def text_of(message: Envelope | ClientMessage) -> str:
+def text_of(message: Inbound) -> str:
     """What `fetch` or `bodies` was made with."""
     assert isinstance(message, Envelope)
     inner = message.message
@@ -117,13 +119,20 @@ class TransportContract:
     def test_sync_messages_are_handed_out_before_data_messages_that_came_earlier(self, world: World):
         sender, receiver = world.node("m1"), world.node("m2")
         # Given data that has arrived but was not taken, and then a sync message
-        sender.send([Outgoing("m2", bodies(f"data-{n}")) for n in range(10)])
+        sender.send([Outgoing("m2", bodies(f"data-{n}", bytes(SMALL_BYTES))) for n in range(10)])
         sender.send([Outgoing("m2", fetch("sync"))])
         wait_until(lambda: sender.status().outbox == 0, "everything is published")
         # When one message after the other is taken, then sync waits for at most what was taken before it arrived
         texts = [text_of(message) for message in take(receiver, 11, limit=1)]
         assert set(texts) == {"sync", *(f"data-{n}" for n in range(10))}
         assert texts.index("sync") < 10
+
+    def test_small_bodies_arrive_in_front_of_the_post_that_was_sent_after_them(self, world: World):
+        sender, receiver = world.node("m1"), world.node("m2")
+        for n in range(50):
+            sender.send([Outgoing("m2", bodies(f"body-{n}")), Outgoing("m2", fetch(f"post-{n}"))])
+        texts = [text_of(message) for message in take(receiver, 100)]
+        assert texts == [text for n in range(50) for text in (f"body-{n}", f"post-{n}")]
 
     def test_a_large_message_arrives_whole(self, world: World):
         sender, receiver = world.node("m1"), world.node("m2")
@@ -168,11 +177,46 @@ class TransportContract:
         transport.receive(10, int(PATIENCE_S * 1000))
         assert time.monotonic() - started_s < PATIENCE_S / 2
 
-    def test_a_message_to_a_node_that_does_not_exist_is_counted_and_disturbs_nobody(self, world: World):
+    def test_a_message_to_a_node_that_does_not_exist_disturbs_nobody(self, world: World):
         sender, receiver = world.node("m1"), world.node("m2")
         sender.send([Outgoing("nobody", fetch("lost")), Outgoing("m2", fetch("t-1"))])
         assert text_of(take(receiver, 1)[0]) == "t-1"
-        wait_until(lambda: count_of(sender, "returned") == 1, "the message is returned")
+
+    def test_what_goes_to_several_nodes_is_published_once_and_each_gets_it_in_its_order(self, world: World):
+        sender, receivers = world.node("m1"), [world.node("m2"), world.node("m3")]
+        both, before = fetch("both"), fetch("before")
+        # m3 gets another message first, so it has to wait for a publication after that one.
+        outgoing = [
+            Outgoing("m2", both),
+            Outgoing("m3", before),
+            Outgoing("m3", both),
+            Outgoing("nobody", both),
+            Outgoing("m2", both),
+        ]
+        others = [fetch(str(n)) for n in range(100)]
+        sender.send(outgoing)
+        for each in others:
+            sender.send([Outgoing(to, each) for to in ("m3", "nobody", "m2")])
+        texts = [str(n) for n in range(100)]
+        assert [text_of(each) for each in take(receivers[0], 102)] == ["both", "both", *texts]
+        assert [text_of(each) for each in take(receivers[1], 102)] == ["before", "both", *texts]
+        wait_until(lambda: sender.status().outbox == 0, "everything is published")
+        assert count_of(sender, "sent") == 3 + 100
+
+    def test_an_inbox_that_nobody_reads_says_that_its_master_is_gone(self, world: World):
+        asking, gone, _there = world.node("m1"), world.node("m2"), world.node("m3")
+        gone.close(1000)
+        asking.look(["m2", "m3"])
+        assert take(asking, 1) == [Absence("m2")]
+        assert asking.receive(10, 200) == []
+
+    def test_an_inbox_that_is_not_there_says_nothing_and_others_are_asked_again(self, world: World):
+        asking, gone = world.node("m1"), world.node("m2")
+        gone.close(1000)
+        asking.look(["nobody"])
+        assert asking.receive(10, 200) == []
+        asking.look(["m2"])
+        assert take(asking, 1) == [Absence("m2")]
 
     def test_messages_of_another_cluster_are_counted_and_left_out(self, world: World):
         stranger, sender, receiver = world.node("m9", cluster="other"), world.node("m1"), world.node("m2")

@@ -15,7 +15,7 @@ from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.process_messages import TxEvents, TxJoin
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue
 from brokerha.model.tx_queues import tx_queue_name
-from brokerha.ports.transport import ClientMessage, Transport
+from brokerha.ports.transport import ClientMessage, Inbound, Transport
 from tests.contracts.transport_contract import World, count_of, fetch, take, text_of, wait_until
 
 
@@ -40,7 +40,7 @@ def open_tx(primary: Transport, txid: str, backup: str = "m1b") -> str:
     return queue
 
 
-def numbers_of(messages: Iterable[Envelope | ClientMessage]) -> list[tuple[str, int]]:
+def numbers_of(messages: Iterable[Inbound]) -> list[tuple[str, int]]:
     """(transaction, number) of each event."""
     found = []
     for envelope in messages:
@@ -55,7 +55,7 @@ def backup_of(world: World, name: str = "m1b", **limits: Any) -> Transport:
     return world.node(name, role="backup", master="m1", **limits)
 
 
-def bodies_of(messages: Iterable[Envelope | ClientMessage]) -> list[bytes]:
+def bodies_of(messages: Iterable[Inbound]) -> list[bytes]:
     """Bodies of messages of apps."""
     return [message.body for message in messages if isinstance(message, ClientMessage)]
 
@@ -374,6 +374,6 @@ class ServingContract:
         assert text_of_all(frozen.receive(100, 100)) == []
 
 
-def text_of_all(messages: Iterable[Envelope | ClientMessage]) -> list[str]:
+def text_of_all(messages: Iterable[Inbound]) -> list[str]:
     """What came, in words."""
     return [message.body.decode() if isinstance(message, ClientMessage) else text_of(message) for message in messages]

@@ -134,7 +134,7 @@ class Tx:
         """What the process that acts says of it."""
         scene, runner = self.scene, self.scene.group.runner
         told: list[dict[str, Any] | None] = []
-        answer = runner.core.outcome_of(self.run.txid, scene.primary.clock.now())
+        answer = runner.core.transacting.outcome(self.run.txid, scene.primary.clock.now())
         runner.when_safe(lambda: told.append(answer))
         scene.until(lambda: bool(told), 10_000)
         scene.world.checkers.on_outcome("m1", self.run.txid, told[0])

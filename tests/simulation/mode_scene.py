@@ -136,7 +136,7 @@ class ModeScene(SplitScene):
 
     def outcome(self, node: NodeId, txid: TxId) -> tuple[str, int]:
         """(outcome, LSN) as a master tells whoever asks for the transaction id now."""
-        answer = self.runner(node).core.outcome_of(txid, self.master(node).clock.now())
+        answer = self.runner(node).core.transacting.outcome(txid, self.master(node).clock.now())
         assert answer is not None
         return answer["outcome"], answer["lsn"]
 

@@ -14,6 +14,7 @@ import pytest
 from brokerha.master.retention import RetentionConfig
 from brokerha.simulator import simulate
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
+from brokerha.simulator.deferring_mistakes import DEFERRING_MISTAKES
 from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, draw_members, draw_mode, draw_with_backups
 from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
 from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
@@ -24,7 +25,7 @@ from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
 from brokerha.sync.peers import PeerTable
 
 MOST_SEEDS = 25
-FIRST_SEEDS = {"back one too far": 25}
+FIRST_SEEDS = {"back one too far": 50, "given up and not handed in again": 25}
 """Where to begin with what seldom does harm: whoever goes back too far mostly reads again what it had."""
 """Each mistake is caught within so many seeds; most within three."""
 
@@ -58,7 +59,8 @@ def _workers(**settings: object) -> Callable[[Options], Options]:
 
     def aim(options: Options) -> Options:
         faults = {**options.faults, **dict.fromkeys(kinds, SECOND_US)}
-        faults.pop("damage worker", None)
+        for kind in ("damage worker", "lose power"):
+            faults.pop(kind, None)
         return replace(options, workers=(1, 2, 2), wipes=False, broken_link=False, faults=faults, **settings)  # type: ignore[arg-type]
 
     return aim
@@ -68,7 +70,9 @@ def _late(options: Options) -> Options:
     """A site whose first worker comes when the beginning of its log is forgotten."""
     faults = {**options.faults, "late worker": SECOND_US}
     retention = RetentionConfig(max_size=4, slack=1)
-    return replace(options, workers=(1, 1, 1), late=True, retention=retention, wipes=False, broken_link=False, faults=faults)
+    return replace(
+        options, workers=(1, 1, 1), late=True, retention=retention, wipes=False, broken_link=False, faults=faults
+    )
 
 
 def _good_copies(options: Options) -> Options:
@@ -96,8 +100,14 @@ def _only_damages(options: Options) -> Options:
 
 
 def _bad_chunks(options: Options) -> Options:
-    aimed = _workers()(options)
-    return replace(aimed, wire=replace(aimed.wire, bad_chunk=0.4))
+    aimed = _workers(safety_us=8 * SECOND_US, safety_steps=2_500)(options)
+    faults = {**aimed.faults, "copy worker": SECOND_US}
+    return replace(aimed, wire=replace(aimed.wire, bad_chunk=0.2), faults=faults)
+
+
+def _without_power(options: Options) -> Options:
+    """Masters that die with places in the order that they have told and not written."""
+    return replace(options, workers=(1, 1, 1), faults={**options.faults, "lose power": SECOND_US // 3})
 
 
 def _busy_backups(*kinds: str, sync_n: int = 2) -> Callable[[Options], Options]:
@@ -193,6 +203,7 @@ BY_SCENARIO = {
     "own report alone",
     "entries of others dropped",
     "epoch installed that was not promised",
+    "a copy ahead of the log is condemned",
 }
 """Caught by scenarios, which need events in the right order, or copies that differ, which no seed has."""
 
@@ -214,6 +225,8 @@ def _busy_operators(seed: int) -> Options:
 
 
 def _options(mistake: str, seed: int) -> Options:
+    if mistake in DEFERRING_MISTAKES:
+        return _without_power(_busy_splits(seed) if "epoch" in mistake else draw_plain(2 * seed))
     if mistake in MODE_MISTAKES:
         return draw_mode(MODES_FROM[mode_of(mistake)] + seed)
     if mistake in MEMBER_MISTAKES:
@@ -238,9 +251,10 @@ def test_a_planted_mistake_is_caught(mistake: str):
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    others = (WORKER_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES)
+    others = (WORKER_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES)
     assert len(MISTAKES) - sum(map(len, others)) >= 12
     assert len(MODE_MISTAKES) >= 9
+    assert len(DEFERRING_MISTAKES) >= 9
     assert len(EPOCH_MISTAKES) >= 25
     assert len(MEMBER_MISTAKES) >= 9
     assert len(WORKER_MISTAKES) >= 15

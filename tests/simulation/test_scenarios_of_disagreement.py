@@ -68,6 +68,8 @@ class TestDisagreement:
         scene = Scene((2,), others=NO_SCRUB)
         scene.write_many("m1", "t", 3)
         scene.agree()
+        # And a master that has written the results of its own
+        scene.run(200)
         scene.truth.may_differ = True
         scene.kill("m1w1", "m1w2")
         for node in ("m1w1", "m1w2"):

@@ -47,16 +47,16 @@ class TestOneIsSilent:
         assert scene.are_members(*MASTERS)
 
     def test_how_long_nobody_can_write(self) -> None:
-        # Given that m3 dies while m1 takes a write
+        # Given that m3 is cut off while m1 takes a write
         scene = SplitScene()
-        scene.kill("m3")
+        scene.isolate("m3")
         write = scene.write("m1", "t1")
         # Then the write waits for about as long as a master may be silent, and no longer
         assert LAG_MS * 0.5 < scene.until(lambda: write.is_done, SOON_MS) < LAG_MS + 2_500
         # And the next one does not wait at all
         after = scene.write("m2", "t2")
         assert scene.until(lambda: after.is_done) < 50
-        scene.start("m3")
+        scene.heal()
         scene.come_together()
 
     def test_it_says_that_it_is_left_out(self) -> None:

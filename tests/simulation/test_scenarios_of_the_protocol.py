@@ -48,9 +48,9 @@ class TestIdleAndBusy:
         scene.run(10_300)
         # When one write comes
         write = scene.write("m2", "t1")
-        # Then it takes network time, not heartbeat time
+        # Then it takes network time, not heartbeat time; and its place is written soon after
         assert scene.until(lambda: write.is_done) < 15
-        assert scene.agree() < 15
+        assert scene.agree() < 120
 
 
 class TestLaggers:
@@ -284,14 +284,14 @@ class TestDuplicates:
 class TestLostBodiesAndDisks:
     """Nobody is asked to agree on what nobody can execute."""
 
-    def test_the_only_holder_of_a_body_dies_before_anyone_else_has_it(self) -> None:
+    def test_the_only_holder_of_a_body_is_cut_off_before_anyone_else_has_it(self) -> None:
         # Given a transaction whose entry the others know, but whose body was lost on its way
         scene = Scene()
         scene.lose(Bodies, "m1")
         write = scene.write("m1", "t1", level="accepted")
         scene.until(lambda: write.is_done)
         scene.run(10)
-        scene.kill("m1")
+        scene.isolate("m1")
         scene.lose_nothing()
         # When the others go on
         scene.write("m2", "t2", level="accepted")
@@ -300,7 +300,7 @@ class TestLostBodiesAndDisks:
         assert scene.order("m2") == scene.order("m3") == []
         assert scene.state("m2") == (states.WAITING_FOR_PEERS, "not heard: m1 (left out in 5 s)")
         # When it comes back, then the body is asked for and everything is agreed on
-        scene.start("m1")
+        scene.heal()
         scene.agree()
         assert scene.order("m3") == ["t1", "t2"]
 
@@ -359,5 +359,8 @@ class TestLostBodiesAndDisks:
     def test_without_waiting_to_be_known_it_would_do_harm(self) -> None:
         # Given the mistake that a master stamps before everybody has told it that they know it
         # Then m1 takes what m2 stamps anew, which is not what m3 remembers
-        with planted("emptied disk stamps at once"), pytest.raises(Violation, match="a stream is what its origin stamped"):
+        with (
+            planted("emptied disk stamps at once"),
+            pytest.raises(Violation, match="a stream is what its origin stamped"),
+        ):
             self.meet_a_stranger_first()

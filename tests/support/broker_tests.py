@@ -28,6 +28,7 @@ LONGEST = (
     "tests/system/test_pipeline_load.py",
     "tests/system/test_pipeline_archive.py",
     "tests/system/test_faults.py",
+    "tests/system/test_hostile_bodies.py",
     "tests/system/test_pipeline_audit.py",
     "tests/system/test_pipeline_history.py",
     "tests/system/test_log_stream.py",

@@ -1,6 +1,6 @@
 """The house rules that no linter knows, checked on all files that git tracks.
 
-Sizes (a file under 400 lines, a function under 60), a docstring in each module, links that lead somewhere, no traces of
+Sizes (a file under 600 lines, a function under 80), a docstring in each module, links that lead somewhere, no traces of
 the machine that something was written on, no dead modules, and a protocol page for each message. Exceptions stand in
 one dictionary here with their present size; they may only shrink.
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE_LINES_MAX = 400
-FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 80
 PACKAGES = ("brokerha", "consumers", "producers")
 
 LONGER: dict[str, int] = {}
@@ -89,12 +89,12 @@ def functions_of(name: str) -> Iterator[tuple[str, int]]:
             yield f"{name}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def test_no_file_is_longer_than_400_lines():
+def test_no_file_is_longer_than_is_read_together():
     sizes = {name: text_of(name).count("\n") for name in python_files()}
     assert not too_long(sizes, FILE_LINES_MAX)
 
 
-def test_no_function_is_longer_than_60_lines():
+def test_no_function_is_longer_than_a_screen_and_a_half():
     sizes: dict[str, int] = {}
     for name in python_files():
         for function, lines in functions_of(name):

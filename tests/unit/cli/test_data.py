@@ -16,6 +16,7 @@ import pytest
 import brokerha
 from brokerha.cli import load as load_module
 from brokerha.cli.data import RESULTS_JSON, term
+from brokerha.cli.load import SPELLING
 from brokerha.cli.main import main
 from brokerha.client.loading import Loaded
 from brokerha.model.errors import OutcomeUnknown, Rejected
@@ -254,7 +255,7 @@ def test_a_file_is_handed_to_the_client_with_its_syntax_and_options(run, loading
     ran = run(
         "load", "data.nt.gz", "--repository", "graph", "--graph", "urn:g", "--key", "K", "--ack", "accepted", *URL
     )
-    assert (ran.code, ran.out, ran.err) == (0, "20 statements in 2 transactions, up to LSN 2\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, "20 statements in 2 transactions, up to LSN 2\n", f"brokerha: {SPELLING}\n")
     options = {"graph": "urn:g", "ack": "accepted", "timeout": 30.0, "key": "K"}
     assert loaded.calls == [("graph", b"<urn:a> <urn:b> <urn:c> .\n", ".nt", options)]
 

@@ -50,9 +50,10 @@ class Node:
         limits: HttpLimits | None = None,
         guard: Guard | None = None,
         origins: frozenset[str] = frozenset(),
+        prefix: str = "",
     ) -> None:
         self.front = front or FakeFront()
-        self.app = create_app(self.front, limits, guard, origins)
+        self.app = create_app(self.front, limits, guard, origins, prefix)
 
     def ask(
         self, method: str, target: str, body: bytes | str = b"", headers: dict[str, str] | None = None, **more: str

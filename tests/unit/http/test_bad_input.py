@@ -6,6 +6,7 @@ import asyncio
 
 import msgpack
 import pytest
+import structlog
 
 from brokerha.http import HttpLimits
 from brokerha.model.client_wire import WRITES_TYPE
@@ -31,6 +32,9 @@ BAD = [
     ("GET", f"{REPO}?query=ASK%7B%7D&queryLn=SeRQL", b"", {}, 400, "SPARQL"),
     ("GET", f"{REPO}?query=ASK%7B%7D&timeout=-3", b"", {}, 400, "timeout"),
     ("GET", f"{REPO}/sparql?update=CLEAR%20ALL", b"", {}, 400, "POST"),
+    ("GET", f"{REPO}/sparql?query=ASK%7B%7D", b"", {"Host": "a["}, 400, "Host is a name"),
+    ("POST", f"{REPO}/gsp", b"", {**TURTLE, "Host": "[::::]"}, 400, "Host is a name"),
+    ("POST", "/repositories/%zz/gsp", b"", TURTLE, 400, "no IRI"),
     ("POST", f"{REPO}/sparql", "query=ASK{}", {}, 415, "content type 'none'"),
     ("POST", f"{REPO}/sparql", "ASK{}", {"Content-Type": "text/plain"}, 415, "application/sparql-query"),
     ("POST", REPO, INSERT, UPDATE, 415, "application/sparql-query"),
@@ -100,6 +104,7 @@ BAD = [
     ("POST", "/kv/t", b"\xc1", MSGPACK, 400, "not msgpack"),
     ("POST", "/kv/t", msgpack.packb([["update", "main", "CLEAR ALL"]]), MSGPACK, 400, "put or delete"),
     ("POST", "/kv/t", msgpack.packb([["put", b"k"]]), MSGPACK, 400, "put takes"),
+    ("POST", "/kv/t", msgpack.packb([[{"a": 1}]]), MSGPACK, 400, "put or delete"),
     ("POST", "/kv/t", b"x", {"Content-Type": "text/plain"}, 415, "group"),
     # transactions
     ("POST", "/tx", b"\xc1", MSGPACK, 400, "not a msgpack list"),
@@ -109,6 +114,20 @@ BAD = [
     ("POST", "/tx", b'[{"a": 1}]', JSON, 400, "list of operations"),
     ("POST", "/tx", b'[["put", "t", 5, "v"]]', JSON, 400, "operation 1: item 3"),
     ("POST", "/tx", b"[]", {}, 415, "application/json"),
+    ("POST", "/tx", b'[["expect-since", "graph", "main", %d]]' % 2**70, JSON, 400, "below 2**63"),
+    ("POST", "/tx", msgpack.packb([["expect-since", "graph", "main", 2**63]]), MSGPACK, 400, "below 2**63"),
+    ("POST", "/tx", b'[["put", "t", "k", "\\ud800"]]', JSON, 400, "surrogate"),
+    ("POST", "/tx", b'[["put", "t\\u0000", "k", "v"]]', JSON, 400, "no NUL"),
+    ("POST", "/tx", b"[" * 100_000, JSON, 400, "deeper than"),
+    ("POST", "/tx", b'{"timeout-s": Infinity}', JSON, 400, "not JSON"),
+    ("POST", "/tx", b'{"timeout-s": NaN}', JSON, 400, "not JSON"),
+    ("POST", "/tx", b'{"timeout-s": 1e999999}', JSON, 400, "too large"),
+    ("POST", "/tx", b'{"timeout-s": %b}' % (b"1" * 5000), JSON, 400, "not JSON"),
+    ("POST", "/tx/%E2%82%AC/commit", b"", {}, 404, "no id of a transaction"),
+    ("POST", "/tx/a%0D%0Ab/commit", b"", {}, 404, "no id of a transaction"),
+    ("PUT", "/cluster/pins/p", b'{"lsn": %d, "for_s": 1}' % 2**70, JSON, 400, "63 bits"),
+    ("PUT", "/cluster/pins/p", b'{"lsn": ' + b"[" * 100_000, JSON, 400, "deeper than"),
+    ("PUT", "/cluster/control/c", b"[" * 100_000, JSON, 400, "deeper than"),
     ("POST", "/tx", b"", {"Content-Type": "text/csv"}, 415, "application/json"),
     ("POST", "/tx/batch", b"x", {"Content-Type": WRITES_TYPE}, 400, "batch"),
     ("POST", "/tx/batch", b"x", MSGPACK, 415, WRITES_TYPE),
@@ -229,6 +248,12 @@ def test_a_worker_refuses_every_write_and_names_its_master() -> None:
     assert node.get(f"{REPO}?query=ASK%7B%7D").status == 200
 
 
+@pytest.mark.parametrize("origin", ["http://[", "http://a]b"])
+def test_an_origin_that_is_none_is_that_of_another_site(node: Node, origin: str) -> None:
+    assert node.ask("PUT", "/kv/t/k", b"v", Origin=origin).status == 403
+    assert not node.front.keys
+
+
 def test_a_fault_of_brokerha_is_500_and_says_nothing_of_its_inside(node: Node, capsys) -> None:
     node.front.fault = RuntimeError("secret of the house")
 
@@ -236,6 +261,23 @@ def test_a_fault_of_brokerha_is_500_and_says_nothing_of_its_inside(node: Node, c
 
     assert answer.status == 500
     assert "secret" not in answer.text
+
+
+def test_the_log_of_a_fault_is_short_and_tells_the_request_without_its_content(node: Node) -> None:
+    def submit(operations: object, *_arguments: object, **_named: object) -> object:
+        return submit(operations)
+
+    node.front.submit = submit  # type: ignore[assignment]
+
+    with structlog.testing.capture_logs() as lines:
+        node.ask("PUT", "/kv/canary-2/canary-3", b"canary-4" * 100_000)
+
+    (line,) = lines
+    assert line["path"] == "/kv/{table}/{key:path}"
+    assert (line["method"], line["body_bytes"], line["error"]) == ("PUT", 800_000, "RecursionError")
+    assert len(line["body_blake2b"]) == 16
+    assert "canary" not in str(line)
+    assert len(str(line)) < 6000
 
 
 def test_more_requests_than_the_door_lets_in_are_told_to_try_again(node: Node) -> None:

@@ -82,6 +82,29 @@ def test_a_configuration_gives_a_title_and_settings(node: Node, text: str) -> No
     assert '<urn:brokerha:config#union-default-graph> "true"' in config.text or "graph> true" in config.text
 
 
+@pytest.mark.parametrize(
+    ("text", "is_union"),
+    [
+        (OLD, True),
+        (NEWER, True),
+        (OLD.replace("openrdf:MemoryStore", "graphdb:Sail").replace("openrdf:SailRepository", "graphdb:SailRepository"), True),
+        (f"{OLD} ; <urn:brokerha:config#union-default-graph> false", False),
+        (OLD.replace("openrdf:MemoryStore", "brokerha:Repository").replace("openrdf:SailRepository", "brokerha:Repository"), False),
+        ("[] rep:repositoryID 'new'", False),
+    ],
+)
+def test_a_store_of_rdf4j_or_graphdb_has_the_default_graph_that_it_has_there(node: Node, text: str, is_union: bool) -> None:
+    assert node.ask("PUT", "/repositories/new", f"{PREFIXES} {text} .", TURTLE).status == 204
+
+    config = node.get("/repositories/new/config", Accept="text/turtle").text
+    assert ('union-default-graph> "true"' in config or "union-default-graph> true" in config) is is_union
+
+    # What is written says it in full, so sending it again changes nothing.
+    assert node.ask("POST", "/repositories/new/config", config, TURTLE).status == 204
+    again = node.get("/repositories/new/config", Accept="text/turtle").text
+    assert ("true" in again.partition("union-default-graph>")[2][:12]) is is_union
+
+
 def test_what_is_read_can_be_sent_again_and_changed(node: Node) -> None:
     config = node.get("/repositories/main/config").text
     assert (

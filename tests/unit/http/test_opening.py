@@ -78,6 +78,16 @@ def test_an_origin_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
     assert opened(tmp_path, "127.0.0.1:7201", http_origins="https://example.org") is not None
 
 
+@pytest.mark.parametrize(
+    ("prefix", "words"),
+    [("rdf4j-server", "write it as /rdf4j-server"), ("/a/", "none behind"), ("/a b", "write it as"), ("/repositories", "paths of the door itself")],
+)
+def test_a_prefix_that_cannot_be_one_stops_the_node(tmp_path: Path, prefix: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=f'http-prefix = "{prefix}".*{words}'):
+        opened(tmp_path, "127.0.0.1:7201", http_prefix=prefix)
+    assert opened(tmp_path, "127.0.0.1:7201", http_prefix="/rdf4j-server") is not None
+
+
 def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     make_certificate(tmp_path, "localhost")
     with pytest.raises(ConfigurationError, match="belong together"):

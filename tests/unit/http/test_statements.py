@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from brokerha.http.rdf_bodies import contexts_of, nquads_of
+from brokerha.ingress.rdf_bodies import contexts_of, nquads_of
 from tests.unit.http.asking import NQUADS, TURTLE, Node
 
 STATEMENTS = "/repositories/main/statements"

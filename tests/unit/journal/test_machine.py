@@ -69,6 +69,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.view = 0
         self.prepared: list[str] = []
         self.count = 0
+        self.defers = False
 
     def _opened(self, home: Path) -> LmdbJournal:
         return LmdbJournal(home, "orders", "m1", **self.bounds)
@@ -220,9 +221,21 @@ class JournalMachine(RuleBasedStateMachine):
         if ends:
             self.commit()
 
+    @rule(defers=st.booleans())
+    def choose(self, defers: bool) -> None:
+        """From now on turns wait in an open transaction on the disk, or not: nobody who reads can tell."""
+        self.defers = defers
+
+    @rule()
+    def settle(self) -> None:
+        self.on_disk.settle()
+
     @rule()
     def commit(self) -> None:
-        self.on_disk.append(self.turn)
+        if self.defers:
+            self.on_disk.defer(self.turn)
+        else:
+            self.on_disk.append(self.turn)
         self.in_memory.append(self.turn)
         self.turn = []
 
@@ -264,6 +277,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.follower.close()
         shutil.rmtree(self.follower_home)
         self.follower_home.mkdir()
+        self.on_disk.settle()
         self.on_disk.write_snapshot(self.follower_home / DATA)
         self.follower = self._opened(self.follower_home)
 

@@ -24,7 +24,7 @@ def go_back(bench: OneMaster, lsn: int, lineage: int = 7) -> list[Record]:
     added = core.parting.on_round(result, bench.now())
     bench.journal.append([*result.records, *added])
     core.sync.lsn = min(lsn, core.sync.lsn)
-    core._durable_lsn = core.sync.lsn
+    core._carried_lsn = core.sync.lsn
     return added
 
 

@@ -94,18 +94,18 @@ def test_the_list_says_whose_log_it_is_and_what_it_holds() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"lsn": 1, "for_s": 1}, "the name of a pin has"),
-        ({"name": "", "lsn": 1, "for_s": 1}, "the name of a pin has"),
-        ({"name": "a b", "lsn": 1, "for_s": 1}, "the name of a pin has"),
-        ({"name": "x" * 65, "lsn": 1, "for_s": 1}, "the name of a pin has"),
-        ({"name": "a\n", "lsn": 1, "for_s": 1}, "the name of a pin has"),
-        ({"name": "a", "for_s": 1}, "lsn is the lowest LSN"),
-        ({"name": "a", "lsn": 0, "for_s": 1}, "lsn is the lowest LSN"),
-        ({"name": "a", "lsn": True, "for_s": 1}, "lsn is the lowest LSN"),
-        ({"name": "a", "lsn": 1}, "for_s is a number of seconds"),
-        ({"name": "a", "lsn": 1, "for_s": 0}, "for_s is a number of seconds"),
-        ({"name": "a", "lsn": 1, "for_s": LONGEST_S + 1}, "for_s is a number of seconds"),
-        ({"name": "a", "lsn": 1, "for_s": 1.5}, "for_s is a number of seconds"),
+        ({"lsn": 1, "for_s": 1}, "needs the argument 'name', 1 to 64"),
+        ({"name": "", "lsn": 1, "for_s": 1}, "name is 1 to 64"),
+        ({"name": "a b", "lsn": 1, "for_s": 1}, "name is 1 to 64"),
+        ({"name": "x" * 65, "lsn": 1, "for_s": 1}, "name is 1 to 64"),
+        ({"name": "a\n", "lsn": 1, "for_s": 1}, "name is 1 to 64"),
+        ({"name": "a", "for_s": 1}, "needs the argument 'lsn'"),
+        ({"name": "a", "lsn": 0, "for_s": 1}, "lsn is a whole number from 1"),
+        ({"name": "a", "lsn": True, "for_s": 1}, "lsn is a whole number from 1"),
+        ({"name": "a", "lsn": 1}, "needs the argument 'for_s'"),
+        ({"name": "a", "lsn": 1, "for_s": 0}, "for_s is a whole number from 1"),
+        ({"name": "a", "lsn": 1, "for_s": LONGEST_S + 1}, "for_s is a whole number from 1"),
+        ({"name": "a", "lsn": 1, "for_s": 1.5}, "for_s is a whole number from 1"),
     ],
 )
 def test_what_cannot_be_a_pin_is_refused(arguments: dict[str, Any], reason: str) -> None:
@@ -176,7 +176,9 @@ def test_retention_takes_a_pin_for_what_it_says() -> None:
     assert step.below == 2
 
 
-def apart(split_recovery: str = "smart", path: tuple[tuple[tuple[int, str], int], ...] = (((1, ""), 3), ((2, "m1"), 4))) -> OneMaster:
+def apart(
+    split_recovery: str = "smart", path: tuple[tuple[tuple[int, str], int], ...] = (((1, ""), 3), ((2, "m1"), 4))
+) -> OneMaster:
     """A master that goes on alone since LSN 3, in its second epoch since then."""
     bench = OneMaster(split_recovery=split_recovery)
     sync = bench.core.sync

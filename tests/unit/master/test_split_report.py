@@ -12,6 +12,7 @@ import pytest
 from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master import split_report
+from brokerha.master.command_arguments import check_command
 from brokerha.master.split_report import EFFECTS, Facts, listed, shown
 from brokerha.model.errors import InvalidRequest, NotFound
 from brokerha.model.records import Added, Outcomes, Rewound
@@ -25,7 +26,9 @@ NAMES = tuple("abcdefghijk")
 @pytest.fixture(params=["memory", "lmdb"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     made: Journal = (
-        MemoryJournal("m1", "journal-of-m1") if request.param == "memory" else LmdbJournal(tmp_path / "journal", "orders", "m1")
+        MemoryJournal("m1", "journal-of-m1")
+        if request.param == "memory"
+        else LmdbJournal(tmp_path / "journal", "orders", "m1")
     )
     yield made
     made.close()
@@ -44,7 +47,9 @@ def go_on(journal: Journal, places: str, outcomes: str) -> None:
     first = journal.state().lsn + 1
     entries = tuple((1000 + n, txid, "m1") for n, txid in enumerate(places))
     results = tuple(
-        ("applied", "", b"e", fingerprint_after(n)) if word == "A" else ("rejected", "too late", b"", fingerprint_after(n))
+        ("applied", "", b"e", fingerprint_after(n))
+        if word == "A"
+        else ("rejected", "too late", b"", fingerprint_after(n))
         for n, word in enumerate(outcomes)
     )
     journal.append([Added(first, entries, {}, 2)])
@@ -114,7 +119,10 @@ def test_of_a_master_without_a_site_the_place_is_all_there_is(journal: Journal) 
     journal.append([Rewound(1, 1, 2)])
     journal.append([Added(2, ((1000, "b", "m1"),), {}, 2)])
     number = journal.splits()[-1].number
-    assert told(shown(journal, Facts("m1", 2, 0, is_executing=False), {"number": number})) == {"b": "same place", "c": "waits"}
+    assert told(shown(journal, Facts("m1", 2, 0, is_executing=False), {"number": number})) == {
+        "b": "same place",
+        "c": "waits",
+    }
 
 
 def test_a_split_of_which_nothing_was_given_up_is_listed_with_nothing(journal: Journal) -> None:
@@ -138,7 +146,9 @@ def test_pages_go_on_where_the_one_before_ended_and_only_the_first_counts(journa
     assert [page["effects"] is None for page in pages] == [False, True, True]
 
 
-def test_effects_are_counted_within_bounds_and_it_is_told_of_how_many(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_effects_are_counted_within_bounds_and_it_is_told_of_how_many(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = went_back(journal)
     go_on(journal, "cefdkjh", "ARRAAA")
     journal.append([Rewound(5, 2, 3)])
@@ -163,4 +173,4 @@ def test_what_is_not_there_and_what_makes_no_sense_is_refused(journal: Journal) 
         shown(journal, facts(journal), {"number": number + 1})
     for wrong in ({"number": "7"}, {"number": number, "from": -1}, {"number": number, "limit": 0}, {"number": True}):
         with pytest.raises(InvalidRequest, match="is a whole number"):
-            shown(journal, facts(journal), wrong)
+            check_command("split", wrong)

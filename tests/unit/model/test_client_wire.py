@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import msgpack
 import pytest
 
@@ -34,7 +36,13 @@ def test_terms_come_from_headers() -> None:
         {"ack": "accepted=2"},
         {"ack": "perhaps"},
         {"copies": "many"},
-        {"timeout_ms": None},
+        {"timeout_ms": 1.5},
+        {"timeout_ms": True},
+        {"timeout_ms": Decimal("Infinity")},
+        {"timeout_ms": float("nan")},
+        {"copies": "9" * 5000},
+        {"ack": 1},
+        {"ack": {"applied": 2}},
     ):
         with pytest.raises(InvalidRequest):
             client_wire.terms(headers)

@@ -45,6 +45,9 @@ class Wire:
         arrived, self.arrived = self.arrived, []
         return arrived
 
+    def look(self, masters: Sequence[str]) -> None:
+        """Nobody is there to be asked."""
+
     def tx_queue(self, decision: TxQueueDecision) -> None:
         self.queues.append(decision)
 

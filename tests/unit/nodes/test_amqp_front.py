@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import msgpack
+import pytest
+
 from brokerha.model import client_wire
+from brokerha.model.client_wire import WRITES_TYPE, decode_replies, encode_writes
 from brokerha.model.ids import Instant
 from brokerha.model.operations import pack_operations
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
@@ -24,6 +29,7 @@ class Wire:
         self.settled: list[str] = []
         self.rejected: list[str] = []
         self.replies: list[ClientReply] = []
+        self.woken = threading.Event()
 
     def settle(self, messages: Sequence[ClientMessage]) -> None:
         self.settled += [message.tag for message in messages]
@@ -35,7 +41,7 @@ class Wire:
         self.replies += replies
 
     def wake(self) -> None:
-        pass
+        self.woken.set()
 
 
 class Bench:
@@ -205,3 +211,43 @@ def test_messages_that_can_never_succeed_are_counted_by_reason() -> None:
         'rejected_messages_total{reason="KeyReused"}': 1,
     }
     assert len(bench.wire.rejected) == 4
+
+
+DEEP = "<urn:s> <urn:p> " + "<<( <urn:a\u2028> <urn:b> " * 20_000 + "<urn:c>" + " )>>" * 20_000 + " ."
+
+
+def settle(bench: Bench, count: int) -> list[Submit]:
+    """Turns until so many writes have been taken in or answered."""
+    found: list[Submit] = []
+    while len(found) + len(bench.wire.replies) < count:
+        bench.wire.woken.wait(30)
+        bench.wire.woken.clear()
+        found += bench.front.retry(Instant(1, 1))
+        bench.front.after_turn()
+    return found
+
+
+@pytest.mark.parametrize("content_type", ["application/n-quads", "application/x-msgpack", WRITES_TYPE])
+def test_poison_is_parsed_in_another_process_and_answered(content_type: str) -> None:
+    bench = Bench()
+    operations = msgpack.packb([["add", "main", DEEP]])
+    body = {"application/n-quads": DEEP.encode(), "application/x-msgpack": operations}.get(content_type)
+    assert bench.take("a", body=body or encode_writes([("t", operations)]), content_type=content_type, reply_to="me") == []
+    assert settle(bench, 1) == []
+    [(_, status, _, error, reason)] = decode_replies(bench.wire.replies[0].body)
+    assert (status, error) == (REFUSED, "InvalidRequest")
+    assert "nested more than" in reason
+    # A batch is answered write by write; what is one write is put aside as well.
+    assert len(bench.wire.rejected) == (content_type != WRITES_TYPE)
+
+
+def test_a_message_that_is_parsed_elsewhere_keeps_its_place_among_those_of_its_sender() -> None:
+    bench = Bench()
+    long = ("<urn:s> <urn:p> 1 .\n" * 3000).replace("1", '"1"').encode()
+    nquads = "application/n-quads"
+    assert bench.take("a", body=long, content_type=nquads, reply_to="me", message_id="first") == []
+    # What comes after it from the same sender waits; what others send does not.
+    assert bench.take("b", body=b"", content_type=nquads, reply_to="me", message_id="second") == []
+    assert [submit.txid for submit in bench.take("c", reply_to="you", message_id="third")] == ["third"]
+    assert [submit.txid for submit in settle(bench, 2)] == ["first", "second"]
+    assert [submit.txid for submit in bench.take("d", reply_to="me", message_id="fourth")] == ["fourth"]

@@ -102,6 +102,8 @@ def test_a_worker_that_is_switched_off_is_told_with_what_brings_it_back(site: Si
     numbers = site.master.metrics()
     assert (numbers["workers_in_sync"], numbers["workers_needed"], numbers["read_only"]) == (1, 2, 1)
     assert (numbers['worker_in_sync{worker="w1"}'], numbers['worker_in_sync{worker="w2"}']) == (1, 0)
+    # It is counted with the line in the log, a tenth of a second later at most
+    until(lambda: site.master.metrics()["read_only_total"] == 1)
     # And the last one stays unless it is forced
     with pytest.raises(errors.NotReady, match="w1 is the last worker in sync"):
         site.command("worker-off", worker="w1")

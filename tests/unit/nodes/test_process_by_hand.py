@@ -23,8 +23,8 @@ def test_a_primary_hands_over_to_a_ready_backup_and_loses_nothing() -> None:
     assert [(reply.ticket, reply.status) for reply in group["m1"].replies] == [(1, "accepted"), (2, UNKNOWN)]
     group.run(FAIL_OVER_MS // 2)
     assert group.primary is group["b2"]
-    assert group["b2"].master.core.outcome_of("t1", group.now()) is not None
-    assert group["b2"].master.core.outcome_of("t2", group.now()) is None
+    assert group["b2"].master.core.transacting.outcome("t1", group.now()) is not None
+    assert group["b2"].master.core.transacting.outcome("t2", group.now()) is None
     assert [word.is_forced for word, _, _ in group["m1"].sent(Promote)] == [False]
 
 

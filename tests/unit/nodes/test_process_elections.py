@@ -50,7 +50,7 @@ def test_after_all_were_stopped_they_elect_one_again_in_a_higher_view_and_incarn
     group.elected()
     assert group.primary.master.core.sync.incarnation > before
     assert group.primary.runner.role.view > 10
-    assert group.primary.master.core.outcome_of("t1", group.now()) is not None
+    assert group.primary.master.core.transacting.outcome("t1", group.now()) is not None
 
 
 def test_a_backup_takes_over_with_everything_that_was_told_and_the_former_primary_follows_it() -> None:
@@ -62,7 +62,7 @@ def test_a_backup_takes_over_with_everything_that_was_told_and_the_former_primar
     group.run(4 * FAIL_OVER_MS)
     new = group.primary
     assert new.name in ("b1", "b2")
-    assert new.master.core.outcome_of("t1", group.now()) is not None
+    assert new.master.core.transacting.outcome("t1", group.now()) is not None
 
     group["m1"].start()
     group.run(2 * FAIL_OVER_MS)
@@ -139,7 +139,7 @@ def test_without_backups_clients_get_unknown_new_writes_are_refused_and_all_goes
     group.write(3)
     group.run()
     assert [(reply.ticket, reply.status) for reply in primary.replies[2:]] == [(3, "accepted")]
-    assert primary.master.core.outcome_of("t1", group.now()) is not None
+    assert primary.master.core.transacting.outcome("t1", group.now()) is not None
 
 
 def test_what_waits_at_the_gate_is_bounded_however_long_it_takes() -> None:
@@ -204,7 +204,7 @@ def test_a_deposed_primary_answers_who_waits_with_unknown_and_follows() -> None:
     assert [(reply.ticket, reply.status) for reply in old.replies] == [(1, UNKNOWN)]
     assert old.runner.state() == ("ready", "")
     # What nobody confirmed is gone, and nobody was told of it.
-    assert group.primary.master.core.outcome_of("t1", group.now()) is None
+    assert group.primary.master.core.transacting.outcome("t1", group.now()) is None
     assert list(old.journal.records()) == list(group.primary.journal.records())
 
 

@@ -255,11 +255,11 @@ def test_a_front_that_looks_while_the_loop_deposes_its_primary_gets_a_whole_answ
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({}, "promote takes"),
-        ({"node": 1}, "promote takes"),
-        ({"node": "b1", "force": "yes"}, "promote takes"),
-        ({"node": "b1", "force": 1}, "promote takes"),
-        ({"node": "b1", "force": False, "view": 3}, "promote takes"),
+        ({}, "needs the argument 'node', a name"),
+        ({"node": 1}, "node is a name, not 1"),
+        ({"node": "b1", "force": "yes"}, "force is true or false"),
+        ({"node": "b1", "force": 1}, "force is true or false"),
+        ({"node": "b1", "force": False, "view": 3}, "promote does not take view"),
         ({"node": "m2"}, "'m2' is no process of m1: m1, b1"),
     ],
 )

@@ -43,6 +43,11 @@ class Held(MemoryStore):
             assert self.gate.wait(WAIT_S)
         if kind == "damaged":
             raise errors.StoreDamaged("row 7 is not what was written")
+        if kind == "nested":
+            try:
+                Path("/").write_bytes(b"")
+            except OSError as error:
+                raise errors.NotAcceptable("another one") from error
         if kind == "fault":
             raise ZeroDivisionError
         body = b"x" * 3_000_000 if kind == "big" else kind.encode()
@@ -174,6 +179,18 @@ def test_a_result_over_the_limit_is_refused(store: Held) -> None:
     with pytest.raises(errors.TooLarge, match="1000000 bytes"):
         ask(pool, "big").result(WAIT_S)
     pool.close()
+
+
+@pytest.mark.parametrize("kind", ["damaged", "nested", "big"])
+def test_an_error_leaves_its_thread_without_what_the_engine_gave_there(store: Held, kind: str) -> None:
+    """Iterators of the engine must be let go of by the thread that opened them; frames of a traceback would keep them."""
+    pool = pool_of(store, result_bytes=1_000_000)
+
+    error = ask(pool, kind).exception(WAIT_S)
+    pool.close()
+
+    assert isinstance(error, errors.BrokerhaError)
+    assert (error.__traceback__, error.__context__, error.__cause__) == (None, None, None)
 
 
 def test_a_fault_of_one_read_does_not_end_the_pool(pool: ReadPool) -> None:

@@ -125,10 +125,10 @@ def test_a_transaction_is_named_by_the_node_unless_the_client_does(bench: Bench)
         ("begin", {"timeout_ms": 86_400_001}, "timeout_ms"),
         ("begin", {"session": "s" * 129}, "session"),
         ("operations", {"operations": []}, "at least one"),
-        ("operations", {"operations": "put"}, "list of lists"),
+        ("operations", {"operations": "put"}, "a list of 0 to 100000, each a list"),
         ("operations", {"operations": [["update", "main", "INSERT"]]}, "MALFORMED"),
         ("operations", {"operations": [["put", "t", b"k", b"v"]], "first": -1}, "first"),
-        ("accept", {}, "name the queue"),
+        ("accept", {}, "needs the argument 'queue', the name of a queue"),
         ("accept", {"queue": "q", "count": 0}, "count"),
         ("accept", {"queue": "q", "wait_ms": -1}, "wait_ms"),
         ("commit", {"level": "perhaps"}, "perhaps"),
@@ -216,8 +216,9 @@ def test_a_read_inside_carries_the_operations_so_far(bench: Bench) -> None:
 
 
 def test_a_read_that_shows_no_transaction_is_refused(bench: Bench) -> None:
-    with pytest.raises(errors.InvalidRequest, match="fingerprint shows no transaction"):
-        bench.transacting.read("fingerprint", "", {"tx": "t"}, 0, 1000)
+    future = bench.transacting.read("fingerprint", "", {"tx": "t"}, 0, 1000)
+    with pytest.raises(errors.InvalidRequest, match="'fingerprint' shows no transaction"):
+        future.result(0)
 
 
 def test_a_read_inside_of_what_is_not_open_fails_as_the_core_says(bench: Bench) -> None:

@@ -7,13 +7,13 @@ import pytest
 from brokerha.model.errors import InvalidRequest
 from brokerha.nodes.config_keys import keys_of
 from brokerha.nodes.config_process import ProcessKeys
-from brokerha.nodes.transaction_arguments import checked_arguments
+from brokerha.nodes.transaction_arguments import checked_step
 
 
 def test_every_time_out_passes_that_a_cluster_file_may_allow():
     high_s = keys_of(ProcessKeys)["tx-timeout-max-s"].key.high
     assert high_s is not None
     highest_ms = round(high_s * 1000)
-    assert checked_arguments("begin", {"timeout_ms": highest_ms})["timeout_ms"] == highest_ms
+    assert checked_step("begin", "", {"timeout_ms": highest_ms}, 1000)["timeout_ms"] == highest_ms
     with pytest.raises(InvalidRequest, match="timeout_ms"):
-        checked_arguments("begin", {"timeout_ms": highest_ms + 1})
+        checked_step("begin", "", {"timeout_ms": highest_ms + 1}, 1000)

@@ -254,10 +254,10 @@ def test_what_blocks_a_joining_backup_is_known_to_the_feed() -> None:
     """
     bench = TxBench()
     open_one, kept = bench.begun(publish("Q", "x")), prepared(bench, "y")
-    assert bench.core.open_transactions() == [open_one, kept]
+    assert bench.core.transacting.open_transactions() == [open_one, kept]
     bench.ask("rollback", open_one)
     bench.ask("commit", kept, one_phase=False)
-    assert bench.core.open_transactions() == []
+    assert bench.core.transacting.open_transactions() == []
 
 
 def test_one_record_takes_the_place_of_a_tracker_for_each_queue() -> None:
@@ -285,7 +285,7 @@ def test_several_transactions_on_one_queue_are_settled_each_by_itself() -> None:
         bench.ask("prepare", txid)
     bench.ask("rollback", txids[1])
     bench.ask("commit", txids[2], one_phase=False)
-    assert bench.core.open_transactions() == [txids[0]]
+    assert bench.core.transacting.open_transactions() == [txids[0]]
     bench.settle()
     assert [queues.texts("Q") for queues in bench.contents()] == [["c"]] * 3
 
@@ -307,7 +307,7 @@ def test_a_blocking_transaction_delays_nobody_for_longer_than_its_own_end() -> N
     bench = TxBench()
     bench.begun(publish("Q", "x"), timeout_ms=1_000)
     bench.run(1_500)
-    assert bench.core.open_transactions() == []
+    assert bench.core.transacting.open_transactions() == []
 
 
 def test_events_of_one_view_mean_nothing_in_the_next() -> None:

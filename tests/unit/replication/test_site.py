@@ -105,6 +105,17 @@ def test_a_copy_beyond_the_log_takes_a_snapshot() -> None:
     assert bench.orders("w1") == [LoadFrom(1, ("w2",), "it is at LSN 12, the log ends at 10")]
 
 
+def test_a_copy_beyond_the_log_waits_where_the_log_may_come_by_itself() -> None:
+    bench = settled()
+    bench.site.reach = 12
+    bench.heard("w1", 12, follows="idle", view=0)
+    assert bench.orders("w1") == []
+    assert (bench.standing("w1"), bench.worker("w1").condemned) == (Standing.OUT_OF_SYNC, "")
+    bench.synchronise(2)
+    assert bench.orders("w1") == [Coin(1, ())]
+    assert bench.standing("w1") is Standing.ON
+
+
 def test_a_copy_that_is_ahead_of_the_results_is_good_until_they_say_otherwise() -> None:
     bench = settled(lsn=12, executed=10)
     bench.heard("w1", 11, fingerprint=text(99))

@@ -84,6 +84,19 @@ def test_statements_keep_their_graphs_unless_the_format_has_none(repository: Rdf
         assert len({str(quad.graph_name) for quad in quads}) == graphs, offered
 
 
+def test_what_json_ld_cannot_write_is_not_acceptable_in_it_and_says_what_is() -> None:
+    repository = RdfRepository(None)
+    repository.commit([], ["<urn:a> <urn:b> <<( <urn:a> <urn:b> <urn:c> )>>"], 1)
+
+    for ask in (
+        lambda: repository.statements(accept="application/ld+json"),
+        lambda: repository.query("CONSTRUCT WHERE { ?s ?p ?o }", "application/ld+json"),
+    ):
+        with pytest.raises(NotAcceptable, match=r"triple terms .* ask for text/turtle"):
+            ask()
+    assert "<<(" in read(repository.statements(accept="text/turtle"))
+
+
 @pytest.mark.parametrize(
     "accept", ["image/png", "application/sparql-results+json;q=0", "text/csv;q=nonsense", "text/turtle"]
 )
@@ -131,7 +144,7 @@ def test_the_system_graph_is_invisible_to_every_query(tmp_path: Path) -> None:
         "SELECT * { SERVICE <http://127.0.0.1:1/> { ?s ?p ?o } }",
         "SELECT * { ?s ?p",
         "INSERT DATA { <urn:a> <urn:b> 1 }",
-        "SELECT (<urn:unknown>(1) AS ?x) { }",
+        "SELECT (<urn:unknown>(DISTINCT 1) AS ?x) { }",
     ],
 )
 def test_a_query_that_cannot_be_answered_is_refused(repository: RdfRepository, text: str) -> None:

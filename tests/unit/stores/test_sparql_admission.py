@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import RdfFormat, Store, parse
 
+from brokerha.ingress.limits import DEPTH_LIMIT
 from brokerha.model.errors import InvalidRequest
 from brokerha.stores.rdf_change import canonical, check_nquads
 from brokerha.stores.sparql_request import CLAUSE_LIMIT_TOKENS, read_update
 from brokerha.stores.sparql_template import read_plain_data, read_templates
 from brokerha.stores.sparql_text import check_query, check_update
-from brokerha.stores.sparql_tokens import DEPTH_LIMIT
 
 MALFORMED_UPDATES = [
     ("FOO", "line 1, column 1"),

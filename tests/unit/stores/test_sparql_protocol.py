@@ -14,6 +14,7 @@ from brokerha.stores.sparql_protocol import (
     with_bindings,
     with_template_graphs,
 )
+from brokerha.stores.sparql_text import check_update
 
 DATA = """
 INSERT DATA {
@@ -197,6 +198,14 @@ def test_a_dataset_of_something_else_is_refused() -> None:
 )
 def test_relative_iris_become_absolute(text: str, wanted: str) -> None:
     assert with_base(text, "http://b/c") == wanted
+
+
+@pytest.mark.parametrize("escape", [r"\uD800", r"\U0000DFFF", r"\u003E", r"\U00110000"])
+def test_a_base_leaves_escapes_to_who_reads_them(escape: str) -> None:
+    text = f"DELETE WHERE {{ <{escape}> ?p ?o }}"
+    assert with_base(text, "http://b/c").encode() == f"DELETE WHERE {{ <http://b/{escape}> ?p ?o }}".encode()
+    with pytest.raises(InvalidRequest):
+        check_update(with_base(text, "http://b/c"))
 
 
 @pytest.mark.parametrize(

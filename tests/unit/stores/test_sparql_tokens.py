@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from brokerha.ingress.limits import DEPTH_LIMIT
 from brokerha.model.errors import InvalidRequest
-from brokerha.stores.sparql_tokens import DEPTH_LIMIT, tokenize
+from brokerha.stores.sparql_tokens import tokenize
 
 
 def cut(text: str) -> list[str]:

@@ -241,6 +241,6 @@ def test_a_fault_of_the_program_is_not_taken_for_damage() -> None:
 
 def test_a_request_with_the_words_of_damage_in_it_is_only_rejected(tmp_path: Path) -> None:
     with running(tmp_path / "w1") as store:
-        text = 'INSERT { <urn:a> <urn:p> ?o } WHERE { BIND(<urn:Corruption:f>("Corruption: x") AS ?o) }'
-        (result,) = run(store, [("update", "main", text)])
+        (result,) = run(store, [("update", "main", "COPY <Corruption:x> TO <urn:y>")])
         assert result.outcome == "rejected"
+        assert "Corruption:x" in result.reason

@@ -179,6 +179,18 @@ def test_it_is_known_when_no_source_holds_what_comes_next() -> None:
     assert reader.kept_from == 0
 
 
+def test_the_queue_of_a_source_that_went_another_way_meanwhile_is_not_taken_in() -> None:
+    # Given a decision that says which transaction is at the target
+    reader, bodies = TailReader(), Bodies("f", "g", "x")
+    reader.aim(7, SOURCES, "g")
+    # When a source answers whose queue has another one there, then nothing of that is taken in
+    reader.on_tail(5, Tail(6, tuple(entries("f", "x"))))
+    assert reader.take(5, bodies.has) == []
+    # And what leads to the right one is
+    reader.on_tail(5, Tail(6, tuple(entries("f", "g"))))
+    assert [txid for _, txid, _ in reader.take(5, bodies.has)] == ["f", "g"]
+
+
 def test_nobody_is_asked_when_nobody_is_known_to_have_it() -> None:
     reader = TailReader()
     reader.aim(8, [])

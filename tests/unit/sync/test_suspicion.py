@@ -187,9 +187,18 @@ def test_it_wants_to_be_woken_for_whatever_comes_first() -> None:
     watch.look(STEP_MS, "m2", "m3")
     first = watch.ms
     watch.look(STEP_MS, "m2", head=(4, 0, "t"))
-    assert watch.suspicion.deadline_ms(watch.peers) == first + LAG_MS
+    assert watch.suspicion.deadline_ms(watch.peers) == first + CONFIG.gone_ms
     watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
-    assert watch.suspicion.deadline_ms(watch.peers) == first + STEP_MS + LAG_MS
+    assert watch.suspicion.deadline_ms(watch.peers) == watch.ms + CONFIG.gone_ms
+    # Where the broker is not asked, the lag counts, of the member or of the head
+    asked_nobody = SyncConfig(
+        "m1", MEMBERS, split_recovery="simple", max_peer_lag_ms=1000, idle_round_ms=200, round_timeout_ms=100
+    )
+    watch.suspicion = Suspicion(asked_nobody)
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    head_ms = watch.ms
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    assert watch.suspicion.deadline_ms(watch.peers) == head_ms + LAG_MS
     watch.suspicion.on_join("m3", watch.ms)
     assert watch.suspicion.deadline_ms(watch.peers) == watch.ms + CONFIG.round_timeout_ms
 
@@ -220,3 +229,69 @@ def test_one_that_does_not_get_on_is_missed() -> None:
         watch.look(STEP_MS, "m2")
         watch.suspicion.on_its_way(watch.peers.peers["m3"], 7, watch.ms)
     assert watch.missing() == ["m3"]
+
+
+class TestAbsence:
+    """The broker says that nobody reads the inbox of a member."""
+
+    def told(self, watch: Watch, node: NodeId) -> bool:
+        return watch.suspicion.on_absence(watch.peers.peers[node], watch.ms)
+
+    def test_one_that_is_silent_and_read_by_nobody_is_missing_at_once(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(CONFIG.gone_ms, "m2")
+        assert self.told(watch, "m3")
+        assert watch.missing() == ["m3"]
+        assert not watch.peers.is_heard("m3", watch.ms)
+        assert watch.suspicion.gone == {"m3"}
+        # And nobody has to ask again
+        watch.look(60_000, "m2", head=(1, 0, "t"))
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        assert watch.suspicion.gone == {"m3"}
+
+    def test_one_that_was_heard_since_is_not(self) -> None:
+        watch = Watch()
+        watch.look(CONFIG.gone_ms - STEP_MS, "m2")
+        watch.look(STEP_MS, "m2", "m3")
+        assert not self.told(watch, "m3")
+        assert watch.missing() == []
+
+    def test_one_that_comes_back_is_not_missing_any_more(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(CONFIG.gone_ms, "m2")
+        self.told(watch, "m3")
+        watch.look(STEP_MS, "m2", "m3")
+        assert watch.missing() == []
+        assert watch.suspicion.gone == set()
+
+    def test_the_broker_is_asked_once_something_waits_for_a_silent_one_and_again_after_a_while(self) -> None:
+        watch = Watch()
+        head: Head = (1, 0, "t")
+        watch.look(STEP_MS, "m2", "m3", head=head)
+        watch.look(CONFIG.gone_ms - STEP_MS, "m2", head=head)
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        watch.look(STEP_MS, "m2", head=head)
+        due_ms = watch.suspicion.deadline_ms(watch.peers)
+        assert due_ms is not None
+        assert due_ms <= watch.ms
+        assert watch.suspicion.looks(watch.peers, watch.ms) == ["m3"]
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        watch.look(CONFIG.retransmit_ms + STEP_MS, "m2", head=head)
+        assert watch.suspicion.looks(watch.peers, watch.ms) == ["m3"]
+
+    def test_where_nothing_waits_a_heartbeat_may_be_late(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(CONFIG.heard_ms - STEP_MS, "m2")
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        watch.look(STEP_MS, "m2")
+        assert watch.suspicion.looks(watch.peers, watch.ms) == ["m3"]
+
+    def test_where_any_side_may_go_on_nobody_is_asked(self) -> None:
+        watch = Watch()
+        watch.suspicion = Suspicion(SyncConfig("m1", MEMBERS, split_recovery="none"))
+        watch.look(60_000, "m2")
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        assert not self.told(watch, "m3")

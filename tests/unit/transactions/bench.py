@@ -172,7 +172,7 @@ class TxBench:
         if self.ms - self.heard_ms >= 500:
             self.heard_ms = self.ms
             self.core.step(Envelope("c", "w1", 1, self.worker.progress(self.core.view)), self.now())
-        self.core.set_backups([b.node for b in self.backups.values() if b.is_ready], self.view)
+        self.core.transacting.set_backups([b.node for b in self.backups.values() if b.is_ready], self.view)
         self.core.wake(self.now())
         while ready := self.core.take_ready(self.now()):
             self.crash_point()
@@ -379,7 +379,7 @@ class TxBench:
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
         """What the primary says became of a transaction."""
-        return self.core.outcome_of(txid, self.now())
+        return self.core.transacting.outcome(txid, self.now())
 
     def check_clean(self) -> None:
         """Nothing is left: no open transaction, lock, queue, follower, or event in memory."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +13,7 @@ from brokerha.transports.parcels import (
     BULK_LANE,
     CLIENT_LANE,
     DATA_LANE,
+    PLAIN_LANES,
     PUBLICATION_LANES,
     REPLY_LANE,
     SYNC_LANE,
@@ -42,113 +41,96 @@ def arrival(text: str, lane: str = SYNC_LANE, generation: int = 1) -> Arrival:
     return Arrival(lane, ClientTag(generation, 1), text.encode(), {}, "x", redelivered=False)
 
 
-def inbox(limits: dict[str, LaneLimit] | None = None) -> tuple[Inbox, list[str]]:
-    rung: list[str] = []
-    return Inbox(limits or {}, lambda: rung.append("room")), rung
+def inbox(limits: dict[str, LaneLimit] | None = None) -> Inbox:
+    return Inbox(limits or {})
 
 
 class TestOutbox:
     def test_what_was_put_in_comes_out_lane_by_lane_and_in_its_order(self):
         box = outbox()
         box.put([publication("d1", DATA_LANE), publication("s1"), publication("r1", REPLY_LANE), publication("s2")])
-        assert texts(box.take(10, 1000, 1000)) == ["s1", "s2", "r1", "d1"]
+        assert texts(box.take(PLAIN_LANES, 10, 1000)) == ["s1", "s2", "r1", "d1"]
 
     def test_a_lane_full_of_messages_drops_its_oldest(self):
         box = outbox(messages=3)
         assert box.put([publication(str(n)) for n in range(5)]) == 2
-        assert texts(box.take(10, 1000, 1000)) == ["2", "3", "4"]
+        assert texts(box.take(PLAIN_LANES, 10, 1000)) == ["2", "3", "4"]
 
     def test_a_lane_full_of_bytes_drops_its_oldest(self):
         box = outbox(size_bytes=10)
         assert box.put([publication("a" * 6), publication("b" * 6)]) == 1
-        assert texts(box.take(10, 1000, 1000)) == ["b" * 6]
+        assert texts(box.take(PLAIN_LANES, 10, 1000)) == ["b" * 6]
 
     def test_one_message_above_the_limit_stays_alone(self):
         box = outbox(size_bytes=10)
         assert box.put([publication("a"), publication("b" * 50)]) == 1
-        assert texts(box.take(10, 1000, 1000)) == ["b" * 50]
+        assert texts(box.take(PLAIN_LANES, 10, 1000)) == ["b" * 50]
 
     def test_a_full_lane_takes_nothing_from_another(self):
         box = outbox(messages=2)
         box.put([publication("d1", DATA_LANE)])
         box.put([publication(str(n)) for n in range(5)])
-        assert texts(box.take(10, 1000, 1000)) == ["3", "4", "d1"]
+        assert texts(box.take(PLAIN_LANES, 10, 1000)) == ["3", "4", "d1"]
 
     @pytest.mark.parametrize(("messages", "size_bytes", "expected"), [(0, 100, 0), (5, 0, 0), (2, 100, 2), (5, 3, 1)])
     def test_take_keeps_to_the_room_that_there_is(self, messages: int, size_bytes: int, expected: int):
         box = outbox()
         box.put([publication("four") for _ in range(5)])
-        assert len(box.take(messages, size_bytes, 1000)) == expected
+        assert len(box.take(PLAIN_LANES, messages, size_bytes)) == expected
         assert len(box) == 5 - expected
 
     def test_what_is_put_back_comes_first_again(self):
         box = outbox()
         box.put([publication(text) for text in "abcd"])
-        box.put_back(box.take(2, 1000, 1000))
-        assert texts(box.take(10, 1000, 1000)) == ["a", "b", "c", "d"]
+        box.put_back(box.take(PLAIN_LANES, 2, 1000))
+        assert texts(box.take(PLAIN_LANES, 10, 1000)) == ["a", "b", "c", "d"]
 
     def test_messages_that_waited_too_long_are_dropped_from_their_lane_only(self):
         box = outbox()
         box.put([publication("old", queued_s=1.0), publication("new", queued_s=3.0)])
         box.put([publication("reply", REPLY_LANE, queued_s=1.0)])
         assert box.drop_older(SYNC_LANE, 2.0) == 1
-        assert texts(box.take(10, 1000, 1000)) == ["new", "reply"]
+        assert texts(box.take(PLAIN_LANES, 10, 1000)) == ["new", "reply"]
 
-    def test_bulk_goes_last_and_only_as_far_as_its_own_share_of_the_window(self):
+    def test_other_lanes_stay_where_they_are(self):
         box = outbox()
-        box.put([publication("b1", BULK_LANE), publication("b2", BULK_LANE), publication("d1", DATA_LANE)])
-        assert texts(box.take(10, 1000, 2)) == ["d1", "b1"]
-        box.put([publication("d2", DATA_LANE)])
-        assert texts(box.take(10, 1000, 0)) == ["d2"]
-        assert texts(box.take(10, 1000, 2)) == ["b2"]
+        box.put([publication("b1", BULK_LANE), publication("d1", DATA_LANE), publication("b2", BULK_LANE)])
+        assert texts(box.take([BULK_LANE], 10, 2)) == ["b1"]
+        assert box.has_any([BULK_LANE])
+        assert texts(box.take(PLAIN_LANES, 10, 1000)) == ["d1"]
+        assert not box.has_any(PLAIN_LANES)
 
 
 class TestInbox:
     def test_sync_comes_before_data_and_data_before_messages_of_apps(self):
-        box, _ = inbox()
+        box = inbox()
         box.put([arrival("c", CLIENT_LANE), arrival("d", DATA_LANE), arrival("s")])
-        assert [each.body for each in box.take(10, 0)] == [b"s", b"d", b"c"]
+        assert [each.body for each in box.take(10)] == [b"s", b"d", b"c"]
 
     def test_no_more_than_the_limit_is_taken(self):
-        box, _ = inbox()
+        box = inbox()
         box.put([arrival(str(n)) for n in range(5)])
-        assert [len(box.take(2, 0)) for _ in range(4)] == [2, 2, 1, 0]
+        assert [len(box.take(2)) for _ in range(4)] == [2, 2, 1, 0]
 
-    def test_a_lane_over_its_limit_has_no_room_and_rings_once_when_it_has_again(self):
-        box, rung = inbox({DATA_LANE: LaneLimit(2, 1000)})
+    def test_a_lane_over_its_limit_has_no_room_until_something_is_taken(self):
+        box = inbox({DATA_LANE: LaneLimit(2, 1000)})
         box.put([arrival("1", DATA_LANE), arrival("2", DATA_LANE)])
         assert not box.has_room(DATA_LANE)
         assert box.has_room(SYNC_LANE)
-        box.take(1, 0)
-        box.take(1, 0)
-        assert rung == ["room"]
+        box.take(1)
+        box.take(1)
         assert box.has_room(DATA_LANE)
 
-    def test_a_lane_that_nobody_asked_about_does_not_ring(self):
-        box, rung = inbox({DATA_LANE: LaneLimit(1, 1000)})
-        box.put([arrival("1", DATA_LANE)])
-        box.take(1, 0)
-        assert rung == []
-
     def test_bytes_fill_a_lane_too(self):
-        box, _ = inbox({DATA_LANE: LaneLimit(100, 10)})
+        box = inbox({DATA_LANE: LaneLimit(100, 10)})
         box.put([arrival("x" * 10, DATA_LANE)])
         assert not box.has_room(DATA_LANE)
 
     def test_messages_of_apps_of_an_older_connection_are_dropped_and_others_stay(self):
-        box, _ = inbox()
+        box = inbox()
         box.put([arrival("old", CLIENT_LANE, 1), arrival("new", CLIENT_LANE, 2), arrival("node", SYNC_LANE, 1)])
         box.drop_clients_before(2)
-        assert [each.body for each in box.take(10, 0)] == [b"node", b"new"]
-
-    def test_a_message_ends_the_wait_of_another_thread(self):
-        box, _ = inbox()
-        taken: list[Arrival] = []
-        thread = threading.Thread(target=lambda: taken.extend(box.take(10, 30)))
-        thread.start()
-        box.put([arrival("x")])
-        thread.join(30)
-        assert [each.body for each in taken] == [b"x"]
+        assert [each.body for each in box.take(10)] == [b"node", b"new"]
 
 
 class TestUnconfirmed:

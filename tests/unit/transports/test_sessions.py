@@ -1,4 +1,4 @@
-"""What the two threads do on one connection, with a channel that only writes down what it was asked for."""
+"""What is written and read on one connection, with a channel that only writes down what it was asked for."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from brokerha.transports.inbox import Inbox
 from brokerha.transports.link import LinkState
 from brokerha.transports.outbox import Outbox
 from brokerha.transports.parcels import (
+    BULK_LANE,
     DATA_LANE,
     FIRM_LANE,
     PUBLICATION_LANES,
@@ -40,6 +41,9 @@ class FakeChannel:
 
     def basic_consume(self, queue: str, **options: Any) -> None:
         self.consumers[queue] = options
+
+    def publish_to_nodes(self, publication: Publication) -> None:
+        self.calls.append(("basic_publish", (publication.body, publication.exchange, publication.routing_key), {}))
 
     def basic_publish(self, message: Any, exchange: str, routing_key: str, **options: Any) -> None:
         if message.properties.get("correlation_id") == "unsendable":
@@ -73,6 +77,10 @@ def publication(text: str, lane: str = SYNC_LANE, exchange: str = "brokerha.sync
     return Publication(lane, exchange, "m2", text.encode(), queued_s=1e12, **more)
 
 
+def firm(text: str, **more: Any) -> Publication:
+    return publication(text, FIRM_LANE, **more)
+
+
 class Writing:
     """A writer session on a fake connection."""
 
@@ -94,14 +102,22 @@ class Writing:
 
     @property
     def channel(self) -> FakeChannel:
+        """The one that confirms."""
+        return self.connection.channels[-2]
+
+    @property
+    def plain(self) -> FakeChannel:
         return self.connection.channels[-1]
 
     def published(self) -> list[str]:
         return [given[0].decode() for given in self.channel.asked("basic_publish")]
 
+    def told(self) -> list[str]:
+        return [given[0].decode() for given in self.plain.asked("basic_publish")]
+
     def prove(self) -> None:
         """Open the window: publish one message and confirm it."""
-        self.outbox.put([publication("first")])
+        self.outbox.put([firm("first")])
         self.session.turn(0.0)
         self.channel.tell("basic_ack", 1, False)
 
@@ -109,7 +125,7 @@ class Writing:
 class TestWriting:
     def test_one_message_goes_out_first_and_the_rest_after_its_confirmation(self):
         writing = Writing()
-        writing.outbox.put([publication(text) for text in "abc"])
+        writing.outbox.put([firm(text) for text in "abc"])
         writing.session.turn(0.0)
         assert writing.published() == ["a"]
         writing.channel.tell("basic_ack", 1, False)
@@ -122,9 +138,27 @@ class TestWriting:
     def test_no_more_than_the_window_is_under_way(self):
         writing = Writing(window_messages=2)
         writing.prove()
-        writing.outbox.put([publication(text) for text in "abc"])
+        writing.outbox.put([firm(text) for text in "abc"])
         writing.session.turn(0.0)
         assert writing.published() == ["first", "a", "b"]
+
+    def test_messages_of_nodes_and_answers_wait_for_no_confirmation(self):
+        writing = Writing(window_messages=2)
+        writing.outbox.put(
+            [publication("data", DATA_LANE), publication("answer", REPLY_LANE, ""), publication("a"), publication("b")]
+        )
+        writing.session.turn(0.0)
+        assert writing.told() == ["a", "b"]
+        assert writing.session.turn(1.0) > 1.0
+        assert writing.told() == ["a", "b", "answer", "data"]
+        assert writing.session.is_idle()
+
+    def test_what_the_socket_has_not_taken_is_not_sent_yet(self):
+        writing = Writing()
+        writing.outbox.put([publication("a")])
+        writing.session.turn(0.0)
+        writing.connection.connection.transport.unsent_bytes = 1
+        assert not writing.session.is_idle()
 
     def test_nothing_is_published_while_the_broker_is_blocked_or_the_socket_is_full(self):
         writing = Writing()
@@ -134,11 +168,11 @@ class TestWriting:
         writing.state.unblock("out")
         writing.connection.connection.transport.unsent_bytes = 1
         writing.session.turn(0.0)
-        assert writing.published() == []
+        assert writing.told() == []
 
     def test_silence_after_a_publication_ends_the_session_but_not_while_blocked(self):
         writing = Writing(confirm_timeout_s=30.0)
-        writing.outbox.put([publication("a")])
+        writing.outbox.put([firm("a")])
         writing.session.turn(0.0)
         writing.state.block("out", "no memory")
         writing.session.turn(100.0)
@@ -151,28 +185,30 @@ class TestWriting:
         monkeypatch.setattr("brokerha.transports.writer.time.monotonic", lambda: 10.0)
         writing = Writing()
         writing.prove()
-        writing.outbox.put([publication("node"), publication("firm", FIRM_LANE, "brokerha.rejected")])
+        writing.outbox.put([publication("firm", FIRM_LANE, "brokerha.rejected"), publication("bulk", BULK_LANE)])
+        writing.session.turn(10.0)
         writing.session.turn(10.0)
         writing.channel.tell("basic_nack", 3, True)
         assert writing.session.turn(10.5) == 11.0
-        assert writing.published() == ["first", "node", "firm"]
+        assert writing.published() == ["first", "firm", "bulk"]
         writing.session.turn(11.0)
-        assert writing.published() == ["first", "node", "firm", "firm"]
+        assert writing.published() == ["first", "firm", "bulk", "firm"]
         assert writing.counters.read()["nacked"] == 2
 
     def test_firm_messages_survive_the_connection_and_others_do_not(self):
         writing = Writing()
         writing.prove()
         writing.outbox.put([publication(f"firm-{n}", FIRM_LANE) for n in range(2)])
-        writing.outbox.put([publication("node"), publication("reply", REPLY_LANE, "")])
+        writing.session.turn(0.0)
+        writing.outbox.put([publication("bulk", BULK_LANE), publication("reply", REPLY_LANE, "")])
         writing.session.turn(0.0)
         writing.session.end()
         writing.session = writing.connect()
         writing.prove()
         writing.session.turn(0.0)
-        assert writing.published() == ["first", "firm-0", "firm-1"]
+        assert writing.published() == ["firm-0", "firm-1", "first"]
         counters = writing.counters.read()
-        assert (counters["repeated"], counters["unconfirmed"]) == (2, 2)
+        assert (counters["repeated"], counters["unconfirmed"]) == (2, 1)
 
     def test_what_a_firm_message_settles_is_settled_when_it_is_confirmed_and_not_before(self):
         writing = Writing()
@@ -197,14 +233,13 @@ class TestWriting:
         writing.channel.tell("basic_ack", 0, True)
         writing.outbox.put([Publication(REPLY_LANE, "", key, b"done", queued_s=1e12) for key in keys])
         writing.session.turn(0.0)
-        asked = {given[2]: named["mandatory"] for name, given, named in writing.channel.calls if name == "basic_publish"}
+        asked = {given[2]: named["mandatory"] for name, given, named in writing.plain.calls if name == "basic_publish"}
         assert asked == {"answers": True, "amq.rabbitmq.reply-to.g1h2AA5": False}
 
-    def test_returned_messages_are_counted_by_their_kind(self):
+    def test_answers_that_nobody_reads_are_counted(self):
         writing = Writing()
-        for exchange in ("brokerha.sync", "brokerha.data", ""):
-            writing.channel.tell("basic_return", Exception(), exchange, "gone", None)
-        assert writing.counters.read() == {"returned": 2, "returned_replies": 1}
+        writing.plain.tell("basic_return", Exception(), "", "gone", None)
+        assert writing.counters.read() == {"returned_replies": 1}
 
     def test_messages_to_nodes_that_waited_too_long_for_a_connection_are_dropped(self):
         writing = Writing()
@@ -221,7 +256,7 @@ class TestWriting:
         bad = publication("bad", REPLY_LANE, "", properties={"correlation_id": "unsendable"})
         writing.outbox.put([bad, publication("good", REPLY_LANE, "")])
         writing.session.turn(0.0)
-        assert writing.published() == ["first", "good"]
+        assert writing.told() == ["good"]
         assert writing.counters.read()["unsendable"] == 1
 
 
@@ -231,7 +266,7 @@ class Reading:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
         monkeypatch.setattr("brokerha.transports.reader.time.monotonic", lambda: 0.0)
         config = TransportConfig(**limits)
-        self.inbox = Inbox({SYNC_LANE: config.inbox_sync, DATA_LANE: config.inbox_data}, lambda: None)
+        self.inbox = Inbox({SYNC_LANE: config.inbox_sync, DATA_LANE: config.inbox_data})
         self.settled = Settled()
         self.counters = Counters()
         connection: Any = FakeConnection()
@@ -250,6 +285,7 @@ class Reading:
             Followed(10),
             config,
             self.counters,
+            set(),
         )
         self.control, self.sync, self.data, self.clients = connection.channels
 
@@ -283,7 +319,7 @@ class TestReading:
         reading.doors.serve(True)
         reading.session.turn(0.0)
         assert [call[:2] for call in reading.clients.calls[-2:]] == [("basic_ack", (2,)), ("leave", ())]
-        assert reading.inbox.take(10, 0) == []
+        assert reading.inbox.take(10) == []
         # The next messages come through another channel, and old tags mean nothing there
         channel = reading.connection.channels[-1]
         assert set(channel.consumers) == set(reading.clients.consumers)
@@ -291,7 +327,7 @@ class TestReading:
         reading.settled.add([ClientTag(3, 1)])
         reading.session.turn(0.0)
         assert channel.asked("basic_ack") == []
-        (arrival,) = reading.inbox.take(10, 0)
+        (arrival,) = reading.inbox.take(10)
         reading.settled.add([arrival.tag])
         reading.session.turn(0.0)
         assert channel.asked("basic_ack") == [(1,)]
@@ -328,7 +364,7 @@ class TestReading:
         assert reading.sync.calls[-1] == ("basic_ack", (3,), {"multiple": True})
         reading.session.turn(0.0)
         assert len(reading.sync.asked("basic_ack")) == 1
-        assert len(reading.inbox.take(10, 0)) == 3
+        assert len(reading.inbox.take(10)) == 3
 
     def test_a_full_inbox_withholds_acknowledgements_of_its_lane_only(self, monkeypatch):
         reading = Reading(monkeypatch, inbox_data=LaneLimit(2, 1000))
@@ -337,7 +373,7 @@ class TestReading:
         reading.deliver(reading.sync, "brokerha.m1.sync", 1)
         reading.session.turn(0.0)
         assert (reading.data.asked("basic_ack"), reading.sync.asked("basic_ack")) == ([], [(1,)])
-        reading.inbox.take(10, 0)
+        reading.inbox.take(10)
         reading.session.turn(0.0)
         assert reading.data.asked("basic_ack") == [(2,)]
 

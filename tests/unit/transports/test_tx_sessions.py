@@ -211,7 +211,7 @@ class Reading:
     def __init__(self, followed: Followed | None = None, most: int = 10, most_events: int = 100) -> None:
         self.followed = followed or Followed(most)
         self.arrived: list[Arrival] = []
-        self.inbox = Inbox({TX_LANE: LaneLimit(most_events, 10_000)}, lambda: None)
+        self.inbox = Inbox({TX_LANE: LaneLimit(most_events, 10_000)})
         self.counters = Counters()
         self.channels = Channels()
         self.tx = TxReader(
@@ -313,7 +313,7 @@ class TestReading:
         reading.inbox.put(reading.arrived)
         reading.tx.turn()
         assert channel.calls[1:] == []
-        reading.inbox.take(10, 0)
+        reading.inbox.take(10)
         reading.tx.turn()
         assert channel.calls[1:] == [("ack", 1)]
 

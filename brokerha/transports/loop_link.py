@@ -1,10 +1,12 @@
-"""The link to RabbitMQ: a reader thread and a writer thread, each keeping a connection of its own.
+"""The link to RabbitMQ: two connections that the node's loop serves itself, while it waits for something to arrive and after it has sent.
 
-Two connections, because a broker that is short of memory stops reading from whoever publishes, and must not thereby
-stop delivering to it; two threads, because py-amqp's connections each belong to one.
+Two connections, because a broker that is short of memory stops reading from whoever publishes, and must not thereby stop delivering to it.
 
-    loop ── outbox ──> "<node> <role> out" ──> broker ──> "<node> <role> in" ── inbox ──> loop
-    loop ── settled ─────────────────────────────────────────────^
+    loop ── publish ──> outbox ── "<node> <role> out" ──> broker ──> "<node> <role> in" ── inbox ── take ──> loop
+
+No thread stands between a node and its broker: what the loop sends is written in that call, and what arrives is read by the call that waits
+for it. Only to open a connection takes a thread (kept_connection.py). A loop that is kept from its turns (a slow disk) leaves its sockets
+alone for so long; the broker waits two heartbeats.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from kombu import Connection
 from brokerha.model.ids import NodeId
 from brokerha.transports.addresses import Address
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.connection_thread import ConnectionThread
 from brokerha.transports.identity import Identity
 from brokerha.transports.inbox import Inbox
+from brokerha.transports.kept_connection import KeptConnection
 from brokerha.transports.link import LinkState
 from brokerha.transports.outbox import Outbox
 from brokerha.transports.parcels import (
@@ -39,13 +41,14 @@ from brokerha.transports.parcels import (
 from brokerha.transports.reader import ReaderSession
 from brokerha.transports.reader_wishes import Doors, Followed, Settled
 from brokerha.transports.topology import MASTER_ROLE, connection_name, topology_of
+from brokerha.transports.waker import Waker
 from brokerha.transports.writer import WriterSession
 
 _IN = "in"
 _OUT = "out"
 
 
-class ThreadedLink:
+class LoopLink:
     """Fulfils `link.Link` for ``amqp://`` and ``amqps://``."""
 
     def __init__(
@@ -58,7 +61,7 @@ class ThreadedLink:
         master: NodeId = "",
         cluster: str = "",
     ) -> None:
-        """Start both threads; ``cluster`` shows in the dashboard. Waits for nothing."""
+        """Begin to connect; ``cluster`` shows in the dashboard. Waits for nothing."""
         self._node = node
         self._topology = topology_of(node, role, master)
         self._config = config
@@ -68,6 +71,7 @@ class ThreadedLink:
         self._settled = Settled()
         self._doors = Doors(is_serving=role == MASTER_ROLE)
         self._followed = Followed(config.followed_tx_queues)
+        self._looks: set[NodeId] = set()
         self._state = LinkState((_IN, _OUT))
         self._outbox = Outbox(
             {
@@ -80,55 +84,78 @@ class ThreadedLink:
             }
         )
         of_in, of_out = (Identity(connection_name(node, role, each), role, node, cluster) for each in (_IN, _OUT))
-        shared = (self._state, config, counters)
-        self._reader = ConnectionThread(of_in, _IN, addresses, self._read_from, lambda: False, *shared)
-        self._writer = ConnectionThread(of_out, _OUT, addresses, self._write_to, self._has_waiting, *shared)
+        self._waker = Waker()
+        shared = (self._waker.wake, self._state, config, counters)
+        self._reader = KeptConnection(of_in, _IN, addresses, self._read_from, *shared)
+        self._writer = KeptConnection(of_out, _OUT, addresses, self._write_to, *shared)
         limits = {SYNC_LANE: config.inbox_sync, TX_LANE: config.inbox_tx, DATA_LANE: config.inbox_data}
-        self._inbox = Inbox(limits, on_room=self._reader.waker.wake)
-        self._reader.start()
-        self._writer.start()
+        self._inbox = Inbox(limits)
+        self._is_woken = False
+        self._serve(time.monotonic())
 
     def publish(self, publications: Sequence[Publication]) -> None:
-        """Queue for the writer."""
+        """Write as much as may be written now; the rest waits in the outbox."""
         if publications:
             dropped = self._outbox.put(publications)
             if dropped:
                 self._counters.add("dropped", dropped)
-            self._writer.waker.wake()
+            self._writer.push(time.monotonic())
 
     def take(self, limit: int, timeout_s: float) -> list[Arrival]:
-        """What the reader has put into the inbox."""
-        return self._inbox.take(limit, timeout_s)
+        """What has arrived, after both connections were served; see the port."""
+        now_s = time.monotonic()
+        deadline_s = now_s + timeout_s
+        while True:
+            has_read = self._serve(now_s)
+            if (taken := self._inbox.take(limit)) or self._is_woken:
+                self._is_woken = False
+                return taken
+            now_s = time.monotonic()
+            if now_s >= deadline_s:
+                return []
+            if not has_read:
+                self._wait(min(deadline_s, self._reader.due_s, self._writer.due_s) - now_s)
+                now_s = time.monotonic()
 
     def wake(self) -> None:
         """Make a waiting `take` return at once."""
-        self._inbox.wake()
+        if not self._is_woken:
+            self._is_woken = True
+            self._waker.wake()
 
     def settle(self, tags: Iterable[ClientTag]) -> None:
-        """Pass on to the reader, which owns the channel."""
+        """Acknowledge them with the next `take`."""
         self._settled.add(tags)
-        self._reader.waker.wake()
+
+    def _serve(self, now_s: float) -> bool:
+        # The writer first: confirmations settle what the reader acknowledges.
+        has_read = self._writer.serve(now_s)
+        return self._reader.serve(now_s) or has_read
+
+    def _wait(self, timeout_s: float) -> None:
+        watched = [(kept.watched, kept.wants_room) for kept in (self._reader, self._writer) if kept.watched is not None]
+        self._waker.wait_for(timeout_s, watched)
 
     def serve_shared(self, is_open: bool) -> None:
-        """Tell the reader, which owns the channel."""
+        """With the next `take`."""
         self._doors.is_sharing = is_open
-        self._reader.waker.wake()
 
     def serve_clients(self, is_open: bool) -> None:
-        """Tell the reader, which owns the channel."""
+        """With the next `take`."""
         self._doors.serve(is_open)
-        self._reader.waker.wake()
 
     def follow(self, queue: str) -> None:
-        """Tell the reader, which owns the channels."""
+        """With the next `take`."""
         if not self._followed.follow(queue):
             self._counters.add("tx_queues_too_many")
-        self._reader.waker.wake()
 
     def leave(self, queue: str) -> None:
-        """Tell the reader, which owns the channels."""
+        """With the next `take`."""
         self._followed.leave(queue)
-        self._reader.waker.wake()
+
+    def look(self, masters: Iterable[NodeId]) -> None:
+        """With the next `take`."""
+        self._looks.update(masters)
 
     def state(self) -> tuple[str, str]:
         """State word and reason."""
@@ -139,16 +166,25 @@ class ThreadedLink:
         return len(self._outbox)
 
     def close(self, timeout_s: float) -> None:
-        """Let the writer finish, then both say goodbye."""
+        """Publish what waits as far as the time allows, settle what is confirmed by then, and say goodbye."""
         if self._is_closed:
             return
         self._is_closed = True
-        deadline_s = time.monotonic() + timeout_s
-        self._writer.ask_to_end(deadline_s)
-        self._writer.join(timeout_s)
-        # After the writer: its last confirmations settle messages that the reader acknowledges.
-        self._reader.ask_to_end(time.monotonic())
-        self._reader.join(max(1.0, deadline_s - time.monotonic()))
+        now_s = time.monotonic()
+        deadline_s = now_s + timeout_s
+        while now_s < deadline_s and not self._is_done():
+            if not self._serve(now_s):
+                self._wait(min(deadline_s, self._reader.due_s, self._writer.due_s) - now_s)
+            now_s = time.monotonic()
+        self._writer.end()
+        self._reader.push(now_s)
+        self._reader.end()
+        self._waker.close()
+
+    def _is_done(self) -> bool:
+        if self._writer.watched is None:
+            return not len(self._outbox)
+        return self._writer.is_idle()
 
     def _read_from(self, connection: Connection) -> ReaderSession:
         return ReaderSession(
@@ -162,10 +198,8 @@ class ThreadedLink:
             self._followed,
             self._config,
             self._counters,
+            self._looks,
         )
-
-    def _has_waiting(self) -> bool:
-        return len(self._outbox) > 0
 
     def _write_to(self, connection: Connection) -> WriterSession:
         return WriterSession(

@@ -4,7 +4,7 @@ Blank nodes of a body are renamed after the transaction, in the order in which t
 the same key gives the same operations to the byte, while two bodies never share a blank node by accident.
 
 >>> nquads_of(b"@prefix : <urn:x:> . :a :b [] .", "text/turtle", txid="t-1").splitlines()
-['<urn:x:a> <urn:x:b> _:t3edc9b7a84fd8f05b1 .']
+['<urn:x:a> <urn:x:b> _:tc3415115f09b0bc2b1 .']
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from typing import Any
 
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, RdfFormat, Triple, parse, serialize
 
-from brokerha.http.call import utf8
+from brokerha.ingress.nesting import (
+    Nesting,
+    is_plain_data,
+    is_plain_request,
+    refuse_deep_json,
+    refuse_deep_quads,
+    refuse_deep_turtle,
+)
+from brokerha.ingress.rdf_xml import XmlScan, check_xml
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TxId
 
@@ -39,6 +47,9 @@ FORMATS = {
 }
 """Syntaxes that a body may have, by content type."""
 
+_OF_LINES = frozenset({RdfFormat.N_TRIPLES, RdfFormat.N_QUADS})
+_OF_TURTLE = frozenset({RdfFormat.TURTLE, RdfFormat.TRIG, RdfFormat.N3})
+
 NULL_CONTEXT = "null"
 """How RDF4J writes the default graph in a URL."""
 _CONTEXT = re.compile(r"null|<[^<>\"{}|^`\\\s]*>|_:[^\s,]+")
@@ -48,27 +59,86 @@ Target = NamedNode | BlankNode | Literal | Triple
 """What may stand as the object of a quad."""
 
 
+def utf8(data: bytes, what: str) -> str:
+    """Bytes as text. Raises InvalidRequest, naming the place of the first wrong byte."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{what} is not UTF-8 (at byte {error.start})") from None
+
+
+def is_plain(body: bytes, media_type: str) -> bool:
+    """Whether a body is so short and flat that it may be parsed at once, outside of a parser process."""
+    syntax = FORMATS[media_type]
+    if syntax in _OF_LINES:
+        return is_plain_data(body.decode("latin-1"))
+    return syntax in _OF_TURTLE and is_plain_request(body.decode("latin-1"))
+
+
+def quads_of(body: bytes, media_type: str, base_iri: str | None = None) -> Iterator[Quad]:
+    """The quads of a body, after a look at what could end or fool the engine's parser.
+
+    Raises InvalidRequest (not UTF-8, nested too deep, entities that grow), SyntaxError and ValueError (cut off, bad syntax), those also
+    while quads are taken.
+    """
+    text, syntax = utf8(body, "the body"), FORMATS[media_type]
+    if syntax in _OF_LINES:
+        refuse_deep_quads(text)
+    elif syntax in _OF_TURTLE:
+        refuse_deep_turtle(text)
+    elif syntax == RdfFormat.RDF_XML:
+        check_xml(body)
+    else:
+        refuse_deep_json(text)
+    quads: Iterator[Quad] = parse(body, format=syntax, base_iri=base_iri)
+    return quads
+
+
+class Watched:
+    """A file that is parsed while it is read, too long to be looked at as a whole: what it gives has been judged.
+
+    `read` raises InvalidRequest and SyntaxError, as `quads_of`. Brackets are counted wherever they stand, also in strings: what it
+    protects is the process of whoever wrote the file.
+    """
+
+    def __init__(self, source: Any, syntax: RdfFormat) -> None:
+        self._source = source
+        self._xml = XmlScan() if syntax == RdfFormat.RDF_XML else None
+        self._nesting = Nesting()
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        data = self._source.read(size)
+        piece: bytes = data.encode() if isinstance(data, str) else data
+        if self._xml is not None:
+            self._xml.feed(piece)
+            if not piece:
+                self._xml.end()
+        else:
+            self._nesting.feed(piece)
+        return piece
+
+
 def nquads_of(
     body: bytes,
     media_type: str,
     *,
     txid: TxId,
     base_iri: str | None = None,
-    contexts: Sequence[Graph] = (),
+    contexts: Sequence[str] = (),
     keep_labels: bool = False,
 ) -> str:
-    """The quads of a body as N-Quads; with contexts, in each of them instead of where the body puts them.
+    """The quads of a body as N-Quads; with contexts (as `context_text` writes them), in each of them instead of where the body puts them.
 
-    Raises InvalidRequest: not UTF-8, bad syntax (with the line), a base IRI that is none.
+    Raises InvalidRequest: not UTF-8, not whole, nested too deep, bad syntax (with the line), a base IRI that is none.
     """
-    utf8(body, "the body")
-    prefix = prefix_of(txid)
+    prefix, graphs = prefix_of(txid), [_graph(text) for text in contexts]
     try:
-        quads: Iterator[Quad] = parse(body, format=FORMATS[media_type], base_iri=base_iri)
+        quads = quads_of(body, media_type, base_iri)
         if not keep_labels:
             quads = _renamed(quads, prefix)
-        if contexts:
-            quads = (Quad(q.subject, q.predicate, q.object, graph) for q in quads for graph in contexts)
+        if graphs:
+            quads = (Quad(q.subject, q.predicate, q.object, graph) for q in quads for graph in graphs)
         data: bytes = serialize(quads, format=RdfFormat.N_QUADS) or b""
     except (SyntaxError, ValueError) as error:
         raise InvalidRequest(f"MALFORMED DATA: the body is not {media_type}: {error}") from None
@@ -150,6 +220,7 @@ def base_iri_of(text: str | None) -> str | None:
 
 
 def _quad(line: str, problem: str) -> Quad:
+    refuse_deep_quads(line)
     try:
         quads: list[Quad] = list(parse(line.encode(), format=RdfFormat.N_QUADS))
     except (SyntaxError, ValueError):

@@ -1,0 +1,23 @@
+"""The ingress: what comes from outside is judged here, before a parser of C or Rust, a recursion or the loop's thread sees it.
+
+    limits.py          how deep, how long, how much: every limit of the ingress with its reason
+    content_codings.py bodies that are sent compressed: decoded piece by piece, within the limit of what they become
+    nesting.py         how deep brackets are nested, by an iterative look at the bytes
+    rdf_xml.py         whether XML is whole, flat enough, and free of entities that grow
+    rdf_bodies.py      RDF in any syntax -> N-Quads; terms and graphs as they stand in URLs
+    parsers.py         Parsers: a few warm processes that may die of a body, without harm to the node
+    parser_process.py  what such a process does
+    suspects.py        messages that were in hand when the node ended: the second time they are put aside
+
+    body --> plain? ------------------------------> parsed where it is           small and flat: nothing more to pay
+               | no
+               +--> a thread --> a parser process --> nesting, entities, then the real parser
+                                        |
+                                        +-- dies or takes too long --> InvalidRequest, and another process
+
+Heads of requests have their limits on the connection (http/heads.py), JSON in model/foreign_json.py, msgpack in model/unpacking.py, arguments of reads and
+questions in model/shapes.py: they lie where those who read them may import them.
+
+What was admitted is read again by whoever executes it, copies it, restores it: the same scanners run there, because what a
+node was given by a peer, a backup or an archive was not admitted by this node.
+"""

@@ -1,0 +1,83 @@
+"""Deferring: which turns need no flush of their own (rule R18 of sync).
+
+    Added, Outcomes alone     nothing waits for them: they are read from memory, and durable with the next turn that is written
+    anything else             written at once, in one commit with what waited before it
+
+What waits is bounded in number, in bytes and in time, so that a quiet master soon has everything durable and a restart has little to
+work out again. Where a majority is not needed nothing waits (R13, R14): a place in the order that is lost could come back elsewhere.
+
+Must never: let a record wait that a message of this master rests on, other than those to its own workers and clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brokerha.model.ids import Instant, Lsn
+from brokerha.model.records import Added, Outcomes, Record
+from brokerha.sync.core import SyncCore
+from brokerha.sync.round import is_derived
+from brokerha.sync.waiting import reach_of
+
+ENTRY_BYTES = 100
+"""What a line of the order takes, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeferConfig:
+    """How much may wait."""
+
+    lsns: int = 1_000
+    """Places in the order, and results. Workers have to keep the results of so many transactions beyond a window."""
+    size_bytes: int = 1024 * 1024
+    age_ms: int = 100
+    """What waits is written after this long when nothing else is."""
+
+
+class Deferring:
+    """What waits at one master; knows the time only as it is told."""
+
+    def __init__(self, config: DeferConfig, sync: SyncCore) -> None:
+        self.config = config
+        self._sync = sync
+        self._is_on = sync.config.is_quorum and config.age_ms > 0
+        self._lsns = self._bytes = 0
+        self._due_ms: int | None = None
+
+    def begin(self) -> None:
+        """A turn begins; all that was decided in the ones before is carried out."""
+        if self._is_on and self._due_ms is None:
+            self._sync.durable_lsn = self._sync.lsn
+
+    def decide(self, records: Sequence[Record], now: Instant) -> tuple[bool, bool]:
+        """Whether these wait; whether all that waits is to be written now although there is no record."""
+        is_due = self._due_ms is not None and now.mono_ms >= self._due_ms
+        if not records and not is_due:
+            return False, False
+        may_wait = self._is_on and not is_due and all(map(is_derived, records))
+        if may_wait and self._is_room_for(records):
+            if self._due_ms is None:
+                self._due_ms = now.mono_ms + self.config.age_ms
+            return True, False
+        self._lsns = self._bytes = 0
+        self._due_ms = None
+        return False, not records
+
+    def _is_room_for(self, records: Sequence[Record]) -> bool:
+        for record in records:
+            if isinstance(record, Added):
+                self._lsns += len(record.entries)
+                self._bytes += ENTRY_BYTES * len(record.entries)
+            elif isinstance(record, Outcomes):
+                self._lsns += len(record.results)
+                self._bytes += sum(ENTRY_BYTES + len(effect) for _, _, effect, _ in record.results)
+        return self._lsns <= self.config.lsns and self._bytes <= self.config.size_bytes
+
+    def reach(self) -> Lsn:
+        """How far the order may come by itself: a copy of this site may be there already, and waits for it."""
+        return reach_of(self._sync) if self._is_on else self._sync.lsn
+
+    def deadline_ms(self) -> int | None:
+        """When what waits is to be written; None when nothing does."""
+        return self._due_ms

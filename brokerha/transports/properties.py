@@ -1,0 +1,118 @@
+"""Properties and headers of messages on their way to and from RabbitMQ: what py-amqp would write or read in another way.
+
+    written   only types that RabbitMQ documents: py-amqp writes numbers above 32 bits as ``L``, which is no type of RabbitMQ and ends some
+              clients (amqplib); here they are ``l``, 64 bits with a sign
+    read      what py-amqp cannot read (a text that is no UTF-8, a time after the year 9999, tables nested without end) would end the connection
+              at each delivery, for ever; here such a message has no properties but the header `UNREADABLE`, and so it is set aside
+
+`install` changes how py-amqp reads, for the whole process. https://www.rabbitmq.com/amqp-0-9-1-errata lists the types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from struct import pack
+from typing import Any, Final
+
+from amqp import basic_message, spec
+from amqp.serialization import PROPERTY_CLASSES, decode_properties_basic
+
+UNREADABLE: Final = "brokerha-unreadable"
+"""Why the properties of a message cannot be read."""
+DEPTH_LIMIT: Final = 32
+"""Tables and lists within each other, in headers that are read."""
+_KEY_LIMIT_BYTES: Final = 255
+_INT32: Final = range(-(2**31), 2**31)
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class Message(basic_message.Message):  # type: ignore[misc]  # py-amqp has no types.
+    """A message to publish; its headers are encoded by `table`."""
+
+    properties: dict[str, Any]
+
+    # A table is written as a text of these bytes would be: its length, and they.
+    PROPERTIES = [  # noqa: RUF012  (py-amqp's own name and type)
+        (name, "S" if name == "application_headers" else kind) for name, kind in basic_message.Message.PROPERTIES
+    ]
+
+    def _serialize_properties(self) -> bytes:
+        given: dict[str, Any] = self.properties
+        if given.get("application_headers") is not None:
+            self.properties = {**given, "application_headers": table(given["application_headers"])}
+        try:
+            encoded: bytes = super()._serialize_properties()
+        finally:
+            self.properties = given
+        return encoded
+
+
+def table(headers: Mapping[Any, Any]) -> bytes:
+    """Headers as the fields of a table, without its length. Raises TypeError for what no header can be, deeper ones than are read among it."""
+    if _is_deeper(headers, DEPTH_LIMIT):
+        raise TypeError(f"headers are nested more than {DEPTH_LIMIT} deep")
+    return b"".join(_name(name) + _field(value) for name, value in headers.items())
+
+
+def _name(name: Any) -> bytes:
+    if not isinstance(name, (str, bytes)):
+        raise TypeError(f"the name of a header is text, not {type(name).__name__}")
+    encoded = name if isinstance(name, bytes) else name.encode("utf-8", "surrogatepass")
+    if len(encoded) > _KEY_LIMIT_BYTES:
+        raise TypeError(f"the name of a header has {len(encoded)} bytes, {_KEY_LIMIT_BYTES} is the limit")
+    return bytes([len(encoded)]) + encoded
+
+
+def _field(value: Any) -> bytes:
+    """Type and value of one field; what has no type of its own is told as text."""
+    if value is None:
+        return b"V"
+    if isinstance(value, bool):
+        return pack(">cB", b"t", value)
+    if isinstance(value, int) and value in _INT64:
+        return pack(">ci", b"I", value) if value in _INT32 else pack(">cq", b"l", value)
+    if isinstance(value, float):
+        return pack(">cd", b"d", value)
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return pack(">cQ", b"T", max(0, int(moment.timestamp())))
+    if isinstance(value, Mapping):
+        return _sized(b"F", b"".join(_name(name) + _field(each) for name, each in value.items()))
+    if isinstance(value, (list, tuple)):
+        return _sized(b"A", b"".join(map(_field, value)))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _sized(b"S", bytes(value))
+    if isinstance(value, (str, int, Decimal)):
+        return _sized(b"S", str(value).encode("utf-8", "surrogatepass"))
+    raise TypeError(f"a header cannot be {type(value).__name__}")
+
+
+def _sized(kind: bytes, data: bytes) -> bytes:
+    return pack(">cI", kind, len(data)) + data
+
+
+def install() -> None:
+    """Have py-amqp read properties by `read`. Idempotent."""
+    PROPERTY_CLASSES[spec.Basic.CLASS_ID] = read
+
+
+def read(buffer: bytes, offset: int) -> tuple[dict[str, Any], int]:
+    """The properties from this place on, and where they end; only `UNREADABLE` when they cannot be read. Raises nothing."""
+    try:
+        properties, end = decode_properties_basic(buffer, offset)
+        if _is_deeper(properties.get("application_headers") or {}, DEPTH_LIMIT):
+            raise ValueError(f"headers are nested more than {DEPTH_LIMIT} deep")  # noqa: TRY301  (told as the others are)
+    except Exception as error:  # noqa: BLE001  (py-amqp raises whatever its parts raise)
+        return {"application_headers": {UNREADABLE: f"{type(error).__name__}: {error}"[:200]}}, len(buffer)
+    return properties, end
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and tables within a table are nested deeper."""
+    found = [value]
+    for _ in range(levels + 1):
+        inner = (each.values() if isinstance(each, Mapping) else each for each in found)
+        found = [each for values in inner for each in values if isinstance(each, (Mapping, list, tuple))]
+    return bool(found)

@@ -1,0 +1,60 @@
+"""A message that was in hand twice when the node ended is put aside; another one is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokerha.ingress.suspects import SLOTS, EndedTheNode, Suspects
+
+
+def ends_with(directory: Path, *bodies: bytes) -> None:
+    """A node that takes these in hand and is killed: its map of memory is all that stays."""
+    Suspects(directory).take_in_hand(bodies)
+
+
+def refused(suspects: Suspects, *bodies: bytes) -> list[bool]:
+    found = []
+    for digest in suspects.take_in_hand(bodies):
+        try:
+            suspects.check(digest)
+            found.append(False)
+        except EndedTheNode:
+            found.append(True)
+    suspects.put_down()
+    return found
+
+
+def test_the_second_time_is_the_last(tmp_path: Path) -> None:
+    ends_with(tmp_path, b"poison", b"innocent")
+    assert refused(Suspects(tmp_path), b"poison", b"innocent") == [False, False]
+    ends_with(tmp_path, b"poison", b"other")
+    assert refused(Suspects(tmp_path), b"poison", b"innocent", b"other") == [True, False, False]
+    assert refused(Suspects(tmp_path), b"poison") == [True]
+
+
+def test_what_was_put_down_is_no_suspect(tmp_path: Path) -> None:
+    for _ in range(3):
+        suspects = Suspects(tmp_path)
+        suspects.take_in_hand([b"a", b"b"])
+        suspects.put_down()
+    assert Suspects(tmp_path).counts == {}
+
+
+def test_more_messages_than_slots_are_taken_in_hand(tmp_path: Path) -> None:
+    suspects = Suspects(tmp_path)
+    assert len(suspects.take_in_hand([b"x"] * (SLOTS + 1))) == SLOTS + 1
+    suspects.put_down()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b'{"a": "b"}', b"\xff"])
+def test_a_damaged_file_lets_the_node_start(tmp_path: Path, damage: bytes) -> None:
+    ends_with(tmp_path, b"poison")
+    Suspects(tmp_path)
+    (tmp_path / "suspects.json").write_bytes(damage)
+    assert refused(Suspects(tmp_path), b"poison") == [False]
+
+
+def test_without_a_directory_nothing_is_remembered() -> None:
+    assert refused(Suspects(None), b"poison") == [False]

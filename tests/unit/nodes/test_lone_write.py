@@ -1,0 +1,33 @@
+"""What a write costs three masters, alone and with a hundred others, in counts: what grows is seen here before anybody measures time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.lone_write import counts_per_round
+
+OF_A_ROUND = {
+    "turns": 8,
+    "turns without effect": 0,
+    "take_ready": 17,
+    "encodings": 10,
+    "decodings": 14,
+    "publications": 10,
+    "commits": 3,
+}
+CEILINGS = {1: {**OF_A_ROUND, "calls": 2_450}, 100: {**OF_A_ROUND, "calls": 8_600}}
+"""Of all three masters together, by the number of writes that come at once. Calls are those of Python functions of brokerha, but for the journal's."""
+
+
+@pytest.fixture(scope="module", params=CEILINGS)
+def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, float]]:
+    folder: Path = tmp_path_factory.mktemp("lone-write")
+    return request.param, counts_per_round(folder, request.param)
+
+
+def test_a_round_of_writes_costs_no_more_than_it_did(counted: tuple[int, dict[str, float]]) -> None:
+    together, counts = counted
+    grown = {what: counts.get(what, 0) for what, most in CEILINGS[together].items() if counts.get(what, 0) > most}
+    assert grown == {}
