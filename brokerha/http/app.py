@@ -8,9 +8,7 @@ table ``t``, and ``/kv/t%2Fa/b`` a key of table ``t/a``. Paths that are asked of
 
 from __future__ import annotations
 
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from brokerha.http import (
     cluster,
@@ -44,6 +42,7 @@ from brokerha.http.limits import HttpLimits
 from brokerha.http.outside import Outside
 from brokerha.http.roles import OPEN
 from brokerha.http.users import ADMIN, READ, WRITE
+from brokerha.local_reads.asking import LocalReads
 from brokerha.ports.front import Front
 
 _GRAPH: dict[str, tuple[str, Handler]] = {
@@ -153,14 +152,10 @@ def create_app(
     guard: Guard | None = None,
     origins: frozenset[str] = frozenset(),
     prefix: str = "",
-) -> Starlette:
+    local_reads: LocalReads | None = None,
+) -> Outside:
     """The application of one node; without a guard everybody may everything. Nothing of it runs before a server calls it."""
-    door = Door(front, limits or HttpLimits(), origins)
-    app = Starlette(
-        routes=[Route(path, Endpoint(door, path, methods, guard)) for path, methods in PATHS.items()],
-        middleware=[Middleware(Outside, prefix=prefix, origins=origins)],
-    )
-    app.router.redirect_slashes = False
-    app.router.default = not_found
-    app.state.door = door
-    return app
+    door = Door(front, limits or HttpLimits(), origins, local_reads)
+    routes = [Route(path, Endpoint(door, path, methods, guard)) for path, methods in PATHS.items()]
+    # The router alone: what its application adds, catching errors, `Endpoint` does.
+    return Outside(Router(routes, redirect_slashes=False, default=not_found), door, prefix, origins)

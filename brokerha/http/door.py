@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from brokerha.http.limits import HttpLimits
 from brokerha.ingress.parsers import shared_parsers
+from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import NotReady
 from brokerha.model.ids import Lsn
 from brokerha.ports.front import Front
@@ -28,9 +29,17 @@ Arguments = ParamSpec("Arguments")
 class Door:
     """One HTTP door of one node; its counters belong to the event loop."""
 
-    def __init__(self, front: Front, limits: HttpLimits, origins: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        front: Front,
+        limits: HttpLimits,
+        origins: frozenset[str] = frozenset(),
+        local_reads: LocalReads | None = None,
+    ) -> None:
         limits.check()
         self.front = front
+        self.local_reads = local_reads
+        """Workers that are reached without the broker; None at a node that has none."""
         self.limits = limits
         self.origins = origins
         """Of pages that may change something, besides those of the door itself."""
@@ -139,6 +148,11 @@ class Door:
             if not future.done():
                 raise TimeoutError
         return future.result()
+
+    def leave(self) -> None:
+        """Close what was connected to in the event loop, which is about to end."""
+        if self.local_reads is not None:
+            self.local_reads.close()
 
     def close(self) -> None:
         """Take no more long work. Idempotent."""

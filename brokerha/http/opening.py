@@ -16,6 +16,7 @@ from brokerha.http.guard import Guard, parse_origins
 from brokerha.http.outside import parse_prefix
 from brokerha.http.server import HttpServer
 from brokerha.http.users_file import UsersFile
+from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import ConfigurationError
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_rules import http_address
@@ -53,7 +54,8 @@ def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer |
         prefix = parse_prefix(config.http_prefix, PATHS)
     except ValueError as error:
         raise ConfigurationError(f'{config.path}: http-prefix = "{config.http_prefix}": {error}') from None
-    app = create_app(front, guard=guard, origins=origins, prefix=prefix)
+    local_reads = None if config.is_embedded or config.node(node_id).role == "worker" else LocalReads(config.name, config.data)
+    app = create_app(front, guard=guard, origins=origins, prefix=prefix, local_reads=local_reads)
     return HttpServer(app, host, port, _tls(certificate, key))
 
 

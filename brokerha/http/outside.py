@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from brokerha.http import answer as answers
 from brokerha.http.answer import Answer
+from brokerha.http.door import Door
 
 METHODS: Final = "GET, HEAD, POST, PUT, DELETE"
 MAY_SEND: Final = (
@@ -27,7 +28,9 @@ _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+\Z")
 class Outside:
     """Around the application of one door."""
 
-    def __init__(self, app: Any, prefix: str = "", origins: frozenset[str] = frozenset()) -> None:
+    def __init__(self, app: Any, door: Door, prefix: str = "", origins: frozenset[str] = frozenset()) -> None:
+        self.door = door
+        """What all its requests share; closed with the server."""
         self._app = app
         self._prefix = prefix
         self._origins = origins

@@ -6,6 +6,7 @@ that passes can always say which transaction to ask for. The id is the client's 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,8 +14,10 @@ from typing import Any, Final
 from brokerha.client.outcomes import error_of_reply
 from brokerha.http.answer import Answer
 from brokerha.http.call import Call
-from brokerha.model.errors import OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
+from brokerha.local_reads.asking import LocalReads
+from brokerha.model.errors import NotFound, OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
 from brokerha.model.ids import Lsn, TxId
+from brokerha.model.messages import Read
 from brokerha.model.operations import Operation
 from brokerha.model.requests import APPLIED_LEVEL, Reply
 from brokerha.nodes.checking import is_plain
@@ -94,11 +97,37 @@ async def read(
         # Clients of RDF protocols know nothing of LSNs and expect to read what they have written.
         least = call.door.written_lsn()
     timeout_ms = timeout_ms or call.timeout_ms()
+    if call.door.local_reads is not None and not inside:
+        began_s = asyncio.get_running_loop().time()
+        outcome = await _read_near(call, call.door.local_reads, kind, name, arguments, least, timeout_ms)
+        if outcome is not None:
+            return outcome
+        timeout_ms = max(1, timeout_ms - round(1000 * (asyncio.get_running_loop().time() - began_s)))
     future = call.front.read(kind, name, arguments, least, timeout_ms)
     try:
         return await call.door.settled(future, timeout_ms)
     except TimeoutError:
         raise TimedOut("the node did not answer the read in its time: try again") from None
+
+
+async def _read_near(
+    call: Call, local_reads: LocalReads, kind: str, name: str, arguments: dict[str, Any], least: Lsn, timeout_ms: int
+) -> ReadOutcome | None:
+    """Ask a worker of this machine; None when none answers. Raises what makes the request wrong."""
+    front = call.front
+    readers = front.readers(least)
+    try:
+        outcome = await local_reads.read(readers.workers, Read("", kind, name, arguments, readers.min_lsn, timeout_ms))
+    except (NotFound, UnknownRepository) as error:
+        # That there is nothing is an answer as well, and as old.
+        front.was_read()
+        if readers.apart:
+            error.apart, error.stale_ms = readers.apart, readers.stale_ms
+        raise
+    if outcome is None:
+        return None
+    front.was_read()
+    return outcome._replace(apart=readers.apart, stale_ms=readers.stale_ms) if readers.apart else outcome
 
 
 async def command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any, cast
 import structlog
 import uvicorn
 
+from brokerha.http.door import Door
 from brokerha.http.heads import BoundedHeads, HeadLimits
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.faults import fault_fields
@@ -71,7 +72,7 @@ class HttpServer:
             ssl_certfile=self._tls[0] if self._tls else None,
             ssl_keyfile=self._tls[1] if self._tls else None,
         )
-        self._server = _Server(config, listening)
+        self._server = _Server(config, listening, getattr(self._app, "door", None))
         self._thread = threading.Thread(target=self._server.serve_until_stopped, name=f"http {self.port}", daemon=True)
         self._thread.start()
         if not self._server.is_up.wait(START_LIMIT_S) or self._server.fault is not None:
@@ -106,8 +107,7 @@ class HttpServer:
         self._server.ask_to_stop(timeout_s)
         # The server gives up by itself at the time-out; the rest is for closing.
         self._thread.join(timeout_s + 1.0)
-        door = getattr(getattr(self._app, "state", None), "door", None)
-        if door is not None:
+        if (door := getattr(self._app, "door", None)) is not None:
             door.close()
         return not self._thread.is_alive()
 
@@ -115,8 +115,9 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """uvicorn, woken by an event instead of a clock."""
 
-    def __init__(self, config: uvicorn.Config, listening: socket.socket) -> None:
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, door: Door | None) -> None:
         super().__init__(config)
+        self._door = door
         self.is_up = threading.Event()
         self.fault: BaseException | None = None
         self._listening = listening
@@ -144,6 +145,13 @@ class _Server(uvicorn.Server):
         """Sleep until asked to stop."""
         if self._stopping is not None:
             await self._stopping.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what is under way, then leave what the door has connected to in this loop."""
+        await super().shutdown(sockets)
+        if self._door is not None:
+            self._door.leave()
+            await asyncio.sleep(0)
 
     def ask_to_stop(self, timeout_s: float) -> None:
         """End within about this time; callable from any thread."""

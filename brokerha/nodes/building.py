@@ -171,4 +171,5 @@ def open_worker(config: ClusterConfig, node_id: str) -> WorkerNode:
         scrubbing=scrubbing,
         tasks=tasks,
         guard=config.guard_limits(len(site), machine_memory_bytes()),
+        folder=None if is_embedded(config.broker_of(node_id)) else config.data_directory(node_id),
     )

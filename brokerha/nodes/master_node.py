@@ -19,7 +19,7 @@ from brokerha.ingress.suspects import Suspects
 from brokerha.master.core import MasterConfig
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
-from brokerha.model.ids import Instant, Lsn, TxId
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.levels import LATEST_LSN
 from brokerha.model.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
 from brokerha.model.operations import LoggedRow, Operation
@@ -39,7 +39,7 @@ from brokerha.nodes.tickets import Tickets
 from brokerha.nodes.transacting import Host, Transacting
 from brokerha.nodes.watching import Watching
 from brokerha.ports.clock import Clock
-from brokerha.ports.front import ReadOutcome
+from brokerha.ports.front import Readers, ReadOutcome
 from brokerha.ports.journal import Journal
 from brokerha.ports.log_stream import LogPublisher
 from brokerha.ports.transport import Transport
@@ -99,6 +99,10 @@ class MasterNode:
         parts = (transport, self.view, self.staleness, self._gathering.look_for)
         self.watching = Watching(self.node_id, config.sync.members, *parts, shares_broker=shares_broker, leaves_writes=leaves_writes)
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
+        self._readable: tuple[NodeId, ...] | None = None
+        """Workers that may be read, as of the last turn; None while no door has asked."""
+        self._read_near = 0
+        """Reads that a door answered through `readers`."""
         self._ended = ""
         """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
         state = journal.state()
@@ -144,7 +148,9 @@ class MasterNode:
         self.loop.serve_calls()
         self.transacting.tick()
         now = self.clock.now()
-        self.watching.note(self.runner, self._reads.asked, now)
+        self.watching.note(self.runner, self._reads.asked + self._read_near, now)
+        if self._readable is not None:
+            self._readable = tuple(self.runner.core.feed.readable(now.mono_ms))
         if self._reads.is_busy:
             self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
         if self._waits:
@@ -241,6 +247,18 @@ class MasterNode:
             lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
         )
         return future
+
+    def readers(self, min_lsn: Lsn) -> Readers:
+        """Workers that may be asked, as of the last turn; what they do not know of it they refuse by themselves."""
+        least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
+        age = self.staleness.of(self.clock.now().mono_ms)
+        if self._readable is None:
+            self._readable = ()
+        return Readers(() if self._ended else self._readable, least, *age)
+
+    def was_read(self) -> None:
+        """One more read; only the thread of the door counts here."""
+        self._read_near += 1
 
     def _ask_worker(
         self,
@@ -375,7 +393,8 @@ class MasterNode:
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
         seen = self.loop.call(self._seen_metrics).result(10) if self.loop.is_running else self._seen_metrics()
-        numbers = {**seen, **self._reads.metrics()}
+        numbers = {**seen, **self._reads.metrics(), "reads_near_total": self._read_near}
+        numbers["reads_total"] += self._read_near
         if self.followers is not None:
             numbers["log_stream_lsn"] = self.followers.published_lsn()
         return numbers

@@ -37,7 +37,7 @@ from brokerha.nodes.status import StatusGathering, summary
 from brokerha.nodes.wire_metrics import wire_metrics
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import JournalCopy
-from brokerha.ports.front import ReadOutcome
+from brokerha.ports.front import Readers, ReadOutcome
 from brokerha.ports.journal import Journal
 from brokerha.ports.log_stream import LogPublisher
 
@@ -199,6 +199,14 @@ class ProcessNode:
     ) -> Future[ReadOutcome]:
         """Pass a read on; raises NotReady unless this is the primary."""
         return self._front().read(kind, name, arguments, min_lsn, timeout_ms)
+
+    def readers(self, min_lsn: Lsn) -> Readers:
+        """Workers that may be asked; raises NotReady unless this is the primary."""
+        return self._front().readers(min_lsn)
+
+    def was_read(self) -> None:
+        """Counts for the primary that this is."""
+        self._front().was_read()
 
     def transact(
         self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000

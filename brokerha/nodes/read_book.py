@@ -125,11 +125,23 @@ class ReadBook:
             self._ready[job.number] = None
         return None
 
+    def glance(self) -> NotReady | None:
+        """Count a read that waits for nobody and is over at once; returns why it may not be."""
+        refusal = self._closed()
+        if refusal is None:
+            self.taken += 1
+        else:
+            self.failed += 1
+        return refusal
+
+    def _closed(self) -> NotReady | None:
+        reason = self.closed_reason or self.overrun
+        return NotReady(reason) if reason else None
+
     def _refusal(self) -> NotReady | None:
-        if self.closed_reason:
-            return NotReady(self.closed_reason)
-        if self.overrun:
-            return NotReady(self.overrun)
+        closed = self._closed()
+        if closed is not None:
+            return closed
         if self.open_jobs >= self.limits.queue:
             return NotReady(f"{self.limits.queue} reads are under way already: try again")
         return None
@@ -252,6 +264,11 @@ class ReadBook:
             return 0
         missing = min(len(self._ready) - idle, self.limits.threads - (alive - stuck))
         return max(0, missing)
+
+    @property
+    def ready(self) -> int:
+        """Reads that a thread may begin."""
+        return len(self._ready)
 
     @property
     def running(self) -> int:

@@ -4,6 +4,7 @@ loop thread    turns of the WorkerRunner; never waits for the store; once a seco
 store thread   carries out one decision after the other
 copy thread    makes, reads and keeps snapshots and ranges of the log beside it (copy_threads.py)
 read threads   answer reads, bounded
+near reads     answers doors of this machine (local_reads/)
 scrub thread   looks at all of the data, again and again, slowly (scrubbing.py)
 task thread    long work that the master gave, a backup for one; none until there is some (tasks.py)
 """
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import structlog
 
+from brokerha.local_reads.answering import AnsweringThread
 from brokerha.model.errors import InvalidRequest, NotReady, ReadOnly
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.levels import LATEST_LSN
@@ -40,7 +43,7 @@ from brokerha.nodes.worker_runner import WorkerRunner
 from brokerha.nodes.worker_view import WorkerView
 from brokerha.ports.clock import Clock
 from brokerha.ports.copies import WorkerCopy
-from brokerha.ports.front import ReadOutcome
+from brokerha.ports.front import Readers, ReadOutcome
 from brokerha.ports.transport import Transport
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import WorkerConfig
@@ -72,8 +75,11 @@ class WorkerNode:
         scrubbing: Scrubbing | None = None,
         tasks: WorkerTasks | None = None,
         guard: GuardLimits | None = None,
+        folder: Path | None = None,
     ) -> None:
-        """``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody."""
+        """``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody. In ``folder`` doors of the
+        same machine find it; None for no such door.
+        """
         self.config = config
         self.cluster = cluster
         self.store = store
@@ -88,6 +94,9 @@ class WorkerNode:
         self._scrubbing = scrubbing
         self._tasks = tasks
         self._answers = ReadAnswers(self.reads, transport.wake)
+        self._near = (
+            None if folder is None else AnsweringThread(folder, cluster, config.node, self, lambda: self.reads.opening)
+        )
         self._gathering = StatusGathering(config.node, masters)
         self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
         self._reported = ("", "")
@@ -107,6 +116,8 @@ class WorkerNode:
         if self._scrubbing is not None and not self.store.condemned:
             self._scrubbing.look_first(self.on_damage)
         self.loop.start()
+        if self._near is not None:
+            self._near.start()
         if self._scrubbing is not None:
             self._scrubbing.start(self.on_damage, self._may_be_scrubbed)
 
@@ -116,6 +127,8 @@ class WorkerNode:
             self._scrubbing.give_up()
         # Reads first, so that masters still hear that theirs go on elsewhere.
         self.reads.close(HASTE_S if self.must_restart else READS_CLOSE_S)
+        if self._near is not None:
+            self._near.close()
         self.loop.stop(timeout_s)
         self.transport.send(self._answers.take())
         if self._scrubbing is not None:
@@ -253,7 +266,14 @@ class WorkerNode:
                 NotReady(f"only a master knows what the latest LSN is: ask master {self.config.master}")
             )
             return refused
-        return self.reads.read(kind, name, arguments, min_lsn, timeout_ms)
+        return self.reads.read_here(kind, name, arguments, min_lsn, timeout_ms)
+
+    def readers(self, min_lsn: Lsn) -> Readers:
+        """Nobody but itself."""
+        return Readers((), min_lsn)
+
+    def was_read(self) -> None:
+        """Its reads are counted by their pool."""
 
     def transact(
         self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
-from brokerha.model.ids import Lsn, TxId
+from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
 
@@ -25,6 +25,17 @@ class ReadOutcome(NamedTuple):
     """State word of the master when it was asked, if it was apart: it could not agree with the others (master/apart.py)."""
     stale_ms: int | None = None
     """Then: for how long it had not been known to be up to date; None when that was never known, or it was not apart."""
+
+
+class Readers(NamedTuple):
+    """Who may be asked for a read now, by a door that reaches workers by itself (local_reads/)."""
+
+    workers: tuple[NodeId, ...]
+    min_lsn: Lsn
+    """The least LSN as a number, where the latest one was asked for."""
+    apart: str = ""
+    stale_ms: int | None = None
+    """Both as in `ReadOutcome`, for whatever they answer."""
 
 
 class Front(Protocol):
@@ -71,6 +82,12 @@ class Front(Protocol):
 
         The future raises InvalidRequest, UnknownRepository, NotAcceptable, TooLarge, TimedOut or NotReady.
         """
+
+    def readers(self, min_lsn: Lsn) -> Readers:
+        """Workers that may be asked for a read now; none at a worker. Raises NotReady."""
+
+    def was_read(self) -> None:
+        """A door has answered a read through `readers`: it counts as one of this node. In one thread."""
 
     def transact(
         self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000

@@ -169,6 +169,14 @@ def probe_and_another(cluster: ProcessCluster) -> tuple[str, str]:
     return probe, next(row["id"] for row in rows if row["id"] != probe)
 
 
+def reads_near(cluster: ProcessCluster) -> int:
+    """Reads that the door of m1 had answered by a worker of this machine."""
+    answer = cluster.get("m1", "/metrics")
+    assert answer is not None
+    (line,) = [line for line in answer.text.splitlines() if line.startswith("brokerha_reads_near_total ")]
+    return int(line.split()[1])
+
+
 @pytest.mark.slow
 def test_no_read_fails_or_goes_back_while_one_worker_is_killed_and_one_frozen(
     vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
@@ -196,6 +204,7 @@ def test_no_read_fails_or_goes_back_while_one_worker_is_killed_and_one_frozen(
         known = [client.known for client in clients]
         await_reads(clients, READS, cluster)
         await_counting(clients, known, cluster)
+        near = reads_near(cluster)
         for client in clients:
             client.finish()
             client.session.close()
@@ -207,6 +216,7 @@ def test_no_read_fails_or_goes_back_while_one_worker_is_killed_and_one_frozen(
     unserved = sum(client.unserved for client in clients)
     assert len(took) + at_doors >= READS
     assert min(len(during), at_doors) > READS // 20
+    assert near > len(took) // 10, "those over HTTP were answered without the broker"
     covered(
         f"reads of {CLIENTS} clients at 3 workers over RabbitMQ, none failed and none went back: {len(calm)} with all workers "
         f"({quantiles(calm)}), {len(during)} with one killed and one frozen ({quantiles(during)}); {at_doors} at the workers' doors "

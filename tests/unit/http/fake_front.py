@@ -35,7 +35,7 @@ from brokerha.model.operations import (
     unpack_operations,
 )
 from brokerha.model.requests import APPLIED_LEVEL, READS_INSIDE, REFUSED, REJECTED_STATUS, UNKNOWN, WAIT, Reply
-from brokerha.ports.front import ReadOutcome
+from brokerha.ports.front import Readers, ReadOutcome
 from tests.unit.http.fake_data import Data
 from tests.unit.http.fake_rdf import check
 from tests.unit.http.fake_transactions import FakeTransactions
@@ -98,6 +98,12 @@ class FakeFront:
             self._work.put(work)
         else:
             work()
+
+    def readers(self, min_lsn: int) -> Readers:
+        return Readers((), min_lsn)
+
+    def was_read(self) -> None:
+        """It counts nothing."""
 
     # ---- writes
 

@@ -281,7 +281,7 @@ def test_the_log_of_a_fault_is_short_and_tells_the_request_without_its_content(n
 
 
 def test_more_requests_than_the_door_lets_in_are_told_to_try_again(node: Node) -> None:
-    node.app.state.door.requests = HttpLimits().requests_limit
+    node.app.door.requests = HttpLimits().requests_limit
 
     answer = node.get("/protocol")
 
@@ -289,10 +289,10 @@ def test_more_requests_than_the_door_lets_in_are_told_to_try_again(node: Node) -
 
 
 def test_more_bytes_than_the_door_reads_at_once_are_told_to_try_again(node: Node) -> None:
-    node.app.state.door.bodies_bytes = HttpLimits().all_bodies_limit_bytes
+    node.app.door.bodies_bytes = HttpLimits().all_bodies_limit_bytes
 
     assert node.ask("PUT", "/kv/t/k", b"v").status == 503
-    assert node.app.state.door.bodies_bytes == HttpLimits().all_bodies_limit_bytes
+    assert node.app.door.bodies_bytes == HttpLimits().all_bodies_limit_bytes
 
 
 def test_what_a_body_held_of_the_limits_is_given_back_however_the_request_ends(node: Node) -> None:
@@ -300,4 +300,4 @@ def test_what_a_body_held_of_the_limits_is_given_back_however_the_request_ends(n
     node.ask("POST", "/tx", b"\xc1", MSGPACK)
     node.ask("POST", "/tx", b"x", {})
 
-    assert (node.app.state.door.bodies_bytes, node.app.state.door.requests) == (0, 0)
+    assert (node.app.door.bodies_bytes, node.app.door.requests) == (0, 0)

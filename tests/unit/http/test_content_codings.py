@@ -95,7 +95,7 @@ def test_a_broken_stream_is_refused_and_nothing_of_it_is_stored(
     assert answer.status == 400, answer.text
     assert words in answer.text
     assert not node.front.keys
-    assert node.app.state.door.bodies_bytes == 0
+    assert node.app.door.bodies_bytes == 0
 
 
 def test_the_decoded_size_counts_and_no_more_of_it_is_ever_held() -> None:

@@ -236,3 +236,94 @@ def test_a_query_that_cannot_be_stopped_times_out_and_others_are_answered(tmp_pa
             "NotReady: 2 reads go on although their time is over, and cannot be stopped: the worker has to be started again",
         ],
     ), done.stderr
+
+
+# ---- reads in the calling thread
+
+
+def ask_here(pool: ReadPool, kind: str = "get", min_lsn: int = 0, **arguments: Any) -> Any:
+    return pool.read_here(kind, "t", arguments, min_lsn, 15_000)
+
+
+def instead(store: Held, read: Callable[..., ReadAnswer]) -> Callable[..., ReadAnswer]:
+    """Let the store answer by ``read``; returns what answered before."""
+    before = store.read
+    store.read = read  # type: ignore[method-assign]
+    return before
+
+
+def test_a_key_is_read_in_the_calling_thread_and_everything_else_in_threads(store: Held, pool: ReadPool) -> None:
+    used: list[str] = []
+
+    def noted(*arguments: Any) -> ReadAnswer:
+        used.append(threading.current_thread().name)
+        return before(*arguments)
+
+    before = instead(store, noted)
+    here = ask_here(pool)
+    assert here.done()
+    assert here.result().body == b"get"
+    for future in (ask_here(pool, "size"), ask_here(pool, pending=b"")):
+        future.result(WAIT_S)
+    assert used == [threading.current_thread().name, "w1 read", "w1 read"]
+    assert pool.metrics()["reads_total"] == 3
+
+
+def test_a_key_at_an_lsn_that_is_not_applied_waits_for_it(store: Held, pool: ReadPool) -> None:
+    future = ask_here(pool, min_lsn=11)
+    assert not future.done()
+    store.lsn = 11
+    pool.on_applied(11)
+    assert future.result(WAIT_S).body == b"get"
+
+
+def test_after_a_slow_key_threads_read_for_a_while(store: Held, pool: ReadPool, monkeypatch: Any) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("brokerha.nodes.read_pool.time.monotonic", lambda: now_s[0])
+    used: list[str] = []
+
+    def slow(*arguments: Any) -> ReadAnswer:
+        used.append(threading.current_thread().name)
+        now_s[0] += 0.02
+        return before(*arguments)
+
+    before = instead(store, slow)
+    here = threading.current_thread().name
+    for pause_s in (0.0, 0.0, 2.0):
+        now_s[0] += pause_s
+        ask_here(pool).result(WAIT_S)
+    assert used == [here, "w1 read", here]
+
+
+def test_a_closed_door_gives_no_key_and_one_that_closes_meanwhile_neither(store: Held, pool: ReadPool) -> None:
+    pool.close_door("w1 is out of sync")
+    with pytest.raises(errors.NotReady, match="w1 is out of sync"):
+        ask_here(pool).result(0)
+    assert pool.metrics()["reads_failed_total"] == 1
+    pool.open_door()
+
+    def closing(*arguments: Any) -> ReadAnswer:
+        pool.close_door("w1 is out of sync")
+        return before(*arguments)
+
+    before = instead(store, closing)
+    with pytest.raises(errors.NotReady, match="w1 is out of sync"):
+        ask_here(pool).result(0)
+
+
+def test_a_key_that_meets_damage_shuts_the_door(store: Held, pool: ReadPool) -> None:
+    found: list[str] = []
+    pool.on_damage = found.append
+    read = store.read
+    instead(store, lambda _kind, *arguments: read("damaged", *arguments))
+    with pytest.raises(errors.NotReady, match="is damaged"):
+        ask_here(pool).result(0)
+    assert found == ["row 7 is not what was written"]
+    with pytest.raises(errors.NotReady, match="is damaged"):
+        ask_here(pool).result(0)
+
+
+def test_a_stopping_pool_gives_no_key(store: Held, pool: ReadPool) -> None:
+    pool.close()
+    with pytest.raises(errors.NotReady, match="stopping"):
+        ask_here(pool).result(0)

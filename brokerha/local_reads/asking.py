@@ -1,0 +1,247 @@
+"""The door's side of reads on one machine: which near worker is asked, and when it is not waited for any more.
+
+A worker is near when the socket in its folder answers with its name. It is asked while the master says that it may be read; of several
+the one with the fewest reads of this door under way. Where the master has workers elsewhere too, a near one gets no more than a few
+at once, and the rest goes over the broker to whoever has least to do.
+
+    answer                         the read is answered
+    the request is wrong           the read is answered with that: it is wrong everywhere
+    another error, the connection   not answered here: the caller asks over the broker
+    is lost, the worker is silent
+
+Silent is who, with reads under way, sends nothing for the patience, and nothing within it again when asked whether it is there: a query
+may take long, a frozen process answers nobody. Everything here runs in the door's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from brokerha.local_reads.frames import HELLO, PING, VERSION, address_of, pack, unpacker
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, error_named
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.messages import Read
+from brokerha.ports.front import ReadOutcome
+
+log = structlog.get_logger()
+
+AGAIN_S: Final = 1.0
+"""Time between two tries to connect to a worker; nobody tries while nobody reads."""
+AT_ONCE: Final = 4
+"""Reads at a near worker beyond which those elsewhere are asked too: as many as a worker evaluates at once by default."""
+PATIENCE_S: Final = 0.5
+
+
+class LocalReads:
+    """The near workers of one door."""
+
+    def __init__(self, cluster: str, data: Path, patience_s: float = PATIENCE_S) -> None:
+        """``data`` is the folder in which a worker of this machine has its own, named after it."""
+        self._cluster = cluster
+        self._data = data
+        self._patience_s = patience_s
+        self._links: dict[NodeId, _Link] = {}
+        """Those that said who they are."""
+        self._made: set[_Link] = set()
+        self._next_try_s: dict[NodeId, float] = {}
+        self._tries: set[asyncio.Task[None]] = set()
+
+    async def read(self, workers: tuple[NodeId, ...], wanted: Read) -> ReadOutcome | None:
+        """Ask a near one of these workers, which may all be read. None when none answers; raises what makes the request wrong."""
+        link = self._chosen(workers)
+        if link is None:
+            return None
+        try:
+            return await link.ask(wanted)
+        except InvalidRequest:
+            raise
+        except BrokerhaError:
+            return None
+
+    def close(self) -> None:
+        """Leave the workers; what is under way is not answered here. In the loop's thread."""
+        for task in self._tries:
+            task.cancel()
+        for link in list(self._made):
+            link.transport.abort()
+
+    def _chosen(self, workers: tuple[NodeId, ...]) -> _Link | None:
+        best: _Link | None = None
+        near = 0
+        for worker in workers:
+            link = self._links.get(worker)
+            if link is None:
+                self._try(worker)
+            elif link.is_usable:
+                near += 1
+                if best is None or len(link.waiting) < len(best.waiting):
+                    best = link
+        if best is not None and near < len(workers) and len(best.waiting) >= AT_ONCE:
+            return None
+        return best
+
+    def _try(self, worker: NodeId) -> None:
+        """Begin to connect, unless that was tried just now."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._next_try_s.get(worker, 0.0):
+            return
+        self._next_try_s[worker] = loop.time() + AGAIN_S
+        task = loop.create_task(self._connect(worker, self._data / worker))
+        self._tries.add(task)
+        task.add_done_callback(self._tries.discard)
+
+    async def _connect(self, worker: NodeId, folder: Path) -> None:
+        loop = asyncio.get_running_loop()
+
+        def made() -> _Link:
+            return _Link(self._cluster, worker, self._patience_s, self._made.add, self._on_hello, self._on_lost)
+
+        try:
+            with address_of(folder) as address:
+                await asyncio.wait_for(loop.create_unix_connection(made, address), AGAIN_S)
+        except OSError:
+            # It does not run on this machine, or not now. (What comes too late is an OSError as well.)
+            return
+
+    def _on_hello(self, link: _Link) -> None:
+        known = self._links.get(link.worker)
+        if known is not None:
+            known.transport.abort()
+        self._links[link.worker] = link
+
+    def _on_lost(self, link: _Link) -> None:
+        self._made.discard(link)
+        if self._links.get(link.worker) is link:
+            del self._links[link.worker]
+
+
+class _Link(asyncio.Protocol):
+    """The connection to one worker."""
+
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        cluster: str,
+        worker: NodeId,
+        patience_s: float,
+        on_made: Callable[[_Link], None],
+        on_hello: Callable[[_Link], None],
+        on_lost: Callable[[_Link], None],
+    ) -> None:
+        self.worker = worker
+        self.waiting: dict[int, asyncio.Future[ReadOutcome]] = {}
+        self.is_usable = False
+        """Whether it said who it is, and takes what it is sent."""
+        self._cluster = cluster
+        self._patience_s = patience_s
+        self._on_made = on_made
+        self._on_hello = on_hello
+        self._on_lost = on_lost
+        self._unpacker = unpacker()
+        self._numbers = itertools.count(1)
+        self._out: list[bytes] = []
+        """Reads that are sent together, at the end of this step of the loop."""
+        self._loop = asyncio.get_running_loop()
+        self._watch: asyncio.TimerHandle | None = None
+        self._was_heard = False
+        """Since the watch looked last."""
+        self._is_asked = False
+        """Whether it is there."""
+
+    async def ask(self, wanted: Read) -> ReadOutcome:
+        """The answer. Raises what the worker raised, NotReady when the connection ends."""
+        number = next(self._numbers)
+        future = self.waiting[number] = self._loop.create_future()
+        fields = (wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
+        self._out.append(pack((number, *fields)))
+        if len(self._out) == 1:
+            self._loop.call_soon(self._send)
+        if self._watch is None:
+            self._was_heard = self._is_asked = False
+            self._watch = self._loop.call_later(self._patience_s, self._look)
+        try:
+            outcome: ReadOutcome = await future
+        finally:
+            self.waiting.pop(number, None)
+        return outcome
+
+    def _send(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(b"".join(self._out))
+        self._out.clear()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the hello as for an answer."""
+        self.transport = transport  # type: ignore[assignment]
+        self._on_made(self)
+        self._watch = self._loop.call_later(self._patience_s, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever waits has to ask elsewhere."""
+        self.is_usable = False
+        if self._watch is not None:
+            self._watch.cancel()
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_exception(NotReady(f"the connection to {self.worker} ended"))
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        """It does not take what it is sent: others are asked meanwhile."""
+        self.is_usable = False
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.is_usable = True
+
+    def data_received(self, data: bytes) -> None:
+        """Take in answers."""
+        self._was_heard = True
+        try:
+            self._unpacker.feed(data)
+            for frame in self._unpacker:
+                self._take(*frame)
+        except (ValueError, TypeError) as error:
+            log.warning("a worker answered what is no answer", worker=self.worker, reason=str(error))
+            self.transport.abort()
+
+    def _take(self, number: int | str, *rest: Any) -> None:
+        if number == HELLO:
+            if rest != (VERSION, self._cluster, self.worker):
+                raise ValueError(f"another one answers: {rest!r}")
+            self.is_usable = True
+            self._on_hello(self)
+        elif number != PING:
+            self._settle(number, *rest)
+
+    def _settle(self, number: Any, error: str, content_type: str, lsn: Lsn, body: bytes) -> None:
+        future = self.waiting.get(number)
+        if future is None or future.done():
+            return
+        if error:
+            future.set_exception(error_named(error, body.decode("utf-8", "replace")))
+        else:
+            future.set_result(ReadOutcome(content_type, lsn, body))
+
+    def _look(self) -> None:
+        """Whether it is there, while somebody waits for it."""
+        self._watch = None
+        if self.is_usable and not self.waiting:
+            return
+        if self._is_asked and not self._was_heard:
+            # Whoever waits is told by `connection_lost`.
+            log.warning("a worker of this machine is silent", worker=self.worker, reads=len(self.waiting))
+            self.transport.abort()
+            return
+        self._is_asked = not self._was_heard
+        if self._is_asked and not self.transport.is_closing():
+            self.transport.write(pack((PING,)))
+        self._was_heard = False
+        self._watch = self._loop.call_later(self._patience_s, self._look)
