@@ -1,0 +1,1 @@
+"""Tests: reads on one machine."""
