@@ -37,6 +37,7 @@ from brokerha.model.errors import (
     Unreachable,
     error_named,
 )
+from brokerha.model.gathering import Gathering
 from brokerha.model.ids import TxId
 from brokerha.model.levels import ack_text
 from brokerha.model.requests import REFUSED, UNKNOWN, WAIT, Reply
@@ -85,6 +86,7 @@ class HttpLane:
         self._open = 0
         self._open_bytes = 0
         self._not_before_s = 0.0
+        self._gathering = Gathering()
         self._is_closed = False
         self._threads: list[threading.Thread] = []
 
@@ -107,7 +109,8 @@ class HttpLane:
             self._waiting.extend(taken)
             if not self._threads:
                 self._start_threads()
-            self._changed.notify()
+            if len(self._waiting) == len(taken) or len(self._waiting) >= self._gathering.awaited:
+                self._changed.notify()
         return [write.future for write in taken]
 
     def _start_threads(self) -> None:
@@ -153,7 +156,8 @@ class HttpLane:
                 self._expire()
                 if self._is_closed:
                     return []
-                pause_s = self._not_before_s - time.monotonic()
+                now_s = time.monotonic()
+                pause_s = max(self._not_before_s - now_s, self._gathering.hold_s(len(self._waiting), now_s))
                 if self._waiting and pause_s <= 0:
                     return self._take()
                 self._changed.wait(max(0.001, min(pause_s, SILENCE_S)) if self._waiting else None)
@@ -166,6 +170,7 @@ class HttpLane:
             if self._waiting[0].terms != first.terms or size > BATCH_LIMIT_BYTES:
                 break
             batch.append(self._waiting.popleft())
+        self._gathering.left(len(batch))
         return batch
 
     def _expire(self) -> None:
@@ -243,6 +248,8 @@ class HttpLane:
         for piece in response.iter_raw():
             unpacker.feed(piece)
             for rows in unpacker:
+                with self._changed:
+                    self._gathering.answered(len(rows), time.monotonic())
                 for txid, status, lsn, error, reason in rows:
                     reply = Reply(0, txid, status, lsn, error, reason)
                     again.extend(write for write in missing.pop(txid, ()) if not self._settle(url, write, reply))

@@ -10,6 +10,7 @@
     records.py      what a journal holds
     requests.py     what clients hand to a node, and what they get back
     client_wire.py  what client programs and masters say to each other over AMQP
+    gathering.py    writes that wait a moment for each other, to travel together
     levels.py       levels of acknowledgement as people write them
     ready.py        Ready: what a core asks of the world, in the order in which it must happen
     codec.py        bytes <-> messages and records; limits before decoding

@@ -30,6 +30,7 @@ import pika
 
 from brokerha.model import client_wire
 from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
+from brokerha.model.gathering import Gathering
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
@@ -77,6 +78,8 @@ class AmqpWire:
         self._to = to
         self._lock = threading.Lock()
         self._handed_in: list[_Waiting | Request] = []
+        self._enough = 0
+        """So many that were handed in are not to wait for others; 0 when nobody waits."""
         self._open_count = 0
         self._open_bytes = 0
         self._is_closed = False
@@ -92,6 +95,9 @@ class AmqpWire:
         """Heap of (monotonic time, correlation id): deadlines, and times to publish again. May name closed requests."""
         self._resend_s: dict[str, float] = {}
         """Time of the next publication of each open request."""
+        self._gathering = Gathering()
+        self._held: Any = None
+        """Timer of those that wait for others."""
         self._timer: Any = None
         self._timer_s = 0.0
         self._thread = PikaThread(parse_addresses(url), name, config or TransportConfig(), self)
@@ -166,11 +172,13 @@ class AmqpWire:
             future.set_running_or_notify_cancel()
         with self._lock:
             refusal = self._refusal(len(futures), sum(sizes_bytes))
-            must_wake = refusal is None and not self._handed_in
+            had = len(self._handed_in)
             if refusal is None:
                 self._open_count += len(futures)
                 self._open_bytes += sum(sizes_bytes)
                 self._handed_in.extend(items)
+            is_enough = had < self._enough <= len(self._handed_in)
+            must_wake = refusal is None and (not had or is_enough or not isinstance(items[0], _Waiting))
         if refusal is not None:
             for future in futures:
                 future.set_exception(refusal)
@@ -220,9 +228,13 @@ class AmqpWire:
     def answered(self, correlation_id: str, body: bytes) -> None:
         """Complete what was answered."""
         request = self._open.get(correlation_id)
+        open_before = self._open_count
         try:
             if request is not None and request.answer(body):
                 self._forget(correlation_id)
+            if isinstance(request, Writes):
+                # Callers may write again already; then fewer are awaited, which does no harm.
+                self._gathering.answered(max(0, open_before - self._open_count), time.monotonic())
         except InvalidRequest:
             # Bytes that no master sends: as if there was no answer.
             return
@@ -239,9 +251,24 @@ class AmqpWire:
     # ----------------------------------------------------------------------------------------------- in the thread
 
     def _pump(self) -> None:
+        """Publish what was handed in; writes may wait a moment for others."""
+        if self._held is not None:
+            self._thread.forget(self._held)
+            self._held = None
+        with self._lock:
+            hold_s = self._gathering.hold_s(len(self._handed_in), time.monotonic()) if self._handed_in else 0.0
+            if hold_s and all(isinstance(item, _Waiting) for item in self._handed_in):
+                self._enough = self._gathering.awaited
+                self._held = self._thread.call_later(hold_s, self._pump)
+                return
+        self._publish_waiting()
+
+    def _publish_waiting(self) -> None:
         """Make messages of what was handed in, and publish them."""
         with self._lock:
+            self._enough = 0
             handed_in, self._handed_in = self._handed_in, []
+        self._gathering.left(len(handed_in))
         for is_write, group in itertools.groupby(handed_in, key=lambda item: isinstance(item, _Waiting)):
             items: list[Any] = list(group)
             requests: list[Request] = _batches(items) if is_write else items
@@ -312,7 +339,7 @@ class AmqpWire:
         self._resend_s.pop(correlation_id, None)
 
     def _expire_all(self) -> None:
-        self._pump()
+        self._publish_waiting()
         for request in self._open.values():
             request.expire("the connection was closed by this program")
         self._open.clear()

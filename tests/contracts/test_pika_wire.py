@@ -366,3 +366,48 @@ class TestFaults:
         finally:
             broker.ctl("set_vm_memory_high_watermark", "absolute", "2GB")
         assert write(wire, 7)[0].result(PATIENCE_S).lsn == 7
+
+
+# ---- writes that wait for each other
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was answered together is awaited for long."""
+    for name in ("PER_CALLER_S", "MOST_S", "CLOSE_S"):
+        monkeypatch.setattr(f"brokerha.model.gathering.{name}", 60.0)
+
+
+def test_writers_that_were_answered_together_write_together_again(patient: None, vhost_url: str, wires, masters):
+    master = masters(apply_all)
+    wire = wires(vhost_url)
+    for future in write(wire, 1, 2):
+        future.result(PATIENCE_S)
+    futures = [*write(wire, 3), *write(wire, 4)]
+    assert [future.result(PATIENCE_S).lsn for future in futures] == [3, 4]
+    assert len(master.taken) == 2
+
+
+def test_a_read_waits_for_nobody_and_takes_with_it_what_waits(patient: None, vhost_url: str, wires, masters):
+    def answer(message: ClientMessage) -> list[ClientReply]:
+        if message.content_type == client_wire.READ_TYPE:
+            return [reply_to(message, client_wire.encode_read_answer("", "", "text/plain", 7, b"read"))]
+        return apply_all(message)
+
+    masters(answer)
+    wire = wires(vhost_url)
+    for future in write(wire, 1, 2):
+        future.result(PATIENCE_S)
+    [held] = write(wire, 3)
+    assert wire.read("get", "t", {"key": b"k"}, 0, _TIMEOUT_MS).result(PATIENCE_S).body == b"read"
+    assert held.result(PATIENCE_S).lsn == 3
+
+
+def test_a_write_that_waits_for_others_ends_with_its_connection(patient: None, vhost_url: str, wires, masters):
+    masters(apply_all)
+    wire = wires(vhost_url)
+    for future in write(wire, 1, 2):
+        future.result(PATIENCE_S)
+    [held] = write(wire, 3)
+    wire.close(0)
+    assert isinstance(held.exception(PATIENCE_S), (Unreachable, OutcomeUnknown))

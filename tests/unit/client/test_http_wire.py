@@ -380,3 +380,29 @@ def test_each_command_has_its_request(name: str, arguments: dict[str, Any], requ
 def test_a_command_that_there_is_not_is_refused() -> None:
     with pytest.raises(errors.InvalidRequest, match="unknown command 'dance'"):
         request_of("dance", {})
+
+
+# ---- writes that wait for each other
+
+
+def test_writers_that_were_answered_together_write_together_again(served: Served, monkeypatch) -> None:
+    for name in ("PER_CALLER_S", "MOST_S", "CLOSE_S"):
+        monkeypatch.setattr(f"brokerha.model.gathering.{name}", 60.0)
+    wire = HttpWire(served.url)
+    for future in wire.submit([("t1", PUT), ("t2", PUT)], "applied", 1, 10_000):
+        future.result(10)
+    [first] = wire.submit([("t3", PUT)], "applied", 1, 10_000)
+    assert served.network.batches == 1
+    [second] = wire.submit([("t4", PUT)], "applied", 1, 10_000)
+    assert [first.result(10).lsn, second.result(10).lsn] == [3, 4]
+    assert served.network.batches == 2
+    wire.close()
+
+
+def test_who_does_not_come_back_is_not_awaited_for_long(served: Served) -> None:
+    wire = HttpWire(served.url)
+    for future in wire.submit([("t1", PUT), ("t2", PUT)], "applied", 1, 10_000):
+        future.result(10)
+    [lone] = wire.submit([("t3", PUT)], "applied", 1, 10_000)
+    assert lone.result(10).lsn == 3
+    wire.close()
