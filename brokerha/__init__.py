@@ -10,6 +10,7 @@
 is raised on purpose, on one page. The folders, from the outside inwards:
 
     cli, embedded, simulator    commands; a whole cluster in one process; the same in a simulated world
+    aio                         the client for asyncio
     http                        the front door of a node
     nodes                       what one process holds, and the loop that drives it
     journal, transports, stores, client     disk, wire, data; what programs import

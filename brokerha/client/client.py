@@ -80,14 +80,20 @@ class Client(TwoPhase):
         if self.branch is not None:
             self.branch.write(operations)
             return Written(self.branch.txid, 0, self.branch.state)
+        done = written(_reply(*self.handed_in(operations, ack, timeout, key, apart)))
+        self.note(done.lsn)
+        return done
+
+    def handed_in(
+        self, operations: Sequence[Operation], ack: str | None, timeout: float | None, key: TxId, apart: str | None
+    ) -> tuple[Future[Reply], TxId, float]:
+        """Hand one transaction to the wire: what its reply will be, its id, and for how many seconds it may take."""
         txid, body = self.txid(key), pack_operations(list(operations))
         level, copies = parse_ack(ack or self.ack)
         seconds = self.seconds(timeout)
         wanted = parse_apart(apart or self.apart)
-        future = self.wire.submit([(txid, body)], level, copies, milliseconds(seconds), wanted)[0]
-        done = written(_reply(future, txid, seconds))
-        self.note(done.lsn)
-        return done
+        [future] = self.wire.submit([(txid, body)], level, copies, milliseconds(seconds), wanted)
+        return future, txid, seconds
 
     def update(
         self,

@@ -1,0 +1,276 @@
+"""The client for asyncio: the names and arguments of `brokerha.connect`, to be awaited.
+
+    async with aio.connect("http://127.0.0.1:7201") as db:
+        await db.put("prices", "sku-1", b"9.90")
+        await asyncio.gather(*(db.put("counters", str(n), b"0") for n in range(1000)))       # they travel together
+        async with db.transaction() as tx:
+            await tx.put("seen", "1", b"")
+            await tx.publish("outbox", b"...")
+        async for message in db.consume("inbox", wait=5):
+            await message.transaction.put("seen", message.id, b"")
+
+A write takes no thread: it is handed to the wire and awaited, so any number may be under way (the wire refuses more than 100,000). Everything else
+runs in a pool of threads, `connect(..., threads=32)`: so many reads, steps of transactions and waiting consumers at once; more wait for a
+thread. To stop waiting for a call, by `asyncio.timeout` or a cancellation, does not call back what was sent. Use it from one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+
+import brokerha
+from brokerha.client.calls import GRACE_S
+from brokerha.client.client import Session
+from brokerha.client.outcomes import Written, written
+from brokerha.client.queues import Consumed
+from brokerha.client.transactions import Transaction
+from brokerha.model.errors import InvalidRequest, OutcomeUnknown
+from brokerha.model.ids import TxId
+from brokerha.model.operations import Operation
+from brokerha.model.requests import Reply
+
+THREADS = 32
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _awaited(
+    method: Callable[Concatenate[Any, Arguments], Result],
+) -> Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Result]]:
+    """The same method, carried out in a thread."""
+
+    @functools.wraps(method)
+    async def call(self: Any, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        result: Result = await self._run(functools.partial(method, self._of, *arguments, **named))
+        return result
+
+    return call
+
+
+def _written(
+    method: Callable[Concatenate[Any, Arguments], Written],
+) -> Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Written]]:
+    """The same method, which hands a write in; its reply is awaited without a thread."""
+
+    @functools.wraps(method)
+    async def call(self: Any, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Written:
+        waiting: Any = method(self._writing, *arguments, **named)
+        done: Written = await waiting
+        return done
+
+    return call
+
+
+class _InThreads:
+    """Something whose methods are carried out in threads."""
+
+    _of: Any
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+class _Writing(Session):
+    """A session whose `write` hands in and gives what is to be awaited; whatever is made of `write` does the same."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.wire, session.timeout, session.ack, session.apart)
+        self._session = session
+
+    def write(
+        self,
+        operations: Sequence[Operation],
+        *,
+        ack: str | None = None,
+        timeout: float | None = None,
+        key: TxId = "",
+        apart: str | None = None,
+    ) -> Any:
+        """One transaction of any operations."""
+        if self._session.branch is not None:
+            raise InvalidRequest("a two-phase transaction takes its writes by itself: use brokerha.connect for it")
+        return self._reply(*self.handed_in(operations, ack, timeout, key, apart))
+
+    async def _reply(self, future: Future[Reply], txid: TxId, seconds: float) -> Written:
+        try:
+            reply = await asyncio.wait_for(asyncio.wrap_future(future), seconds + GRACE_S)
+        except TimeoutError:
+            raise OutcomeUnknown(txid) from None
+        done = written(reply)
+        self._session.note(done.lsn)
+        return done
+
+
+class AsyncTransaction(_InThreads):
+    """`Transaction`, to be awaited; for ``async with``, one call at a time."""
+
+    def __init__(self, transaction: Transaction, pool: ThreadPoolExecutor) -> None:
+        super().__init__(pool)
+        self._of = transaction
+
+    @property
+    def txid(self) -> TxId:
+        """Its id, once it has begun."""
+        return str(self._of.txid)
+
+    async def __aenter__(self) -> Self:
+        await self._run(self._of.__enter__)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._run(functools.partial(self._of.__exit__, kind, error, trace))
+
+    async def accept(self, queue: str, count: int | None = None, *, wait: float = 0.0) -> Any:
+        """As `Transaction.accept`: a message or None; with ``count`` a list."""
+        counted = () if count is None else (count,)
+        return await self._run(functools.partial(self._of.accept, queue, *counted, wait=wait))
+
+    commit = _awaited(Transaction.commit)
+    rollback = _awaited(Transaction.rollback)
+    write = _awaited(Transaction.write)
+    flush = _awaited(Transaction.flush)
+    update = _awaited(Transaction.update)
+    add = _awaited(Transaction.add)
+    remove = _awaited(Transaction.remove)
+    put = _awaited(Transaction.put)
+    delete = _awaited(Transaction.delete)
+    publish = _awaited(Transaction.publish)
+    expect_key = _awaited(Transaction.expect_key)
+    expect_unchanged = _awaited(Transaction.expect_unchanged)
+    expect_fingerprint = _awaited(Transaction.expect_fingerprint)
+    ping = _awaited(Transaction.ping)
+    read = _awaited(Transaction.read)
+    query = _awaited(Transaction.query)
+    select = _awaited(Transaction.select)
+    is_true = _awaited(Transaction.is_true)
+    construct = _awaited(Transaction.construct)
+    get = _awaited(Transaction.get)
+    range = _awaited(Transaction.range)
+    size = _awaited(Transaction.size)
+    queue = _awaited(Transaction.queue)
+    queues = _awaited(Transaction.queues)
+    together = _awaited(Transaction.together)
+
+
+class AsyncConsumed(NamedTuple):
+    """A message on its way through the body of a loop."""
+
+    id: str
+    content_type: str
+    body: bytes
+    transaction: AsyncTransaction
+    """It commits when the body ends."""
+
+
+class AsyncSession(_InThreads):
+    """`Session`, to be awaited; see the head of the module."""
+
+    def __init__(self, session: Session, threads: int = THREADS) -> None:
+        if threads < 1:
+            raise InvalidRequest(f"threads is a number from 1 on, not {threads}")
+        super().__init__(ThreadPoolExecutor(threads, thread_name_prefix="brokerha aio"))
+        self._of = session
+        self._writing = _Writing(session)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Settle what is under way as far as possible and disconnect. Idempotent."""
+        # A thread of its own: those of the pool may all wait for somebody.
+        await asyncio.to_thread(self._of.close)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def transaction(
+        self, *, timeout: float | None = None, ack: str | None = None, session: str = ""
+    ) -> AsyncTransaction:
+        """As `Session.transaction`, for ``async with``."""
+        return AsyncTransaction(self._of.transaction(timeout=timeout, ack=ack, session=session), self._pool)
+
+    async def accept(
+        self, queue: str, count: int | None = None, *, wait: float = 0.0, timeout: float | None = None
+    ) -> Any:
+        """As `Session.accept`: a message or None; with ``count`` a list."""
+        counted = () if count is None else (count,)
+        return await self._run(functools.partial(self._of.accept, queue, *counted, wait=wait, timeout=timeout))
+
+    async def consume(
+        self, queue: str, *, count: int | None = None, wait: float | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[AsyncConsumed, None]:
+        """As `Session.consume`, for ``async for``. After a ``break`` the message goes back when the iterator is closed:
+        at once with `contextlib.aclosing`, else when nothing refers to it any more.
+        """
+        messages = self._of.consume(queue, count=count, wait=wait, timeout=timeout)
+        try:
+            while True:
+                found: Consumed | None = await self._run(functools.partial(next, messages, None))
+                if found is None:
+                    return
+                transaction = AsyncTransaction(found.transaction, self._pool)
+                yield AsyncConsumed(found.id, found.content_type, found.body, transaction)
+        finally:
+            await self._run(messages.close)
+
+    write = _written(Session.write)
+    update = _written(Session.update)
+    put = _written(Session.put)
+    delete = _written(Session.delete)
+    publish = _written(Session.publish)
+    create_repository = _written(Session.create_repository)
+    remove_repository = _written(Session.remove_repository)
+    control_add = _written(Session.control_add)
+    control_remove = _written(Session.control_remove)
+
+    load = _awaited(Session.load)
+    read = _awaited(Session.read)
+    query = _awaited(Session.query)
+    select = _awaited(Session.select)
+    is_true = _awaited(Session.is_true)
+    construct = _awaited(Session.construct)
+    get = _awaited(Session.get)
+    range = _awaited(Session.range)
+    size = _awaited(Session.size)
+    queue = _awaited(Session.queue)
+    queues = _awaited(Session.queues)
+    together = _awaited(Session.together)
+    repositories = _awaited(Session.repositories)
+    control_list = _awaited(Session.control_list)
+    digests = _awaited(Session.digests)
+    bucket_items = _awaited(Session.bucket_items)
+    outcome = _awaited(Session.outcome)
+    status = _awaited(Session.status)
+    log = _awaited(Session.log)
+    logged = _awaited(Session.logged)
+    entries = _awaited(Session.entries)
+    command = _awaited(Session.command)
+    backup = _awaited(Session.backup)
+    task = _awaited(Session.task)
+    pin = _awaited(Session.pin)
+    unpin = _awaited(Session.unpin)
+    pins = _awaited(Session.pins)
+    wait = _awaited(Session.wait)
+    open_transactions = _awaited(Session.open_transactions)
+    end_transaction = _awaited(Session.end_transaction)
+
+
+def connect(
+    address: str, *, timeout: float = 30.0, ack: str = "applied", apart: str = "wait", threads: int = THREADS
+) -> AsyncSession:
+    """As `brokerha.connect`; close the result, or use it with ``async with``. Raises ConfigurationError. Waits for nobody."""
+    return AsyncSession(brokerha.connect(address, timeout=timeout, ack=ack, apart=apart), threads)

@@ -1,0 +1,139 @@
+"""The client for asyncio: the same names, writes without threads, errors as they are raised elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokerha import aio, errors
+from brokerha.client import Session
+from brokerha.client.transactions import Transaction
+from brokerha.embedded import EmbeddedCluster
+from brokerha.http.app import create_app
+from brokerha.http.server import HttpServer
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from tests.unit.client.serving import Served
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+NOT_HERE = {"ask", "handed_in", "least_lsn", "new_txid", "note", "seconds", "txid", "session"}
+"""What a client is made of, and no call of a program."""
+SYNCHRONOUS = {
+    "pipeline",  # Writes are under way together as they are.
+    "xid", "tpc_begin", "tpc_prepare", "tpc_commit", "tpc_rollback", "tpc_recover", "commit", "rollback",  # The DB-API has no await.
+}  # fmt: skip
+
+
+def calls_of(kind: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(kind, inspect.isroutine) if not name.startswith("_")}
+
+
+def test_it_has_every_call_of_a_session_and_of_a_transaction_with_the_same_arguments() -> None:
+    assert calls_of(Session) - NOT_HERE - SYNCHRONOUS == calls_of(aio.AsyncSession)
+    assert calls_of(Transaction) - {"begin", "prepare", "abandon"} == calls_of(aio.AsyncTransaction)
+    for ours, theirs in ((aio.AsyncSession, Session), (aio.AsyncTransaction, Transaction)):
+        for name in calls_of(ours) - {"accept", "close"}:
+            found = list(inspect.signature(getattr(ours, name)).parameters)
+            assert found == list(inspect.signature(getattr(theirs, name)).parameters), name
+
+
+def test_writes_are_under_way_together_without_a_thread_for_each(served: Served) -> None:
+    async def test() -> None:
+        async with aio.connect(served.url, threads=1) as db:
+            before = threading.active_count()
+            done = await asyncio.gather(*(db.put("t", str(number), b"v") for number in range(500)))
+            assert sorted(each.lsn for each in done) == list(range(1, 501))
+            assert threading.active_count() - before < 10
+            assert await db.get("t", "499") == b"v"
+
+    run(test)
+    assert served.network.batches < 100
+
+
+def test_what_a_write_is_refused_with_is_raised(served: Served) -> None:
+    async def test() -> None:
+        async with aio.connect(served.url) as db:
+            with pytest.raises(errors.InvalidRequest):
+                await db.update("main", "INSERT DATA {")
+            with pytest.raises(errors.InvalidRequest, match="timeout"):
+                await db.put("t", "k", b"v", timeout=-1)
+            served.front.is_silent = True
+            with pytest.raises(errors.OutcomeUnknown):
+                await db.put("t", "k", b"v", timeout=0.3)
+
+    run(test)
+
+
+def test_who_stops_waiting_does_not_call_a_write_back(served: Served) -> None:
+    served.front.is_silent = True
+
+    async def test() -> None:
+        async with aio.connect(served.url) as db:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await db.put("t", "k", b"v")
+            served.front.is_silent = False
+            assert (await db.put("t", "k", b"w")).lsn > 0
+
+    run(test)
+    assert len(served.front.submitted) >= 2
+
+
+def test_a_number_of_threads_that_is_none_is_refused(served: Served) -> None:
+    with pytest.raises(errors.InvalidRequest, match="threads"):
+        aio.connect(served.url, threads=0)
+
+
+def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp_path: Path) -> None:
+    config = ClusterConfig(
+        name="aio",
+        broker="embedded://aio",
+        data=tmp_path,
+        masters=(MasterEntry(id="m1"),),
+        workers=(WorkerEntry(id="w1", master="m1"),),
+    )
+
+    async def test(url: str) -> None:
+        async with aio.connect(url) as db:
+            await db.update("main", "INSERT DATA { <urn:a> <urn:b> 1 }")
+            assert len(await db.select("main", "SELECT ?o { <urn:a> <urn:b> ?o }")) == 1
+            async with db.transaction() as tx:
+                await tx.put("t", "k", b"inside")
+                assert await tx.get("t", "k") == b"inside"
+                assert await db.get("t", "k") is None
+            assert await db.get("t", "k") == b"inside"
+            with contextlib.suppress(ZeroDivisionError):
+                async with db.transaction() as tx:
+                    await tx.put("t", "k", b"lost")
+                    raise ZeroDivisionError
+            assert await db.get("t", "k") == b"inside"
+            for number in range(3):
+                await db.publish("inbox", str(number))
+            async with contextlib.aclosing(db.consume("inbox", wait=5)) as messages:
+                async for message in messages:
+                    await message.transaction.put("seen", message.id, message.body)
+                    if message.body == b"1":
+                        break
+            assert [row[1] for row in await db.range("seen")] == [b"0"], "what was left by a break is not taken"
+            assert [message.body async for message in db.consume("inbox", count=2)] == [b"1", b"2"]
+            assert await db.accept("inbox") is None
+            assert (await db.queues())["inbox"]["depth"] == 0
+
+    with EmbeddedCluster(config) as cluster:
+        server = HttpServer(create_app(cluster.masters["m1"]), "127.0.0.1", 0)
+        server.start()
+        try:
+            asyncio.run(test(server.url))
+        finally:
+            server.stop()
