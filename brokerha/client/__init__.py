@@ -13,6 +13,7 @@
     outcomes.py     what a reply means: written, or which error
     http_wire.py    Wire over HTTP: reads and questions
     http_lane.py    its writes: ordered batches, sent again until they are answered or their time is over
+    http_connections.py connections kept for the next request
     http_nodes.py   which of several nodes is asked, and what its answers mean
     http_outcomes.py what became of a transaction, asked of all nodes in turn
 

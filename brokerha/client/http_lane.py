@@ -22,9 +22,9 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-import httpx2
 import msgpack
 
+from brokerha.client.http_connections import FAULTS, Connections, Exchange, NotConnected
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
 from brokerha.model.client_wire import WRITES_TYPE, encode_writes
 from brokerha.model.errors import (
@@ -77,8 +77,8 @@ class _Write:
 class HttpLane:
     """All writes of one wire; callable from any thread."""
 
-    def __init__(self, http: httpx2.Client, nodes: HttpNodes) -> None:
-        self._http = http
+    def __init__(self, connections: Connections, nodes: HttpNodes) -> None:
+        self._connections = connections
         self._nodes = nodes
         self._changed = threading.Condition()
         self._turn = threading.Lock()
@@ -181,42 +181,38 @@ class HttpLane:
             for write in late:
                 self._give_up(write)
 
-    def _begin(self, url: str, batch: list[_Write]) -> httpx2.Response | None:
+    def _begin(self, url: str, batch: list[_Write]) -> Exchange | None:
         """Send a batch; the answer with its head read, or None when it has to go again."""
         left_s = max(0.001, min(write.deadline_s for write in batch) - time.monotonic())
-        request = self._http.build_request(
-            "POST",
-            f"{url}/tx/batch",
-            content=encode_writes([(write.txid, write.body) for write in batch]),
-            headers={
-                "Content-Type": WRITES_TYPE,
-                **batch[0].terms,
-                "Brokerha-Timeout-Ms": str(max(1, round(left_s * 1000))),
-            },
-            timeout=httpx2.Timeout(min(left_s + 1.0, SILENCE_S), connect=min(left_s, 3.0)),
-        )
+        headers = {
+            "Content-Type": WRITES_TYPE,
+            **batch[0].terms,
+            "Brokerha-Timeout-Ms": str(max(1, round(left_s * 1000))),
+        }
+        content = encode_writes([(write.txid, write.body) for write in batch])
+        wait_s = min(left_s + 1.0, SILENCE_S)
         try:
-            response = self._http.send(request, stream=True)
-            if response.status_code == 200:
+            response = self._connections.send("POST", url, "/tx/batch", headers, content, min(left_s, 3.0), wait_s)
+            if response.status == 200:
                 return response
-            body = response.read()
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            body = response.content(time.monotonic() + wait_s)
+        except NotConnected as error:
             self._again(url, batch, unreachable(url, error))
             return None
-        except (httpx2.HTTPError, RuntimeError) as error:
+        except FAULTS as error:
             self._in_doubt(url, batch, unreachable(url, error))
             return None
-        problem = error_of_answer(url, response.status_code, response.headers, body)
+        problem = error_of_answer(url, response.status, response.headers, body)
         if problem is None:
-            problem = ProtocolError(f"{url} answers {response.status_code} to a batch")
-        if response.status_code >= 500 and "brokerha-error" not in response.headers:
+            problem = ProtocolError(f"{url} answers {response.status} to a batch")
+        if response.status >= 500 and "brokerha-error" not in response.headers:
             # A gateway, or a fault of the node: nobody knows how far the batch came.
             self._in_doubt(url, batch, problem)
         else:
             self._refused(url, batch, problem)
         return None
 
-    def _finish(self, url: str, batch: list[_Write], response: httpx2.Response) -> None:
+    def _finish(self, url: str, batch: list[_Write], response: Exchange) -> None:
         """Read the replies to a batch."""
         missing: dict[TxId, list[_Write]] = {}
         for write in batch:
@@ -225,7 +221,7 @@ class HttpLane:
         problem: BrokerhaError = Unreachable(f"{url} ended its answer early")
         try:
             self._read_replies(url, response, missing, again)
-        except (httpx2.HTTPError, RuntimeError, ValueError, msgpack.UnpackException) as error:
+        except (*FAULTS, msgpack.UnpackException) as error:
             problem = unreachable(url, error)
         finally:
             response.close()
@@ -242,10 +238,10 @@ class HttpLane:
         self._again(url, [write for write in batch if id(write) in repeated], problem)
 
     def _read_replies(
-        self, url: str, response: httpx2.Response, missing: dict[TxId, list[_Write]], again: list[_Write]
+        self, url: str, response: Exchange, missing: dict[TxId, list[_Write]], again: list[_Write]
     ) -> None:
         unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=_REPLY_BYTES)
-        for piece in response.iter_raw():
+        for piece in response.pieces(SILENCE_S):
             unpacker.feed(piece)
             for rows in unpacker:
                 with self._changed:

@@ -1,4 +1,4 @@
-"""How a client program reaches a cluster over HTTP: ports.Wire, with httpx2.
+"""How a client program reaches a cluster over HTTP: ports.Wire.
 
     submit    http_lane.py: batches to /tx/batch, in threads
     read      the node's own paths, as everybody else uses them, in the calling thread: the future is complete on return
@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-import httpx2
 import msgpack
 
 from brokerha.client.http_commands import request_of
+from brokerha.client.http_connections import FAULTS, Connections
 from brokerha.client.http_everywhere import SILENT_S, ask_everywhere
 from brokerha.client.http_identity import identity_headers, trusted
 from brokerha.client.http_lane import HttpLane
@@ -37,11 +37,7 @@ from brokerha.model.levels import min_lsn_text
 from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 
-CONNECTIONS_LIMIT = 64
-"""Threads that ask beyond it wait for a connection, within their time."""
 CONNECT_S = 3.0
-KEEP_ALIVE_S = 60.0
-"""Shorter than the server's, so that a connection is not closed just when it is used."""
 MARGIN_S = 1.0
 """How much longer than the time it gave a node a request waits for it."""
 PARTING_S = 5.0
@@ -79,15 +75,10 @@ class HttpWire:
 
     def __init__(self, urls: str | Sequence[str]) -> None:
         self._nodes = HttpNodes(urls.split(",") if isinstance(urls, str) else urls)
-        self._http = httpx2.Client(
-            headers=identity_headers(os.environ, self._nodes.urls),
-            limits=httpx2.Limits(
-                max_connections=CONNECTIONS_LIMIT, max_keepalive_connections=32, keepalive_expiry=KEEP_ALIVE_S
-            ),
-            # Loading certificates takes a while, and is of use with https only.
-            verify=trusted(os.environ) if any(url.startswith("https") for url in self._nodes.urls) else False,
-        )
-        self._lane = HttpLane(self._http, self._nodes)
+        # Loading certificates takes a while, and is of use with https only.
+        context = trusted(os.environ) if any(url.startswith("https") for url in self._nodes.urls) else None
+        self._connections = Connections(identity_headers(os.environ, self._nodes.urls), context)
+        self._lane = HttpLane(self._connections, self._nodes)
         self._closing = threading.Event()
         self._owners: dict[TxId, str] = {}
         """Where transactions were begun, the latest last."""
@@ -140,7 +131,7 @@ class HttpWire:
         """Wait a moment for what is under way, then disconnect. Idempotent."""
         self._lane.close(PARTING_S)
         self._closing.set()
-        self._http.close()
+        self._connections.close()
         self._lane.end()
 
     def _read(self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, deadline_s: float) -> ReadOutcome:
@@ -266,29 +257,18 @@ class HttpWire:
     def _attempt(
         self, url: str, method: str, path: str, headers: Mapping[str, str], content: bytes, seconds: float
     ) -> HttpAnswer | BrokerhaError:
-        limit_s = time.monotonic() + seconds + MARGIN_S
-        timeout = httpx2.Timeout(seconds + MARGIN_S, connect=min(seconds, CONNECT_S))
+        until_s = time.monotonic() + seconds + MARGIN_S
         all_headers = {**headers, "Brokerha-Timeout-Ms": str(max(1, round(seconds * 1000)))}
         try:
-            request = self._http.build_request(
-                method, url + path, content=content or None, headers=all_headers, timeout=timeout
+            exchange = self._connections.send(
+                method, url, path, all_headers, content, min(seconds, CONNECT_S), seconds + MARGIN_S
             )
-            response = self._http.send(request, stream=True)
-            try:
-                pieces = []
-                for piece in response.iter_bytes():
-                    pieces.append(piece)
-                    # The library's time-out holds for each piece; an answer that trickles in must end as well.
-                    if time.monotonic() > limit_s:
-                        return TimedOut(f"{url} did not finish its answer in {seconds:.1f} seconds")
-            finally:
-                response.close()
-        except (httpx2.ReadTimeout, httpx2.WriteTimeout, httpx2.PoolTimeout):
+            answer = HttpAnswer(exchange.headers, exchange.content(until_s))
+        except TimeoutError:
             return TimedOut(f"{url} did not answer in {seconds:.1f} seconds")
-        except (httpx2.HTTPError, RuntimeError) as error:
+        except FAULTS as error:
             return unreachable(url, error)
-        answer = HttpAnswer(response.headers, b"".join(pieces))
-        return error_of_answer(url, response.status_code, answer.headers, answer.content) or answer
+        return error_of_answer(url, exchange.status, answer.headers, answer.content) or answer
 
 
 _PACKED = "application/x-msgpack"

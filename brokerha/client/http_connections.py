@@ -1,0 +1,237 @@
+"""Connections of a client program to HTTP doors, kept for the next request: the standard library's, a pool for each node.
+
+A request takes an idle connection of its node, or makes one; while too many are in use it waits for one of them, within its time. A
+connection that the node has closed meanwhile is not used. Whoever gets an `Exchange` reads it to its end or closes it.
+
+Costs a fourth of what a general client library does for a small read (docs/decisions/0044-*.md). Proxies of the environment are not
+used, and redirects not followed: nodes send none.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+CONNECTIONS_LIMIT: Final = 64
+"""Threads that ask beyond it wait for a connection, within their time."""
+KEEP_ALIVE_S: Final = 60.0
+"""Shorter than the server's, so that a connection is not closed just when it is used."""
+_PIECE_BYTES: Final = 256 * 1024
+
+FAULTS: Final = (OSError, http.client.HTTPException, ValueError)
+"""What an exchange may raise. A time-out is a TimeoutError, which is an OSError."""
+
+
+class NotConnected(OSError):
+    """No connection came about: nothing of the request was sent."""
+
+
+class _Base(NamedTuple):
+    """A node's URL, taken apart."""
+
+    is_tls: bool
+    host: str
+    port: int | None
+    path: str
+    headers: dict[str, str]
+
+
+class Exchange:
+    """One answer, its head read."""
+
+    def __init__(self, pool: Connections, url: str, connection: http.client.HTTPConnection) -> None:
+        self._pool = pool
+        self._url = url
+        self._connection = connection
+        self._response = connection.getresponse()
+        self.status = self._response.status
+        self.headers = {name.lower(): value for name, value in self._response.getheaders()}
+        """By names in lower case."""
+        if self.status < 400 and self._response.length is None and not self._response.chunked:
+            # The library takes a head that was cut off for one that ends there.
+            self._response.close()
+            raise http.client.HTTPException("the head of the answer does not say how long the body is")
+        self._is_whole = False
+        """Whether it was read to its end, and the connection is good for another."""
+
+    def pieces(self, silence_s: float) -> Iterator[bytes]:
+        """The body as it comes. Raises TimeoutError when nothing comes for so long, and the other `FAULTS`."""
+        sock = self._connection.sock
+        if sock is not None:
+            sock.settimeout(silence_s)
+        while piece := self._response.read1(_PIECE_BYTES):
+            yield piece
+        if self._response.length:
+            raise http.client.IncompleteRead(b"", self._response.length)
+        self._is_whole = not self._response.will_close
+
+    def content(self, until_s: float) -> bytes:
+        """The whole body, then `close`. Raises TimeoutError when it is not whole at this time of the monotonic clock."""
+        pieces = []
+        try:
+            for piece in self.pieces(max(0.001, until_s - time.monotonic())):
+                pieces.append(piece)
+                # The socket's time holds for each piece; an answer that trickles in must end as well.
+                if time.monotonic() > until_s:
+                    raise TimeoutError("the answer was not whole in time")
+        finally:
+            self.close()
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Give the connection back, or close it when the answer was not read to its end. Idempotent."""
+        connection = self._connection
+        self._response.close()
+        if self._is_whole and connection.sock is not None:
+            self._pool.give_back(self._url, connection)
+        else:
+            self._pool.drop(connection)
+
+
+class Connections:
+    """All connections of one program to its nodes; callable from any thread."""
+
+    def __init__(self, headers: Mapping[str, str], context: ssl.SSLContext | None = None) -> None:
+        """``headers`` go with each request; ``context`` says whom to trust over https."""
+        self._headers = dict(headers)
+        self._context = context
+        self._lock = threading.Lock()
+        self._room = threading.Semaphore(CONNECTIONS_LIMIT)
+        self._bases: dict[str, _Base] = {}
+        self._idle: dict[str, list[tuple[float, http.client.HTTPConnection]]] = {}
+        self._used: set[http.client.HTTPConnection] = set()
+        self._is_closed = False
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        path: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        connect_s: float,
+        wait_s: float,
+    ) -> Exchange:
+        """Send a request to the node at ``url`` and wait for the head of its answer.
+
+        Raises NotConnected within ``connect_s`` when nothing was sent; TimeoutError when nothing comes for ``wait_s``, other `FAULTS`.
+        """
+        base = self._base(url)
+        if not self._room.acquire(timeout=wait_s):
+            raise NotConnected(f"all {CONNECTIONS_LIMIT} connections are in use")
+        connection = self._take(url, base, connect_s)
+        try:
+            sock = connection.sock
+            if sock is not None:
+                sock.settimeout(wait_s)
+            connection.request(method, base.path + path, content or None, {**self._headers, **base.headers, **headers})
+            return Exchange(self, url, connection)
+        except BaseException:
+            self.drop(connection)
+            raise
+
+    def give_back(self, url: str, connection: http.client.HTTPConnection) -> None:
+        """Keep a connection for the next request."""
+        with self._lock:
+            if connection not in self._used:
+                return
+            self._used.discard(connection)
+            is_kept = not self._is_closed
+            if is_kept:
+                self._idle.setdefault(url, []).append((time.monotonic() + KEEP_ALIVE_S, connection))
+        if not is_kept:
+            connection.close()
+        self._room.release()
+
+    def drop(self, connection: http.client.HTTPConnection) -> None:
+        """Close a connection that is in use."""
+        with self._lock:
+            if connection not in self._used:
+                return
+            self._used.discard(connection)
+        connection.close()
+        self._room.release()
+
+    def close(self) -> None:
+        """End what is under way with an error, and take no more. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, {}
+            used = list(self._used)
+        for _, connection in [each for kept in idle.values() for each in kept]:
+            connection.close()
+        for connection in used:
+            # Whoever waits at it is woken; its owner closes it.
+            if (sock := connection.sock) is not None:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+    def _take(self, url: str, base: _Base, connect_s: float) -> http.client.HTTPConnection:
+        """An idle connection that still stands, or a new one. Gives the room back when it raises."""
+        while (connection := self._idle_one(url)) is not None:
+            if connection.sock is not None and not _has_ended(connection.sock):
+                return connection
+            self._forget(connection)
+        if base.is_tls:
+            connection = http.client.HTTPSConnection(base.host, base.port, timeout=connect_s, context=self._context)
+        else:
+            connection = http.client.HTTPConnection(base.host, base.port, timeout=connect_s)
+        try:
+            connection.connect()
+        except OSError as error:
+            connection.close()
+            self._room.release()
+            raise NotConnected(str(error) or type(error).__name__) from None
+        with self._lock:
+            self._used.add(connection)
+            is_closed = self._is_closed
+        if is_closed:
+            self.drop(connection)
+            raise NotConnected("the connection is closed")
+        return connection
+
+    def _idle_one(self, url: str) -> http.client.HTTPConnection | None:
+        now_s = time.monotonic()
+        with self._lock:
+            kept = self._idle.get(url, [])
+            while kept:
+                # The one used last, so that those that are not needed grow old.
+                until_s, connection = kept.pop()
+                if until_s > now_s:
+                    self._used.add(connection)
+                    return connection
+                connection.close()
+        return None
+
+    def _forget(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            self._used.discard(connection)
+        connection.close()
+
+    def _base(self, url: str) -> _Base:
+        base = self._bases.get(url)
+        if base is None:
+            parts = urlsplit(url)
+            headers = {}
+            if parts.username:
+                pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+                headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+            is_tls = parts.scheme == "https"
+            base = self._bases[url] = _Base(is_tls, parts.hostname or "", parts.port, parts.path, headers)
+        return base
+
+
+def _has_ended(sock: socket.socket) -> bool:
+    """Whether the other side has closed it, or sent what nobody asked for."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
