@@ -30,6 +30,9 @@ COLUMNS = {
     "p50_ms": "P50 MS",
     "p99_ms": "P99 MS",
     "to_raw": "OF RAW",
+    "cpu_us": "CPU US",
+    "turns": "TURNS",
+    "messages": "MESSAGES",
 }
 COPY_COLUMNS = {
     "mb": "MB",

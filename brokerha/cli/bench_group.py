@@ -16,7 +16,8 @@ from typing import Any
 
 import httpx2
 
-from brokerha.cli.bench_site import LOOK_S, MASTER, START_S, Site, free_port
+from brokerha.cli.bench_nodes import free_port
+from brokerha.cli.bench_site import LOOK_S, MASTER, START_S, Site
 from brokerha.model.errors import NotReady
 
 

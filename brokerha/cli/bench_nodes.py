@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 END_S = 20.0
 """How long a node may take to stop in order."""
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def start_node(node: str, config: Path) -> subprocess.Popen[bytes]:

@@ -20,7 +20,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from brokerha.cli.bench_nodes import end_node, start_node
+from brokerha.cli.bench_cost import Counters, WriteCost, cost_of, counters_of
+from brokerha.cli.bench_nodes import end_node, free_port, start_node
 from brokerha.model.errors import NotReady
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.requests import Reply
@@ -45,6 +46,8 @@ class Figure:
     p99_ms: float
     to_raw: float | None = None
     """Share of the broker's own publish-and-confirm rate at the same window; None without a broker."""
+    cost: WriteCost | None = None
+    """What a write cost the nodes; None where they are no processes of their own."""
 
 
 def put(number: int) -> Operation:
@@ -110,38 +113,50 @@ def measure(
 
 
 def run_kind(
-    wire: Wire, what: str, make: Callable[[int], Operation], windows: tuple[int, ...], seconds: float
+    wire: Wire,
+    what: str,
+    make: Callable[[int], Operation],
+    windows: tuple[int, ...],
+    seconds: float,
+    counters: Counters,
 ) -> Iterator[Figure]:
-    """All windows of one kind of write."""
+    """All windows of one kind of write; ``counters`` reads those of the nodes."""
     first = time.time_ns() // 1000
     for window in windows:
+        before = counters()
         count, latencies = measure(wire, make, window, seconds, first)
         first += len(latencies)
+        cost = cost_of(before, counters(), len(latencies))
         ordered = sorted(latencies)
         p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
-        yield Figure(what, window, count / seconds, p50 * 1000, p99 * 1000)
+        yield Figure(what, window, count / seconds, p50 * 1000, p99 * 1000, cost=cost)
 
 
 @contextlib.contextmanager
-def processes(broker: str, masters: int, folder: Path) -> Iterator[None]:
-    """Masters with one worker each, as processes; their output goes to a file in the folder."""
+def processes(broker: str, masters: int, folder: Path) -> Iterator[dict[str, str]]:
+    """Masters with one worker each, as processes; their output goes to a file in the folder. Gives the URL of each node's door."""
     names = [f"m{n}" for n in range(1, masters + 1)]
     text = f'[cluster]\nname = "bench"\nbroker = "{broker}"\ndata = "{folder / "data"}"\n'
-    text += "".join(f'[[master]]\nid = "{name}"\n[[worker]]\nid = "w{name[1:]}"\nmaster = "{name}"\n' for name in names)
+    doors = {node: f"127.0.0.1:{free_port()}" for name in names for node in (name, f"w{name[1:]}")}
+    for name in names:
+        worker = f"w{name[1:]}"
+        text += f'[[master]]\nid = "{name}"\nhttp = "{doors[name]}"\n'
+        text += f'[[worker]]\nid = "{worker}"\nmaster = "{name}"\nhttp = "{doors[worker]}"\n'
     path = folder / "cluster.toml"
     path.write_text(text, encoding="utf-8")
     with contextlib.ExitStack() as stack:
         for node in [*names, *(f"w{name[1:]}" for name in names)]:
             stack.callback(end_node, start_node(node, path))
-        yield
+        yield {node: f"http://{door}" for node, door in doors.items()}
 
 
 @contextlib.contextmanager
-def cluster(broker: str, masters: int) -> Iterator[Wire]:
-    """A running cluster and a wire to it."""
+def cluster(broker: str, masters: int) -> Iterator[tuple[Wire, Counters]]:
+    """A running cluster: a wire to it, and what reads the counters of its nodes."""
     with tempfile.TemporaryDirectory(prefix="brokerha-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         wire: Wire
+        counters: Counters = dict
         if broker.startswith("embedded:"):
             from brokerha.embedded import EmbeddedCluster, FrontWire
             from brokerha.nodes.config import ClusterConfig
@@ -159,7 +174,8 @@ def cluster(broker: str, masters: int) -> Iterator[Wire]:
         else:
             from brokerha.transports.pika_wire import AmqpWire
 
-            stack.enter_context(processes(broker, masters, folder))
+            urls = stack.enter_context(processes(broker, masters, folder))
+            counters = functools.partial(counters_of, urls)
             wire = AmqpWire(broker)
             stack.callback(wire.close)
         deadline_ms = int(START_S * 1000)
@@ -172,7 +188,7 @@ def cluster(broker: str, masters: int) -> Iterator[Wire]:
             )
             message = f"the cluster did not take its first write: {reply.status} {reply.reason}\n{logs}"
             raise NotReady(message)
-        yield wire
+        yield wire, counters
 
 
 def idle_share(seconds: float = 5.0) -> float:
@@ -214,16 +230,24 @@ def run(broker: str, windows: tuple[int, ...], seconds: float, masters: int, rep
             report(
                 f"raw publish and confirm, window {window}: {rate.per_second:,.0f}/s p50 {rate.p50_ms:.2f} p99 {rate.p99_ms:.2f} ms"
             )
-    with cluster(broker, masters) as wire:
+    with cluster(broker, masters) as (wire, counters):
         for what, make in KINDS:
-            for figure in run_kind(wire, what, make, windows, seconds):
+            for figure in run_kind(wire, what, make, windows, seconds, counters):
                 base = raw.get(figure.window)
                 row = {**asdict(figure), "to_raw": figure.writes_per_s / base if base else None}
+                if figure.cost is not None:
+                    row |= {
+                        "cpu_us": figure.cost.total_us,
+                        "turns": figure.cost.turns,
+                        "messages": figure.cost.messages,
+                    }
                 answer["writes"].append(row)
                 report(
                     f"{what}, window {figure.window}: {figure.writes_per_s:,.0f} writes/s, "
                     f"p50 {figure.p50_ms:.2f} ms, p99 {figure.p99_ms:.2f} ms"
                 )
+                if figure.cost is not None:
+                    report(f"  {figure.cost.sentence()}")
     answer["idle_share"] = idle_share()
     report(f"an idle embedded cluster of 9 nodes takes {answer['idle_share']:.1%} of a core")
     costs = [*bench_core.log_length(), *bench_core.backlog()]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
 
-from brokerha.cli.bench_nodes import end_node, start_node
+from brokerha.cli.bench_nodes import end_node, free_port, start_node
 from brokerha.model.errors import NotReady
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.states import SERVING
@@ -40,14 +39,6 @@ LOOK_S = 0.05
 """Time between two looks at the states of workers."""
 WRITE_TIMEOUT_MS = 120_000
 MASTER = "m1"
-
-
-def free_port() -> int:
-    """A port on loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Site:

@@ -41,6 +41,7 @@ _EVERY: Final = {
     "rejected_messages_total": _counter("reason", "messages that were moved aside because they can never succeed, or because their sender may not send them", "growing"),
     "transport_total": _counter("what", "what the connection to the broker has done: sent, received, reconnects, faults, returned and so on"),
     "turns_total": _counter("", "turns of the loop"),
+    "cpu_seconds_total": _counter("thread", "processor time of the process by what its threads are for; `other` is what they do not account for, such as threads of the storage engines"),
     "running_reads": _gauge("", "reads under way"),
     "reads_total": _counter("", "reads that were asked for"),
     "reads_failed_total": _counter("", "reads that were answered with an error", "growing"),

@@ -19,6 +19,7 @@ from brokerha.http.call import Call
 from brokerha.http.cluster import STATUS_TIMEOUT_MS
 from brokerha.http.families import FAMILIES, PREFIX
 from brokerha.model.errors import InvalidRequest, TimedOut
+from brokerha.nodes.cpu_times import cpu_metrics
 
 HISTOGRAM_SAMPLES = ("_bucket", "_sum", "_count")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -65,6 +66,7 @@ async def metrics(call: Call) -> Answer:
     for (method, status), count in call.door.answered.items():
         numbers[f'http_requests_total{{method="{method}",status="{status}"}}'] = count
     numbers["http_requests_under_way"] = call.door.requests
+    numbers.update(await call.door.in_thread(cpu_metrics))
     front = call.front
     numbers[f'node_info{{node="{front.node_id}",role="{front.role}",version="{__version__}"}}'] = 1
     return Answer(200, exposition(numbers).encode(), METRICS_TYPE)

@@ -19,6 +19,7 @@ tickets.py       who gets the reply of which write
 lanes.py         work on messages that has to stay in order, some of it in threads
 checking.py      what is checked of a write or a read before it is taken in
 master_view.py   what a master shows of itself
+cpu_times.py     processor time by what threads are for
 rates.py         how busy it was within the last hour, for the charts of the status page
 watching.py      what it tells unasked: after a while, not after each turn
 site_log.py      what happens at a site, as lines in the log of its master
