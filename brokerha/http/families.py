@@ -37,6 +37,7 @@ _EVERY: Final = {
     "node_info": _gauge("node role version", "1; says which node this is, and which version of brokerha it runs"),
     "http_requests_total": _counter("method status", "requests that its door has answered", "status 500"),
     "http_requests_under_way": _gauge("", "requests at its door that are not answered yet"),
+    "parsers_ended_total": _counter("", "parser processes of this process that ended of a body, which was refused", "growing: somebody sends bodies that end parsers"),
     "outbox_messages": _gauge("", "messages that wait to be sent to the broker", "growing"),
     "rejected_messages_total": _counter("reason", "messages that were moved aside because they can never succeed, or because their sender may not send them", "growing"),
     "transport_total": _counter("what", "what the connection to the broker has done: sent, received, reconnects, faults, returned and so on"),

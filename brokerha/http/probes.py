@@ -18,6 +18,7 @@ from brokerha.http.answer import Answer
 from brokerha.http.call import Call
 from brokerha.http.cluster import STATUS_TIMEOUT_MS
 from brokerha.http.families import FAMILIES, PREFIX
+from brokerha.ingress.parsers import shared_parsers
 from brokerha.model.errors import InvalidRequest, TimedOut
 from brokerha.nodes.cpu_times import cpu_metrics
 
@@ -67,6 +68,7 @@ async def metrics(call: Call) -> Answer:
         numbers[f'http_requests_total{{method="{method}",status="{status}"}}'] = count
     numbers["http_requests_under_way"] = call.door.requests
     numbers.update(await call.door.in_thread(cpu_metrics))
+    numbers["parsers_ended_total"] = shared_parsers().ended
     front = call.front
     numbers[f'node_info{{node="{front.node_id}",role="{front.role}",version="{__version__}"}}'] = 1
     return Answer(200, exposition(numbers).encode(), METRICS_TYPE)

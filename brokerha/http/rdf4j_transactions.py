@@ -96,6 +96,8 @@ def _check_settings(parameters: Parameters) -> None:
                 raise InvalidRequest(f"isolation level {value!r} is not held by this version; {held} are")
         elif name.startswith(_SETTING):
             raise InvalidRequest(f"the setting {name.removeprefix(_SETTING)!r} is not known here: leave it out")
+        else:
+            raise InvalidRequest(f"the parameter {name!r} is not known where a transaction begins: {_LEVEL} is")
 
 
 async def _write(call: Call, operations: list[Operation]) -> Answer:

@@ -45,7 +45,7 @@ fingerprint.py     order-independent digest of the content, versioned
 
 rdf.py             one RDF repository on pyoxigraph: commit with its position, change of an operation, lines
 rdf_query.py       reading a repository: queries, statements, limits; hides the system graph
-rdf_formats.py     result formats and what an Accept header prefers
+rdf_formats.py     result formats and what an Accept header prefers; rdf_as_xml.py: what RDF/XML cannot write
 rdf_stream.py      long results, handed over from the one thread that may read them
 rdf_change.py      net changes of quads: QuadChange, PendingQuads, N-Quads text in and out
 rdf_view.py        the quads as a transaction sees them: engine, pending, its own changes

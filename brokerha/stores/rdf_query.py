@@ -36,6 +36,7 @@ from pyoxigraph import (
 
 from brokerha.ingress.nesting import refuse_deep_quads
 from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, TooLarge
+from brokerha.stores.rdf_as_xml import writable_in_xml
 from brokerha.stores.rdf_errors import engine_errors, is_of_files, store_error
 from brokerha.stores.rdf_formats import BOOLEANS, QUADS, SOLUTIONS, TRIPLES, ResultFormat, choose
 from brokerha.stores.rdf_stream import PIECE_BYTES, stream
@@ -202,6 +203,8 @@ def _write(results: Any, chosen: ResultFormat, output: _Output) -> None:
         results.serialize(output, format=chosen.engine)
     elif isinstance(chosen.engine, RdfFormat):
         try:
+            if chosen.engine == RdfFormat.RDF_XML:
+                results = writable_in_xml(results)
             serialize(results, output, format=chosen.engine)
         except OSError as error:
             if _NOT_IN_JSON_LD not in str(error):

@@ -327,3 +327,35 @@ def test_a_query_sees_one_commit_though_it_is_read_later(repository: RdfReposito
     repository.commit(list(repository.lines()), [], 2)
     assert [sorted(read(answer).splitlines()) for answer in opened] == before
     assert [sorted(read(answer).splitlines()) for answer in answers()] == [["s,p,o,g"], [], []]
+
+
+# ---- RDF/XML
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("<urn:a> <http://example.org/1> 1", "cannot name the predicate 'http://example.org/1'"),
+        ("<urn:a> <http://example.org/> 1", "cannot name the predicate"),
+        (r"<urn:a> <urn:p> 'bell \u0007'", "no XML may hold"),
+    ],
+)
+def test_what_no_xml_can_say_is_refused_and_can_be_had_otherwise(data: str, text: str) -> None:
+    site = Site()
+    site.run(f"INSERT DATA {{ {data} }}")
+    construct = "CONSTRUCT { ?s ?p ?o } { ?s ?p ?o }"
+    for answer in (
+        lambda accept: site.repository.query(construct, accept),
+        lambda accept: site.repository.statements(accept=accept),
+    ):
+        with pytest.raises(NotAcceptable, match=text):
+            read(answer("application/rdf+xml"))
+        assert read(answer("text/turtle"))
+
+
+def test_what_xml_can_say_comes_back_from_it_as_it_was() -> None:
+    site = Site()
+    names = ["urn:p", "urn:x:1a", "http://example.org/a-1", "http://example.org/a.b", "http://example.org/\u00e9"]
+    site.run("INSERT DATA { " + " . ".join(f"<urn:a> <{name}> 'a\\tb'" for name in names) + " }")
+    document = read(site.repository.statements(accept="application/rdf+xml"))
+    assert sorted(quad.predicate.value for quad in parse(document, format=RdfFormat.RDF_XML)) == sorted(names)
