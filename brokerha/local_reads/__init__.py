@@ -2,6 +2,7 @@
 
 frames.py    what goes over the socket, and where the socket is
 asking.py    the door's side: one connection to each worker that is near, in the door's event loop
+asking_thread.py   the same for reads that come over AMQP, in a thread of its own
 answering.py the worker's side: a thread that takes questions and sends answers
 
     door --- asking ===== unix socket in the worker's folder ===== answering --- worker's front

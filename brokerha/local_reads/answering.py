@@ -183,7 +183,12 @@ class _Connection(asyncio.Protocol):
 
     def _ask(self, number: int, kind: str, name: str, arguments: dict[str, Any], min_lsn: int, timeout_ms: int) -> None:
         opening = self._thread.opening()
-        future = self._thread.front.read(kind, name, arguments, min_lsn, timeout_ms)
+        try:
+            future = self._thread.front.read(kind, name, arguments, min_lsn, timeout_ms)
+        except Exception as error:  # noqa: BLE001  (the door asks elsewhere, and others go on)
+            log.error("a read failed by a fault of brokerha", **fault_fields(error))
+            self._done.append(pack((number, NotReady.__name__, "", 0, b"a fault of the worker")))
+            return
         if future.done():
             self._done.append(self._answer(number, opening, future))
         else:

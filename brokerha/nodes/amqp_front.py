@@ -13,6 +13,7 @@ Answers of one turn to one message travel together.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter, deque
 from collections.abc import Callable
@@ -20,17 +21,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from brokerha.ingress.suspects import EndedTheNode, Suspects
+from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.model import client_wire
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
+from brokerha.model.messages import Read
 from brokerha.model.operations import Operation, pack_operations, unpack_operations
 from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit
 from brokerha.model.shapes import MAP, TEXT, TIMEOUT, Shapes, check_shapes, needed
 from brokerha.nodes import questions
-from brokerha.nodes.checking import check_terms, check_texts, is_plain
+from brokerha.nodes.checking import check_read, check_terms, check_texts, is_plain
 from brokerha.nodes.lanes import Lanes
 from brokerha.nodes.tickets import Tickets
-from brokerha.ports.front import Front, ReadOutcome
+from brokerha.ports.front import Front, Readers, ReadOutcome
 from brokerha.ports.transport import ClientMessage, ClientReply, Transport
 
 RETRY_MS = 500
@@ -89,8 +92,11 @@ class AmqpFront:
         when_safe: Callable[[Callable[[], None]], None] = lambda show: show(),
         in_loop: Callable[[Callable[[], None]], object] = lambda act: act(),
         suspects: Suspects | None = None,
+        near: AskingThread | None = None,
     ) -> None:
-        """``when_safe`` runs what it is given once enough backups hold what is durable now, ``in_loop`` in the loop's thread."""
+        """``when_safe`` runs what it is given once enough backups hold what is durable now, ``in_loop`` in the loop's thread.
+        ``near`` asks workers of this machine without the broker; None for none.
+        """
         self._when_safe = when_safe
         self._in_loop = in_loop
         self._is_closed = False
@@ -109,6 +115,9 @@ class AmqpFront:
         self._submits: list[Submit] = []
         """Writes for this turn."""
         self._suspects = suspects or Suspects(None)
+        self._near = near
+        self.read_near = 0
+        """Reads that workers of this machine answered."""
         self._attention = "", 0
         """What is to be told, and until when."""
         self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
@@ -275,10 +284,36 @@ class AmqpFront:
             future = self._asked(request["ask"], request["arguments"])
             future.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
             return
-        read = self._front.read(
-            request["kind"], request["name"], request["arguments"], request["min_lsn"], request["timeout_ms"]
+        wanted = Read(
+            "", request["kind"], request["name"], request["arguments"], request["min_lsn"], request["timeout_ms"]
         )
+        if self._near is None or not _is_for_a_worker(wanted):
+            self._read_far(message, wanted)
+            return
+        readers = self._front.readers(wanted.min_lsn)
+        near = self._near.read(readers.workers, dataclasses.replace(wanted, min_lsn=readers.min_lsn))
+        near.add_done_callback(lambda done: self._on_near(message, wanted, readers, done))
+
+    def _read_far(self, message: ClientMessage, wanted: Read) -> None:
+        """Over the broker, by the master's own choice of a worker."""
+        read = self._front.read(wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
         read.add_done_callback(lambda done: self._reply_later(message, _read_answer(done)))
+
+    def _on_near(
+        self, message: ClientMessage, wanted: Read, readers: Readers, done: Future[ReadOutcome | None]
+    ) -> None:
+        """In the thread of the near workers."""
+        error, age = done.exception(), (readers.apart, readers.stale_ms if readers.apart else None)
+        outcome = None if error is not None else done.result()
+        if isinstance(error, InvalidRequest):
+            body = client_wire.encode_read_answer(*_told(error), "", 0, b"", *age)
+        elif outcome is not None:
+            body = client_wire.encode_read_answer("", "", *outcome._replace(apart=age[0], stale_ms=age[1]))
+        else:
+            self._in_loop(lambda: self._read_far(message, wanted))
+            return
+        self.read_near += 1
+        self._reply_later(message, body)
 
     def _on_step(self, message: ClientMessage, asked: dict[str, Any]) -> None:
         """One step of a transaction: {action, txid, arguments, timeout_ms}. It takes no thread but to parse, however long it waits."""
@@ -334,6 +369,8 @@ class AmqpFront:
         self._answered = {}
         self._flush()
         self._lanes.close()
+        if self._near is not None:
+            self._near.close()
         self._questions.shutdown(wait=False, cancel_futures=True)
 
 
@@ -368,6 +405,15 @@ def single_operations(message: ClientMessage) -> bytes | list[Operation]:
         reason = f"the body is not UTF-8: byte {error.start}"
         raise InvalidRequest(reason) from None
     return [("update" if kind == "application/sparql-update" else "add", repository, text)]
+
+
+def _is_for_a_worker(wanted: Read) -> bool:
+    """Whether a worker may be asked as it stands; what is wrong with a read, or needs its transaction, is the master's to tell."""
+    try:
+        check_read(wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
+    except InvalidRequest:
+        return False
+    return "tx" not in wanted.arguments
 
 
 def _plain(done: Future[Any]) -> bytes:

@@ -11,6 +11,8 @@ from functools import partial
 from brokerha.ingress.suspects import Suspects
 from brokerha.journal.journal_copy import LmdbJournalCopy
 from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.local_reads.asking import LocalReads
+from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.nodes.address_book import AddressBook, AddressedTransport
@@ -78,7 +80,15 @@ def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
         shares_broker=config.shares_broker(node_id),
         leaves_writes=config.leaves_writes(node_id),
         suspects=Suspects(config.data_directory(node_id)),
+        near=near_workers(config, node_id),
     )
+
+
+def near_workers(config: ClusterConfig, node_id: str) -> AskingThread | None:
+    """What asks workers of this machine, for reads over AMQP; None in one process, where no broker is between."""
+    if is_embedded(config.broker_of(node_id)):
+        return None
+    return AskingThread(LocalReads(config.name, config.data), f"{node_id} near reads")
 
 
 def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNode:
@@ -113,6 +123,7 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
         config.shares_broker(master_id),
         config.leaves_writes(master_id),
         Suspects(config.data_directory(node_id)),
+        partial(near_workers, config, node_id),
     )
     return ProcessNode(process_config(config, node_id), options, copy, transport, SystemClock())
 

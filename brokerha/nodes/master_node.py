@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from brokerha.ingress.suspects import Suspects
+from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.master.core import MasterConfig
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
@@ -65,12 +66,14 @@ class MasterNode:
         shares_broker: bool = True,
         leaves_writes: bool = False,
         suspects: Suspects | None = None,
+        near: AskingThread | None = None,
         runner: MasterRunner | None = None,
         loop: NodeLoop | None = None,
     ) -> None:
         """``followers`` publishes what is committed to whoever follows from outside; None for nobody. ``shares_broker``: whether other
         masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker;
-        ``suspects``: messages of apps that were in hand when the node ended; None remembers none.
+        ``suspects``: messages of apps that were in hand when the node ended; None remembers none. ``near``: workers of this machine, for
+        reads of apps; None asks all over the broker.
 
         With ``runner`` and ``loop`` the master is a part of a process that has backups (process_node.py): that one takes the
         turns, and `retire` ends it.
@@ -85,7 +88,7 @@ class MasterNode:
         self.runner = runner or MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
         self.runner.on_reply = self.tickets.on_reply
         self.staleness = Staleness()
-        self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop, suspects)
+        self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop, suspects, near)
         self.view = MasterView(cluster, self.runner, transport, self.staleness, self.amqp.attention)
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
@@ -148,7 +151,7 @@ class MasterNode:
         self.loop.serve_calls()
         self.transacting.tick()
         now = self.clock.now()
-        self.watching.note(self.runner, self._reads.asked + self._read_near, now)
+        self.watching.note(self.runner, self._reads.asked + self._near_reads, now)
         if self._readable is not None:
             self._readable = tuple(self.runner.core.feed.readable(now.mono_ms))
         if self._reads.is_busy:
@@ -255,6 +258,11 @@ class MasterNode:
         if self._readable is None:
             self._readable = ()
         return Readers(() if self._ended else self._readable, least, *age)
+
+    @property
+    def _near_reads(self) -> int:
+        """Reads of doors and of apps that workers of this machine answered."""
+        return self._read_near + self.amqp.read_near
 
     def was_read(self) -> None:
         """One more read; only the thread of the door counts here."""
@@ -393,8 +401,8 @@ class MasterNode:
     def metrics(self) -> dict[str, float]:
         """Numbers for /metrics."""
         seen = self.loop.call(self._seen_metrics).result(10) if self.loop.is_running else self._seen_metrics()
-        numbers = {**seen, **self._reads.metrics(), "reads_near_total": self._read_near}
-        numbers["reads_total"] += self._read_near
+        numbers = {**seen, **self._reads.metrics(), "reads_near_total": self._near_reads}
+        numbers["reads_total"] += self._near_reads
         if self.followers is not None:
             numbers["log_stream_lsn"] = self.followers.published_lsn()
         return numbers

@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from brokerha.ingress.suspects import Suspects
+from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.master.command_arguments import check_command
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotPrimary, NotReady
@@ -61,6 +62,8 @@ class ProcessOptions:
     leaves_writes: bool = False
     suspects: Suspects | None = None
     """Messages of apps that were in hand when this process ended."""
+    near_of: Callable[[], AskingThread | None] = lambda: None
+    """Asks workers of this machine, anew each time that this process becomes primary."""
 
 
 class ProcessNode:
@@ -143,6 +146,7 @@ class ProcessNode:
                 shares_broker=options.shares_broker,
                 leaves_writes=options.leaves_writes,
                 suspects=options.suspects,
+                near=options.near_of(),
                 runner=runner,
                 loop=self.loop,
             )

@@ -16,8 +16,9 @@ import pytest
 
 from brokerha.local_reads.answering import AnsweringThread
 from brokerha.local_reads.asking import AT_ONCE, LocalReads
+from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.local_reads.frames import HELLO, SOCKET, VERSION, address_of
-from brokerha.model.errors import NotFound, TimedOut
+from brokerha.model.errors import NotFound, NotReady, TimedOut
 from brokerha.model.messages import Read
 from brokerha.ports.front import ReadOutcome
 
@@ -52,6 +53,8 @@ class Front:
             future.set_result(ReadOutcome("text/plain", 7, b"x" * 10_000))
         elif kind == "big":
             future.set_result(ReadOutcome("text/plain", 7, BIG))
+        elif kind == "bug":
+            raise ZeroDivisionError
         else:
             future.set_result(ReadOutcome("application/octet-stream", 7, arguments["key"]))
         return future
@@ -159,6 +162,11 @@ def test_what_is_wrong_everywhere_is_raised_and_anything_else_is_left_to_others(
             await reads.read(("w1",), wanted("wrong"))
         assert await reads.read(("w1",), wanted("busy")) is None
         assert await reads.read(("w1",), wanted("fault")) is None
+        later = asyncio.ensure_future(reads.read(("w1",), wanted("later")))
+        await held_by(front, 1)
+        assert await reads.read(("w1",), wanted("bug")) is None
+        front.finish(ReadOutcome("text/plain", 8, b"late"))
+        assert await later is not None, "and nobody else hears of it"
         assert await reads.read(("w1",), wanted()) is not None, "and the connection goes on"
 
     run(data, test, "w1")
@@ -381,3 +389,32 @@ def test_a_folder_may_have_a_longer_path_than_a_socket(tmp_path: Path, front: Fr
 def test_a_worker_whose_socket_cannot_be_made_does_without(tmp_path: Path, front: Front) -> None:
     worker = answering(tmp_path, front, "missing")
     worker.close()
+
+
+# ---- without an event loop
+
+
+def test_a_thread_without_an_event_loop_is_answered_by_futures(
+    data: Path, front: Front, worker: AnsweringThread
+) -> None:
+    near = AskingThread(LocalReads("c", data, PATIENCE_S), "m1 near reads")
+    while (found := near.read(("w1",), wanted()).result(WAIT_S)) is None:
+        threading.Event().wait(0.01)
+    assert found == ReadOutcome("application/octet-stream", 7, b"k")
+    with pytest.raises(NotFound):
+        near.read(("w1",), wanted("wrong")).result(WAIT_S)
+    later = near.read(("w1",), wanted("later"))
+    while not front.held:
+        threading.Event().wait(0.005)
+    near.close()
+    assert later.result(WAIT_S) is None, "who waits when it ends asks elsewhere"
+    with pytest.raises(NotReady, match="stopping"):
+        near.read(("w1",), wanted()).result(WAIT_S)
+    near.close()
+
+
+def test_one_that_was_never_asked_has_no_thread() -> None:
+    before = threading.active_count()
+    near = AskingThread(LocalReads("c", Path()), "m1 near reads")
+    near.close()
+    assert threading.active_count() == before

@@ -12,11 +12,15 @@ import pytest
 
 from brokerha.model import client_wire
 from brokerha.model.client_wire import WRITES_TYPE, decode_replies, encode_writes
+from brokerha.model.errors import NotFound, NotReady
 from brokerha.model.ids import Instant
+from brokerha.model.levels import LATEST_LSN
+from brokerha.model.messages import Read
 from brokerha.model.operations import pack_operations
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
 from brokerha.nodes.amqp_front import RETRY_MS, AmqpFront
 from brokerha.nodes.tickets import Tickets
+from brokerha.ports.front import Readers, ReadOutcome
 from brokerha.ports.transport import ClientMessage, ClientReply
 
 BODY = pack_operations([("put", "t", b"k", b"v")])
@@ -232,7 +236,9 @@ def test_poison_is_parsed_in_another_process_and_answered(content_type: str) -> 
     bench = Bench()
     operations = msgpack.packb([["add", "main", DEEP]])
     body = {"application/n-quads": DEEP.encode(), "application/x-msgpack": operations}.get(content_type)
-    assert bench.take("a", body=body or encode_writes([("t", operations)]), content_type=content_type, reply_to="me") == []
+    assert (
+        bench.take("a", body=body or encode_writes([("t", operations)]), content_type=content_type, reply_to="me") == []
+    )
     assert settle(bench, 1) == []
     [(_, status, _, error, reason)] = decode_replies(bench.wire.replies[0].body)
     assert (status, error) == (REFUSED, "InvalidRequest")
@@ -251,3 +257,101 @@ def test_a_message_that_is_parsed_elsewhere_keeps_its_place_among_those_of_its_s
     assert [submit.txid for submit in bench.take("c", reply_to="you", message_id="third")] == ["third"]
     assert [submit.txid for submit in settle(bench, 2)] == ["first", "second"]
     assert [submit.txid for submit in bench.take("d", reply_to="me", message_id="fourth")] == ["fourth"]
+
+
+# ---- reads that workers of this machine answer
+
+
+class Near:
+    """In place of the near workers: the test completes what it gave."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[tuple[str, ...], Read]] = []
+        self.given: list[Future[ReadOutcome | None]] = []
+
+    def read(self, workers: tuple[str, ...], wanted: Read) -> Future[ReadOutcome | None]:
+        self.asked.append((workers, wanted))
+        self.given.append(Future())
+        return self.given[-1]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Reading(Bench):
+    """A master that is apart if the test says so, with two workers; what it is asked itself stays open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.near = Near()
+        self.told: tuple[str, int | None] = ("", 0)
+        self.far: list[tuple[Any, ...]] = []
+        front: Any = self
+        wire: Any = self.wire
+        near: Any = self.near
+        self.front = AmqpFront(front, wire, self.tickets, self.unsafe.append, self.calls.append, near=near)
+
+    def readers(self, min_lsn: int) -> Readers:
+        return Readers(("w1", "w2"), 7 if min_lsn == LATEST_LSN else min_lsn, *self.told)
+
+    def read(self, *asked: Any) -> Future[ReadOutcome]:
+        self.far.append(asked)
+        return Future()
+
+    def ask(self, kind: str = "get", arguments: Any = None, min_lsn: int = 0) -> None:
+        wanted = arguments or {"key": b"k"}
+        body = client_wire.encode_read(kind, "t", wanted, min_lsn, 5000)
+        self.take("1", body=body, content_type=client_wire.READ_TYPE, reply_to="app")
+
+    def answers(self) -> list[Any]:
+        self.front.after_turn()
+        return [client_wire.decode_answer(reply.body) for reply in self.wire.replies]
+
+
+def test_a_near_worker_answers_a_read_and_the_master_is_not_asked() -> None:
+    bench = Reading()
+    bench.ask(min_lsn=LATEST_LSN)
+    assert bench.near.asked == [(("w1", "w2"), Read("", "get", "t", {"key": b"k"}, 7, 5000))]
+    bench.near.given[0].set_result(ReadOutcome("text/plain", 9, b"near"))
+    [answer] = bench.answers()
+    assert (answer["body"], answer["lsn"], answer["error"]) == (b"near", 9, "")
+    assert not answer.get("apart")
+    assert (bench.front.read_near, bench.far, bench.wire.settled) == (1, [], ["1"])
+
+
+@pytest.mark.parametrize("error", [None, NotReady("closed")])
+def test_what_no_near_worker_answers_goes_over_the_broker(error: Exception | None) -> None:
+    bench = Reading()
+    bench.ask()
+    if error is None:
+        bench.near.given[0].set_result(None)
+    else:
+        bench.near.given[0].set_exception(error)
+    assert not bench.far, "in the loop's thread only"
+    for call in bench.calls:
+        call()
+    assert bench.far == [("get", "t", {"key": b"k"}, 0, 5000)]
+    assert bench.front.read_near == 0
+
+
+def test_a_read_that_is_wrong_or_inside_of_a_transaction_is_the_masters_affair() -> None:
+    bench = Reading()
+    bench.ask("get", {"key": b"k", "tx": "m1.1"})
+    bench.ask("get", {"nothing": b"k"})
+    bench.ask("dance")
+    assert not bench.near.asked
+    assert len(bench.far) == 3
+
+
+@pytest.mark.parametrize("end", [ReadOutcome("text/plain", 9, b"near"), NotFound("there is no such key")])
+def test_a_master_that_is_apart_says_how_old_a_near_answer_may_be(end: Any) -> None:
+    bench = Reading()
+    bench.told = "minority", 4200
+    bench.ask()
+    if isinstance(end, Exception):
+        bench.near.given[0].set_exception(end)
+    else:
+        bench.near.given[0].set_result(end)
+    [answer] = bench.answers()
+    assert (answer["apart"], answer["stale_ms"]) == ("minority", 4200)
+    assert answer["error"] == ("NotFound" if isinstance(end, Exception) else "")
