@@ -14,6 +14,7 @@ is raised on purpose, on one page. The folders, from the outside inwards:
     http                        the front door of a node
     nodes                       what one process holds, and the loop that drives it
     journal, transports, stores, client     disk, wire, data; what programs import
+    local_reads                 reads of a door that go to workers of the same machine without the broker
     ingress                     what comes from outside is judged before a parser sees it
     ports                       what nodes need from the world
     master; sync, replication   the cores: state machines that do no input or output
