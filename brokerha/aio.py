@@ -10,15 +10,17 @@
             await message.transaction.put("seen", message.id, b"")
 
 A write takes no thread: it is handed to the wire and awaited, so any number may be under way (the wire refuses more than 100,000). Everything else
-runs in a pool of threads, `connect(..., threads=32)`: so many reads, steps of transactions and waiting consumers at once; more wait for a
-thread. To stop waiting for a call, by `asyncio.timeout` or a cancellation, does not call back what was sent. Use it from one event loop.
+runs in a pool of threads, `connect(..., threads=32)`: so many reads and steps of transactions at once; more wait for a
+thread. A consumer has a thread of its own. To stop waiting for a call, by `asyncio.timeout` or a cancellation, does not call back what was sent. Use it from one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
@@ -27,8 +29,7 @@ import brokerha
 from brokerha.client.calls import GRACE_S
 from brokerha.client.client import Session
 from brokerha.client.outcomes import Written, written
-from brokerha.client.queues import Consumed
-from brokerha.client.transactions import Transaction
+from brokerha.client.transactions import WAIT_SLICE_S, Transaction
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
@@ -65,6 +66,16 @@ def _written(
         return done
 
     return call
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[ThreadPoolExecutor]:
+    """A thread that ends with what it does last; nobody waits for that."""
+    own = ThreadPoolExecutor(1, thread_name_prefix="brokerha consumer")
+    try:
+        yield own
+    finally:
+        own.shutdown(wait=False)
 
 
 class _InThreads:
@@ -116,6 +127,16 @@ class AsyncTransaction(_InThreads):
     def __init__(self, transaction: Transaction, pool: ThreadPoolExecutor) -> None:
         super().__init__(pool)
         self._of = transaction
+        self._turn = threading.Lock()
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        """One after the other: who stopped waiting for a step has not ended it."""
+
+        def in_turn() -> Result:
+            with self._turn:
+                return work()
+
+        return await super()._run(in_turn)
 
     @property
     def txid(self) -> TxId:
@@ -216,16 +237,33 @@ class AsyncSession(_InThreads):
         """As `Session.consume`, for ``async for``. After a ``break`` the message goes back when the iterator is closed:
         at once with `contextlib.aclosing`, else when nothing refers to it any more.
         """
-        messages = self._of.consume(queue, count=count, wait=wait, timeout=timeout)
-        try:
-            while True:
-                found: Consumed | None = await self._run(functools.partial(next, messages, None))
-                if found is None:
-                    return
-                transaction = AsyncTransaction(found.transaction, self._pool)
-                yield AsyncConsumed(found.id, found.content_type, found.body, transaction)
-        finally:
-            await self._run(messages.close)
+        loop, done, idle_s = asyncio.get_running_loop(), 0, wait or 0.0
+        until_s = loop.time() + idle_s
+        # One thread, so that what a consumer that was cancelled waited for is put back once it comes.
+        with _one_thread() as own:
+            while count is None or done < count:
+                left_s = WAIT_SLICE_S if wait is None else max(0.0, until_s - loop.time())
+                messages = self._of.consume(queue, count=1, wait=min(WAIT_SLICE_S, left_s), timeout=timeout)
+                is_waiting = True
+                try:
+                    found = await loop.run_in_executor(own, next, messages, None)
+                    is_idle = found is None
+                    while found is not None:
+                        is_waiting, transaction = False, found.transaction
+                        inside = AsyncTransaction(transaction, self._pool)
+                        yield AsyncConsumed(found.id, found.content_type, found.body, inside)
+                        is_waiting = True
+                        # Commits, and gives another one only where that was aborted.
+                        found = await loop.run_in_executor(own, next, messages, None)
+                        done += transaction.committed is not None
+                        until_s = loop.time() + idle_s
+                    is_waiting = False
+                    if is_idle and wait is not None and loop.time() >= until_s:
+                        return
+                finally:
+                    closing = loop.run_in_executor(own, messages.close)
+                    if not is_waiting:
+                        await closing
 
     write = _written(Session.write)
     update = _written(Session.update)

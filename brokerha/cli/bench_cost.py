@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import httpx2
 
+from brokerha.model.errors import NotReady
+
 Counters = Callable[[], dict[tuple[str, str, str], float]]
 """(role, metric, label) -> sum over the nodes of the role."""
 WANTED = {"cpu_seconds_total": "thread", "turns_total": "", "transport_total": "what"}
@@ -47,11 +49,15 @@ class WriteCost:
 
 
 def counters_of(urls: Mapping[str, str]) -> dict[tuple[str, str, str], float]:
-    """Sums of what is wanted of the nodes behind these URLs, by node id; masters' begin with m."""
+    """Sums of what is wanted of the nodes behind these URLs, by node id; masters' begin with m. Raises NotReady."""
     found: defaultdict[tuple[str, str, str], float] = defaultdict(float)
     for node, url in urls.items():
         role = "masters" if node.startswith("m") else "workers"
-        for line in httpx2.get(f"{url}/metrics", timeout=ASK_S).raise_for_status().text.splitlines():
+        try:
+            told = httpx2.get(f"{url}/metrics", timeout=ASK_S).raise_for_status().text
+        except httpx2.HTTPError as error:
+            raise NotReady(f"{node} does not tell its metrics: {error}") from None
+        for line in told.splitlines():
             sample = _SAMPLE.match(line)
             if sample is not None and sample["name"] in WANTED:
                 found[role, sample["name"], sample["label"] or ""] += float(sample["value"])

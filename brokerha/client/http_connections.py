@@ -177,6 +177,13 @@ class Connections:
 
     def _take(self, url: str, base: _Base, connect_s: float) -> http.client.HTTPConnection:
         """An idle connection that still stands, or a new one. Gives the room back when it raises."""
+        try:
+            return self._standing(url, base, connect_s)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def _standing(self, url: str, base: _Base, connect_s: float) -> http.client.HTTPConnection:
         while (connection := self._idle_one(url)) is not None:
             if connection.sock is not None and not _has_ended(connection.sock):
                 return connection
@@ -187,15 +194,15 @@ class Connections:
             connection = http.client.HTTPConnection(base.host, base.port, timeout=connect_s)
         try:
             connection.connect()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # A ValueError: the host can be no name.
             connection.close()
-            self._room.release()
             raise NotConnected(str(error) or type(error).__name__) from None
         with self._lock:
-            self._used.add(connection)
             is_closed = self._is_closed
+            if not is_closed:
+                self._used.add(connection)
         if is_closed:
-            self.drop(connection)
+            connection.close()
             raise NotConnected("the connection is closed")
         return connection
 

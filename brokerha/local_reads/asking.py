@@ -24,7 +24,7 @@ from typing import Any, Final
 import structlog
 
 from brokerha.local_reads.frames import HELLO, PING, VERSION, address_of, pack, unpacker
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, error_named
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, error_named
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.messages import Read
 from brokerha.ports.front import ReadOutcome
@@ -36,6 +36,8 @@ AGAIN_S: Final = 1.0
 AT_ONCE: Final = 4
 """Reads at a near worker beyond which those elsewhere are asked too: as many as a worker evaluates at once by default."""
 PATIENCE_S: Final = 0.5
+GRACE_S: Final = 1.0
+"""How much longer than the worker, which has the same deadline, one waits for its answer."""
 
 
 class LocalReads:
@@ -167,7 +169,11 @@ class _Link(asyncio.Protocol):
             self._was_heard = self._is_asked = False
             self._watch = self._loop.call_later(self._patience_s, self._look)
         try:
-            outcome: ReadOutcome = await future
+            # The worker ends each read at its deadline; this is for one that does not.
+            async with asyncio.timeout(wanted.timeout_ms / 1000 + GRACE_S):
+                outcome: ReadOutcome = await future
+        except TimeoutError:
+            raise TimedOut(f"{self.worker} did not answer the read in its time") from None
         finally:
             self.waiting.pop(number, None)
         return outcome

@@ -104,7 +104,7 @@ class MasterNode:
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         self._readable: tuple[NodeId, ...] | None = None
         """Workers that may be read, as of the last turn; None while no door has asked."""
-        self._read_near = 0
+        self._door_reads = 0
         """Reads that a door answered through `readers`."""
         self._ended = ""
         """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
@@ -262,11 +262,11 @@ class MasterNode:
     @property
     def _near_reads(self) -> int:
         """Reads of doors and of apps that workers of this machine answered."""
-        return self._read_near + self.amqp.read_near
+        return self._door_reads + self.amqp.read_near
 
     def was_read(self) -> None:
         """One more read; only the thread of the door counts here."""
-        self._read_near += 1
+        self._door_reads += 1
 
     def _ask_worker(
         self,

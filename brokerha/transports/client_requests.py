@@ -80,6 +80,10 @@ class Writes:
         for (txid, body), future in zip(writes, futures, strict=True):
             self._open.setdefault(txid, (body, []))[1].append(future)
 
+    def __len__(self) -> int:
+        """Transactions that are not answered yet."""
+        return len(self._open)
+
     def body(self) -> bytes:
         """What is not answered yet, in its order."""
         return client_wire.encode_writes([(txid, body) for txid, (body, _) in self._open.items()])

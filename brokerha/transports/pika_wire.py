@@ -228,13 +228,12 @@ class AmqpWire:
     def answered(self, correlation_id: str, body: bytes) -> None:
         """Complete what was answered."""
         request = self._open.get(correlation_id)
-        open_before = self._open_count
+        before = len(request) if isinstance(request, Writes) else 0
         try:
             if request is not None and request.answer(body):
                 self._forget(correlation_id)
             if isinstance(request, Writes):
-                # Callers may write again already; then fewer are awaited, which does no harm.
-                self._gathering.answered(max(0, open_before - self._open_count), time.monotonic())
+                self._gathering.answered(before - len(request), time.monotonic())
         except InvalidRequest:
             # Bytes that no master sends: as if there was no answer.
             return

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 NOT_HERE = {"ask", "handed_in", "least_lsn", "new_txid", "note", "seconds", "txid", "session"}
 """What a client is made of, and no call of a program."""
+THREADS = 3
 SYNCHRONOUS = {
     "pipeline",  # Writes are under way together as they are.
     "xid", "tpc_begin", "tpc_prepare", "tpc_commit", "tpc_rollback", "tpc_recover", "commit", "rollback",  # The DB-API has no await.
@@ -105,7 +107,7 @@ def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp
     )
 
     async def test(url: str) -> None:
-        async with aio.connect(url) as db:
+        async with aio.connect(url, threads=THREADS) as db:
             await db.update("main", "INSERT DATA { <urn:a> <urn:b> 1 }")
             assert len(await db.select("main", "SELECT ?o { <urn:a> <urn:b> ?o }")) == 1
             async with db.transaction() as tx:
@@ -129,6 +131,23 @@ def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp
             assert [message.body async for message in db.consume("inbox", count=2)] == [b"1", b"2"]
             assert await db.accept("inbox") is None
             assert (await db.queues())["inbox"]["depth"] == 0
+            # Consumers that wait for ever take no thread from others, and end when they are told to.
+            waiting = [asyncio.create_task(anext(db.consume("inbox"))) for _ in range(THREADS + 1)]
+            await asyncio.sleep(0)
+            assert await db.get("t", "k") == b"inside"
+            for task in waiting:
+                task.cancel()
+            ends = await asyncio.gather(*waiting, return_exceptions=True)
+            assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+            for number in range(2):
+                await db.publish("inbox", f"after them {number}")
+            async with asyncio.timeout(30):
+                # Those that were told to end may have one in their hands for a moment.
+                taken: list[bytes] = []
+                while len(taken) < 2:
+                    taken += [message.body async for message in db.consume("inbox", wait=0)]
+            assert sorted(taken) == [b"after them 0", b"after them 1"]
+            assert await db.accept("inbox") is None
 
     with EmbeddedCluster(config) as cluster:
         server = HttpServer(create_app(cluster.masters["m1"]), "127.0.0.1", 0)
@@ -137,3 +156,31 @@ def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp
             asyncio.run(test(server.url))
         finally:
             server.stop()
+
+
+def test_a_step_of_a_transaction_that_nobody_waits_for_any_more_comes_before_the_next_one() -> None:
+    begun, let_go, done = threading.Event(), threading.Event(), list[str]()
+
+    class Steps:
+        def put(self, *_: object) -> None:
+            begun.set()
+            assert let_go.wait(10)
+            done.append("put")
+
+        def rollback(self) -> None:
+            done.append("rollback")
+
+    async def test() -> None:
+        steps: Any = Steps()
+        with ThreadPoolExecutor(2) as pool:
+            tx = aio.AsyncTransaction(steps, pool)
+            put = asyncio.create_task(tx._run(steps.put))
+            await asyncio.to_thread(begun.wait, 10)
+            put.cancel()
+            rollback = asyncio.create_task(tx._run(steps.rollback))
+            await asyncio.sleep(0.05)
+            let_go.set()
+            await rollback
+
+    run(test)
+    assert done == ["put", "rollback"]

@@ -199,8 +199,9 @@ def test_room_is_given_back_however_an_exchange_ends(connections: Connections, m
     for _ in range(2):
         with pytest.raises(FAULTS):
             send(connections, node.url, wait_s=0.1).content(time.monotonic() + 0.1)
-    with pytest.raises(NotConnected):
-        send(connections, "http://127.0.0.1:1")
+    for url in ("http://127.0.0.1:1", f"http://{'a' * 70}.example"):
+        with pytest.raises(NotConnected):
+            send(connections, url)
     assert whole(connections, node.url) == b"body"
     node.close()
 

@@ -154,6 +154,20 @@ def test_answers_of_threads_come_when_they_are_there_and_do_not_hold_up_others(
     run(data, test, "w1")
 
 
+def test_a_worker_that_is_there_and_never_answers_is_not_waited_for_longer_than_the_read_may_take(
+    data: Path, front: Front, worker: AnsweringThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brokerha.local_reads.asking.GRACE_S", 0.05)
+
+    async def test(reads: LocalReads) -> None:
+        assert await reads.read(("w1",), Read("", "later", "t", {"key": b"k"}, 0, 50)) is None
+        assert not reads._links["w1"].waiting
+        assert await reads.read(("w1",), wanted()) is not None
+
+    run(data, test, "w1")
+    front.finish(ReadOutcome("text/plain", 8, b"too late"))
+
+
 def test_what_is_wrong_everywhere_is_raised_and_anything_else_is_left_to_others(
     data: Path, front: Front, worker: AnsweringThread
 ) -> None:
