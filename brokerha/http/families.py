@@ -65,7 +65,7 @@ _MASTER: Final = {
     "ignored_messages_total": _counter("reason", "messages of other nodes that were of no use, such as those of a former epoch", "growing fast"),
     "read_only": _gauge("", "1 while writes are refused for want of workers", "longer than a minute"),
     "read_only_total": _counter("", "how often that began"),
-    "reads_near_total": _counter("", "those of them that a worker of the same machine answered to the door, without the broker"),
+    "reads_near_total": _counter("", "those of them that a worker of the same machine answered, without the broker between"),
     "reads_retried_total": _counter("", "reads that were given to another worker, because the first one failed or was lost", "growing"),
     "reads_hedged_total": _counter("", "reads that a second worker was asked for, because the first one was slow"),
     "reads_hedges_won_total": _counter("", "how often the second one was faster"),

@@ -15,7 +15,7 @@ from brokerha.client.outcomes import error_of_reply
 from brokerha.http.answer import Answer
 from brokerha.http.call import Call
 from brokerha.local_reads.asking import LocalReads
-from brokerha.model.errors import NotFound, OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
+from brokerha.model.errors import InvalidRequest, OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.messages import Read
 from brokerha.model.operations import Operation
@@ -118,16 +118,14 @@ async def _read_near(
     readers = front.readers(least)
     try:
         outcome = await local_reads.read(readers.workers, Read("", kind, name, arguments, readers.min_lsn, timeout_ms))
-    except (NotFound, UnknownRepository) as error:
-        # That there is nothing is an answer as well, and as old.
+    except InvalidRequest as error:
         front.was_read()
-        if readers.apart:
-            error.apart, error.stale_ms = readers.apart, readers.stale_ms
+        readers.aged_error(error)
         raise
     if outcome is None:
         return None
     front.was_read()
-    return outcome._replace(apart=readers.apart, stale_ms=readers.stale_ms) if readers.apart else outcome
+    return readers.aged(outcome)
 
 
 async def command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

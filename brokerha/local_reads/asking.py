@@ -243,7 +243,11 @@ class _Link(asyncio.Protocol):
             return
         if self._is_asked and not self._was_heard:
             # Whoever waits is told by `connection_lost`.
-            log.warning("a worker of this machine is silent", worker=self.worker, reads=len(self.waiting))
+            log.warning(
+                "a worker of this machine is silent: it is asked over the broker until it answers",
+                worker=self.worker,
+                reads=len(self.waiting),
+            )
             self.transport.abort()
             return
         self._is_asked = not self._was_heard

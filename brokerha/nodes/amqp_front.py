@@ -303,12 +303,12 @@ class AmqpFront:
         self, message: ClientMessage, wanted: Read, readers: Readers, done: Future[ReadOutcome | None]
     ) -> None:
         """In the thread of the near workers."""
-        error, age = done.exception(), (readers.apart, readers.stale_ms if readers.apart else None)
+        error = done.exception()
         outcome = None if error is not None else done.result()
         if isinstance(error, InvalidRequest):
-            body = client_wire.encode_read_answer(*_told(error), "", 0, b"", *age)
+            body = _read_error(readers.aged_error(error))
         elif outcome is not None:
-            body = client_wire.encode_read_answer("", "", *outcome._replace(apart=age[0], stale_ms=age[1]))
+            body = client_wire.encode_read_answer("", "", *readers.aged(outcome))
         else:
             self._in_loop(lambda: self._read_far(message, wanted))
             return
@@ -428,10 +428,14 @@ def _plain(done: Future[Any]) -> bytes:
 def _read_answer(done: Future[ReadOutcome]) -> bytes:
     error = done.exception()
     if error is not None:
-        age = (error.apart, error.stale_ms) if isinstance(error, BrokerhaError) else ()
-        return client_wire.encode_read_answer(*_told(error), "", 0, b"", *age)
+        return _read_error(error)
     outcome = done.result()
     return client_wire.encode_read_answer("", "", *outcome)
+
+
+def _read_error(error: BaseException) -> bytes:
+    age = (error.apart, error.stale_ms) if isinstance(error, BrokerhaError) else ()
+    return client_wire.encode_read_answer(*_told(error), "", 0, b"", *age)
 
 
 def _told(error: BaseException) -> tuple[str, str]:

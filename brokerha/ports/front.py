@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
+from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
@@ -36,6 +37,16 @@ class Readers(NamedTuple):
     apart: str = ""
     stale_ms: int | None = None
     """Both as in `ReadOutcome`, for whatever they answer."""
+
+    def aged(self, outcome: ReadOutcome) -> ReadOutcome:
+        """An answer of one of them, with its age while the master is apart."""
+        return outcome._replace(apart=self.apart, stale_ms=self.stale_ms) if self.apart else outcome
+
+    def aged_error(self, error: InvalidRequest) -> InvalidRequest:
+        """The same for an error: that there is nothing is an answer as well, and as old."""
+        if self.apart and isinstance(error, (NotFound, UnknownRepository)):
+            error.apart, error.stale_ms = self.apart, self.stale_ms
+        return error
 
 
 class Front(Protocol):
