@@ -41,6 +41,7 @@ _ROUNDS = "tests/system/test_split_rounds.py"
 _BRANCH_COVERAGE_MIN_PERCENT = 95
 _NO_TESTS_SELECTED = 5
 _INTERRUPTED = 130
+_REASON_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +251,20 @@ def _counts(part: Part) -> dict[str, int]:
     return {"passed": total["tests"] - failed - total["skipped"], "failed": failed, "skipped": total["skipped"]}
 
 
+def _failures(part: Part) -> list[str]:
+    """The tests that failed, each with the first line of its reason: what a reader of the last page needs."""
+    try:
+        cases = ET.parse(_RESULTS / f"{part.name}.xml").getroot().iter("testcase")
+    except (OSError, ET.ParseError):
+        return []
+    return [
+        f"{case.get('classname')}::{case.get('name')}: {reason.get('message', '').partition(chr(10))[0][:_REASON_CHARS]}"
+        for case in cases
+        for reason in case
+        if reason.tag in {"failure", "error"}
+    ]
+
+
 def _coverage_outcome() -> Outcome | None:
     """Branch coverage of the cores against the floor; None if it was not measured."""
     file = _RESULTS / "coverage.json"
@@ -273,6 +288,9 @@ def _print_table(outcomes: Sequence[Outcome]) -> None:
         if lines.exists():
             for line in lines.read_text(encoding="utf-8").splitlines():
                 print(f"{'':21} - {line}")
+    for outcome in outcomes:
+        for failure in _failures(outcome.part):
+            print(f"failed: {failure}")
     failed = [outcome.part.name for outcome in outcomes if not outcome.passed]
     print(f"failed: {', '.join(failed)}" if failed else "all passed")
 
