@@ -51,6 +51,7 @@ def definitions(
     """All of one broker; ``upstreams`` maps the names of other brokers to (URL, user, password) there."""
     vhost = broker.address.vhost
     queues = _queues(config, broker)
+    lasting = [row for row in queues if not row.is_exclusive]
     return {
         "users": [_user(account) for account in accounts],
         "vhosts": [_vhost(config, vhost)],
@@ -76,7 +77,7 @@ def definitions(
         ],
         "queues": [
             {"name": row.name, "vhost": vhost, "durable": True, "auto_delete": False, "arguments": row.arguments}
-            for row in queues
+            for row in lasting
         ],
         "bindings": [
             {
@@ -87,7 +88,7 @@ def definitions(
                 "routing_key": row.key,
                 "arguments": {},
             }
-            for row in queues
+            for row in lasting
             if row.exchange != DEFAULT_EXCHANGE
         ],
     }
@@ -143,9 +144,9 @@ def _queues(config: ClusterConfig, broker: Broker) -> list[QueueRow]:
     for node in config.nodes:
         master = config.master_of(node.id)
         if master in broker.masters:
-            rows |= {
-                row.name: row for row in topology_of(node.id, node.role, master if node.role == "backup" else "").queues
-            }
+            queue_type = config.queue_type_at(config.broker_of(node.id))
+            topology = topology_of(node.id, node.role, master if node.role == "backup" else "", queue_type)
+            rows |= {row.name: row for row in topology.queues}
     if config.log_stream:
         rows |= {(row := log_stream_row(master)).name: row for master in broker.masters}
     return list(rows.values())

@@ -44,7 +44,10 @@ def wanted_of(config: ClusterConfig, nodes: tuple[NodeId, ...], user: str) -> Wa
     for node in nodes:
         role, master = config.roles[node], config.master_of(node)
         is_worker = role == WORKER_ROLE
-        rows |= {row.name: row for row in topology_of(node, role, master if role == "backup" else "").queues}
+        queue_type = config.queue_type_at(config.broker_of(node))
+        topology = topology_of(node, role, master if role == "backup" else "", queue_type)
+        # Inboxes come and go with their nodes' connections, and nobody else may look into them.
+        rows |= {row.name: row for row in topology.queues if not row.is_exclusive}
         if config.log_stream and not is_worker:
             rows |= {(row := log_stream_row(master)).name: row}
         writes |= dict.fromkeys(_OF_WORKERS if is_worker else [exchange.name for exchange in EXCHANGES])

@@ -6,6 +6,7 @@ The only place where a core meets the adapters; programs and the embedded cluste
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 
 from brokerha.ingress.suspects import Suspects
@@ -47,6 +48,7 @@ def _wire(
     processes = {each.id: config.processes_of(each.id) for each in config.masters}
     processes |= {each.id: (each.id,) for each in config.workers}
     of_master = master if role == "backup" else ""
+    times = replace(times or TransportConfig(), queue_type=config.queue_type_at(broker))
     return KombuTransport(broker, config.name, node_id, incarnation, role, times, of_master, processes)
 
 

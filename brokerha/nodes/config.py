@@ -40,7 +40,8 @@ from brokerha.replication.site_config import FeedConfig
 from brokerha.replication.worker_config import WorkerConfig
 from brokerha.sync.config import ACKNOWLEDGE, SPLIT_RECOVERY, SyncConfig
 from brokerha.transactions.config import TxConfig
-from brokerha.transports.addresses import is_embedded
+from brokerha.transports.addresses import is_embedded, parse_addresses
+from brokerha.transports.topology import CLASSIC, QUORUM
 
 
 def _defaults_of(config: type) -> dict[str, Any]:
@@ -180,6 +181,15 @@ class ClusterConfig(SiteKeys):
             high=10_000_000,
         ),
     ] = _MASTER["accept_limit"]
+    app_queues: Annotated[
+        str,
+        Key(
+            "Type of the queues of writes and reads in the broker. quorum: replicated, so that they outlive a node of a cluster of brokers; "
+            "each message then waits for its disks. classic: on one node. auto: quorum where broker names several addresses. RabbitMQ "
+            "cannot change a queue that is there: drain it and delete it first.",
+            choices=("auto", CLASSIC, QUORUM),
+        ),
+    ] = "auto"
     log_stream: Annotated[
         bool, Key("Whether each master publishes its log to the stream brokerha.NODE.log. Not with embedded://.")
     ] = True
@@ -267,6 +277,12 @@ class ClusterConfig(SiteKeys):
         return {node.id: _url(scheme, node.http) for node in nodes if node.http}
 
     # ---- settings of the parts
+
+    def queue_type_at(self, broker: str) -> str:
+        """Type of the queues of apps at a broker."""
+        if self.app_queues == "auto":
+            return QUORUM if not is_embedded(broker) and len(parse_addresses(broker)) > 1 else CLASSIC
+        return self.app_queues
 
     def shares_broker(self, master_id: NodeId) -> bool:
         """Whether another master takes from the same queues of writes as this one."""

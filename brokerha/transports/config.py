@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerha.model.errors import ConfigurationError
-from brokerha.transports.topology import TX_QUEUE_EXPIRES_MS
+from brokerha.transports.topology import CLASSIC, TX_QUEUE_EXPIRES_MS
 
 MEBIBYTE = 1024 * 1024
 
@@ -58,6 +58,8 @@ class TransportConfig:
     """For each queue of a transaction."""
     followed_tx_queues: int = 2_000
     """Queues of transactions that a backup reads at once; one more is not followed, as if it were not there."""
+    queue_type: str = CLASSIC
+    """Of the queues of apps and of what is rejected. All nodes of a broker must have the same: see `tx_queue_expires_ms`."""
     tx_queue_expires_ms: int = TX_QUEUE_EXPIRES_MS
     """All processes of a cluster must have the same: the broker refuses to declare a queue in two ways."""
 

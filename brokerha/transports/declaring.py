@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqp.exceptions import PreconditionFailed
+from amqp.exceptions import PreconditionFailed, ResourceLocked
 
 from brokerha.transports.parcels import CLIENT_LANE, DATA_LANE, SYNC_LANE
 from brokerha.transports.topology import (
     DATA_KIND,
     DEFAULT_EXCHANGE,
-    INBOX_KINDS,
     READS_KIND,
     SYNC_KIND,
     WRITES_KIND,
@@ -43,10 +42,10 @@ def declare(channel: Any, topology: Topology, *, nowait: bool = False) -> None:
     for row in topology.queues:
         try:
             _declare_queue(channel, row, nowait=nowait)
-        except PreconditionFailed:
-            # The queue is there with other arguments, from another version of this table. An inbox holds nothing that
-            # is not repeated: so make it anew. (py-amqp has opened the channel again.) Others a person must look at.
-            if row.kind not in INBOX_KINDS:
+        except (PreconditionFailed, ResourceLocked):
+            # The queue is there as another version of this table declared it. An inbox holds nothing that is not repeated, so make it
+            # anew, which the broker refuses while it is somebody's. (py-amqp has opened the channel again.) Others a person must look at.
+            if not row.is_exclusive:
                 raise
             channel.queue_delete(queue=row.name)
             _declare_queue(channel, row, nowait=nowait)
@@ -55,8 +54,8 @@ def declare(channel: Any, topology: Topology, *, nowait: bool = False) -> None:
 def _declare_queue(channel: Any, row: QueueRow, *, nowait: bool) -> None:
     channel.queue_declare(
         queue=row.name,
-        durable=True,
-        exclusive=False,
+        durable=not row.is_exclusive,
+        exclusive=row.is_exclusive,
         auto_delete=False,
         nowait=nowait,
         arguments=dict(row.arguments),

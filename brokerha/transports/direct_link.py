@@ -140,6 +140,9 @@ class DirectLink:
                 if not self._inboxes.queue_declare(sync_queue(master), passive=True).consumer_count:
                     self._arrived.append(absence_of(master))
 
+    def hear(self, node: NodeId) -> None:
+        """Whoever is here is at this broker."""
+
     def follow(self, queue: str) -> None:
         """Read the queue of a transaction; one that is not there is left at once."""
         if queue in self._followed:

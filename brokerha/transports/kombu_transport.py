@@ -95,6 +95,7 @@ class KombuTransport:
         # What a broker would not let through is not said: with another user at another address nobody can know which one it will be.
         self._user = users.pop() if len(users) == 1 else ""
         self._senders = Senders(cluster, node, self._user, processes)
+        self._heard: set[NodeId] = set()
         self._kinds: dict[type[Message], tuple[str, str, dict[str, Any]]] = {}
         """Lane, exchange and properties by kind of message, as far as any was sent."""
         self._link: Link
@@ -127,7 +128,7 @@ class KombuTransport:
             self._link.publish(made)
 
     def look(self, masters: Sequence[NodeId]) -> None:
-        """Ask the broker who reads the inboxes of masters."""
+        """Ask the broker for the inboxes of masters."""
         if masters:
             self._link.look(masters)
 
@@ -267,6 +268,9 @@ class KombuTransport:
         if problem := self._senders.problem(envelope.sender, arrival.properties.get("user_id") or "", envelope.process):
             self._set_aside(arrival, *problem)
             return None
+        if envelope.sender not in self._heard:
+            self._heard.add(envelope.sender)
+            self._link.hear(envelope.sender)
         return envelope
 
 

@@ -49,8 +49,11 @@ class Link(Protocol):
     def state(self) -> tuple[str, str]:
         """State word and reason."""
 
+    def hear(self, node: NodeId) -> None:
+        """A message of this node came: its inbox may be at this broker, where `look` finds it."""
+
     def look(self, masters: Iterable[NodeId]) -> None:
-        """Ask who reads the inboxes of masters; an arrival of `ABSENCE_LANE` for each that nobody does."""
+        """Ask for the inboxes of masters; an arrival of `ABSENCE_LANE` for each that was there and is gone."""
 
     def waiting(self) -> int:
         """How many publications wait to be published."""

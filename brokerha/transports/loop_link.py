@@ -39,7 +39,7 @@ from brokerha.transports.parcels import (
     Publication,
 )
 from brokerha.transports.reader import ReaderSession
-from brokerha.transports.reader_wishes import Doors, Followed, Settled
+from brokerha.transports.reader_wishes import Doors, Followed, Settled, Sightings
 from brokerha.transports.topology import MASTER_ROLE, connection_name, topology_of
 from brokerha.transports.waker import Waker
 from brokerha.transports.writer import WriterSession
@@ -63,7 +63,7 @@ class LoopLink:
     ) -> None:
         """Begin to connect; ``cluster`` shows in the dashboard. Waits for nothing."""
         self._node = node
-        self._topology = topology_of(node, role, master)
+        self._topology = topology_of(node, role, master, config.queue_type)
         self._config = config
         self._counters = counters
         self._generations = itertools.count(1)
@@ -72,6 +72,7 @@ class LoopLink:
         self._doors = Doors(is_serving=role == MASTER_ROLE)
         self._followed = Followed(config.followed_tx_queues)
         self._looks: set[NodeId] = set()
+        self._sightings = Sightings()
         self._state = LinkState((_IN, _OUT))
         self._outbox = Outbox(
             {
@@ -157,6 +158,10 @@ class LoopLink:
         """With the next `take`."""
         self._looks.update(masters)
 
+    def hear(self, node: NodeId) -> None:
+        """With the next `take`."""
+        self._sightings.hear(node)
+
     def state(self) -> tuple[str, str]:
         """State word and reason."""
         return self._state.read()
@@ -199,6 +204,7 @@ class LoopLink:
             self._config,
             self._counters,
             self._looks,
+            self._sightings,
         )
 
     def _write_to(self, connection: Connection) -> WriterSession:

@@ -110,7 +110,7 @@ class PikaThread:
         if not self._is_closing:
             # Without the traceback: local variables on the way hold the password.
             log.error("fault in a client connection", connection=self._name, error=repr(error))
-            self._drop(f"fault: {error!r}")
+            self.renew(f"fault: {error!r}")
 
     def _connect(self) -> None:
         self._retry = None
@@ -158,7 +158,7 @@ class PikaThread:
 
     def _on_channel_closed(self, _channel: Any, error: Exception) -> None:
         # The usual reason is an exchange that no node has declared yet, or that somebody deleted.
-        self._drop(str(getattr(error, "reply_text", "") or error))
+        self.renew(str(getattr(error, "reply_text", "") or error))
 
     def _lost(self, reason: str) -> None:
         self._connection = None
@@ -173,8 +173,8 @@ class PikaThread:
         first_ms, most_ms = self._config.retry_first_ms, self._config.retry_most_ms
         self._pause_ms = min(most_ms, max(first_ms, self._pause_ms * 2))
 
-    def _drop(self, reason: str) -> None:
-        """Tear down the connection; `_lost` follows when pika says that it is closed, and now if there is none."""
+    def renew(self, reason: str) -> None:
+        """Tear down the connection; `_lost` follows when pika says that it is closed, and now if there is none. Only in the thread."""
         self._owner.lost(reason)
         self._dropped_for = reason
         connection = self._connection

@@ -86,6 +86,10 @@ class AmqpWire:
         self._idle = threading.Condition(self._lock)
         # From here on only in the thread.
         self._channel: Any = None
+        self._has_answered = False
+        """Whether anything was answered over this connection."""
+        self._silent = 0
+        """Connections in a row over which nothing was answered."""
         self._is_blocked = False
         self._reason = "not connected yet"
         self._numbers = itertools.count(1)
@@ -207,6 +211,7 @@ class AmqpWire:
     def up(self, channel: Any) -> None:
         """Publish everything that is open: answers to the old connection are lost."""
         self._channel = channel
+        self._has_answered = False
         self._pump()
         for correlation_id in list(self._open):
             self._publish(correlation_id)
@@ -227,6 +232,7 @@ class AmqpWire:
 
     def answered(self, correlation_id: str, body: bytes) -> None:
         """Complete what was answered."""
+        self._has_answered, self._silent = True, 0
         request = self._open.get(correlation_id)
         before = len(request) if isinstance(request, Writes) else 0
         try:
@@ -295,8 +301,9 @@ class AmqpWire:
         self._channel.basic_publish(
             request.exchange, request.to or self._to, request.body(), properties, mandatory=True
         )
-        first_s = RESEND_WRITES_S if request.is_persistent else RESEND_FIRST_S
-        pause_s = min(RESEND_MOST_S, first_s * 2 ** min(request.attempts, 10))
+        first_s = RESEND_WRITES_S if request.is_persistent or not self._has_answered else RESEND_FIRST_S
+        times = request.attempts if self._has_answered else self._silent
+        pause_s = min(RESEND_MOST_S, first_s * 2 ** min(times, 10))
         request.attempts += 1
         self._resend_at(correlation_id, now_s + pause_s)
 
@@ -316,7 +323,14 @@ class AmqpWire:
                 self._forget(correlation_id)
                 request.expire(self._reason)
             elif now_s >= self._resend_s.get(correlation_id, now_s + 1):
-                self._publish(correlation_id)
+                if self._channel is not None and not self._has_answered:
+                    # What was published over a connection that was opened while a queue of a cluster of brokers had lost its leader
+                    # may wait there for ever; over the next one it is published again.
+                    self._silent += 1
+                    self._resend_at(correlation_id, now_s + RESEND_MOST_S)
+                    self._thread.renew("nothing was answered over this connection")
+                else:
+                    self._publish(correlation_id)
         self._set_timer()
 
     def _set_timer(self) -> None:

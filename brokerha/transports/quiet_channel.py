@@ -29,6 +29,8 @@ class QuietChannel(RabbitChannel):
     def __init__(self, wire: Any, on_answer: Callable[[str], None], on_closed: Callable[[str], None]) -> None:
         """Open a channel on py-amqp's connection; what is asked of it may follow at once."""
         super().__init__(wire)
+        self.close_code = 0
+        """Why the broker closed it: a reply code of AMQP."""
         self._on_closed = on_closed
         for answer in (spec.Queue.DeclareOk, spec.Queue.DeleteOk, spec.Basic.ConsumeOk):
             self._callbacks[answer] = lambda what, *_facts: on_answer(str(what))
@@ -45,9 +47,8 @@ class QuietChannel(RabbitChannel):
         flags = {"if_unused": False, "if_empty": False, "nowait": False}
         self.send_method(spec.Queue.Delete, "Bsbbb", (0, queue, *flags.values()))
 
-    def look(self, queue: str, on_looked: Callable[[str, int], None]) -> None:
-        """Ask who reads a queue: ``on_looked`` is told its name and how many do; a queue that is not there closes the channel."""
-        self._callbacks[spec.Queue.DeclareOk] = lambda name, _messages, consumers: on_looked(str(name), consumers)
+    def look(self, queue: str) -> None:
+        """Ask for a queue: one that is not there, or that belongs to another connection, closes the channel; others are answered."""
         flags = {"passive": True, "durable": True, "exclusive": False, "auto_delete": False, "nowait": False}
         self.send_method(spec.Queue.Declare, "BsbbbbbF", (0, queue, *flags.values(), {}))
 
@@ -81,8 +82,9 @@ class QuietChannel(RabbitChannel):
         if consumer_tag in self.callbacks:
             super()._on_basic_deliver(consumer_tag, delivery_tag, redelivered, exchange, routing_key, msg)
 
-    def _on_close(self, _code: int, reason: str, _class_id: int, _method_id: int) -> None:
+    def _on_close(self, code: int, reason: str, _class_id: int, _method_id: int) -> None:
         """The broker closes this channel: py-amqp would open it again, waiting, and raise."""
+        self.close_code = code
         self.send_method(spec.Channel.CloseOk)
         self.collect()
         self._on_closed(reason)

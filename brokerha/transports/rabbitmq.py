@@ -19,7 +19,7 @@ from struct import Struct, pack
 from typing import Any
 
 from amqp import spec
-from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, RecoverableConnectionError
+from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, RecoverableConnectionError, ResourceLocked
 from amqp.serialization import dumps
 from kombu import Connection
 from kombu.transport import pyamqp
@@ -221,7 +221,7 @@ def explain(error: BaseException, address: Address) -> str:
     """Why there is no connection, in words for the status of the node."""
     if isinstance(error, OSError):
         return explain_os_error(error, address)
-    if isinstance(error, AccessRefused) and "exclusive use" in str(error.reply_text):
+    if isinstance(error, ResourceLocked):
         # Half open: after a silent cut the broker keeps our last connection until it misses two heartbeats.
         return (
             "the broker still holds a connection of this node id: it gives up a lost one by itself after two heartbeats; "

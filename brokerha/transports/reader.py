@@ -30,7 +30,7 @@ from brokerha.transports.inbox import Inbox
 from brokerha.transports.lookout import Lookout
 from brokerha.transports.parcels import DATA_LANE, SYNC_LANE, Arrival, Counters, arrival_of
 from brokerha.transports.quiet_channel import QuietChannel
-from brokerha.transports.reader_wishes import Doors, Followed, Settled
+from brokerha.transports.reader_wishes import Doors, Followed, Settled, Sightings
 from brokerha.transports.topology import QueueRow, Topology, consumer_tag
 from brokerha.transports.tx_reader import TxReader
 
@@ -64,6 +64,7 @@ class ReaderSession:
         config: TransportConfig,
         counters: Counters,
         looks: set[NodeId],
+        sightings: Sightings,
     ) -> None:
         """Declare and consume; ``looks`` are masters to ask the broker about. Raises what py-amqp raises."""
         self._looks = looks
@@ -97,7 +98,7 @@ class ReaderSession:
         )
         self._heard_s = self._declared_s = time.monotonic()
         open_channel = partial(QuietChannel, connection.connection)
-        self._lookout = Lookout(open_channel, self._arrived, self._declared_s + config.look_after_s)
+        self._lookout = Lookout(open_channel, self._arrived, sightings, self._declared_s + config.look_after_s)
 
     def turn(self, now_s: float) -> float:
         """Hand over what came, acknowledge what may be, declare again when it is due."""
@@ -106,6 +107,7 @@ class ReaderSession:
                 self._heard_s = now_s
             self._inbox.put(self._arrived)
             self._arrived.clear()
+        self._lookout.turn(now_s)
         if self._looks:
             self._lookout.look(self._looks, now_s)
             self._looks.clear()
@@ -145,8 +147,6 @@ class ReaderSession:
             consumer_tag=consumer_tag(self._node, row.name),
             callback=self._collector(lane),
             on_cancel=self._on_cancel,
-            # A second process under this node id is refused, instead of taking half of the messages away.
-            exclusive=lane == SYNC_LANE,
         )
 
     def _collector(self, lane: str) -> Callable[[Any], None]:

@@ -11,7 +11,44 @@ from collections import deque
 from collections.abc import Iterable
 from threading import Lock
 
+from brokerha.model.ids import NodeId
 from brokerha.transports.parcels import ClientTag
+
+
+class Sightings:
+    """Nodes that were heard, and whose inbox was seen at this broker."""
+
+    def __init__(self) -> None:
+        self._heard: set[NodeId] = set()
+        self._seen: set[NodeId] = set()
+        self._fresh: list[NodeId] = []
+
+    def hear(self, node: NodeId) -> None:
+        """A message of this node came for the first time."""
+        self._heard.add(node)
+        self._fresh.append(node)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether somebody was heard who was not looked for yet."""
+        return bool(self._fresh)
+
+    def begin(self) -> None:
+        """A new connection looks for everybody who was not seen."""
+        self._fresh = sorted(self._heard - self._seen)
+
+    def take(self) -> list[NodeId]:
+        """Whom to look for now."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def see(self, node: NodeId) -> None:
+        """Its inbox is there."""
+        self._seen.add(node)
+
+    def was_seen(self, node: NodeId) -> bool:
+        """Whether its inbox was ever there."""
+        return node in self._seen
 
 
 class Settled:

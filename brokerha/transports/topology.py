@@ -16,13 +16,13 @@ Somebody who reads the RabbitMQ dashboard should understand the cluster from the
     (default)           -       name of queue  brokerha.tx.<master>.<transaction id>.<backup>
                                                                         events of one open transaction for one backup
 
-Invariants: all of it is durable, so that RabbitMQ 4 accepts it (transient queues that are not exclusive are gone
-there); every queue is bounded. Inboxes of nodes drop their oldest messages, because the protocol repeats what matters
-and what is old is of no use; queues of writes and reads refuse instead, so that the publisher learns of it.
+Invariants: every queue is bounded. An inbox belongs to the connection that reads it and goes with it (exclusive): so a node that comes
+back through another node of a cluster of brokers has its inbox there at once, and a second process under its id is refused. It drops
+its oldest messages, because the protocol repeats what matters and what is old is of no use. All else is durable; queues of writes and
+reads refuse when they are full, so that the publisher learns of it.
 A queue of a transaction is never bound (bindings make queues that come and go slow), lives as long as its transaction,
 and is deleted by the broker when nobody has used it for `TX_QUEUE_EXPIRES_MS`: whatever dies, none stays behind.
-Arguments of a queue that exists cannot be changed: RabbitMQ refuses another declaration. `INBOX_KINDS` may be deleted
-and declared anew at any time; a queue of writes never.
+Arguments of a queue that exists cannot be changed: RabbitMQ refuses another declaration.
 
 What a node declares is made from `topology_of`, and so can be a definitions.json with least rights per node.
 """
@@ -66,6 +66,10 @@ DATA_MESSAGE_TTL_MS = 60_000
 WRITES_QUEUE_BYTES = 256 * MEBIBYTE
 READS_QUEUE_BYTES = 64 * MEBIBYTE
 REJECTED_QUEUE_BYTES = 64 * MEBIBYTE
+CLASSIC = "classic"
+QUORUM = "quorum"
+"""Type of the queues of apps: on one node of the broker, or replicated on several by agreement of most of them."""
+DELIVERY_LIMIT = 1_000_000_000
 TX_QUEUE_BYTES = 32 * MEBIBYTE
 """Above the largest transaction, sent again once or twice because its backup was slow."""
 TX_QUEUE_EXPIRES_MS = 10 * 60_000
@@ -105,6 +109,11 @@ class QueueRow:
     """Exchange that it is bound to; empty when it is reached by its name only."""
     key: str
     arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether it belongs to the connection that declared it: nobody else reads, deletes or purges it."""
+        return self.kind in INBOX_KINDS
 
     @property
     def is_of_apps(self) -> bool:
@@ -213,8 +222,8 @@ def consumer_arguments(row: QueueRow, now_s: float) -> dict[str, Any]:
     return {"x-priority": int(now_s * 1000)}
 
 
-def topology_of(node: NodeId, role: str, master: NodeId = "") -> Topology:
-    """What a node of this role declares; ``master`` is the one that a backup belongs to."""
+def topology_of(node: NodeId, role: str, master: NodeId = "", queue_type: str = CLASSIC) -> Topology:
+    """What a node of this role declares; ``master`` is the one that a backup belongs to, ``queue_type`` that of what is not an inbox."""
     queues = [
         _inbox(sync_queue(node), SYNC_KIND, SYNC_EXCHANGE, node, SYNC_QUEUE_BYTES, SYNC_MESSAGE_TTL_MS),
         _inbox(data_queue(node), DATA_KIND, DATA_EXCHANGE, node, DATA_QUEUE_BYTES, DATA_MESSAGE_TTL_MS),
@@ -223,16 +232,19 @@ def topology_of(node: NodeId, role: str, master: NodeId = "") -> Topology:
             REJECTED_KIND,
             REJECTED_EXCHANGE,
             "",
-            {"x-max-length-bytes": REJECTED_QUEUE_BYTES, "x-overflow": "drop-head"},
+            _bounded(queue_type, REJECTED_QUEUE_BYTES, "drop-head"),
         ),
     ]
     served = node if role == MASTER_ROLE else master
     if served:
         queues += [
-            _of_apps(any_writes_queue(), WRITES_KIND, WRITES_EXCHANGE, ANY_MASTER, WRITES_QUEUE_BYTES),
-            _of_apps(writes_queue(served), WRITES_KIND, WRITES_EXCHANGE, served, WRITES_QUEUE_BYTES),
-            _of_apps(any_reads_queue(), READS_KIND, READS_EXCHANGE, ANY_MASTER, READS_QUEUE_BYTES),
-            _of_apps(reads_queue(served), READS_KIND, READS_EXCHANGE, served, READS_QUEUE_BYTES),
+            QueueRow(name, kind, exchange, key, _bounded(queue_type, limit_bytes, "reject-publish"))
+            for name, kind, exchange, key, limit_bytes in (
+                (any_writes_queue(), WRITES_KIND, WRITES_EXCHANGE, ANY_MASTER, WRITES_QUEUE_BYTES),
+                (writes_queue(served), WRITES_KIND, WRITES_EXCHANGE, served, WRITES_QUEUE_BYTES),
+                (any_reads_queue(), READS_KIND, READS_EXCHANGE, ANY_MASTER, READS_QUEUE_BYTES),
+                (reads_queue(served), READS_KIND, READS_EXCHANGE, served, READS_QUEUE_BYTES),
+            )
         ]
     return Topology(EXCHANGES, tuple(queues))
 
@@ -260,9 +272,19 @@ def log_stream_row(node: NodeId) -> QueueRow:
 
 
 def _inbox(name: str, kind: str, exchange: str, key: str, limit_bytes: int, ttl_ms: int) -> QueueRow:
-    arguments = {"x-max-length-bytes": limit_bytes, "x-overflow": "drop-head", "x-message-ttl": ttl_ms}
+    arguments = {
+        # A virtual host may make quorum queues by default, which cannot be exclusive.
+        "x-queue-type": "classic",
+        "x-max-length-bytes": limit_bytes,
+        "x-overflow": "drop-head",
+        "x-message-ttl": ttl_ms,
+    }
     return QueueRow(name, kind, exchange, key, arguments)
 
 
-def _of_apps(name: str, kind: str, exchange: str, key: str, limit_bytes: int) -> QueueRow:
-    return QueueRow(name, kind, exchange, key, {"x-max-length-bytes": limit_bytes, "x-overflow": "reject-publish"})
+def _bounded(queue_type: str, limit_bytes: int, overflow: str) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"x-max-length-bytes": limit_bytes, "x-overflow": overflow}
+    if queue_type == QUORUM:
+        # A master that restarts often must not make the broker take a write for poison: RabbitMQ 4 gives up after 20 deliveries.
+        arguments |= {"x-queue-type": QUORUM, "x-delivery-limit": DELIVERY_LIMIT}
+    return arguments

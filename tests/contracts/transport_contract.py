@@ -203,8 +203,13 @@ class TransportContract:
         wait_until(lambda: sender.status().outbox == 0, "everything is published")
         assert count_of(sender, "sent") == 3 + 100
 
-    def test_an_inbox_that_nobody_reads_says_that_its_master_is_gone(self, world: World):
-        asking, gone, _there = world.node("m1"), world.node("m2"), world.node("m3")
+    def test_an_inbox_that_was_there_and_is_gone_says_that_its_master_is_gone(self, world: World):
+        asking, gone, there = world.node("m1"), world.node("m2"), world.node("m3")
+        # Whose message came is looked for by the way: nobody asks while all is well.
+        for each in (gone, there):
+            each.send([Outgoing("m1", fetch("here"))])
+        take(asking, 2)
+        assert asking.receive(10, 300) == []
         gone.close(1000)
         asking.look(["m2", "m3"])
         assert take(asking, 1) == [Absence("m2")]
@@ -212,6 +217,8 @@ class TransportContract:
 
     def test_an_inbox_that_is_not_there_says_nothing_and_others_are_asked_again(self, world: World):
         asking, gone = world.node("m1"), world.node("m2")
+        asking.look(["m2"])
+        assert asking.receive(10, 300) == []
         gone.close(1000)
         asking.look(["nobody"])
         assert asking.receive(10, 200) == []

@@ -29,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, Self
@@ -64,11 +65,24 @@ def find_scripts() -> Path | None:
     return None
 
 
+@dataclass(slots=True)
+class Membership:
+    """What the nodes of one cluster share; `broker_cluster.py` keeps it."""
+
+    cookie: str
+    epmd: int
+    """Port of the port mapper, which is the cluster's."""
+    members: list[str]
+    """Names of the nodes that were started, first one first; a new one joins them."""
+
+
 class PrivateBroker:
     """One node. ``start()`` or ``with`` it; ``amqp_url`` and ``management_url`` name it, user guest, on loopback."""
 
-    def __init__(self, scripts: Path | None = None, rates_mode: str = "none") -> None:
-        """``rates_mode`` of the management interface: rates cost work, and only pictures show them."""
+    def __init__(
+        self, scripts: Path | None = None, rates_mode: str = "none", membership: Membership | None = None
+    ) -> None:
+        """``rates_mode`` of the management interface: rates cost work, and only pictures show them. ``membership``: of a cluster."""
         found = scripts or find_scripts()
         if found is None:
             raise BrokerError(
@@ -76,6 +90,7 @@ class PrivateBroker:
             )
         self._scripts = found
         self._rates_mode = rates_mode
+        self._membership = membership
         self._inside: tuple[str, ...] = ()
         """Words before each command, such as those that enter a network namespace."""
         self._folder: Path | None = None
@@ -94,6 +109,16 @@ class PrivateBroker:
     def amqp_url(self) -> str:
         """URL of the default virtual host."""
         return self.url_of("/")
+
+    @property
+    def amqp_port(self) -> int:
+        """Port on loopback, the same from start() to stop()."""
+        return self._ports.amqp
+
+    @property
+    def name(self) -> str:
+        """The node's name among RabbitMQ nodes."""
+        return f"brokerha{self._ports.amqp}@localhost"
 
     @property
     def management_url(self) -> str:
@@ -126,6 +151,8 @@ class PrivateBroker:
             try:
                 write_owner(self._folder)
                 self._ports = _Ports.free()
+                if self._membership is not None:
+                    self._ports = self._ports._replace(epmd=self._membership.epmd)
                 self._write_files()
                 self._start_node()
             except BrokerError:  # Most likely somebody took one of the ports meanwhile: choose others.
@@ -238,7 +265,9 @@ class PrivateBroker:
         home = home_of(self.folder)
         home.mkdir()
         cookie = home / ".erlang.cookie"
-        cookie.write_text(secrets.token_hex(16), encoding="ascii")
+        cookie.write_text(
+            secrets.token_hex(16) if self._membership is None else self._membership.cookie, encoding="ascii"
+        )
         cookie.chmod(0o400)
         (self.folder / "empty.conf").write_text("", encoding="ascii")
         (self.folder / "advanced.config").write_text("[].\n", encoding="ascii")
@@ -250,9 +279,21 @@ class PrivateBroker:
             f"management.rates_mode = {self._rates_mode}\n"
             "log.file.level = warning\n"
             f"vm_memory_high_watermark.absolute = {_MEMORY_LIMIT}\n"
-            f"disk_free_limit.absolute = {_DISK_FREE_LIMIT}\n",
+            f"disk_free_limit.absolute = {_DISK_FREE_LIMIT}\n" + self._joining(),
             encoding="ascii",
         )
+
+    def _joining(self) -> str:
+        """The lines that make a new node join the members of its cluster at its first start."""
+        if self._membership is None:
+            return ""
+        nodes = [*self._membership.members, self.name]
+        return (
+            "cluster_formation.peer_discovery_backend = classic_config\n"
+            "cluster_partition_handling = pause_minority\n"
+            "cluster_formation.randomized_startup_delay_range.min = 0\n"
+            "cluster_formation.randomized_startup_delay_range.max = 0\n"
+        ) + "".join(f"cluster_formation.classic_config.nodes.{place} = {name}\n" for place, name in enumerate(nodes, 1))
 
     def _environment(self) -> dict[str, str]:
         """The caller's environment without anything of another RabbitMQ, and with all that makes this node private."""
@@ -263,7 +304,7 @@ class PrivateBroker:
             "LANG": "C.UTF-8",
             "ERL_EPMD_PORT": str(ports.epmd),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"brokerha{ports.amqp}@localhost",
+            "RABBITMQ_NODENAME": self.name,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(ports.amqp),
             "RABBITMQ_DIST_PORT": str(ports.distribution),
@@ -282,7 +323,7 @@ class PrivateBroker:
 
     def _ensure_epmd(self) -> None:
         """Starts the port mapper, also when somebody outside ended it (removing Debian's erlang-base does)."""
-        if self._epmd is not None and self._epmd.poll() is None:
+        if self._membership is not None or (self._epmd is not None and self._epmd.poll() is None):
             return
         self._epmd = subprocess.Popen(
             [*self._inside, "epmd", "-port", str(self._ports.epmd), "-address", "127.0.0.1"],

@@ -90,7 +90,7 @@ def test_a_node_reads_its_url_from_its_secret(tmp_path: Path):
     assert found.broker_of("w1").startswith("amqp://orders.w1:")
 
 
-def test_what_nodes_declare_is_there_already(tmp_path: Path):
+def test_what_nodes_declare_is_there_already_but_for_inboxes_which_come_with_their_connections(tmp_path: Path):
     _, files = made(ONE_SITE, tmp_path)
     there = files["definitions.json"]
     queues = {queue["name"]: queue["arguments"] for queue in there["queues"]}
@@ -102,6 +102,9 @@ def test_what_nodes_declare_is_there_already(tmp_path: Path):
         ("w2", "worker", ""),
     ):
         for row in topology_of(node, role, master).queues:
+            assert row.is_exclusive == (row.name not in queues)
+            if row.is_exclusive:
+                continue
             assert queues[row.name] == row.arguments
             assert (row.exchange, row.name, row.key) in bindings
     assert queues["brokerha.m1.log"]["x-queue-type"] == "stream"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amqp.exceptions import AccessRefused
+from amqp.exceptions import AccessRefused, ResourceLocked
 
 from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.rabbitmq import explain
@@ -12,8 +12,8 @@ from brokerha.transports.rabbitmq import explain
 
 def test_an_inbox_that_is_taken_may_be_taken_by_this_node_itself() -> None:
     """Given a node that lost its broker silently, when it is back before the broker gave its old connection up, then nobody has to be stopped."""
-    refused = AccessRefused("ACCESS_REFUSED - queue 'brokerha.m1.sync' in vhost 'x' in exclusive use")
-    reason = explain(refused, ADDRESS)
+    locked = ResourceLocked("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'brokerha.m1.sync' in vhost 'x'")
+    reason = explain(locked, ADDRESS)
     assert "gives up a lost one by itself" in reason
     assert "if it stays, another process runs under the id" in reason
 

@@ -26,7 +26,7 @@ from brokerha.transports.parcels import (
     Publication,
 )
 from brokerha.transports.reader import ReaderSession
-from brokerha.transports.reader_wishes import Doors, Followed, Settled
+from brokerha.transports.reader_wishes import Doors, Followed, Settled, Sightings
 from brokerha.transports.topology import topology_of
 from brokerha.transports.writer import WriterSession
 
@@ -286,6 +286,7 @@ class Reading:
             config,
             self.counters,
             set(),
+            Sightings(),
         )
         self.control, self.sync, self.data, self.clients = connection.channels
 
