@@ -324,8 +324,8 @@ class AmqpWire:
                 request.expire(self._reason)
             elif now_s >= self._resend_s.get(correlation_id, now_s + 1):
                 if self._channel is not None and not self._has_answered:
-                    # What was published over a connection that was opened while a queue of a cluster of brokers had lost its leader
-                    # may wait there for ever; over the next one it is published again.
+                    # In a cluster of brokers, what was published over a connection that was opened while a replicated queue changed
+                    # from one node to another may wait there for ever; over the next one it is published again.
                     self._silent += 1
                     self._resend_at(correlation_id, now_s + RESEND_MOST_S)
                     self._thread.renew("nothing was answered over this connection")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import socket
 import threading
 import time
@@ -41,7 +42,7 @@ class Node:
     def _serve(self, connection: socket.socket) -> None:
         while True:
             try:
-                request = connection.recv(65536)
+                request = _request(connection)
             except OSError:
                 return
             if not request:
@@ -59,6 +60,18 @@ class Node:
         self._listening.close()
         for connection in self.connections:
             connection.close()
+
+
+def _request(connection: socket.socket) -> bytes:
+    """The next request with all of its body, in however many pieces it comes; empty at the end."""
+    request = b""
+    while piece := connection.recv(65536):
+        request += piece
+        head, end, body = request.partition(b"\r\n\r\n")
+        told = re.search(rb"content-length: (\d+)", head.lower())
+        if end and len(body) >= (int(told[1]) if told else 0):
+            break
+    return request
 
 
 @pytest.fixture
