@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.broker_source import BrokerSource, NoBrokerError, is_required, local_scripts, open_broker
 from tests.support.broker_tests import check_places, longest_first
 from tests.support.private_broker import PrivateBroker
 
+# How long an example takes says how busy the machine is, and nothing about what is tested.
+settings.register_profile("brokerha", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("brokerha")
 _BROKER_FIXTURES = {"broker", "vhost_url", "private_broker"}
 _summary_lines = pytest.StashKey[list[str]]()
 SUMMARY_VARIABLE = "BROKERHA_TEST_SUMMARY"

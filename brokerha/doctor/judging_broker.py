@@ -17,7 +17,6 @@ GUEST: Final = "guest"
 NEEDED: Final = ("basic.nack", "connection.blocked", "consumer_cancel_notify", "publisher_confirms")
 """Capabilities that nodes rely on."""
 DEFINITIONS: Final = "brokerha init definitions; rabbitmqctl import_definitions deploy/definitions.json"
-_INBOX = re.compile(r"brokerha\.[^.]+\.(sync|data)\Z")
 
 
 def of_broker(broker: BrokerFact, wanted: Wanted) -> list[Finding]:
@@ -120,13 +119,13 @@ def _differing(broker: BrokerFact, queue: QueueFact) -> Finding:
     if queue.problem.startswith("ACCESS_REFUSED"):
         return Finding(PROBLEM, subject, f"{broker.user} may not declare it", DEFINITIONS)
     what = f"other than wanted: {queue.problem}"
-    if "x-queue-type" in queue.problem and "quorum" in queue.problem:
+    if "x-queue-type" in queue.problem and "received the value 'quorum'" in queue.problem:
+        what = "a classic queue, wanted is a quorum one (app-queues): while its node of the broker is away nobody takes from it"
+    elif "x-queue-type" in queue.problem and "quorum" in queue.problem:
         what = (
             "a quorum queue, wanted is a classic one: after its delivery-limit of 20 it drops messages, "
             "and there is no dead-letter exchange that keeps them"
         )
-    if _INBOX.match(queue.name):
-        return Finding(WARNING, subject, what, "start its node again: it makes the queue anew, nothing is lost")
     delete = f"rabbitmqctl -p {shlex.quote(broker.vhost)} delete_queue {queue.name}"
     held = f"it holds {queue.messages:,} messages" if queue.messages else "it is empty"
     return Finding(PROBLEM, subject, f"{what} ({held})", f"once it is empty: {delete} --if-empty; then start the nodes")

@@ -24,6 +24,7 @@ PLACES = (
 )
 """Folders and files, relative to the root."""
 LONGEST = (
+    "tests/system/test_broker_cluster.py",
     "tests/system/test_supervisord.py",
     "tests/system/test_pipeline_load.py",
     "tests/system/test_pipeline_archive.py",

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import brokerha
+from tests.system.copies import books, copies, counter
 from tests.system.processes import DEADLINE_S, ProcessCluster
-from tests.system.test_faults import books, copies, counter
 from tests.system.writers import Writer
 
 SETTINGS: Final = "max-peer-lag-s = 2\nround-timeout-ms = 300\nidle-round-ms = 400\nlog-stream = false\n"

@@ -38,8 +38,8 @@ from brokerha.transports.topology import DATA_EXCHANGE, DATA_MESSAGE_TTL_MS, SYN
 from tests.support.broker_source import BrokerSource
 from tests.support.links import RESET, AnyLinks, Links
 from tests.support.management import Management
+from tests.system.copies import books, copies, counter
 from tests.system.processes import DEADLINE_S, ProcessCluster
-from tests.system.test_faults import books, copies, counter
 from tests.system.writers import Writer
 
 MASTERS: Final = ("m1", "m2", "m3")

@@ -21,7 +21,8 @@ from tests.support.private_broker import PrivateBroker
 from tests.system.bank import ledger, look, open_bank, opening
 from tests.system.bank_books import ABORTED, COMMITTED, GIVEN_UP, BankBooks
 from tests.system.bank_site import BankSite, Reader, Teller, resolve
-from tests.system.test_faults import copies, kill_broker_and_restart
+from tests.system.copies import copies
+from tests.system.test_faults import kill_broker_and_restart
 
 PROGRESS_S = 60.0
 EQUAL_S = 45.0

@@ -1,4 +1,4 @@
-"""A cluster of three RabbitMQ nodes, each of which is killed, stopped or cut off in turn while everybody writes: the others carry on.
+"""A cluster of three RabbitMQ nodes, each of which is killed in turn while everybody writes: the others carry on.
 
 Given three masters with a worker each, all connected to the first broker node, where their inboxes and the queues of apps began; when a broker node is
 killed, then writes go on through the other two within seconds, without waiting for it to come back; and in the end all copies
@@ -8,12 +8,14 @@ are equal and hold every acknowledged write once.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.broker_cluster import BrokerCluster
 from tests.support.broker_source import local_scripts
+from tests.system.copies import await_equal, check_books
 from tests.system.processes import ProcessCluster
 from tests.system.writers import Writer, doors
 
@@ -37,7 +39,9 @@ def await_each(writers: list[Writer], within_s: float, cluster: ProcessCluster, 
     return time.monotonic() - began
 
 
-def test_writes_go_on_while_any_one_node_of_the_broker_is_away(tmp_path: Path, covered):
+def test_writes_go_on_while_any_one_node_of_the_broker_is_away(
+    tmp_path: Path, covered: Callable[[str], None]
+) -> None:
     with BrokerCluster(3, local_scripts()) as brokers:
         url = brokers.create_vhost("orders")
         with ProcessCluster(tmp_path, url, workers_each=1) as cluster:
@@ -53,4 +57,9 @@ def test_writes_go_on_while_any_one_node_of_the_broker_is_away(tmp_path: Path, c
                 await_each(writers, GOES_ON_WITHIN_S, cluster, f"broker node {place + 1} back")
             for writer in writers:
                 writer.finish(60)
-            covered(f"gaps {gaps}")
+            seconds = await_equal(cluster, EQUAL_WITHIN_S)
+            puts, counts = check_books(cluster, writers)
+            covered(
+                f"a cluster of three broker nodes, each killed in turn: {puts} puts and {counts} counts acknowledged, none lost, none twice; the slowest of "
+                f"{len(writers)} writers went on after {', '.join(f'{gap:.1f}' for gap in gaps)} s; copies equal after {seconds:.1f} s"
+            )

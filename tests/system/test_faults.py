@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import msgpack
 import pytest
 
 from tests.support.private_broker import PrivateBroker
+from tests.system.copies import await_equal, check_books
 from tests.system.processes import ProcessCluster
 from tests.system.writers import Writer, doors
 
@@ -65,56 +65,6 @@ def await_progress(writers: list[Writer], count: int, cluster: ProcessCluster, f
         time.sleep(0.1)
 
 
-def copies(cluster: ProcessCluster) -> set[tuple[object, object, object]]:
-    """(LSN, count, fingerprint) of every worker, by its own word."""
-    found: set[tuple[object, object, object]] = set()
-    for worker in cluster.workers:
-        response = cluster.get(worker, "/cluster/fingerprints")
-        if response is None or response.status_code != 200:
-            return {("unknown", 0, worker), ("unknown", 1, worker)}
-        answer = response.json()
-        found.add((answer["lsn"], answer["items"], answer["fingerprint"]))
-    return found
-
-
-def await_equal(cluster: ProcessCluster) -> float:
-    """Seconds until all six copies are equal; fails after the promised time."""
-    started = time.monotonic()
-    while len(found := copies(cluster)) > 1:
-        if time.monotonic() - started > EQUAL_WITHIN_S:
-            raise AssertionError(f"copies differ after {EQUAL_WITHIN_S} s: {found}\n{cluster.log_tail()}")
-        time.sleep(0.2)
-    return time.monotonic() - started
-
-
-def books(cluster: ProcessCluster, worker: str) -> dict[bytes, bytes]:
-    """All keys and values that one worker holds."""
-    found: dict[bytes, bytes] = {}
-    after = ""
-    while True:
-        response = cluster._http.get(
-            f"{cluster.url(worker)}/kv/books", params={"from": after, "limit": 1000}, headers={"Accept": "application/x-msgpack"}
-        )
-        response.raise_for_status()
-        rows = msgpack.unpackb(response.content)
-        fresh = [(bytes(key), bytes(value)) for key, value in rows if bytes(key) not in found]
-        if not fresh:
-            return found
-        found.update(fresh)
-        after = fresh[-1][0].decode()
-
-
-def counter(cluster: ProcessCluster, worker: str, name: str) -> int:
-    query = f"SELECT ?v WHERE {{ <urn:counter:{name}> <urn:value> ?v }}"
-    response = cluster._http.get(
-        f"{cluster.url(worker)}/repositories/main", params={"query": query}, headers={"Accept": "application/sparql-results+json"}
-    )
-    response.raise_for_status()
-    values = [int(row["v"]["value"]) for row in response.json()["results"]["bindings"]]
-    assert len(values) == 1, (worker, name, values)
-    return values[0]
-
-
 @pytest.mark.slow
 def test_every_fault_in_turn_loses_nothing_and_applies_nothing_twice(
     private_broker: PrivateBroker, tmp_path: Path, covered: Callable[[str], None]
@@ -135,19 +85,11 @@ def test_every_fault_in_turn_loses_nothing_and_applies_nothing_twice(
         last_fault = time.monotonic()
         for writer in writers:
             writer.finish(60)
-        seconds = await_equal(cluster)
+        seconds = await_equal(cluster, EQUAL_WITHIN_S)
         assert time.monotonic() - last_fault < EQUAL_WITHIN_S + 60
-        expected = {key: value for writer in writers for key, value in writer.acknowledged.items()}
-        for worker in cluster.workers:
-            held = books(cluster, worker)
-            lost = expected.keys() - held.keys()
-            assert not lost, f"{worker} lost {len(lost)} acknowledged writes, such as {sorted(lost)[:3]}"
-            assert held == expected
-            for writer in writers:
-                assert counter(cluster, worker, writer.name) == writer.counted, (worker, writer.name)
+        puts, counts = check_books(cluster, writers)
         resent = sum(writer.resent for writer in writers)
-        counted = sum(writer.counted for writer in writers)
         covered(
-            f"faults over RabbitMQ: {len(told)} faults, {len(expected)} puts and {counted} counts acknowledged, {resent} sent again, "
+            f"faults over RabbitMQ: {len(told)} faults, {puts} puts and {counts} counts acknowledged, {resent} sent again, "
             f"0 lost, 0 twice, 6 copies equal after {seconds:.1f} s\n" + "\n".join(told)
         )

@@ -20,8 +20,8 @@ import pytest
 import brokerha
 from tests.support.private_broker import PrivateBroker
 from tests.system import writers as writing
+from tests.system.copies import books, copies, counter
 from tests.system.supervised import Supervised
-from tests.system.test_faults import books, copies, counter
 from tests.system.writers import Writer
 
 VHOST = "supervised"

@@ -89,10 +89,14 @@ CASES: dict[str, tuple[list[Finding], str, str]] = {
     "another exchange": (broker(exchanges={"brokerha.sync": "inequivalent arg 'type'"}), PROBLEM, "other than wanted"),
     "forbidden exchange": (broker(exchanges={"brokerha.sync": "ACCESS_REFUSED"}), PROBLEM, "may not declare"),
     "forbidden queue": (broker(queues=(QueueFact("brokerha.x", "ACCESS_REFUSED"),)), PROBLEM, "may not declare"),
-    "another inbox": (broker(queues=(QueueFact("brokerha.m1.sync", "inequivalent"),)), WARNING, "other than wanted"),
     "another queue": (broker(queues=(QueueFact("brokerha.m1.writes", "inequivalent", 5),)), PROBLEM, "5 messages"),
     "delivery limit": (
         broker(queues=(QueueFact("brokerha.m1.writes", "arg 'x-queue-type' … is 'quorum'"),)), PROBLEM, "dead-letter"
+    ),
+    "not replicated": (
+        broker(queues=(QueueFact("brokerha.m1.writes", "arg 'x-queue-type' … received the value 'quorum' … but current is none"),)),
+        PROBLEM,
+        "app-queues",
     ),
     "no right to publish": (broker(unwritable={"brokerha.sync": "ACCESS_REFUSED"}), PROBLEM, "may not publish"),
     "other rights": (told(permissions={"orders.m1": (".*", ".*", ".*")}), WARNING, "other permissions"),

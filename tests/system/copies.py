@@ -1,0 +1,74 @@
+"""What the copies of a cluster of processes hold, by their workers' own word."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgpack
+
+from tests.system.processes import ProcessCluster
+from tests.system.writers import Writer
+
+
+def copies(cluster: ProcessCluster) -> set[tuple[object, object, object]]:
+    """(LSN, count, fingerprint) of every worker, by its own word."""
+    found: set[tuple[object, object, object]] = set()
+    for worker in cluster.workers:
+        response = cluster.get(worker, "/cluster/fingerprints")
+        if response is None or response.status_code != 200:
+            return {("unknown", 0, worker), ("unknown", 1, worker)}
+        answer = response.json()
+        found.add((answer["lsn"], answer["items"], answer["fingerprint"]))
+    return found
+
+
+def await_equal(cluster: ProcessCluster, within_s: float) -> float:
+    """Seconds until all copies are equal; fails after ``within_s``."""
+    started = time.monotonic()
+    while len(found := copies(cluster)) > 1:
+        if time.monotonic() - started > within_s:
+            raise AssertionError(f"copies differ after {within_s} s: {found}\n{cluster.log_tail()}")
+        time.sleep(0.2)
+    return time.monotonic() - started
+
+
+def books(cluster: ProcessCluster, worker: str) -> dict[bytes, bytes]:
+    """All keys and values that one worker holds."""
+    found: dict[bytes, bytes] = {}
+    after = ""
+    while True:
+        response = cluster._http.get(
+            f"{cluster.url(worker)}/kv/books", params={"from": after, "limit": 1000}, headers={"Accept": "application/x-msgpack"}
+        )
+        response.raise_for_status()
+        rows = msgpack.unpackb(response.content)
+        fresh = [(bytes(key), bytes(value)) for key, value in rows if bytes(key) not in found]
+        if not fresh:
+            return found
+        found.update(fresh)
+        after = fresh[-1][0].decode()
+
+
+def counter(cluster: ProcessCluster, worker: str, name: str) -> int:
+    query = f"SELECT ?v WHERE {{ <urn:counter:{name}> <urn:value> ?v }}"
+    response = cluster._http.get(
+        f"{cluster.url(worker)}/repositories/main", params={"query": query}, headers={"Accept": "application/sparql-results+json"}
+    )
+    response.raise_for_status()
+    values = [int(row["v"]["value"]) for row in response.json()["results"]["bindings"]]
+    assert len(values) == 1, (worker, name, values)
+    return values[0]
+
+
+def check_books(cluster: ProcessCluster, writers: Sequence[Writer]) -> tuple[int, int]:
+    """Each worker holds every acknowledged write once, and nothing else; how many puts and counts that were."""
+    expected = {key: value for writer in writers for key, value in writer.acknowledged.items()}
+    for worker in cluster.workers:
+        held = books(cluster, worker)
+        lost = expected.keys() - held.keys()
+        assert not lost, f"{worker} lost {len(lost)} acknowledged writes, such as {sorted(lost)[:3]}"
+        assert held == expected
+        for writer in writers:
+            assert counter(cluster, worker, writer.name) == writer.counted, (worker, writer.name)
+    return len(expected), sum(writer.counted for writer in writers)
