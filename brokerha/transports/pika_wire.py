@@ -87,7 +87,7 @@ class AmqpWire:
         # From here on only in the thread.
         self._channel: Any = None
         self._has_answered = False
-        """Whether anything was answered over this connection."""
+        """Whether anything was answered over this connection, if only that no queue took it."""
         self._silent = 0
         """Connections in a row over which nothing was answered."""
         self._is_blocked = False
@@ -246,6 +246,7 @@ class AmqpWire:
 
     def returned(self, correlation_id: str) -> None:
         """No queue took it: no master has started yet, or somebody deleted its queue. Try again in a moment."""
+        self._has_answered = True
         request = self._open.get(correlation_id)
         if request is not None:
             request.attempts -= 1

@@ -8,7 +8,7 @@ is 1. The rules come first because they take seconds, the broker last because it
               those of all around them, and those that run thousands of clusters
     slow      slow tests without a broker: simulated clusters, long histories
     spark     tests on Spark without a broker, in one session
-    broker    tests over RabbitMQ, three at a time, on one broker that is lent to all of them
+    broker    tests over RabbitMQ, three at a time, on one broker that is lent to all of them; those of the wire again over RabbitMQ 4
 
     python -m tests.support.all_parts                  everything
     python -m tests.support.all_parts rules cores      only these parts
@@ -97,6 +97,18 @@ _NOT_COUNTED = (
     "tests/unit/transactions/test_crash_points.py",
 )
 """They run thousands of clusters, in half the time when nobody counts branches; what they reach is reached by others too."""
+_ON_BOTH = (
+    "tests/system/test_broker_cluster.py",
+    "tests/system/test_log_stream.py",
+    "tests/system/test_amqp_door.py",
+    "tests/contracts/test_transports.py",
+    "tests/contracts/test_rabbitmq_faults.py",
+    "tests/contracts/test_pika_wire.py",
+    "tests/contracts/test_identity.py",
+    "tests/contracts/test_tx_queues.py",
+    "tests/contracts/test_tx_queue_faults.py",
+)
+"""Whatever speaks to a broker, over both of its versions; the broker part runs all over the one of this machine."""
 
 PARTS: dict[str, list[Part]] = {
     "rules": [
@@ -157,6 +169,21 @@ PARTS: dict[str, list[Part]] = {
                 ),
             ],
             1800,
+        ),
+        Part(
+            "rabbitmq4",
+            "the same wire over RabbitMQ 4",
+            [
+                "env",
+                "BROKERHA_TEST_RABBITMQ=4",
+                _PYTHON,
+                "-m",
+                "tests.support.broker_source",
+                "run",
+                "--",
+                *_pytest("rabbitmq4", "-m", "broker and not campaign", "-n", "3", "--dist", "loadfile", *_ON_BOTH),
+            ],
+            900,
         ),
     ],
 }

@@ -33,8 +33,8 @@ class BrokerCluster:
     def __enter__(self) -> Self:
         write_owner(self._folder)
         home_of(self._folder).mkdir()
-        subprocess.Popen(
-            ["epmd", "-port", str(self._membership.epmd), "-address", "127.0.0.1"],
+        self._epmd = subprocess.Popen(
+            [*self.nodes[0].inside, "epmd", "-port", str(self._membership.epmd), "-address", "127.0.0.1"],
             env=os.environ | {"HOME": str(home_of(self._folder))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -57,6 +57,8 @@ class BrokerCluster:
         """End all nodes and the port mapper; their folders go."""
         for node in self.nodes:
             node.stop()
+        self._epmd.kill()
+        self._epmd.wait()
         kill_members(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)
 

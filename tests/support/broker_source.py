@@ -3,6 +3,7 @@
     1. BROKERHA_TEST_AMQP_URL (and BROKERHA_TEST_MANAGEMENT_URL, else port 15672 of the same host)
     2. a private node from a local binary         (private_broker.py)
     3. the same, after installing Debian's package as root or with a sudo that asks nothing
+       BROKERHA_TEST_RABBITMQ=4 says that these are to be RabbitMQ 4, unpacked beside the system by install_broker.sh
     4. a container, if there is an engine          (testcontainers, rabbitmq:4-management)
 
 If none works, NoBrokerError says what was tried. Whether that skips or fails a test is decided by ``is_required()``:
@@ -33,7 +34,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 
 from tests.support.management import Management
-from tests.support.private_broker import BrokerError, PrivateBroker, find_scripts
+from tests.support.private_broker import BrokerError, PrivateBroker, find_scripts, wants_4
 
 AMQP_VARIABLE = "BROKERHA_TEST_AMQP_URL"
 MANAGEMENT_VARIABLE = "BROKERHA_TEST_MANAGEMENT_URL"
@@ -100,7 +101,7 @@ def local_scripts() -> Path:
     found = find_scripts()
     if found is not None:
         return found
-    problem = _install_package()
+    problem = _install_package("4" if wants_4() else "3")
     found = find_scripts()
     if found is None:
         raise NoBrokerError(problem or "the package rabbitmq-server brought no usable program")
@@ -149,14 +150,14 @@ def _private_node() -> Iterator[BrokerSource]:
         yield BrokerSource(node.amqp_url, node.management_url, f"private node from {scripts}", node)
 
 
-def _install_package() -> str:
-    """Tries Debian's package; returns "" or what went wrong."""
+def _install_package(version: str) -> str:
+    """Tries Debian's packages; returns "" or what went wrong."""
     if os.geteuid() != 0 and not _sudo_asks_nothing():
         return "no local RabbitMQ, and neither root nor a sudo without password to install the package rabbitmq-server"
     script = Path(__file__).with_name("install_broker.sh")
     try:
         done = subprocess.run(
-            ["/bin/sh", str(script)], capture_output=True, text=True, timeout=_INSTALLED_WITHIN_S, check=False
+            ["/bin/sh", str(script), version], capture_output=True, text=True, timeout=_INSTALLED_WITHIN_S, check=False
         )
     except subprocess.TimeoutExpired:
         return f"installing rabbitmq-server took more than {_INSTALLED_WITHIN_S} s"

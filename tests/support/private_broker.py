@@ -42,6 +42,10 @@ from tests.support.management import Management
 from tests.support.owned_processes import FOLDER_PREFIX, home_of, kill_members, members, reap_left_behind, write_owner
 
 _DEBIAN_SCRIPTS = Path("/usr/lib/rabbitmq/bin")
+VERSION_VARIABLE = "BROKERHA_TEST_RABBITMQ"
+"""``4`` for RabbitMQ 4, else the one of this machine."""
+ROOT_OF_4 = Path("/var/cache/brokerha/rabbitmq-4")
+"""Where install_broker.sh unpacks RabbitMQ 4 with all that it needs; it runs with this as its root."""
 _CTL_PORTS = 10
 _START_ATTEMPTS = 3
 _READY_WITHIN_S = 120.0
@@ -55,8 +59,16 @@ class BrokerError(RuntimeError):
     """The private broker could not be started or asked; the message ends with its last words."""
 
 
+def wants_4() -> bool:
+    """Whether the tests are to run over RabbitMQ 4."""
+    return os.environ.get(VERSION_VARIABLE) == "4"
+
+
 def find_scripts() -> Path | None:
     """The folder with rabbitmq-server and rabbitmqctl ($RABBITMQ_HOME/sbin, else Debian's), or None."""
+    if wants_4():
+        of_4 = ROOT_OF_4 / _DEBIAN_SCRIPTS.relative_to("/")
+        return of_4 if (of_4 / "rabbitmq-server").is_file() and (ROOT_OF_4 / "proc" / "self").exists() else None
     home = os.environ.get("RABBITMQ_HOME")
     candidates = [Path(home) / "sbin"] if home else []
     for folder in [*candidates, _DEBIAN_SCRIPTS]:
@@ -92,7 +104,10 @@ class PrivateBroker:
         self._rates_mode = rates_mode
         self._membership = membership
         self._inside: tuple[str, ...] = ()
-        """Words before each command, such as those that enter a network namespace."""
+        """Words before each command, such as those that enter a network namespace, or another root."""
+        if found.is_relative_to(ROOT_OF_4):
+            self._inside = ("chroot", str(ROOT_OF_4))
+            self._scripts = Path("/") / found.relative_to(ROOT_OF_4)
         self._folder: Path | None = None
         self._ports = _Ports()
         self._node: subprocess.Popen[bytes] | None = None
@@ -104,6 +119,11 @@ class PrivateBroker:
 
     def __exit__(self, *_exception: object) -> None:
         self.stop()
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """Words before each command that belongs to the node."""
+        return self._inside
 
     @property
     def amqp_url(self) -> str:
@@ -291,8 +311,6 @@ class PrivateBroker:
         return (
             "cluster_formation.peer_discovery_backend = classic_config\n"
             "cluster_partition_handling = pause_minority\n"
-            "cluster_formation.randomized_startup_delay_range.min = 0\n"
-            "cluster_formation.randomized_startup_delay_range.max = 0\n"
         ) + "".join(f"cluster_formation.classic_config.nodes.{place} = {name}\n" for place, name in enumerate(nodes, 1))
 
     def _environment(self) -> dict[str, str]:

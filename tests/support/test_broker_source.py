@@ -55,7 +55,7 @@ def engine(monkeypatch):
     """A machine without a local RabbitMQ, but with a container engine."""
     _Engine.made.clear()
     monkeypatch.setattr(broker_source, "find_scripts", lambda: None)
-    monkeypatch.setattr(broker_source, "_install_package", lambda: "no package here")
+    monkeypatch.setattr(broker_source, "_install_package", lambda _version: "no package here")
     module = types.ModuleType("testcontainers.community.rabbitmq")
     module.RabbitMqContainer = _Engine  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "testcontainers.community.rabbitmq", module)

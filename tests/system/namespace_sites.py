@@ -38,7 +38,7 @@ class SiteBroker(PrivateBroker):
     def __init__(self, network: Network, site: str) -> None:
         super().__init__()
         self._network, self._site = network, site
-        self._inside = network.inside(site)
+        self._inside = (*network.inside(site), *self._inside)
         self._doors: subprocess.Popen[bytes] | None = None
 
     @property
