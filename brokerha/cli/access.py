@@ -34,7 +34,7 @@ def cluster_file(config: Path | None) -> ClusterConfig:
 
 
 def master_urls(cluster: ClusterConfig) -> dict[str, str]:
-    """Addresses of each master that has any, its backups' behind its own: one of them may be primary."""
+    """Addresses of each master that has any, its backups' after its own: one of them may be primary."""
     known = cluster.http_urls()
     urls: dict[str, str] = {}
     for master in cluster.masters_to_ask:

@@ -127,7 +127,7 @@ def _wait_for_line(client: Client, lsn: int) -> None:
 
 
 def _say_what_is_gone(asked: int, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Lines that were asked for may not be held any more: those that follow begin behind them."""
+    """Lines that were asked for may not be held any more: those that follow begin after them."""
     if asked < lines[0]["lsn"]:
         exits.say(f"LSN {asked:,} to {lines[0]['lsn'] - 1:,} are not held any more")
 

@@ -50,7 +50,7 @@ def up(
 ) -> int:
     """Start every node of a cluster file on this machine.
 
-    One process each, with its lines behind its name; Ctrl-C stops them in order.
+    One process each; each line begins with its name; Ctrl-C stops them in order.
 
     With broker = "embedded://" all nodes run in this one process.
     """

@@ -6,7 +6,7 @@
 
 Whatever is waiting travels together, so throughput grows with load and a lonely write goes at once. Only one batch is on
 its way in at a time; as soon as the head of its answer is there the next one goes, on another connection. So writes
-are taken in in the order in which they were handed over, and nobody waits behind a slow reply. After a failure
+are taken in in the order in which they were handed over, and a slow reply holds nobody up. After a failure
 whatever has no reply is sent again with the same transaction ids, to the next node; order then holds within each
 batch only.
 

@@ -119,7 +119,7 @@ class Reads:
         min_lsn: Least = None,
         timeout: float | None = None,
     ) -> list[QueueMessage]:
-        """The first messages of a queue (those behind ``after``, the id of one), without taking them."""
+        """The first messages of a queue (those after ``after``, the id of one), without taking them."""
         if limit < 1:
             raise InvalidRequest(f"limit is a number from 1 on, not {limit}")
         outcome = self.read("queue", name, {"after": after, "limit": limit}, min_lsn, timeout)

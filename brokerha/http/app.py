@@ -2,7 +2,7 @@
 
 Each method of each path has the role that it needs beside it: one without a role cannot be written.
 
-Routing looks at the raw path, so that percent-encoding is taken off once and behind it: ``/kv/t/a%2Fb`` is the key ``a/b`` of
+Routing looks at the raw path, so that percent-encoding is taken off once and after it: ``/kv/t/a%2Fb`` is the key ``a/b`` of
 table ``t``, and ``/kv/t%2Fa/b`` a key of table ``t/a``. Paths that are asked often stand first.
 """
 

@@ -171,7 +171,7 @@ class Call:
         return utf8(self.path_bytes(name), f"{name} in the path")
 
     def parameters(self) -> Parameters:
-        """What stands behind the question mark."""
+        """What stands after the question mark."""
         if self._parameters is None:
             self._parameters = Parameters(self.scope.get("query_string", b""))
         return self._parameters

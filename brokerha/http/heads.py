@@ -106,7 +106,7 @@ class BoundedHeads(HttpToolsProtocol):
                 self.transport.write_eof()
             self.loop.call_later(LINGER_S, self.transport.close)
             return
-        # The request under way gets nothing more, and may not answer behind this.
+        # The request under way gets nothing more, and may not answer after this.
         self.cycle.disconnected = True
         self.cycle.message_event.set()
         self.transport.close()

@@ -1,6 +1,6 @@
 """Key-value tables: ``/kv/{table}/{key}`` for one key, ``/kv/{table}`` for a range and for a group of changes.
 
-A key is everything behind the table, percent-encoding taken off once: it may hold ``/`` and any other byte. A value is
+A key is everything after the table, percent-encoding taken off once: it may hold ``/`` and any other byte. A value is
 the body as it is. ``ETag`` names a value by its content; it saves sending it again (``If-None-Match``), and keeps two writers from
 overwriting each other: with ``If-Match: <etag>`` a write takes place only if the key still has that value at the write's own
 place in the order, with ``If-None-Match: *`` only if there is no such key; else 412 and nothing is changed.

@@ -96,7 +96,7 @@ def parse_prefix(text: str, paths: Iterable[str]) -> str:
     if not text:
         return ""
     if _PREFIX.match(text) is None:
-        raise ValueError("write it as /rdf4j-server, with a slash before it and none behind")
+        raise ValueError("write it as /rdf4j-server, with a slash before it and none after")
     own = {path.split("/")[1] for path in paths}
     if text.split("/")[1] in own:
         raise ValueError("paths of the door itself begin so")

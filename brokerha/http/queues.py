@@ -2,7 +2,7 @@
 
     POST /queues/{name}            publishes the body, with its content type: 201, {"txid", "id", "lsn"}
     POST /queues/{name}/accept     ?count=&wait-s=   takes messages for good: at most once
-    GET  /queues/{name}            ?limit=&after=    looks at the first ones, or at those behind a message id
+    GET  /queues/{name}            ?limit=&after=    looks at the first ones, or at those after a message id
     GET  /queues                   {name: {"depth", "published", "accepted"}}
 
 What was taken is answered when that is committed. Messages that another master gave to somebody else a moment earlier are

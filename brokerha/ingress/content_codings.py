@@ -17,7 +17,7 @@ from brokerha.model.errors import InvalidRequest, UnsupportedType
 
 ACCEPTED: Final = "gzip, deflate"
 MEMBERS_LIMIT: Final = 1000
-"""Streams of one gzip body, one behind the other."""
+"""Streams of one gzip body, one after the other."""
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 
 

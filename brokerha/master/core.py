@@ -353,7 +353,7 @@ class MasterCore:
         self.go_on_behind(rebased.lsn)
 
     def forget_results(self, lsn: Lsn) -> None:
-        """What was executed behind an LSN is void, with the records of this turn; all of it is written before them."""
+        """What was executed after an LSN is void, with the records of this turn; all of it is written before them."""
         self._written_executed = min(self._written_executed, lsn)
 
     def go_on_behind(self, lsn: Lsn) -> None:

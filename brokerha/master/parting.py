@@ -2,7 +2,7 @@
 
     first silence of a master     simple, smart: one worker keeps a copy of its content, for the time when sides come together
     a side goes on without it     not before that copy is kept, if one can be had
-    sides come together           a lineage begins (`Rewound`): what is behind its LSN has no result here any more, and who waited
+    sides come together           a lineage begins (`Rewound`): what is after its LSN has no result here any more, and who waited
                                   for its LSN waits for the next one
       none                        content stays: first the site executes all it has, then the log says that this is the content there
       simple, smart               workers beyond that LSN restore what they kept, the others are healed from them (replication)
@@ -137,7 +137,7 @@ class Parting:
         executed = self._core.feed.executed
         for worker in self._at_the_end(self._core.site.in_sync(self._now_ms)):
             if worker.progress is not None and not worker.condemned:
-                reason = f"a split: what was executed up to LSN {executed} stays, and the log goes on behind {lsn}"
+                reason = f"a split: what was executed up to LSN {executed} stays, and the log goes on after {lsn}"
                 return Rebased(lsn, from_text(worker.progress.fingerprint), worker.progress.items, reason)
         return None
 

@@ -8,7 +8,7 @@ that was asked (the record `PinsChanged`), and with its backups; other masters k
 
 While the masters are not all in one epoch, where any side of a split may go on, a master may have to go back to where its way parted from
 that of who is missing: that is a pin as well (`SPLIT`), and so is what a worker keeps for it. After a going back nobody needs less than
-what comes behind it, so pins behind it are lowered.
+what comes after it, so pins after it are lowered.
 
 Must never: count a pin whose time is over; it is taken out with the next change, and nothing has to be written before that.
 """

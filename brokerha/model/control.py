@@ -68,7 +68,7 @@ class Condition(NamedTuple):
     sign: str
     """``present``, ``absent``, ``=``, ``!=``, ``>=`` or ``<=``."""
     value: str
-    """What stands behind the sign."""
+    """What stands after the sign."""
 
 
 def is_check_name(text: str) -> bool:

@@ -172,7 +172,7 @@ class State:
 
     CHANNEL: ClassVar[str] = SYNC
     lsn: Lsn
-    """Synchronised and executed up to here by its sender, who holds what comes behind."""
+    """Synchronised and executed up to here by its sender, who holds what comes after."""
     cursor: bytes
     """Where this page begins."""
     last: Ordered

@@ -79,7 +79,7 @@ class WrongState(InvalidRequest):
 
 
 class WentBack(InvalidRequest):
-    """The log went back after a split, and what was read of it behind that place is void; the text says where to go on."""
+    """The log went back after a split, and what was read of it after that place is void; the text says where to go on."""
 
 
 class NotAllowed(InvalidRequest):

@@ -1,7 +1,7 @@
 """Lineages of a log for those who read it by LSN: which lines are still those of now, and where to go on if not.
 
-After a split a log may go back (`Rewound`): the LSNs behind that place are other transactions from then on, of another **lineage**
-(replication/lineages.py says the same of copies). A **rewind** is (lineage that began, LSN behind which the one before is void). Who
+After a split a log may go back (`Rewound`): the LSNs after that place are other transactions from then on, of another **lineage**
+(replication/lineages.py says the same of copies). A **rewind** is (lineage that began, LSN after which the one before is void). Who
 keeps a place in the log keeps two numbers, LSN and lineage; only both together say whether the log still has what was read.
 
     log of lineage 0    1 2 3 4 5 6 7 8
@@ -28,7 +28,7 @@ from brokerha.model.given_up import Split
 from brokerha.model.ids import Lsn
 
 Rewind = tuple[int, Lsn]
-"""(lineage that began with it, LSN behind which the one before is void)"""
+"""(lineage that began with it, LSN after which the one before is void)"""
 
 Rewinds = tuple[Rewind, ...]
 """Every one that can still matter, the oldest first; both numbers grow."""
@@ -38,7 +38,7 @@ ANYWHERE: Lsn = 2**62
 
 
 def after(rewinds: Rewinds, rewind: Rewind) -> Rewinds:
-    """One more: whoever is void behind a higher LSN by an earlier one is void behind this one as well."""
+    """One more: whoever is void after a higher LSN by an earlier one is void after this one as well."""
     return (*(each for each in rewinds if each[1] < rewind[1]), rewind)
 
 

@@ -36,5 +36,5 @@ class Restore:
     lineage: int
     """Of the log; only a copy of an older one is replaced,"""
     agreed_lsn: Lsn
-    """and only one that holds something behind this LSN, which is void."""
+    """and only one that holds something after this LSN, which is void."""
     reason: str

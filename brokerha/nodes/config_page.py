@@ -55,7 +55,7 @@ _TITLES = {
 _NOTES = {
     "cluster": "`round-timeout-ms`, `idle-round-ms` and `retransmit-ms` must be below `max-peer-lag-s`, which must hold two "
     "`idle-round-ms` and a `round-timeout-ms`; `dead-after-ms` must hold at least two `heartbeat-ms`. Words may be written in any case.\n",
-    "backup": "What backups are for, and what `sync-n` promises: [fail-over.md](../fail-over.md). New ones go behind the others. Without sections of "
+    "backup": "What backups are for, and what `sync-n` promises: [fail-over.md](../fail-over.md). New ones go after the others. Without sections of "
     "this kind a master is one process, and nobody takes over.\n",
     "worker": "Workers in sync take turns in executing transactions (`probe-turn`), unless `probe` of the master names one; the others of the "
     "same master apply their effects.\n",

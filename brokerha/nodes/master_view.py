@@ -343,7 +343,7 @@ class MasterView:
         )
 
     def rates(self, after: int) -> dict[str, Any]:
-        """The samples behind number ``after``, as the status page draws them; from any thread."""
+        """The samples after number ``after``, as the status page draws them; from any thread."""
         return {"master": self._runner.core.sync.node, **self._rates.behind(after, self._runner.clock.now())}
 
     def _epoch_metrics(self) -> dict[str, float]:

@@ -50,13 +50,13 @@ class CommittedLog(Protocol):
         """Name of the journal: another one is another history."""
 
     def rewinds(self) -> Rewinds:
-        """How often the log has gone back after splits: what was published behind such a place is void."""
+        """How often the log has gone back after splits: what was published after such a place is void."""
 
     def first_lsn(self) -> Lsn:
         """Lowest LSN that is held; one more than the last when the log is empty."""
 
     def batch(self, first_lsn: Lsn, last_lsn: Lsn) -> LogBatch | None:
-        """What follows from ``first_lsn`` on, as much as one message takes and nothing behind ``last_lsn``; None when there is nothing yet."""
+        """What follows from ``first_lsn`` on, as much as one message takes and nothing after ``last_lsn``; None when there is nothing yet."""
 
 
 class LogPublisher(Protocol):

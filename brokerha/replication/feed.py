@@ -167,7 +167,7 @@ class Feed:
             worker.sent = worker.applied
 
     def rewind(self, lsn: Lsn, lineage: int, mono_ms: int, content: str = "") -> None:
-        """The log goes another way behind ``lsn``; see `Site.rewind`, which this does too."""
+        """The log goes another way after ``lsn``; see `Site.rewind`, which this does too."""
         if lineage <= self.site.lineages.number:
             return
         self.lsn, self.executed = min(self.lsn, lsn), min(self.executed, lsn)

@@ -142,7 +142,7 @@ class BackupFeed:
         self.sent = last
 
     def rewind(self, number: int) -> None:
-        """What was sent behind this number counts as lost."""
+        """What was sent after this number counts as lost."""
         self.sent = number
         self.in_flight.clear()
         self.in_flight_bytes = 0

@@ -162,7 +162,7 @@ class JournalFeed:
         elif not self._views.is_prefix(word.last, self.last_number):
             backup.must_greet = True
             end = self._views.common(word.last, self.last_number)
-            backup.part(f"its records behind {end} are not those of the primary: it discards them")
+            backup.part(f"its records after {end} are not those of the primary: it discards them")
         elif word.follows not in FOLLOWING:
             backup.confirmed = max(backup.confirmed, word.last[1])
             backup.part(word.reason)

@@ -31,7 +31,7 @@ class JournalFollowerConfig:
     """A process other than the primary that was asked for records and is silent for so long does not count."""
     batch_bytes: int = 8 * 1024 * 1024
     line_bytes: int = 64 * 1024 * 1024
-    """Received and not written, and as much again behind a gap; what comes beyond is dropped and asked for later."""
+    """Received and not written, and as much again after a gap; what comes beyond is dropped and asked for later."""
     bodies_bytes: int = 256 * 1024 * 1024
     """Bodies of transactions that are prepared, or that came through their queues."""
     answer: AnswerLimits = field(default=AnswerLimits())

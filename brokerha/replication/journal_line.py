@@ -1,6 +1,6 @@
 """JournalLine: records on their way into a backup's journal: in order, with their bodies, whole turns at a time.
 
-    place -> ahead (behind a gap) -> pieces (in order) -> take -> disk
+    place -> ahead (after a gap) -> pieces (in order) -> take -> disk
 
 A piece is what one message brought. It waits until every body that was left out of it is known (skip set): from the queue of the
 transaction, or from the record that prepared it; or until its records have come in full.
@@ -96,7 +96,7 @@ class JournalLine:
     def __init__(self, views: ViewHistory, last_number: int, bodies: Bodies, limit_bytes: int) -> None:
         self.views = views
         self.position: Position = views.position(last_number)
-        """Behind the last record that is held in order."""
+        """After the last record that is held in order."""
         self.bodies = bodies
         self.parted_from = 0
         """First number at which a sender's journal is known to differ from this one; 0 when it is not known which."""
@@ -109,7 +109,7 @@ class JournalLine:
         self._lacking: dict[int, _Entry] = {}
 
     def restart(self, last_number: int) -> None:
-        """Give up whatever was received behind this number."""
+        """Give up whatever was received after this number."""
         self.views.cut(last_number)
         self.position = self.views.position(last_number)
         self._pieces.clear()
@@ -203,7 +203,7 @@ class JournalLine:
         return Placed.AHEAD
 
     def _take_ahead(self) -> None:
-        """What waited behind the gap may be next now; what does not fit after all is dropped, and asked for again."""
+        """What waited after the gap may be next now; what does not fit after all is dropped, and asked for again."""
         while self._ahead:
             number = self.position[1]
             if number not in self._ahead:

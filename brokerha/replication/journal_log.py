@@ -70,7 +70,7 @@ class ViewHistory:
             del self._views[:-VIEWS_KEPT]
 
     def cut(self, last_number: int) -> None:
-        """Forget views that began behind this number: their records were given up."""
+        """Forget views that began after this number: their records were given up."""
         while self._views and self._views[-1][1] > last_number:
             del self._views[-1]
 

@@ -118,7 +118,7 @@ class Recent:
         return prepared.number if prepared is not None else None
 
     def bytes_after(self, number: int) -> int | None:
-        """Bytes of the records behind this number; None when they are not all held."""
+        """Bytes of the records after this number; None when they are not all held."""
         if number >= self.last:
             return 0
         kept = self._kept.get(number + 1)

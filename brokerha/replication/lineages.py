@@ -1,6 +1,6 @@
 """Lineages: which log a copy followed, and up to where that is the log of now (replication, section 5).
 
-Where masters go back after a split, what was synchronised behind an LSN is void, and the same LSNs are other transactions
+Where masters go back after a split, what was synchronised after an LSN is void, and the same LSNs are other transactions
 afterwards. The **lineage** counts that: it is the number that came with the last going back, of any master of the cluster, and a part of
 each copy. Of two copies with the same lineage one followed a beginning of what the other one followed; of a copy with an older one only
 what is not behind any later going back.
@@ -20,7 +20,7 @@ from brokerha.model.ids import Lsn
 from brokerha.model.invariants import invariant
 
 Rewind = tuple[int, Lsn]
-"""(lineage that began with it, LSN behind which the one before is void)"""
+"""(lineage that began with it, LSN after which the one before is void)"""
 
 
 class Lineages:
@@ -35,9 +35,9 @@ class Lineages:
         return self.rewinds[-1][0] if self.rewinds else 0
 
     def rewind(self, lsn: Lsn, number: int) -> None:
-        """A lineage begins: behind ``lsn`` the one before is void."""
+        """A lineage begins: after ``lsn`` the one before is void."""
         invariant(number > self.number, "lineages grow", number=number)
-        # Whoever is void behind a higher LSN by an earlier one is void behind this one as well.
+        # Whoever is void after a higher LSN by an earlier one is void after this one as well.
         self.rewinds = (*(each for each in self.rewinds if each[1] < lsn), (number, lsn))
 
     def agreed(self, lineage: int) -> Lsn | None:
@@ -51,4 +51,4 @@ class Lineages:
         agreed = self.agreed(lineage)
         if agreed is None or applied <= max(agreed, vouched):
             return ""
-        return f"it is at LSN {applied}, and what it followed is void behind {agreed}"
+        return f"it is at LSN {applied}, and what it followed is void after {agreed}"

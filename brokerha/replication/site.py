@@ -248,7 +248,7 @@ class Site:
     # ---- splits
 
     def rewind(self, lsn: Lsn, lineage: int, mono_ms: int, content: str = "") -> None:
-        """The log goes another way behind ``lsn`` from now on: results and places behind it are void, and so are copies beyond it.
+        """The log goes another way after ``lsn`` from now on: results and places after it are void, and so are copies beyond it.
 
         But those of which the fingerprint is ``content``: they have what the log has there from now on.
 

@@ -163,7 +163,7 @@ class WorkerFeed:
             self.rated_ms, self.rated_lsn = mono_ms, applied
 
     def go_back(self, lsn: Lsn) -> None:
-        """The log goes another way behind ``lsn``: what was known behind it does not hold."""
+        """The log goes another way after ``lsn``: what was known after it does not hold."""
         self.agreed_lsn, self.vouched_lsn = min(self.agreed_lsn, lsn), min(self.vouched_lsn, lsn)
         self.forgiven_lsn = self.forgiven_lsn if self.forgiven_lsn <= lsn else 0
         self.order, self.executed_lsn, self.executed_fingerprint, self.executed_items = "", 0, "", 0

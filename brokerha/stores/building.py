@@ -177,7 +177,7 @@ class CopyBuilder:
             self._environment.close()
 
     def _append(self, table: Any, rows: Iterable[Row]) -> int:
-        """Put rows behind all that are there. Returns their number."""
+        """Put rows after all that are there. Returns their number."""
         number = 0
         for batch in _batches(rows):
             with store_errors("cannot build a table"), self._environment.lmdb.begin(write=True, db=table) as writing:

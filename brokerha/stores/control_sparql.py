@@ -131,7 +131,7 @@ def _refuse(tokens: Tokens, index: int) -> None:
 
 
 def _prologue(tokens: Tokens) -> tuple[dict[str, str], int]:
-    """What the prefixes stand for, and the first token behind the prologue."""
+    """What the prefixes stand for, and the first token after the prologue."""
     prefixes: dict[str, str] = {}
     index = 0
     while tokens.word_of(index) == "PREFIX" and tokens.kind_of(index + 2) == IRI:
@@ -154,7 +154,7 @@ def _in_full(tokens: Tokens, first: int, prefixes: dict[str, str]) -> str:
 
 
 def _variables(tokens: Tokens, index: int) -> tuple[tuple[str, ...], int]:
-    """The variables that a SELECT names, and the first token behind them."""
+    """The variables that a SELECT names, and the first token after them."""
     names: list[str] = []
     if tokens.word_of(index) in {"DISTINCT", "REDUCED"}:
         index += 1

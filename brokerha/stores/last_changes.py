@@ -83,7 +83,7 @@ def begin_at(transaction: WriteTransaction, table: Any, lsn: Lsn) -> None:
 
 
 def lower_rows(transaction: WriteTransaction, table: Any, lsn: Lsn) -> None:
-    """What changed behind this LSN changed at it, as the store stands there from now on. Raises StoreDamaged."""
+    """What changed after this LSN changed at it, as the store stands there from now on. Raises StoreDamaged."""
     with transaction.cursor(table) as cursor:
         keys = [bytes(key) for key, row in cursor if checked_lsn(bytes(key), bytes(row)) > lsn]
     for key in keys:

@@ -80,7 +80,7 @@ class MemoryStore:
         return self._image.lineage
 
     def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
-        """What comes from now on is of this lineage, and begins behind ``lsn`` if that is lower than where this stands."""
+        """What comes from now on is of this lineage, and begins after ``lsn`` if that is lower than where this stands."""
         image = self._image
         image.lineage = lineage
         if 0 <= lsn < image.lsn:

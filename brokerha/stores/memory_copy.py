@@ -190,7 +190,7 @@ class MemoryCopy:
         return self._store.lineage
 
     def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
-        """What comes from now on is of this lineage, and begins behind ``lsn`` if that is lower than where this stands."""
+        """What comes from now on is of this lineage, and begins after ``lsn`` if that is lower than where this stands."""
         self._store.begin_lineage(lineage, lsn)
 
     @property

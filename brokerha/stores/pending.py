@@ -80,7 +80,7 @@ class Pending:
     def messages(
         self, queue: str, after: str | None, held: Callable[[str | None], Iterator[Message]]
     ) -> Iterator[Message]:
-        """Messages of a queue in their order; ``held`` gives those of the store behind an id."""
+        """Messages of a queue in their order; ``held`` gives those of the store after an id."""
         own, gone = self._published.get(queue, {}), self._accepted.get(queue, set())
         if after is not None and after in own:
             ids = list(own)

@@ -29,7 +29,7 @@ class QueueRange:
         self.limit: int = arguments.get("limit") or RANGE_LIMIT_DEFAULT
 
     def take(self, pending: Pending, held: Callable[[str | None], Iterator[Message]]) -> list[Message]:
-        """The messages; ``held`` gives those of the store behind an id. Raises NotFound, TooLarge, TimedOut, StoreDamaged."""
+        """The messages; ``held`` gives those of the store after an id. Raises NotFound, TooLarge, TimedOut, StoreDamaged."""
         found = []
         size_bytes = 0
         for message in islice(pending.messages(self.queue, self.after, held), self.limit):

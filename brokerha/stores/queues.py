@@ -91,7 +91,7 @@ class Queues:
     def messages(
         self, transaction: Any, queue: str, after: str | None, may_go_on: Callable[[], bool] = lambda: True
     ) -> Iterator[Message]:
-        """Messages of a queue in their order, those behind ``after`` if that is given. Raises NotFound, TimedOut, StoreDamaged."""
+        """Messages of a queue in their order, those after ``after`` if that is given. Raises NotFound, TimedOut, StoreDamaged."""
         first = bytes(_PLACE_BYTES)
         if after is not None:
             found = transaction.get(_place_key(queue, after), db=self._places)

@@ -34,7 +34,7 @@ def begin(core: SyncCore, epoch: Epoch) -> None:
         core.streams[origin] = Stream(origin, 0, [], 0)
     for origin, stream in core.streams.items():
         start = epoch.starts.get(origin, 0)
-        invariant(start >= stream.count, "a stream goes on behind what is held of it", origin=origin, start=start)
+        invariant(start >= stream.count, "a stream goes on after what is held of it", origin=origin, start=start)
         core.streams[origin] = Stream(origin, start, [], start)
         core.streams[origin].last = epoch.above
     core.own = core.streams[core.node]

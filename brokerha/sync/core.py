@@ -93,7 +93,7 @@ class SyncCore:
         self.is_ready_to_part: Callable[[], bool] = lambda: True
         """Whether this master may go on without those that are missing, when a majority is not needed: a copy of its content is kept."""
         self.is_ready_to_go_back: Callable[[], bool] = lambda: True
-        """Whether what is behind the place where two sides parted may be given up: workers that keep their content have executed all of it."""
+        """Whether what is after the place where two sides parted may be given up: workers that keep their content have executed all of it."""
         self.gone_back: Lsn | None = None
         """To where the queue went back last, since this process began."""
         self.reads: Epoch | None = None

@@ -37,7 +37,7 @@ class GoingBack:
         """When it is done at the latest; None when nothing is to be given up."""
 
     def is_due(self, core: SyncCore, epoch: Epoch) -> bool:
-        """Whether the own queue goes on behind what that epoch says of it. Once it went back for it, what it read since is that epoch's."""
+        """Whether the own queue goes on after what that epoch says of it. Once it went back for it, what it read since is that epoch's."""
         if core.lineage < epoch.number and core.lsn > _agreed(core, epoch):
             return True
         self.until_ms = None

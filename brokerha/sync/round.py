@@ -32,6 +32,6 @@ class RoundResult:
     known: dict[TxId, Lsn] = field(default_factory=dict)
     """What was accepted here and is synchronised by that state."""
     rewound: Rewound | None = None
-    """Sides of a split came together: what is behind its LSN is void, and a lineage begins."""
+    """Sides of a split came together: what is after its LSN is void, and a lineage begins."""
     first_lsn: Lsn = 0
     added: tuple[Ordered, ...] = ()

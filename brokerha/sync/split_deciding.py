@@ -5,7 +5,7 @@
                     epoch 2 of m3   m3       … 100 | 101 x  102 y
 
 A **path** is the way on which a master came to its queue: each epoch with the LSN at which it was left. Two paths agree up to where
-they part; what is behind it was synchronised on one side only. A **head** is an epoch whose path nobody else continues.
+they part; what is after it was synchronised on one side only. A **head** is an epoch whose path nobody else continues.
 
     left at 100 here, at 103 there: what was added of the common epoch up to 103 is held by all of its members (`acknowledge = all`), so it is
     where the recovered list of this side begins, in the same order: both agree up to 103, as far as both have got
@@ -16,7 +16,7 @@ they part; what is behind it was synchronised on one side only. A **head** is an
 A master that went back for an epoch and is still reading its queue (`EpochReport.reads`) holds the beginning of that queue: it counts with those who
 are in that epoch, as one that lags; nobody goes back for its sake.
 
-Whoever goes back hands in again, as new, what it had taken in itself and had synchronised behind that place; so nothing is lost,
+Whoever goes back hands in again, as new, what it had taken in itself and had synchronised after that place; so nothing is lost,
 and what was executed in another order before is reported.
 
 Must never: depend on who decides, or on the order in which the reports came.
@@ -37,7 +37,7 @@ Path = tuple[tuple[EpochId, Lsn], ...]
 """(epoch, LSN at which it was left), the oldest first; the last one is the present epoch."""
 
 CUT: EpochId = NO_EPOCH
-"""In a path: everything behind this LSN was given up, and what the next epoch begins with is of another order."""
+"""In a path: everything after this LSN was given up, and what the next epoch begins with is of another order."""
 
 ENDLESS: Lsn = 2**62
 """Where an epoch ends that goes on."""

@@ -5,10 +5,10 @@
     StateWanted 0 ->             <- State 7,000: the entry there, its fingerprint, a page of ids
       journal: IdsTaken
     StateWanted 7,000, cursor -> <- State 7,000: the last page
-      journal: IdsTaken, StateTaken                the queue ends at LSN 7,000 now; the tail goes on behind it
+      journal: IdsTaken, StateTaken                the queue ends at LSN 7,000 now; the tail goes on after it
 
 A source says all of it from its journal and remembers nothing of whom it answers. The position is one that it has executed and
-whose entry it holds, in the middle of what it holds: so its log may be trimmed for a while and still have what comes behind. When
+whose entry it holds, in the middle of what it holds: so its log may be trimmed for a while and still have what comes after. When
 it is trimmed past the position all the same, or another source is asked, it begins anew.
 
 Pages are durable as they come: the receiver needs memory for one. Until the last one is there nothing has changed but that more
@@ -82,7 +82,7 @@ class StateReader:
         return True
 
     def take(self, core: SyncCore, result: RoundResult) -> bool:
-        """Let the page that came be written; with the last one the queue goes on behind its position. Whether one came."""
+        """Let the page that came be written; with the last one the queue goes on after its position. Whether one came."""
         page, self._page = self._page, None
         if page is None or page.lsn <= core.lsn:
             return False
@@ -151,7 +151,7 @@ class StateReader:
 
 
 def take_state(core: SyncCore, page: State, result: RoundResult) -> None:
-    """Go on behind a state, with its last page: what was accepted here and is known by then waits for nothing any more."""
+    """Go on after a state, with its last page: what was accepted here and is known by then waits for nothing any more."""
     taken = StateTaken(page.lsn, page.last, page.fingerprint, page.items)
     known = known_among(core.pending, dict(page.ids), core.history, page.lsn)
     core.pending.difference_update(known)

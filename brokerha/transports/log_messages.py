@@ -1,7 +1,7 @@
 """The messages in which a batch of the log is published, and what their headers say about where to go on.
 
     batch 41-43 ──> [change, change, …] [change, …] [log message 41-43]      groups, each confirmed before the next
-    the log went back to 40 ──> [change log.m1.went-back] [log message without lines, behind which 41 comes]
+    the log went back to 40 ──> [change log.m1.went-back] [log message without lines, after which 41 comes]
 
 A message of the stream names the history that it is of: the journal, and the lineage once the log has gone back
 (model/log_lineages.py). From then on it says every going back, so that one message is enough to know which of all before it are void.
@@ -53,7 +53,7 @@ def next_lsn(last: Mapping[str, Any] | None, journal: str, first_held: Lsn, rewi
 
 
 def void_behind(last: Mapping[str, Any] | None, journal: str, rewinds: Rewinds) -> Lsn | None:
-    """The LSN behind which a stream that ends with this message is void, because the log went back; None when nothing of it is."""
+    """The LSN after which a stream that ends with this message is void, because the log went back; None when nothing of it is."""
     if last is None:
         return None
     place = agreed(rewinds, lineage_of(str(last.get("journal"))))
@@ -76,7 +76,7 @@ def rewinds_in(headers: Mapping[str, Any]) -> Rewinds:
 
 
 def went_back(lsn: Lsn, node: NodeId, cluster: str, journal: str, rewinds: Rewinds) -> list[list[Post]]:
-    """The messages that tell followers: what was published behind an LSN is void, and what comes goes on from there."""
+    """The messages that tell followers: what was published after an LSN is void, and what comes goes on from there."""
     lineage = newest(rewinds)
     headers = {"lsn": lsn, "lineage": lineage, "cluster": cluster, "node": node}
     body: bytes = msgpack.packb([WENT_BACK, lsn, lineage])

@@ -168,7 +168,7 @@ class LogSession:
         return True
 
     def _go_back(self, rewinds: Rewinds) -> bool:
-        """Go on behind the place to which the log went back; whether there is something to publish at once."""
+        """Go on after the place to which the log went back; whether there is something to publish at once."""
         place = agreed(rewinds, newest(self._rewinds))
         self._rewinds = rewinds
         if place is None or self._next <= place + 1:

@@ -79,7 +79,7 @@ def test_a_backup_restores_as_another_cluster_that_goes_on(cluster: EmbeddedClus
     other = config("embedded://restored", tmp_path / "other", "restored")
     work = Restoring(backup, manifest, target, other.name, places_of(other), "m1")
     work.run(check_backup(backup, manifest))
-    # Then the new cluster has everything, and goes on behind it
+    # Then the new cluster has everything, and goes on after it
     with EmbeddedCluster(other) as restored:
         db = restored.client("m1")
         written = db.put("t", b"new", b"v", timeout=WAIT_S)

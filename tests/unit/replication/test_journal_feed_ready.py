@@ -62,7 +62,7 @@ def test_a_backup_whose_tail_parted_is_told_where() -> None:
     bench.say((10, 15))
     (message,) = bench.sent()
     assert (message.previous, [number for number, _ in message.items]) == ((10, 10), [11])
-    assert bench.row().reason == "its records behind 10 are not those of the primary: it discards them"
+    assert bench.row().reason == "its records after 10 are not those of the primary: it discards them"
 
 
 def test_a_word_from_before_a_load_that_comes_late_takes_nobody_out_of_the_ready_ones() -> None:

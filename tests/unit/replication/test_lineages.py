@@ -20,7 +20,7 @@ def test_a_copy_of_the_lineage_of_now_is_right_wherever_it_is() -> None:
     lineages.rewind(4, 5)
     assert lineages.problem(5, 1000) == ""
     assert lineages.problem(0, 4) == ""
-    assert lineages.problem(0, 5) == "it is at LSN 5, and what it followed is void behind 4"
+    assert lineages.problem(0, 5) == "it is at LSN 5, and what it followed is void after 4"
 
 
 def test_what_a_later_going_back_voids_is_void_for_all_before_it() -> None:
