@@ -51,6 +51,7 @@ _START_ATTEMPTS = 3
 _READY_WITHIN_S = 120.0
 _STOPPED_WITHIN_S = 30.0
 _CTL_WITHIN_S = 60.0
+_TICK_TIME_S = 8
 _MEMORY_LIMIT = "2GB"
 _DISK_FREE_LIMIT = "200MB"
 
@@ -290,7 +291,9 @@ class PrivateBroker:
         )
         cookie.chmod(0o400)
         (self.folder / "empty.conf").write_text("", encoding="ascii")
-        (self.folder / "advanced.config").write_text("[].\n", encoding="ascii")
+        # A node that is frozen holds up what the others write down together, until they give it up.
+        kernel = "" if self._membership is None else f"{{kernel, [{{net_ticktime, {_TICK_TIME_S}}}]}}"
+        (self.folder / "advanced.config").write_text(f"[{kernel}].\n", encoding="ascii")
         (self.folder / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_federation].\n", encoding="ascii")
         (self.folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self._ports.amqp}\n"
