@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx2
 
 from brokerha.cli.bench_nodes import end_node, free_port, start_node
+from brokerha.http.families import numbers_of
 from brokerha.model.errors import NotReady
+from brokerha.model.numbers import Numbers
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.states import SERVING
 
@@ -111,11 +113,9 @@ class Site:
             message = f"worker {word} was refused: {answer.text}"
             raise NotReady(message)
 
-    def metrics(self, node: str) -> dict[str, float]:
+    def metrics(self, node: str) -> Numbers:
         """Figures of a node, without their common prefix."""
-        text = self._http.get(f"http://127.0.0.1:{self._ports[node]}/metrics").text
-        pairs = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-        return {name.removeprefix("brokerha_"): float(value) for name, _, value in pairs}
+        return numbers_of(self._http.get(f"http://127.0.0.1:{self._ports[node]}/metrics").text)
 
     def until_up(self, node: str, timeout_s: float) -> None:
         """Wait until a node that was started answers at its own door. Raises NotReady."""

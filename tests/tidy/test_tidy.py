@@ -29,7 +29,6 @@ UNREACHED: dict[str, str] = {
     "brokerha.aio": "programs of users import it",
     "brokerha.cli.json_page": "writes docs/reference/json.md and schemas, by hand and in its test",
     "brokerha.cli.page": "writes docs/reference/commands.md, by hand and in its test",
-    "brokerha.http.metrics_page": "writes docs/reference/metrics.md, by hand and in its test",
     "brokerha.nodes.config_page": "writes docs/reference/configuration.md, by hand and in its test",
 }
 """Module that no program imports -> why it stays."""
