@@ -22,6 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from brokerha.cli.bench_nodes import end_node, free_port, start_node
 from brokerha.http.families import numbers_of
@@ -119,17 +120,12 @@ class Site:
 
     def until_up(self, node: str, timeout_s: float) -> None:
         """Wait until a node that was started answers at its own door. Raises NotReady."""
-        deadline_s = time.perf_counter() + timeout_s
-        while True:
-            try:
-                self.metrics(node)
-            except httpx2.HTTPError as error:
-                if time.perf_counter() > deadline_s:
-                    message = f"{node} does not answer: {error}"
-                    raise NotReady(message) from None
-                time.sleep(LOOK_S)
-            else:
-                return
+        away = retry_if_exception_type(httpx2.HTTPError)
+        try:
+            Retrying(retry=away, stop=stop_after_delay(timeout_s), wait=wait_fixed(LOOK_S), reraise=True)(self.metrics, node)
+        except httpx2.HTTPError as error:
+            message = f"{node} does not answer: {error}"
+            raise NotReady(message) from None
 
     def until(self, is_so: Callable[[dict[str, dict[str, Any]]], bool], timeout_s: float) -> float:
         """Wait until the rows of the workers are so; returns the monotonic time. Raises NotReady."""

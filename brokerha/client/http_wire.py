@@ -198,7 +198,7 @@ class HttpWire:
             return self._exchange("GET", path, {"Accept": "application/json"}, b"", until_s, _is_lost, only=url)
 
         first = self._owners.get(txid) or self._urls_of.get(node) or self._nodes.current
-        found = ask_until_known(list(dict.fromkeys((first, *self._nodes.urls))), ask, deadline_s, self._closing.wait)
+        found = ask_until_known(list(dict.fromkeys((first, *self._nodes.urls))), ask, deadline_s, self._closing)
         if found is None:
             return None
         if txid in self._owners:
