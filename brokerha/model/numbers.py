@@ -19,7 +19,7 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class Histogram:
-    """Counts since the start; used by one thread, so that the loop pays for no lock (docs/decisions/0045)."""
+    """Counts since the start; used by one thread, so that the loop pays for no lock (docs/decisions/0050)."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
