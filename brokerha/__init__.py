@@ -41,7 +41,7 @@ __all__ = ["Client", "Session", "__version__", "connect", "errors"]
 def connect(address: str, *, timeout: float = 30.0, ack: str = "applied", apart: str = "wait") -> Session:
     """Connect to a cluster; close the result, or use it as a context manager.
 
-    ``address`` is ``http://host:port`` of any node (several, separated by commas, stand in for each other), an ``amqp://`` URL
+    ``address`` is ``http://host:port`` of any node (several, separated by commas, share the writes and stand in for each other), an ``amqp://`` URL
     of the cluster's broker, or the path of a cluster file (``….toml``), whose broker is then used. ``timeout`` is in seconds
     and, like ``ack`` and ``apart`` (client/client.py), holds for calls that do not say. Raises ConfigurationError for an address that is none of these.
     """

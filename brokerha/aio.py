@@ -288,6 +288,8 @@ class AsyncSession(_InThreads):
     queues = _awaited(Session.queues)
     together = _awaited(Session.together)
     repositories = _awaited(Session.repositories)
+    tables = _awaited(Session.tables)
+    export = _awaited(Session.export)
     control_list = _awaited(Session.control_list)
     digests = _awaited(Session.digests)
     bucket_items = _awaited(Session.bucket_items)

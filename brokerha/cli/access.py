@@ -15,9 +15,11 @@ import typer
 
 from brokerha.cli import logs
 from brokerha.cli.options import DEFAULT_CONFIG
-from brokerha.model.errors import ConfigurationError
+from brokerha.model.errors import ConfigurationError, Unreachable
 
 if TYPE_CHECKING:
+    from tenacity import Retrying
+
     from brokerha.client import Client
     from brokerha.nodes.config import ClusterConfig
 
@@ -75,3 +77,11 @@ def connected(config: Path | None, url: str | None) -> Client:
     if chosen.startswith("amqp"):
         logs.to_stderr(logs.COMMAND)
     return brokerha.connect(chosen)
+
+
+def until_reached(timeout_s: float, pause_s: float) -> Retrying:
+    """Calls a function again while it raises Unreachable, which is raised in the end: a node that restarts is back in a moment."""
+    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+    again = retry_if_exception_type(Unreachable)
+    return Retrying(retry=again, stop=stop_after_delay(timeout_s), wait=wait_fixed(pause_s), reraise=True)

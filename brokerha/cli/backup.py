@@ -14,12 +14,12 @@ import typer
 from typer.core import TyperGroup
 
 from brokerha.cli import exits, output
-from brokerha.cli.access import connected
+from brokerha.cli.access import connected, until_reached
 from brokerha.cli.backup_places import BackupsOption, backup_folder, backup_named, size_text
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format
 from brokerha.cli.progress import Meter, progress
-from brokerha.model.errors import NotReady, StoreError, Unreachable
+from brokerha.model.errors import NotReady, StoreError
 
 if TYPE_CHECKING:
     from brokerha.client import Client
@@ -118,22 +118,14 @@ def _followed(client: Client, task: dict[str, Any], timeout_s: float) -> dict[st
 
 def _next(client: Client, task: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     time.sleep(POLL_S)
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            found = client.task(task["request"], timeout=timeout_s)
-        except Unreachable:
-            # The backup goes on without us; a master that restarts is back in a moment.
-            if time.monotonic() >= deadline_s:
-                raise
-            time.sleep(POLL_S)
-            continue
-        if found is None:
-            raise NotReady(
-                f"the master does not know {task['request']} any more, because it was started again; the backup may go on at "
-                f"{task['worker']}: look with brokerha backup list"
-            )
-        return found
+    # The backup goes on without us; a master that restarts is back in a moment.
+    found = until_reached(timeout_s, POLL_S)(client.task, task["request"], timeout=timeout_s)
+    if found is None:
+        raise NotReady(
+            f"the master does not know {task['request']} any more, because it was started again; the backup may go on at "
+            f"{task['worker']}: look with brokerha backup list"
+        )
+    return found
 
 
 @app.command("list")

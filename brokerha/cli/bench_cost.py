@@ -6,19 +6,18 @@ rate that is worth measuring. The broker's own processor time is not in it.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import httpx2
 
+from brokerha.http.families import numbers_of
 from brokerha.model.errors import NotReady
 
 Counters = Callable[[], dict[tuple[str, str, str], float]]
 """(role, metric, label) -> sum over the nodes of the role."""
-WANTED = {"cpu_seconds_total": "thread", "turns_total": "", "transport_total": "what"}
-_SAMPLE = re.compile(r'brokerha_(?P<name>[a-z_]+)(?:\{[a-z]+="(?P<label>[^"]*)"\})? (?P<value>[0-9.e+-]+)$')
+WANTED = ("cpu_seconds_total", "turns_total", "transport_total")
 ASK_S = 10.0
 
 
@@ -57,10 +56,10 @@ def counters_of(urls: Mapping[str, str]) -> dict[tuple[str, str, str], float]:
             told = httpx2.get(f"{url}/metrics", timeout=ASK_S).raise_for_status().text
         except httpx2.HTTPError as error:
             raise NotReady(f"{node} does not tell its metrics: {error}") from None
-        for line in told.splitlines():
-            sample = _SAMPLE.match(line)
-            if sample is not None and sample["name"] in WANTED:
-                found[role, sample["name"], sample["label"] or ""] += float(sample["value"])
+        for key, value in numbers_of(told).items():
+            name, label = (key, "") if isinstance(key, str) else key[:2]
+            if name in WANTED:
+                found[role, name, label] += value
     return dict(found)
 
 

@@ -138,7 +138,7 @@ def _copied(site: Site, wire: Wire, window: int, first: int) -> tuple[Figures, i
         healed = site.until(lambda rows: is_in_sync(rows[worker]), HEALED_S)
         time.sleep(0.5)
     metrics = site.metrics(worker)
-    seconds = {name: metrics.get(f'load_last_seconds{{phase="{name}"}}', 0.0) for name in PHASES}
+    seconds = {name: metrics.get(("load_last_seconds", name), 0.0) for name in PHASES}
     size_mb = metrics["load_last_bytes"] / 1e6
     copy_mb_s = size_mb / max(seconds["fetching"], 0.001)
     before, during = writing.rate(at, before_until), writing.rate(loading, healed)

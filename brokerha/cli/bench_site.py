@@ -22,9 +22,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from brokerha.cli.bench_nodes import end_node, free_port, start_node
+from brokerha.http.families import numbers_of
 from brokerha.model.errors import NotReady
+from brokerha.model.numbers import Numbers
 from brokerha.model.operations import Operation, pack_operations
 from brokerha.model.states import SERVING
 
@@ -111,25 +114,18 @@ class Site:
             message = f"worker {word} was refused: {answer.text}"
             raise NotReady(message)
 
-    def metrics(self, node: str) -> dict[str, float]:
+    def metrics(self, node: str) -> Numbers:
         """Figures of a node, without their common prefix."""
-        text = self._http.get(f"http://127.0.0.1:{self._ports[node]}/metrics").text
-        pairs = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-        return {name.removeprefix("brokerha_"): float(value) for name, _, value in pairs}
+        return numbers_of(self._http.get(f"http://127.0.0.1:{self._ports[node]}/metrics").text)
 
     def until_up(self, node: str, timeout_s: float) -> None:
         """Wait until a node that was started answers at its own door. Raises NotReady."""
-        deadline_s = time.perf_counter() + timeout_s
-        while True:
-            try:
-                self.metrics(node)
-            except httpx2.HTTPError as error:
-                if time.perf_counter() > deadline_s:
-                    message = f"{node} does not answer: {error}"
-                    raise NotReady(message) from None
-                time.sleep(LOOK_S)
-            else:
-                return
+        away = retry_if_exception_type(httpx2.HTTPError)
+        try:
+            Retrying(retry=away, stop=stop_after_delay(timeout_s), wait=wait_fixed(LOOK_S), reraise=True)(self.metrics, node)
+        except httpx2.HTTPError as error:
+            message = f"{node} does not answer: {error}"
+            raise NotReady(message) from None
 
     def until(self, is_so: Callable[[dict[str, dict[str, Any]]], bool], timeout_s: float) -> float:
         """Wait until the rows of the workers are so; returns the monotonic time. Raises NotReady."""

@@ -44,6 +44,13 @@ GRAPH = "application/n-triples;q=0.9"
 
 FileOption = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read it from a file.")]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Key-value table; it begins with its first key.")]
+PrefixOption = Annotated[
+    str | None, typer.Option("--prefix", metavar="TEXT", help="All keys that begin so; all keys when it is empty.")
+]
+RangeOption = Annotated[
+    str | None,
+    typer.Option("--range", metavar="FROM..TO", help="Keys from FROM on and before TO; either may be left out."),
+]
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Key, as UTF-8 text.")]
 
 
@@ -111,16 +118,24 @@ def delete(
 
 def get(
     table: TableArgument,
-    name: KeyArgument,
+    name: Annotated[str | None, typer.Argument(metavar="KEY", help="Key, as UTF-8 text.")] = None,
+    prefix: PrefixOption = None,
+    bounds: RangeOption = None,
     min_lsn: MinLsnOption = 0,
     config: ConfigOption = None,
     url: UrlOption = None,
     timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Read one key of a table; its value goes to standard output as it is.
+    """Read one key of a table, or all keys with --prefix or --range.
 
-    Exit code 2 when there is no such key.
+    The value of one key goes to standard output as it is; exit code 2 when there is no such key. Several keys come in byte order, with
+    their values, all of one moment; -o is for them.
     """
+    if (name is not None) + (prefix is not None) + (bounds is not None) != 1:
+        raise typer.BadParameter("which keys? write KEY, --prefix or --range, and one of them only")
+    if name is None:
+        return _get_range(table, prefix, bounds, min_lsn, config, url, timeout_s, chosen)
     with connected(config, url) as client:
         value = client.get(table, os.fsencode(name), min_lsn=min_lsn, timeout=timeout_s)
     if value is None:
@@ -128,6 +143,45 @@ def get(
         return exits.FAILED
     write_raw(value)
     return exits.DONE
+
+
+def _get_range(
+    table: str,
+    prefix: str | None,
+    bounds: str | None,
+    min_lsn: Any,
+    config: Path | None,
+    url: str | None,
+    timeout_s: float,
+    chosen: Format,
+) -> int:
+    start, end = bounds_of(bounds)
+    with connected(config, url) as client:
+        found = client.export(
+            table, prefix=os.fsencode(prefix or ""), start=start, end=end, min_lsn=min_lsn, timeout=timeout_s
+        )
+        rows = list(found.rows)
+    if chosen is Format.JSON or chosen is Format.YAML:
+        from brokerha.http.key_forms import row_as_json
+
+        output.write({"lsn": found.lsn, "rows": [row_as_json(*row) for row in rows]}, [], chosen, {})
+    else:
+        shown = [{"key": _escaped(key), "value": _escaped(value)} for key, value in rows]
+        output.write({}, shown, chosen, {"key": "KEY", "value": "VALUE"})
+    exits.say(f"{output.counted(len(rows), 'key')} at LSN {found.lsn:,}")
+    return exits.DONE
+
+
+def bounds_of(bounds: str | None) -> tuple[bytes, bytes | None]:
+    """The first key and the first that is left out of ``FROM..TO``, either of which may be empty. Raises typer.BadParameter."""
+    start, dots, end = (bounds or "..").partition("..")
+    if not dots:
+        raise typer.BadParameter(f"--range {bounds!r}: write FROM..TO, FROM.. or ..TO")
+    return os.fsencode(start), os.fsencode(end) if end else None
+
+
+def _escaped(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
 
 
 def query(

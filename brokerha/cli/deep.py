@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from brokerha.cli.access import until_reached
 from brokerha.cli.masters import Masters
 from brokerha.cli.progress import progress
 from brokerha.model import states
@@ -97,18 +98,12 @@ def _follow_all(cluster: Masters, looks: list[_Look]) -> None:
 
 def _follow(cluster: Masters, look: _Look) -> None:
     """Ask how far one is; a master that is away for longer than a question may take ends it."""
-    deadline_s = time.monotonic() + cluster.timeout_s
-    while True:
-        try:
-            _take(look, cluster.command(look.master, "task", request=look.request))
-        except Unreachable as error:
-            if time.monotonic() < deadline_s:
-                time.sleep(POLL_S)
-                continue
-            look.end(UNKNOWN, f"its master does not answer any more: {error}")
-        except BrokerhaError as error:
-            look.end(UNKNOWN, f"its master was started again meanwhile: {error}")
-        return
+    try:
+        _take(look, until_reached(cluster.timeout_s, POLL_S)(cluster.command, look.master, "task", request=look.request))
+    except Unreachable as error:
+        look.end(UNKNOWN, f"its master does not answer any more: {error}")
+    except BrokerhaError as error:
+        look.end(UNKNOWN, f"its master was started again meanwhile: {error}")
 
 
 def _take(look: _Look, task: dict[str, Any]) -> None:

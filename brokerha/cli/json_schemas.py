@@ -141,6 +141,16 @@ OUTPUTS: Final[dict[str, Output]] = {
             "refused": {"*": "text"}, "silent": ["text"],
         },
     ),
+    "get": Output(
+        ("get",),
+        "Keys with their values, in byte order of the keys, all at one LSN; bytes that are no UTF-8 are `key_base64` and `value_base64`. With `--prefix` and `--range` only.",
+        {"lsn": "integer", "rows": [{"~key": "text", "~key_base64": "text", "~value": "text", "~value_base64": "text"}]},
+    ),
+    "table-list": Output(
+        ("table list",),
+        "All key-value tables.",
+        {"tables": ["text"]},
+    ),
     "repository-list": Output(
         ("repository list",),
         "All RDF repositories.",

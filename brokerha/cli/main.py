@@ -46,6 +46,7 @@ from brokerha.cli import (
     splits,
     status,
     support_bundle,
+    table,
     tx,
     up,
     user,
@@ -102,6 +103,7 @@ app.add_typer(splits.app, name="splits")
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(user.app, name="user")
 app.add_typer(repository.app, name="repository")
+app.add_typer(table.app, name="table")
 app.add_typer(control.app, name="control")
 app.add_typer(tx.app, name="tx")
 app.add_typer(pipeline.app, name="pipeline")

@@ -7,6 +7,7 @@
     two_phase.py    tpc_begin, tpc_prepare, tpc_commit, tpc_rollback, tpc_recover: PEP 249
     calls.py        what every call goes through: its time, its transaction id, its wire
     pipeline.py     many writes at once, bounded, in order
+    exporting.py    all keys of a range at one moment
     loading.py      long RDF input as transactions of bounded size
     rdf_lines.py    N-Triples and N-Quads line by line: blank node labels, a graph for triples
     results.py      results of queries as Python values

@@ -43,6 +43,7 @@ from brokerha.ports.front import ReadOutcome
 from brokerha.ports.wire import Wire
 
 if TYPE_CHECKING:
+    from brokerha.client.exporting import Export
     from brokerha.client.loading import Loaded, Progress, Source
     from brokerha.client.pipeline import Pipeline
 
@@ -212,6 +213,31 @@ class Client(TwoPhase):
         """Names of all repositories, sorted."""
         names: list[str] = json.loads(self.read("repositories", "", {}, min_lsn, timeout).body)
         return names
+
+    def tables(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[str]:
+        """Names of all key-value tables, in order; a table is there while it has a key."""
+        answer: list[str] = json.loads(self.read("tables", "", {}, min_lsn, timeout).body)
+        return answer
+
+    def export(
+        self,
+        table: str,
+        *,
+        prefix: str | bytes = b"",
+        start: str | bytes = b"",
+        end: str | bytes | None = None,
+        min_lsn: Least = None,
+        timeout: float | None = None,
+    ) -> Export:
+        """All keys of a range at one moment, however many, while others write; see exporting.py.
+
+        ``rows`` of the answer are (key, value) in byte order of the keys, ``lsn`` is the moment. ``timeout`` is for each question.
+        """
+        from brokerha.client.exporting import export
+
+        self._outside()
+        last = None if end is None else as_bytes(end)
+        return export(self, table, as_bytes(prefix), as_bytes(start), last, min_lsn, self.seconds(timeout))
 
     def control_list(self, *, min_lsn: Least = None, timeout: float | None = None) -> list[dict[str, str]]:
         """The control suite, sorted by name: ``{"name", "kind", "target", "text", "expected"}`` of each check."""

@@ -8,7 +8,8 @@ Whatever is waiting travels together, so throughput grows with load and a lonely
 its way in at a time; as soon as the head of its answer is there the next one goes, on another connection. So writes
 are taken in in the order in which they were handed over, and a slow reply holds nobody up. After a failure
 whatever has no reply is sent again with the same transaction ids, to the next node; order then holds within each
-batch only.
+batch only. Whenever no write is under way, the next batch may go to another node than the last (http_nodes.py): the places of those before
+it are known by then, unless they were only `accepted`.
 
 Invariants: every future is completed, at the latest a little after its deadline; a write that may have reached a node
 never ends as Unreachable, always as OutcomeUnknown; what is open is bounded.
@@ -40,7 +41,7 @@ from brokerha.model.errors import (
 from brokerha.model.gathering import Gathering
 from brokerha.model.ids import TxId
 from brokerha.model.levels import ack_text
-from brokerha.model.requests import REFUSED, UNKNOWN, WAIT, Reply
+from brokerha.model.requests import ACCEPTED, REFUSED, UNKNOWN, WAIT, Reply
 
 CONNECTIONS = 4
 BATCH_LIMIT = 1000
@@ -88,6 +89,8 @@ class HttpLane:
         self._not_before_s = 0.0
         self._gathering = Gathering()
         self._is_closed = False
+        self._is_accepted = False
+        """Whether the last batch asked for no place in the order; only in the turn."""
         self._threads: list[threading.Thread] = []
 
     def submit(
@@ -144,10 +147,17 @@ class HttpLane:
                 batch = self._next_batch()
                 if not batch:
                     return
-                url = self._nodes.current
+                url = self._nodes.choose() if self._may_move(batch) else self._nodes.current
+                began_s = time.monotonic()
                 response = self._begin(url, batch)
             if response is not None:
-                self._finish(url, batch, response)
+                self._finish(url, batch, response, began_s)
+
+    def _may_move(self, batch: list[_Write]) -> bool:
+        """Whether these writes keep their place behind earlier ones at any node: those are in the order of the cluster by now."""
+        was_accepted, self._is_accepted = self._is_accepted, batch[0].terms["Brokerha-Ack"] == ACCEPTED
+        with self._changed:
+            return not was_accepted and self._open == len(batch)
 
     def _next_batch(self) -> list[_Write]:
         """What travels next; empty when the lane is closed."""
@@ -212,7 +222,7 @@ class HttpLane:
             self._refused(url, batch, problem)
         return None
 
-    def _finish(self, url: str, batch: list[_Write], response: Exchange) -> None:
+    def _finish(self, url: str, batch: list[_Write], response: Exchange, began_s: float) -> None:
         """Read the replies to a batch."""
         missing: dict[TxId, list[_Write]] = {}
         for write in batch:
@@ -220,7 +230,7 @@ class HttpLane:
         again: list[_Write] = []
         problem: BrokerhaError = Unreachable(f"{url} ended its answer early")
         try:
-            self._read_replies(url, response, missing, again)
+            self._read_replies(url, response, missing, again, began_s)
         except (*FAULTS, msgpack.UnpackException) as error:
             problem = unreachable(url, error)
         finally:
@@ -238,12 +248,20 @@ class HttpLane:
         self._again(url, [write for write in batch if id(write) in repeated], problem)
 
     def _read_replies(
-        self, url: str, response: Exchange, missing: dict[TxId, list[_Write]], again: list[_Write]
+        self,
+        url: str,
+        response: Exchange,
+        missing: dict[TxId, list[_Write]],
+        again: list[_Write],
+        began_s: float,
     ) -> None:
         unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=_REPLY_BYTES)
+        size = len(missing)
         for piece in response.pieces(SILENCE_S):
             unpacker.feed(piece)
             for rows in unpacker:
+                if rows and len(missing) == size:
+                    self._nodes.on_written(url, time.monotonic() - began_s)
                 with self._changed:
                     self._gathering.answered(len(rows), time.monotonic())
                 for txid, status, lsn, error, reason in rows:
@@ -260,6 +278,7 @@ class HttpLane:
             return True
         if reply.status == UNKNOWN:
             write.may_be_there = True
+            self._nodes.on_failed(url)
             if write.deadline_s - time.monotonic() > WORTH_AGAIN_S:
                 return False
         self._complete(write, reply)

@@ -3,6 +3,11 @@
 One node is asked as long as it serves; when it fails the next one is, and so on round the list. Only what another node, or
 the same one a little later, may do better is tried again: a node that is away, restarting or full. Everything else is
 the answer.
+
+Writes divide themselves: whenever none is under way, the next may go anywhere without losing its place behind the one before, so
+`choose` takes any of the nodes that answer writes about as fast as the fastest: a near one, one with little load. What is known of a node
+fades, so that one that was slow is tried again. One that failed is in trouble until it says, asked beside the writes, that it takes them
+again and is not alone.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from brokerha.model.errors import (
@@ -25,19 +31,67 @@ from brokerha.model.errors import (
 
 PAUSE_FIRST_S = 0.05
 PAUSE_MOST_S = 1.0
+ALIKE = 1.5
+"""Nodes that are at most so many times slower than the fastest get as many writes."""
+FADING_S = 5.0
+"""Half of what is known of the time of a node that gets no writes is forgotten in this time."""
+SMOOTHING = 0.3
+TROUBLE_FIRST_S = 1.0
+TROUBLE_MOST_S = 30.0
+"""Time until a node that failed is asked whether it takes writes, from the first time to many times."""
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
+
+
+class _Standing:
+    """What is known of one node."""
+
+    __slots__ = ("ask_at_s", "failures", "noted_s", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        """What a write takes there; 0 after the first one, which had to connect, and None before it."""
+        self.noted_s = 0.0
+        self.failures = 0
+        self.ask_at_s = 0.0
+        """When it is to be asked whether it takes writes again; in trouble only."""
+
+    def expected_s(self, now_s: float) -> float:
+        return float((self.seconds or 0.0) * self._kept(now_s))
+
+    def note(self, seconds: float, now_s: float) -> None:
+        known = (1 - SMOOTHING) * self._kept(now_s) if self.seconds else 0.0
+        self.seconds = 0.0 if self.seconds is None else known * self.seconds + (1 - known) * seconds
+        self.noted_s = now_s
+
+    def _kept(self, now_s: float) -> float:
+        """How much of what is known still counts."""
+        return float(0.5 ** ((now_s - self.noted_s) / FADING_S))
+
+    def fail(self, now_s: float) -> None:
+        self.failures += 1
+        self.ask_at_s = now_s + min(TROUBLE_MOST_S, TROUBLE_FIRST_S * 2 ** min(self.failures - 1, 10))
 
 
 class HttpNodes:
     """Base URLs in turn; callable from any thread."""
 
-    def __init__(self, urls: Sequence[str], draw: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        draw: Callable[[], float] = random.random,
+        is_writable: Callable[[str], bool] = lambda _url: True,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``is_writable`` asks a node whether it takes writes; in a thread of its own, and only after the node has failed."""
         self.urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in urls if url.strip()))
         if not self.urls or not all(url.startswith(("http://", "https://")) for url in self.urls):
             raise ConfigurationError(
                 f"{', '.join(urls) or 'nothing'!r} is no address: write http://host:port, several with commas"
             )
         self._draw = draw
+        self._is_writable = is_writable
+        self._clock_s = clock_s
+        self._standing = {url: _Standing() for url in self.urls}
         self._lock = threading.Lock()
         self._place = 0
         self._failures = 0
@@ -46,6 +100,37 @@ class HttpNodes:
     def current(self) -> str:
         """The node that is asked now."""
         return self.urls[self._place % len(self.urls)]
+
+    def choose(self) -> str:
+        """The node for the next write, when none is under way: `current` from now on."""
+        if len(self.urls) == 1:
+            return self.urls[0]
+        with self._lock:
+            now_s = self._clock_s()
+            for url, standing in self._standing.items():
+                if standing.failures and standing.ask_at_s <= now_s:
+                    standing.ask_at_s = now_s + TROUBLE_MOST_S
+                    threading.Thread(target=self._ask, args=(url,), name="brokerha writable", daemon=True).start()
+            expected_s = {url: each.expected_s(now_s) for url, each in self._standing.items() if not each.failures}
+            if expected_s:
+                most_s = ALIKE * min(expected_s.values())
+                alike = [url for url, seconds in expected_s.items() if seconds <= most_s]
+                self._place = self.urls.index(alike[int(self._draw() * len(alike)) % len(alike)])
+            return self.current
+
+    def _ask(self, url: str) -> None:
+        """Whether a node that failed takes writes again."""
+        is_well = self._is_writable(url)
+        with self._lock:
+            if is_well:
+                self._standing[url] = _Standing()
+            else:
+                self._standing[url].fail(self._clock_s())
+
+    def on_written(self, url: str, seconds: float) -> None:
+        """A node answered a write after so many seconds."""
+        with self._lock:
+            self._standing[url].note(seconds, self._clock_s())
 
     def on_served(self, url: str) -> None:
         """A node did what was asked of it."""
@@ -57,6 +142,7 @@ class HttpNodes:
         with self._lock:
             # Several threads may have failed at the same node; only the first one moves on.
             if url == self.current:
+                self._standing[url].fail(self._clock_s())
                 self._place += 1
                 self._failures += 1
             rounds = self._failures // len(self.urls)

@@ -12,9 +12,12 @@ Must never: call a transaction unknown while a node that may know it was not hea
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
+
+from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_before_delay, stop_when_event_set, wait_fixed
 
 from brokerha.client.http_nodes import may_pass
 from brokerha.model.errors import BrokerhaError, NotFound, NotReady, TimedOut, Unreachable
@@ -26,19 +29,24 @@ T = TypeVar("T")
 
 
 def ask_until_known(
-    urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float, pause: Callable[[float], bool]
+    urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float, closing: threading.Event
 ) -> tuple[str, T] | None:
     """Who knows it, and the answer; None when all that could be asked do not know it. Raises what a node said that was not heard.
 
-    ``ask`` gets a node and the moment until which it may take; ``pause`` waits some seconds and says whether to give up.
+    ``ask`` gets a node and the moment until which it may take; ``closing`` ends a pause, and the rounds.
     """
-    while True:
-        try:
-            return _one_round(urls, ask, deadline_s)
-        except BrokerhaError as error:
-            is_passing = isinstance(error, (Unreachable, TimedOut)) or may_pass(error)
-            if not is_passing or time.monotonic() + PAUSE_S >= deadline_s or pause(PAUSE_S):
-                raise
+    rounds = Retrying(
+        retry=retry_if_exception(_may_pass),
+        wait=wait_fixed(PAUSE_S),
+        stop=stop_before_delay(deadline_s - time.monotonic()) | stop_when_event_set(closing),
+        sleep=sleep_using_event(closing),
+        reraise=True,
+    )
+    return rounds(_one_round, urls, ask, deadline_s)
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, (Unreachable, TimedOut)) or (isinstance(error, BrokerhaError) and may_pass(error))
 
 
 def _one_round(urls: Sequence[str], ask: Callable[[str, float], T], deadline_s: float) -> tuple[str, T] | None:

@@ -65,6 +65,10 @@ def _range(name: str, arguments: dict[str, Any]) -> Form:
     return "GET", f"/kv/{segment(name)}?{'&'.join(values)}", {"Accept": "application/x-msgpack"}, b""
 
 
+def _tables(_name: str, _arguments: dict[str, Any]) -> Form:
+    return "GET", "/kv", {}, b""
+
+
 def _queue(name: str, arguments: dict[str, Any]) -> Form:
     return "GET", f"/queues/{segment(name)}?{urlencode(arguments)}", {"Accept": MSGPACK}, b""
 
@@ -103,6 +107,7 @@ READS: dict[str, Callable[[str, dict[str, Any]], Form]] = {
     "repositories": _repositories,
     "get": _get,
     "range": _range,
+    "tables": _tables,
     "queue": _queue,
     "queues": _queues,
     "together": _together,

@@ -4,7 +4,7 @@
     read      the node's own paths, as everybody else uses them, in the calling thread: the future is complete on return
     ask       in the calling thread
 
-Several base URLs, separated by commas, stand in for each other. Reads and questions change nothing, so they are simply
+Several base URLs, separated by commas, stand in for each other: writes are divided among them (http_nodes.py), reads follow the writes. Reads and questions change nothing, so they are simply
 asked again elsewhere; with n nodes left to ask, each gets the n-th part of the time that is left, so that one that
 hangs does not use up all of it.
 """
@@ -40,6 +40,8 @@ from brokerha.ports.front import ReadOutcome
 CONNECT_S = 3.0
 MARGIN_S = 1.0
 """How much longer than the time it gave a node a request waits for it."""
+LAG_MOST_S = 10.0
+"""A master that knows nothing newer than this is in trouble."""
 PARTING_S = 5.0
 ONLY_PAUSE_S = 0.2
 """Before the one node that can answer is asked again."""
@@ -74,7 +76,7 @@ class HttpWire:
     """One program's connection over HTTP; callable from any thread."""
 
     def __init__(self, urls: str | Sequence[str]) -> None:
-        self._nodes = HttpNodes(urls.split(",") if isinstance(urls, str) else urls)
+        self._nodes = HttpNodes(urls.split(",") if isinstance(urls, str) else urls, is_writable=self._is_writable)
         # Loading certificates takes a while, and is of use with https only.
         context = trusted(os.environ) if any(url.startswith("https") for url in self._nodes.urls) else None
         self._connections = Connections(identity_headers(os.environ, self._nodes.urls), context)
@@ -198,7 +200,7 @@ class HttpWire:
             return self._exchange("GET", path, {"Accept": "application/json"}, b"", until_s, _is_lost, only=url)
 
         first = self._owners.get(txid) or self._urls_of.get(node) or self._nodes.current
-        found = ask_until_known(list(dict.fromkeys((first, *self._nodes.urls))), ask, deadline_s, self._closing.wait)
+        found = ask_until_known(list(dict.fromkeys((first, *self._nodes.urls))), ask, deadline_s, self._closing)
         if found is None:
             return None
         if txid in self._owners:
@@ -253,6 +255,16 @@ class HttpWire:
             pause_s = ONLY_PAUSE_S if only else self._nodes.on_failed(url)
             if time.monotonic() + pause_s >= deadline_s or self._closing.wait(pause_s):
                 raise problem
+
+    def _is_writable(self, url: str) -> bool:
+        """Whether a node takes writes, and is not alone or far behind: what is written there would wait."""
+        try:
+            path, until_s = f"/readyz?max-lag-s={LAG_MOST_S:g}", time.monotonic() + CONNECT_S
+            told = self._connections.send("GET", url, path, {}, b"", CONNECT_S, CONNECT_S).content(until_s)
+        except (TimeoutError, *FAULTS):
+            return False
+        answer = self._attempt(url, "GET", "/writable", {}, b"", CONNECT_S)
+        return b"[-]lag" not in told and isinstance(answer, HttpAnswer)
 
     def _attempt(
         self, url: str, method: str, path: str, headers: Mapping[str, str], content: bytes, seconds: float

@@ -36,7 +36,7 @@
     processes.py     who is primary
     tasks.py         backups, and how far a task is
     fields.py        the JSON object that a command is given
-    families.py      every metric: type, labels, meaning; metrics_page.py writes its page
+    families.py      every metric: type, labels, meaning; what Prometheus and the page of metrics take from it
     probes.py        livez, readyz, writable, metrics
     page.py          the status page; its files are in page_files
 

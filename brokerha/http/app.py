@@ -60,6 +60,7 @@ _SERVICE: dict[str, tuple[str, Handler]] = {
 PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/kv/{table}/{key:path}": {"GET": (READ, keys.get), "PUT": (WRITE, keys.put), "DELETE": (WRITE, keys.delete)},
     "/kv/{table}": {"GET": (READ, keys.get_range), "POST": (WRITE, keys.post_group)},
+    "/kv": {"GET": (READ, keys.listed)},
     "/repositories/{id}/sparql": {"GET": (READ, sparql.get), "POST": (READ, sparql.post)},
     "/repositories/{id}/statements": {
         "GET": (READ, statements.get),

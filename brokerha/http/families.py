@@ -1,11 +1,22 @@
-"""Every metric that a node tells: its type, its labels, and what it means. docs/reference/metrics.md is written from here (metrics_page.py).
+"""Every metric that a node tells: its type, its labels, and what it means; for Prometheus, and for docs/reference/metrics.md:
 
-A number that a node tells and that is not here is still shown, without a HELP line; the tests refuse it.
+    python -m brokerha.http.families > docs/reference/metrics.md
+
+A number that a node tells and that is not here is still shown, as a gauge without a meaning; the tests refuse it.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from brokerha.model.numbers import Numbers
 
 PREFIX: Final = "brokerha_"
 
@@ -166,3 +177,68 @@ SECTIONS: Final = {
 }
 FAMILIES: Final[dict[str, Family]] = {name: family for section in SECTIONS.values() for name, family in section.items()}
 """By name, without the prefix."""
+
+_PAGE: Final = """\
+# Metrics
+
+Written from the code: `python -m brokerha.http.families`. How to have them collected, and which ones to be woken up by:
+[monitoring](../monitoring.md). All names begin with `brokerha_`. A counter begins at 0 with the process. A histogram `x` has the samples
+`x_bucket`, with the label `le`, `x_sum` and `x_count`.
+"""
+
+
+class NodeCollector(Collector):
+    """Numbers of a node as `prometheus_client` takes them: each family once, its samples together."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+
+    def collect(self) -> Iterator[Metric]:
+        """Families by name, samples by their labels; the buckets of a histogram stay in the order of their bounds."""
+        found: dict[str, Metric] = {}
+        for key, value in self._numbers.items():
+            sample, *values = (key,) if isinstance(key, str) else key
+            name = _family_of(sample)
+            family = FAMILIES.get(name) or Family(("label",), "")
+            # The library adds _total to the name of a counter.
+            metric = found.setdefault(name, Metric(PREFIX + name.removesuffix("_total"), family.meaning, family.type))
+            labels = ("le",) if family.type == "histogram" else family.labels
+            metric.add_sample(PREFIX + sample, dict(zip(labels, values, strict=False)), value)
+        for _, metric in sorted(found.items()):
+            if metric.type != "histogram":
+                metric.samples.sort(key=lambda sample: sorted(sample.labels.items()))
+            yield metric
+
+
+def _family_of(sample: str) -> str:
+    of, _, end = sample.rpartition("_")
+    is_of = end in {"bucket", "sum", "count"} and of in FAMILIES and FAMILIES[of].type == "histogram"
+    return of if is_of else sample
+
+
+def exposition(numbers: Numbers) -> bytes:
+    """Prometheus' text format 0.0.4."""
+    return generate_latest(NodeCollector(numbers))
+
+
+def numbers_of(text: str) -> Numbers:
+    """What a page of /metrics was made from: the inverse of `exposition`. Raises ValueError for what is no such page."""
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    named = ((each.name.removeprefix(PREFIX), each) for each in samples)
+    return {(name, *each.labels.values()) if each.labels else name: each.value for name, each in named}
+
+
+def page() -> str:
+    """docs/reference/metrics.md."""
+    parts = [_PAGE]
+    for title, section in SECTIONS.items():
+        lines = ["| metric | type | labels | meaning | worth a look when |", "|---|---|---|---|---|"]
+        for name, family in section.items():
+            labels = ", ".join(f"`{label}`" for label in family.labels)
+            lines.append(f"| `{name}` | {family.type} | {labels} | {family.meaning} | {family.alarm} |")
+        parts.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

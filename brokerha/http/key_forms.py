@@ -55,11 +55,16 @@ def group_of_msgpack(body: bytes, table: str) -> list[Operation]:
     return [(_OPERATIONS[change[0]], table, *change[1:]) for change in changes]
 
 
+def row_as_json(key: bytes, value: bytes) -> dict[str, str]:
+    """One row of a range, as plain data for JSON."""
+    return {**_field("key", key), **_field("value", value)}
+
+
 def range_as_json(packed: bytes) -> bytes:
     """A range as a worker packed it, in JSON."""
     rows = msgpack.unpackb(packed, use_list=False)
     return json.dumps(
-        [{**_field("key", key), **_field("value", value)} for key, value in rows], ensure_ascii=False
+        [row_as_json(key, value) for key, value in rows], ensure_ascii=False
     ).encode()
 
 

@@ -1,4 +1,4 @@
-"""Key-value tables: ``/kv/{table}/{key}`` for one key, ``/kv/{table}`` for a range and for a group of changes.
+"""Key-value tables: ``/kv/{table}/{key}`` for one key, ``/kv/{table}`` for a range and for a group of changes; ``/kv`` lists them.
 
 A key is everything after the table, percent-encoding taken off once: it may hold ``/`` and any other byte. A value is
 the body as it is. ``ETag`` names a value by its content; it saves sending it again (``If-None-Match``), and keeps two writers from
@@ -46,6 +46,11 @@ async def delete(call: Call) -> Answer:
     txid = begin_write(call)
     table, key = call.path_text("table"), call.path_bytes("key")
     return await _write(call, [*_condition(call, table, key), ("delete", table, key)], txid)
+
+
+async def listed(call: Call) -> Answer:
+    """The names of all tables."""
+    return result(await read(call, "tables", "", {}))
 
 
 async def get_range(call: Call) -> Answer:

@@ -12,18 +12,17 @@ from __future__ import annotations
 import math
 from email.utils import formatdate
 
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
 from brokerha import __version__
 from brokerha.http import answer
 from brokerha.http.answer import Answer
 from brokerha.http.call import Call
 from brokerha.http.cluster import STATUS_TIMEOUT_MS
-from brokerha.http.families import FAMILIES, PREFIX
+from brokerha.http.families import exposition
 from brokerha.ingress.parsers import shared_parsers
 from brokerha.model.errors import InvalidRequest, TimedOut
 from brokerha.nodes.cpu_times import cpu_metrics
-
-HISTOGRAM_SAMPLES = ("_bucket", "_sum", "_count")
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def livez(call: Call) -> Answer:
@@ -65,48 +64,13 @@ async def metrics(call: Call) -> Answer:
     """Everything that the node and its door count, in Prometheus' text format."""
     numbers = dict(await call.door.in_thread(call.front.metrics))
     for (method, status), count in call.door.answered.items():
-        numbers[f'http_requests_total{{method="{method}",status="{status}"}}'] = count
+        numbers["http_requests_total", method, str(status)] = count
     numbers["http_requests_under_way"] = call.door.requests
     numbers.update(await call.door.in_thread(cpu_metrics))
     numbers["parsers_ended_total"] = shared_parsers().ended
     front = call.front
-    numbers[f'node_info{{node="{front.node_id}",role="{front.role}",version="{__version__}"}}'] = 1
-    return Answer(200, exposition(numbers).encode(), METRICS_TYPE)
-
-
-def exposition(numbers: dict[str, float]) -> str:
-    """Prometheus text: each family once, with what it means and its samples together."""
-    families: dict[str, list[str]] = {}
-    for name, value in numbers.items():
-        families.setdefault(_family(name), []).append(f"{PREFIX}{name} {_number(value)}")
-    lines = []
-    for name, samples in sorted(families.items()):
-        family = FAMILIES.get(name)
-        kind = "counter" if name.endswith("_total") else "gauge"
-        if family is not None:
-            kind = family.type
-            lines.append(f"# HELP {PREFIX}{name} {_help(family.meaning)}")
-        lines.append(f"# TYPE {PREFIX}{name} {kind}")
-        # The buckets of a histogram stay in the order of their bounds.
-        lines.extend(samples if kind == "histogram" else sorted(samples))
-    return "\n".join(lines) + "\n"
-
-
-def _family(sample: str) -> str:
-    name = sample.partition("{")[0]
-    of = name.rpartition("_")[0]
-    is_of = name.endswith(HISTOGRAM_SAMPLES) and of in FAMILIES and FAMILIES[of].type == "histogram"
-    return of if is_of else name
-
-
-def _help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
-    return str(int(value)) if value == int(value) else repr(float(value))
+    numbers["node_info", front.node_id, front.role, __version__] = 1
+    return Answer(200, exposition(numbers), CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _seconds(text: str | None, name: str) -> float | None:

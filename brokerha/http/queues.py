@@ -15,6 +15,7 @@ import asyncio
 from typing import Final
 
 import msgpack
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_incrementing
 
 from brokerha.http import answer, stepping
 from brokerha.http.answer import JSON, Answer
@@ -47,16 +48,17 @@ async def accept(call: Call) -> Answer:
     count = parameters.number("count", 1)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_ms / 1000
-    aborts = 0
-    while True:
-        left_ms = max(0, round((deadline_s - loop.time()) * 1000))
-        try:
-            return await _accept_once(call, count, left_ms)
-        except Aborted:
-            aborts += 1
-            if aborts >= ABORTS_LIMIT:
-                raise
-        await asyncio.sleep(PAUSE_S * aborts)
+
+    async def once() -> Answer:
+        return await _accept_once(call, count, max(0, round((deadline_s - loop.time()) * 1000)))
+
+    again = AsyncRetrying(
+        retry=retry_if_exception_type(Aborted),
+        stop=stop_after_attempt(ABORTS_LIMIT),
+        wait=wait_incrementing(PAUSE_S, PAUSE_S),
+        reraise=True,
+    )
+    return await again(once)
 
 
 async def _accept_once(call: Call, count: int, wait_ms: int) -> Answer:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import ChunksWanted, Envelope, Outgoing, SnapshotDone, SnapshotWanted
+from brokerha.model.numbers import Numbers
 from brokerha.model.process_messages import Candidate, Confirmed, Promote, RecordsWanted, Replicate, Vote
 from brokerha.model.ready import ChunksRead, CopyAnswer, CopyDecision, Ready, SnapshotMade
 from brokerha.model.records import MasterState, Record, TxPrepared
@@ -238,10 +239,10 @@ class Primary:
             return f"{self._successor} is about to become primary"
         return self.gate.reason(now)
 
-    def metrics(self, now: Instant) -> dict[str, float]:
+    def metrics(self, now: Instant) -> Numbers:
         """Numbers for /metrics."""
         messages, replies = self.gate.held
-        numbers: dict[str, float] = {
+        numbers: Numbers = {
             "view": self.role.view,
             "backups_ready": len(self.feed.ready()),
             "sync_n": self.role.config.sync_n,
@@ -252,6 +253,6 @@ class Primary:
             "journal_last_number": self.feed.last_number,
         }
         for row in self.feed.rows():
-            numbers[f'backup_lag_records{{backup="{row.node}"}}'] = row.lag_records
-            numbers[f'backup_ready{{backup="{row.node}"}}'] = row.state == "ready"
+            numbers["backup_lag_records", row.node] = row.lag_records
+            numbers["backup_ready", row.node] = row.state == "ready"
         return numbers

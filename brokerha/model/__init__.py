@@ -14,6 +14,7 @@
     levels.py       levels of acknowledgement as people write them
     ready.py        Ready: what a core asks of the world, in the order in which it must happen
     codec.py        bytes <-> messages and records; limits before decoding
+    numbers.py      what nodes count for /metrics
     states.py       the state words of nodes, with reason and action
     machines.py     state machines as tables
     errors.py       the whole error tree

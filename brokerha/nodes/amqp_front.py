@@ -26,6 +26,7 @@ from brokerha.model import client_wire
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
 from brokerha.model.ids import Instant, TxId
 from brokerha.model.messages import Read
+from brokerha.model.numbers import Numbers
 from brokerha.model.operations import Operation, pack_operations, unpack_operations
 from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit
 from brokerha.model.shapes import MAP, TEXT, TIMEOUT, Shapes, check_shapes, needed
@@ -242,10 +243,10 @@ class AmqpFront:
         """What a person should look at; empty for nothing. Told for `TOLD_MS`."""
         return self._attention[0]
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics: messages that were moved to ``brokerha.rejected``, by the name of the error."""
         counts = {**dict.fromkeys(PERMANENT, 0), **self._rejected}
-        return {f'rejected_messages_total{{reason="{error}"}}': count for error, count in counts.items()}
+        return {("rejected_messages_total", error): count for error, count in counts.items()}
 
     def after_turn(self) -> None:
         """Settle what is safe now or was answered, send what was answered in this turn."""

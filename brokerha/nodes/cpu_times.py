@@ -14,6 +14,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from brokerha.model.numbers import Numbers
+
 _NUMBER = re.compile(r"[ _-]?\d+$")
 OTHER = "other"
 
@@ -42,6 +44,6 @@ def cpu_times() -> dict[str, float]:
     return dict(found)
 
 
-def cpu_metrics() -> dict[str, float]:
+def cpu_metrics() -> Numbers:
     """The same for /metrics."""
-    return {f'cpu_seconds_total{{thread="{layer}"}}': seconds for layer, seconds in cpu_times().items()}
+    return {("cpu_seconds_total", layer): seconds for layer, seconds in cpu_times().items()}

@@ -21,6 +21,7 @@ from brokerha.master.state_words import epoch_state
 from brokerha.model import states
 from brokerha.model.epochs import Epoch, EpochId
 from brokerha.model.ids import NodeId
+from brokerha.model.numbers import Numbers
 
 log = structlog.get_logger()
 
@@ -72,7 +73,7 @@ class EpochLog:
         if word != self._told and (is_lasting or word not in _TOLD):
             self._on_word(word if word in _TOLD else "", reason)
 
-    def metrics(self, mono_ms: int) -> dict[str, float]:
+    def metrics(self, mono_ms: int) -> Numbers:
         """Numbers since the start."""
         now_ms = mono_ms - self._frozen_from_ms if self._promised is not None else 0
         return {"epoch_changes_total": self._changes, "frozen_seconds_total": (self._frozen_ms + now_ms) / 1000}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from brokerha.model.numbers import Numbers
 from brokerha.replication.loading import Loading, Phase
 
 
@@ -72,10 +73,10 @@ class LoadWatch:
         self.last = LoadTimes(loading.lsn, loading.total_bytes, self._seconds)
         return True
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics."""
-        numbers: dict[str, float] = {"loads_total": self.count}
+        numbers: Numbers = {"loads_total": self.count}
         if self.last is not None:
             numbers["load_last_bytes"] = self.last.total_bytes
-            numbers.update({f'load_last_seconds{{phase="{name}"}}': s for name, s in self.last.seconds.items()})
+            numbers.update({("load_last_seconds", name): s for name, s in self.last.seconds.items()})
         return numbers

@@ -23,6 +23,7 @@ from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.levels import LATEST_LSN
 from brokerha.model.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
+from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, WAIT, Reply, Submit, TxCommand
 from brokerha.nodes.amqp_front import AmqpFront
@@ -398,7 +399,7 @@ class MasterNode:
                 still.append(wait)
         self._waits = still
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics."""
         seen = self.loop.call(self._seen_metrics).result(10) if self.loop.is_running else self._seen_metrics()
         numbers = {**seen, **self._reads.metrics(), "reads_near_total": self._near_reads}
@@ -407,7 +408,7 @@ class MasterNode:
             numbers["log_stream_lsn"] = self.followers.published_lsn()
         return numbers
 
-    def _seen_metrics(self) -> dict[str, float]:
+    def _seen_metrics(self) -> Numbers:
         now = self.clock.now()
         told = self.watching.metrics(now.mono_ms)
         return {**self.view.metrics(now), **told, **self.tickets.metrics(), **self.amqp.metrics()}

@@ -14,6 +14,7 @@ from brokerha.model.errors import InvalidRequest
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
+from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, unpack_operations
 from brokerha.nodes.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check
 from brokerha.nodes.journal_lines import held_from, logged_lines, told_entries
@@ -275,48 +276,49 @@ class MasterView:
             return ""
         return "none is in sync: reads wait for one" if feed.workers else NO_WORKER
 
-    def metrics(self, now: Instant) -> dict[str, float]:
+    def metrics(self, now: Instant) -> Numbers:
         """Numbers for /metrics."""
         core = self._runner.core
-        numbers: dict[str, float] = {
+        numbers: Numbers = {
             "synchronised_lsn": core.sync.lsn,
             "executed_lsn": core.feed.executed,
             "incoming_transactions": core.sync.backlog(),
             "waiting_clients": len(core.waiters),
             "posts_total": core.sync.posting.number,
             "turns_total": self._runner.turns,
-            f'state_info{{state="{self.state()[0]}"}}': 1,
+            ("state_info", self.state()[0]): 1,
         }
-        numbers.update(self._runner.writes.metrics("fsync_duration_seconds"))
+        numbers.update(self._runner.writes.numbers("fsync_duration_seconds"))
         numbers.update(self._lag_metrics(now))
         numbers.update(self._epoch_metrics())
         numbers.update(self.splits.metrics())
         counts = core.transacting.counts(now)
-        numbers.update({f"transactions_{name}": counts[name] for name in ("open", "prepared", "heuristic")})
+        for name in ("open", "prepared", "heuristic"):
+            numbers[f"transactions_{name}"] = counts[name]
         numbers["transactions_oldest_prepared_seconds"] = counts["oldest_prepared_s"]
         numbers["in_doubt_transactions"] = counts["in_doubt"]
         numbers.update(self._site_metrics(now))
         if self._runner.primary is not None:
             numbers.update(self._runner.primary.metrics(now))
         for name, count in (*core.sync.peers.ignored.items(), *core.ignored.items()):
-            numbers[f'ignored_messages_total{{reason="{name}"}}'] = count
+            numbers["ignored_messages_total", name] = count
         numbers.update(wire_metrics(self._transport.status()))
         return numbers
 
-    def _lag_metrics(self, now: Instant) -> dict[str, float]:
+    def _lag_metrics(self, now: Instant) -> Numbers:
         """How far this master and its workers have applied the order, and how much of it the other masters lack."""
-        core, numbers = self._runner.core, dict[str, float]()
+        core, numbers = self._runner.core, Numbers()
         lsn, peers = core.sync.lsn, core.sync.peers
         applied = {worker.node: worker.applied for worker in core.feed.workers.values()}
         for node, at in {core.sync.node: core.feed.applied_by(1) if applied else lsn, **applied}.items():
             lag = max(0, lsn - at)
             lag_s = self._lag_s(at, lag, now)
-            numbers[f'last_applied_entry{{node="{node}"}}'] = at
-            numbers[f'lag_entries{{node="{node}"}}'] = lag
+            numbers["last_applied_entry", node] = at
+            numbers["lag_entries", node] = lag
             # What it needs next is not held any more: how old that is nobody knows.
-            numbers[f'lag_seconds{{node="{node}"}}'] = nan if lag_s is None else lag_s
+            numbers["lag_seconds", node] = nan if lag_s is None else lag_s
         for node in (*peers.peers, *peers.outside):
-            numbers[f'backlog_entries{{peer="{node}"}}'] = max(0, lsn - peers.lsn_of(node))
+            numbers["backlog_entries", node] = max(0, lsn - peers.lsn_of(node))
         stale_s = self._stale_s(now)
         numbers["stale_seconds"] = nan if stale_s is None else stale_s
         return numbers
@@ -346,9 +348,9 @@ class MasterView:
         """The samples after number ``after``, as the status page draws them; from any thread."""
         return {"master": self._runner.core.sync.node, **self._rates.behind(after, self._runner.clock.now())}
 
-    def _epoch_metrics(self) -> dict[str, float]:
+    def _epoch_metrics(self) -> Numbers:
         sync = self._runner.core.sync
-        numbers: dict[str, float] = {
+        numbers: Numbers = {
             "epoch": sync.epoch.number,
             "epoch_masters": len(sync.epoch.configuration.masters),
             "epoch_members": len(sync.epoch.members),
@@ -356,13 +358,13 @@ class MasterView:
             "epoch_frozen": sync.epochs.is_frozen(sync.epoch),
         }
         for node in sync.epoch.configuration.masters:
-            numbers[f'epoch_member{{master="{node}"}}'] = node in sync.epoch.members
+            numbers["epoch_member", node] = node in sync.epoch.members
         return numbers
 
-    def _site_metrics(self, now: Instant) -> dict[str, float]:
+    def _site_metrics(self, now: Instant) -> Numbers:
         core, journal = self._runner.core, self._runner.journal
         pins = core.pins.live(now.wall_us)
-        numbers: dict[str, float] = {
+        numbers: Numbers = {
             "workers_in_sync": len(core.site.in_sync(now.mono_ms)),
             "workers_needed": core.site.needed,
             "read_only": bool(core.site.read_only_reason(now.mono_ms)),
@@ -378,17 +380,17 @@ class MasterView:
             "journal_results_first_lsn": journal.results_from(),
         }
         for worker in core.feed.workers.values():
-            label = f'{{worker="{worker.node}"}}'
-            is_alive = core.feed.is_alive(worker.node, now.mono_ms)
-            numbers[f"worker_applied_lsn{label}"] = worker.applied
-            numbers[f"worker_alive{label}"] = is_alive
-            numbers[f"worker_in_sync{label}"] = worker.is_on and is_alive
+            node = worker.node
+            is_alive = core.feed.is_alive(node, now.mono_ms)
+            numbers["worker_applied_lsn", node] = worker.applied
+            numbers["worker_alive", node] = is_alive
+            numbers["worker_in_sync", node] = worker.is_on and is_alive
             # From the start, like every counter; whoever counts them puts the number in its place.
-            numbers[f"worker_loads_total{label}"] = numbers[f"worker_out_of_sync_total{label}"] = 0
-            numbers[f"worker_probe{label}"] = worker.node == core.feed.probe
+            numbers["worker_loads_total", node] = numbers["worker_out_of_sync_total", node] = 0
+            numbers["worker_probe", node] = node == core.feed.probe
             loading = worker.progress
-            numbers[f"worker_load_done_bytes{label}"] = loading.done_bytes if loading is not None else 0
-            numbers[f"worker_load_total_bytes{label}"] = loading.total_bytes if loading is not None else 0
+            numbers["worker_load_done_bytes", node] = loading.done_bytes if loading is not None else 0
+            numbers["worker_load_total_bytes", node] = loading.total_bytes if loading is not None else 0
         return numbers
 
 

@@ -25,6 +25,7 @@ from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotPrimary, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Envelope, Outgoing, StatusReport, StatusRequest
+from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
 from brokerha.nodes.address_book import AddressedTransport
@@ -289,13 +290,13 @@ class ProcessNode:
         """Complete when enough workers have applied ``lsn``; raises NotReady unless this is the primary."""
         return self._front().wait_for(lsn, workers, timeout_ms)
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics."""
         master = self.master
         if master is not None:
             return {**master.metrics(), **self.runner.metrics()}
-        state = {f'state_info{{state="{self.runner.state()[0]}"}}': 1}
-        writes = self.runner.writes.metrics("fsync_duration_seconds")
+        state: Numbers = {("state_info", self.runner.state()[0]): 1}
+        writes = self.runner.writes.numbers("fsync_duration_seconds")
         return {**state, **writes, **wire_metrics(self.runner.transport.status()), **self.runner.metrics()}
 
 

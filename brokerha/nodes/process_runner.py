@@ -24,12 +24,12 @@ from brokerha.model import states
 from brokerha.model.errors import JournalError, JournalFull, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Envelope, Outgoing
+from brokerha.model.numbers import Histogram, Numbers
 from brokerha.model.process_messages import Promote
 from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, LoadOpened
 from brokerha.model.records import MasterState, ViewStarted
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
 from brokerha.nodes.address_book import AddressedTransport
-from brokerha.nodes.histogram import Histogram
 from brokerha.nodes.master_view import backup_row
 from brokerha.nodes.runner import (
     IDLE_MS,
@@ -315,9 +315,9 @@ class ProcessRunner:
         row = backup_row(self.config.process, self.config.role.master, state, reason)
         return [{**row, "seen_s": 0.0, "view": view, "primary": self.primary or None}]
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics, besides those of the master that it is."""
-        numbers: dict[str, float] = {
+        numbers: Numbers = {
             "is_primary": self.master is not None,
             "role_changes_total": self.role_changes,
             "promised_view": self.role.promised,

@@ -30,6 +30,7 @@ import structlog
 
 from brokerha.model.errors import BrokerhaError, NotReady, StoreDamaged, TimedOut, TooLarge
 from brokerha.model.ids import Lsn
+from brokerha.model.numbers import Numbers
 from brokerha.nodes.read_book import Due, Job, ReadBook, ReadLimits
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.store import Store
@@ -178,7 +179,7 @@ class ReadPool:
         """Threads that work on a read whose time is over."""
         return self._book.stuck
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics."""
         book = self._book
         return {

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, error_named
 from brokerha.model.messages import Outgoing, Read, ReadResult
+from brokerha.model.numbers import Numbers
 from brokerha.nodes.reads_queue import WorkerFacts
 from brokerha.nodes.reads_routing import PROBE, GiveUp, Routing, RoutingLimits, Send
 from brokerha.ports.front import ReadOutcome
@@ -103,10 +104,10 @@ class Reads:
         """When `tick` wants to be called; None when nothing waits."""
         return self.routing.due_ms()
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics."""
         counts = self.routing.counts
-        numbers: dict[str, float] = {
+        numbers: Numbers = {
             f"reads_{name}_total": counts[name] for name in ("retried", "hedged", "hedges_won", "failed", "late")
         }
         return {

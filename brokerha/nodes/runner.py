@@ -30,6 +30,7 @@ from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import Envelope, Outgoing
+from brokerha.model.numbers import Histogram
 from brokerha.model.process_messages import TxEvents, TxJoin
 from brokerha.model.ready import (
     CopyAnswer,
@@ -38,7 +39,6 @@ from brokerha.model.ready import (
     Ready,
 )
 from brokerha.model.requests import REFUSED, UNKNOWN, Absence, Reply, Submit, TxCommand, TxReply
-from brokerha.nodes.histogram import Histogram
 from brokerha.ports.clock import Clock
 from brokerha.ports.journal import Journal
 from brokerha.ports.transport import ClientMessage, Inbound, Transport

@@ -29,7 +29,7 @@ class SiteLog:
     """Compares, tells and counts; used by one thread."""
 
     def __init__(self, master: NodeId) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str | tuple[str, ...]] = Counter()
         """Numbers for /metrics, by name and labels."""
         self._master = master
         self._standings: dict[NodeId, Standing] = {}
@@ -145,7 +145,7 @@ class SiteLog:
             log.info("log kept again", node=self._master, **_whom(name))
 
     def _count(self, name: str, worker: NodeId) -> None:
-        self.counts[f'{name}{{worker="{worker}"}}'] += 1
+        self.counts[name, worker] += 1
 
 
 def _whom(name: str) -> dict[str, str]:

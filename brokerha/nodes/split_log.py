@@ -16,6 +16,7 @@ from brokerha.master.core import MasterCore
 from brokerha.master.split_commands import source_of
 from brokerha.model.given_up import Split
 from brokerha.model.ids import NodeId
+from brokerha.model.numbers import Numbers
 
 log = structlog.get_logger()
 
@@ -56,7 +57,7 @@ class SplitLog:
             keeps_content=split.keeps_content,
         )
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers since the start."""
         return {"splits_total": self._count, "transactions_given_up_total": self._given_up}
 

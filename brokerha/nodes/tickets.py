@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from brokerha.model.ids import TxId
+from brokerha.model.numbers import Histogram, Numbers
 from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, Reply
-from brokerha.nodes.histogram import Histogram
 
 Receiver = Callable[[Reply], None]
 
@@ -57,9 +57,9 @@ class Tickets:
         for ticket, (txid, _, _) in list(self._receivers.items()):
             self.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", reason))
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics; a commit takes from when a write was handed in until it is answered as applied."""
-        return {"open_tickets": len(self), **self._commits.metrics("commit_duration_seconds")}
+        return {"open_tickets": len(self), **self._commits.numbers("commit_duration_seconds")}
 
     def __len__(self) -> int:
         return len(self._receivers)

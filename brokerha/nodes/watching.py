@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from brokerha.master import belonging
 from brokerha.master.apart import is_alone
 from brokerha.model.ids import Instant, NodeId
+from brokerha.model.numbers import Numbers
 from brokerha.nodes.epoch_log import EpochLog
 from brokerha.nodes.known_masters import KnownMasters
 from brokerha.nodes.master_view import MasterView
@@ -78,6 +79,6 @@ class Watching:
         self._transport.serve_clients(not belonging.is_outside(core.sync))
         self._transport.serve_shared(not runner.failure and not core.refusal(now) and not is_left)
 
-    def metrics(self, mono_ms: int) -> dict[str, float]:
+    def metrics(self, mono_ms: int) -> Numbers:
         """Numbers for /metrics."""
         return {**self._site_log.counts, **self._epoch_log.metrics(mono_ms)}

@@ -23,6 +23,7 @@ from brokerha.model.errors import InvalidRequest, NotReady, ReadOnly
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.levels import LATEST_LSN
 from brokerha.model.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest, Task
+from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.ready import Damaged
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
@@ -358,6 +359,6 @@ class WorkerNode:
         inner.add_done_callback(finish)
         return answer
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics."""
         return self.view.metrics()

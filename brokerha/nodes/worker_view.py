@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerha.model import states
+from brokerha.model.numbers import Numbers
 from brokerha.nodes.check_lines import broker_check, check_lines, lag_check, loop_check
 from brokerha.nodes.guarding import Guard
 from brokerha.nodes.load_watch import LoadWatch
@@ -95,18 +96,18 @@ class WorkerView:
         lag_s = by_id.get((config.node, "worker"), {}).get("lag_s")
         return None if stale_s is None or lag_s is None else float(max(stale_s, lag_s))
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Numbers for /metrics."""
         core, node = self.runner.core, self.runner.config.node
-        numbers: dict[str, float] = {
+        numbers: Numbers = {
             "applied_lsn": core.applied,
-            f'lag_entries{{node="{node}"}}': max(0, core.master_lsn - core.applied),
+            ("lag_entries", node): max(0, core.master_lsn - core.applied),
             "items": core.items,
             **self.reads.metrics(),
             **self.load_watch.metrics(),
             "turns_total": self.runner.turns,
             "memory_bytes": self.guard.memory_bytes,
-            f'state_info{{state="{self.row()["state"]}"}}': 1,
+            ("state_info", self.row()["state"]): 1,
         }
         numbers.update(wire_metrics(self.transport.status()))
         if self.scrubbing is not None:

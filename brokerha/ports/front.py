@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository
 from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.numbers import Numbers
 from brokerha.model.operations import LoggedRow, Operation
 from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
 
@@ -162,5 +163,5 @@ class Front(Protocol):
     def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
         """Complete when ``workers`` (a number, ``all`` or ``quorum``) of this site have applied ``lsn``; else TimedOut."""
 
-    def metrics(self) -> dict[str, float]:
-        """Numbers for /metrics, by metric name without the ``brokerha_`` prefix; labels as ``name{key="value"}``."""
+    def metrics(self) -> Numbers:
+        """Numbers for /metrics."""

@@ -96,6 +96,16 @@ def checked_rows(transaction: Any, keys: Any, beginning: bytes) -> Iterator[tupl
             is_there = cursor.next()
 
 
+def table_names(transaction: Any, keys: Any) -> Iterator[str]:
+    """Names of tables that have a key, in byte order: one look for each table, however many keys it has."""
+    with transaction.cursor(keys) as cursor:
+        is_there = cursor.first()
+        while is_there:
+            table, _, _ = cursor.key().partition(b"\0")
+            yield table.decode()
+            is_there = cursor.set_range(table + b"\1")
+
+
 def range_pieces(transaction: Any, keys: Any, wanted: KeyRange, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
     """A range as a msgpack list of (key, value), in pieces, all of one snapshot. Raises TimedOut, StoreDamaged."""
     packer = msgpack.Packer()

@@ -70,6 +70,9 @@ def _answer(
         return "application/octet-stream", _get(image, wanted_row_key(name, arguments), pending)
     if kind == "range":
         return _MSGPACK, _packed(_range(image, KeyRange(name, arguments), pending))
+    if kind == "tables":
+        names = {row_key.partition(b"\0")[0].decode() for row_key in image.keys} - {about.TABLE}
+        return _JSON, json.dumps(sorted(names)).encode()
     if kind == "queue":
         return _MSGPACK, _packed(QueueRange(name, arguments).take(pending, _held(image, name)))
     if kind == "queues":

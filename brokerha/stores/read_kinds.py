@@ -62,6 +62,7 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     "contexts": _PENDING,
     "get": {"key": needed(_KEY), **_PENDING},
     "range": {"prefix": _KEY, "from": _KEY, "to": _KEY, "limit": _ROWS, "reverse": FLAG, **_PENDING},
+    "tables": {},
     "queue": {"after": _MESSAGE_ID, "limit": _ROWS, **_PENDING},
     "queues": _PENDING,
     "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), **_PENDING},

@@ -8,6 +8,7 @@
 | contexts *   | repository |                                                       | application/json, N-Triples terms   |
 | get *        | table      | key                                                   | application/octet-stream            |
 | range *      | table      | prefix, from, to, limit, reverse                       | application/x-msgpack, (key, value) |
+| tables       |            |                                                       | application/json, names             |
 | queue *      | queue      | after (a message id), limit                            | application/x-msgpack, (message id, content type, body) |
 | queues *     |            |                                                       | application/json, name: depth, published, accepted |
 | together *   |            | reads: packed (kind, name, arguments) of each          | application/x-msgpack, (content type, body) of each |
@@ -118,6 +119,9 @@ class Reader:
         if kind == "range":
             pieces = self._range(KeyRange(name, arguments), pending, may_go_on)
             return ReadAnswer(MSGPACK, view.lsn, pieces)
+        if kind == "tables":
+            with self._transaction("cannot read the tables") as transaction:
+                return ReadAnswer(JSON, view.lsn, in_pieces(self.tables.names(transaction)))
         if kind == "queue":
             wanted = QueueRange(name, arguments)
             with self._transaction(f"cannot read queue {name}") as transaction:

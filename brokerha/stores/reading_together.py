@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from brokerha.model import about
-from brokerha.model.errors import InvalidRequest, UnknownRepository
+from brokerha.model.errors import InvalidRequest, TooLarge, UnknownRepository
 from brokerha.stores.key_range import KeyRange, wanted_row_key
 from brokerha.stores.pending import Pending
 from brokerha.stores.queue_reading import QueueRange
@@ -36,7 +36,7 @@ from brokerha.stores.read_kinds import (
 )
 from brokerha.stores.sparql_scratch import ScratchText
 from brokerha.stores.tables_reading import TablesReading
-from brokerha.stores.together import REPOSITORIES_LIMIT, Wanted, read_number
+from brokerha.stores.together import REPOSITORIES_LIMIT, RESULT_LIMIT_BYTES, Wanted, read_number
 
 
 class TogetherRun:
@@ -96,13 +96,19 @@ class TogetherRun:
         if kind == "get":
             return OCTETS, tables.get(transaction, wanted_row_key(name, arguments), pending)
         if kind == "range":
-            pieces = tables.range(transaction, KeyRange(name, arguments), pending, self._may_go_on)
-            return MSGPACK, b"".join(pieces)
+            body = bytearray()
+            for piece in tables.range(transaction, KeyRange(name, arguments), pending, self._may_go_on):
+                body += piece
+                if len(body) > RESULT_LIMIT_BYTES:
+                    raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
+            return MSGPACK, bytes(body)
         if kind == "queue":
             return MSGPACK, tables.queue(transaction, QueueRange(name, arguments), pending, self._may_go_on)
         if kind == "about":
             beginning = about_beginning(name, view.repositories)
             return JSON, about_answer(name, view.repositories, tables.rows(transaction, about.TABLE, beginning))
+        if kind == "tables":
+            return JSON, tables.names(transaction)
         if kind == "queues":
             return JSON, tables.queues(transaction, pending)
         return JSON, plain_answer(view, kind)

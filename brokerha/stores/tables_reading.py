@@ -12,7 +12,7 @@ from brokerha.model import about
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.stores.environment import Environment
 from brokerha.stores.key_range import KeyRange, row_key_of
-from brokerha.stores.key_value import checked_rows, get_value, range_pieces, range_rows
+from brokerha.stores.key_value import checked_rows, get_value, range_pieces, range_rows, table_names
 from brokerha.stores.pending import Pending
 from brokerha.stores.queue_change import Message
 from brokerha.stores.queue_reading import RESULT_LIMIT_BYTES, QueueRange
@@ -44,6 +44,10 @@ class TablesReading:
         skip = len(row_key_of(table, b""))
         for row_key, value in checked_rows(transaction, self._keys, row_key_of(table, beginning)):
             yield row_key[skip:], value
+
+    def names(self, transaction: Any) -> bytes:
+        """Names of all tables, in order, as JSON; brokerha's own is left out."""
+        return json.dumps([name for name in table_names(transaction, self._keys) if name != about.TABLE]).encode()
 
     def range(
         self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]

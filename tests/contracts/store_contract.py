@@ -294,6 +294,15 @@ class StoreContract:
         assert found(from_=b"c", to=b"a") == []
         assert rows(store, "absent") == rows(store, "absent", reverse=True) == []
 
+    def test_tables_are_listed_while_they_have_a_key(self, store: Store) -> None:
+        assert json.loads(read(store, "tables")) == []
+        run(store, [("put", table, key, b"") for table in ("tt", "t", "t!", "é") for key in (b"a", b"\xff" * 400)])
+        run(store, [("put", "once", b"k", b"v"), ("publish", "q", "", b"m")])
+        run(store, [("delete", "once", b"k")])
+        assert json.loads(read(store, "tables")) == ["t", "t!", "tt", "é"]
+        (inside,) = msgpack.unpackb(read(store, "together", reads=(msgpack.packb(("tables", "", {})),)))
+        assert json.loads(inside[1]) == ["t", "t!", "tt", "é"]
+
     def test_large_values_come_in_pieces(self, store: Store) -> None:
         value = bytes(range(256)) * 10_000
         run(store, [("put", "t", b"k", value), ("put", "t", b"l", value)])

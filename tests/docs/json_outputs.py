@@ -54,6 +54,8 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("log-pins", "log pins -o json"),
     ("log-pin", "log unpin night -o json"),
     ("control-list", "control list -o json"),
+    ("get", "get prices --prefix sku -o json"),
+    ("table-list", "table list -o json"),
     ("repository-list", "repository list -o json"),
     ("user-list", "user list --file users.toml -o json"),
     ("worker-list", "worker list -o json"),

@@ -23,7 +23,7 @@ REST_MS = 200
 
 def commits(scene: Scene) -> int:
     """How often the masters have flushed their journals."""
-    return sum(int(scene.master(node).runner.writes.metrics("writes")["writes_count"]) for node in MASTERS)
+    return sum(int(scene.master(node).runner.writes.numbers("writes")["writes_count"]) for node in MASTERS)
 
 
 def waiting(scene: Scene) -> dict[str, int]:

@@ -34,6 +34,7 @@ import httpx2
 import pytest
 
 import brokerha
+from brokerha.http.families import numbers_of
 from brokerha.transports.topology import DATA_EXCHANGE, DATA_MESSAGE_TTL_MS, SYNC_EXCHANGE, SYNC_MESSAGE_TTL_MS
 from tests.support.broker_source import BrokerSource
 from tests.support.links import RESET, AnyLinks, Links
@@ -172,9 +173,9 @@ class SplitSites(ProcessCluster):
     def epoch(self, master: str) -> InEpoch:
         """The epoch that a master is in; number 0 when it does not answer."""
         answer = self.get(master, "/metrics")
-        numbers = dict(re.findall(r"^brokerha_(epoch\S*) (\S+)$", answer.text if answer else "", re.MULTILINE))
-        members = tuple(name for name in MASTERS if float(numbers.get(f'epoch_member{{master="{name}"}}', 0)))
-        return InEpoch(int(float(numbers.get("epoch", 0))), members)
+        numbers = numbers_of(answer.text) if answer else {}
+        members = tuple(name for name in MASTERS if numbers.get(("epoch_member", name)))
+        return InEpoch(int(numbers.get("epoch", 0)), members)
 
     def await_epoch(self, members: Collection[str], within_s: float = DEADLINE_S) -> InEpoch:
         """Wait until these masters are in one epoch, which has nobody else."""

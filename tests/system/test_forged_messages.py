@@ -27,6 +27,7 @@ import pytest
 
 import brokerha
 from brokerha.cli.main import main
+from brokerha.http.families import numbers_of
 from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.epoch_messages import EpochPrepare
 from brokerha.model.messages import Bodies
@@ -101,10 +102,9 @@ class Site:
         found: Counter[str] = Counter()
         with brokerha_http() as http:
             for url in self.urls.values():
-                for line in http.get(f"{url}/metrics").text.splitlines():
-                    if line.startswith("brokerha_rejected_messages_total{"):
-                        name, value = line.rsplit(" ", 1)
-                        found[name.split('reason="')[1].split('"')[0]] += round(float(value))
+                for key, value in numbers_of(http.get(f"{url}/metrics").text).items():
+                    if key[0] == "rejected_messages_total":
+                        found[key[1]] += round(value)
         return found
 
     def evidence(self) -> tuple[Any, ...]:

@@ -26,6 +26,7 @@ from brokerha import errors
 from brokerha.client import Session
 from brokerha.client.results import Literal, Solutions
 from brokerha.embedded import EmbeddedCluster
+from brokerha.http.families import numbers_of
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
 from tests.system.processes import ProcessCluster
@@ -173,8 +174,7 @@ def reads_near(cluster: ProcessCluster) -> int:
     """Reads that the door of m1 had answered by a worker of this machine."""
     answer = cluster.get("m1", "/metrics")
     assert answer is not None
-    (line,) = [line for line in answer.text.splitlines() if line.startswith("brokerha_reads_near_total ")]
-    return int(line.split()[1])
+    return int(numbers_of(answer.text)["reads_near_total"])
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import pytest
 import brokerha
 from brokerha import errors
 from brokerha.embedded import EmbeddedCluster
+from brokerha.http.families import numbers_of
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
 from tests.system.processes import ProcessCluster
@@ -146,8 +147,7 @@ def journal_first_lsn(cluster: ProcessCluster, master: str) -> int:
     """Where a master's log begins."""
     answer = cluster.get(master, "/metrics")
     assert answer is not None
-    lines = [line for line in answer.text.splitlines() if line.startswith("brokerha_journal_first_lsn ")]
-    return int(lines[0].split()[1])
+    return int(numbers_of(answer.text)["journal_first_lsn"])
 
 
 def grow_log(cluster: ProcessCluster) -> None:

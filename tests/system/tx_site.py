@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 
 import brokerha
+from brokerha.http.families import numbers_of
 from brokerha.model.errors import BrokerhaError
 from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports
@@ -170,11 +171,7 @@ class TxSite:
     def metric(self, node: str, name: str) -> float | None:
         """One number of a node's metrics; None when it does not answer, or has no such number."""
         response = self.get(node, "/metrics")
-        for line in response.text.splitlines() if response is not None else ():
-            label, _, value = line.rpartition(" ")
-            if label == f"brokerha_{name}":
-                return float(value)
-        return None
+        return numbers_of(response.text).get(name) if response is not None else None
 
     def await_primary(self, *among: str, within_s: float = DEADLINE_S) -> str:
         """Wait until one of these processes is primary and takes writes; returns which one."""

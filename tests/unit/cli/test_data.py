@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import msgpack
 import pytest
 
 import brokerha
@@ -18,6 +19,7 @@ from brokerha.cli import load as load_module
 from brokerha.cli.data import RESULTS_JSON, term
 from brokerha.cli.load import SPELLING
 from brokerha.cli.main import main
+from brokerha.client.exporting import Export
 from brokerha.client.loading import Loaded
 from brokerha.model.errors import OutcomeUnknown, Rejected
 from tests.unit.cli.fake_cluster import FakeClient
@@ -148,6 +150,63 @@ def test_a_key_that_is_not_there_is_exit_code_2(run, cluster):
     cluster(get=None)
     ran = run("get", "prices", "sku-1", *URL)
     assert (ran.code, ran.out, ran.err) == (2, "", "brokerha: table prices has no key sku-1\n")
+
+
+ROWS_OF_TABLE = [(b"sku-1", b"9.90"), (b"sku-2", b"\xff")]
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("--prefix", "sku"), {"prefix": b"sku", "start": b"", "end": None}),
+        (("--prefix", ""), {"prefix": b"", "start": b"", "end": None}),
+        (("--range", "a..b"), {"prefix": b"", "start": b"a", "end": b"b"}),
+        (("--range", "a.."), {"prefix": b"", "start": b"a", "end": None}),
+        (("--range", "..b"), {"prefix": b"", "start": b"", "end": b"b"}),
+    ],
+)
+def test_keys_of_a_prefix_or_a_range_come_with_their_values(run, cluster, words, asked):
+    client = cluster(export=Export(7, iter(ROWS_OF_TABLE)))
+    ran = run("get", "prices", *words, "--min-lsn", "5", "-o", "json", *URL)
+    assert (ran.code, ran.err) == (0, "brokerha: 2 keys at LSN 7\n")
+    assert json.loads(ran.out) == {"lsn": 7, "rows": [{"key": "sku-1", "value": "9.90"}, {"key": "sku-2", "value_base64": "/w=="}]}
+    assert ("export", "prices", {**asked, "min_lsn": 5}) in client.calls
+
+
+def test_keys_are_shown_as_a_table_too(run, cluster):
+    cluster(export=Export(7, iter(ROWS_OF_TABLE)))
+    ran = run("get", "prices", "--prefix", "", "-o", "tsv", *URL)
+    assert ran.out.splitlines() == ["key\tvalue", "sku-1\t9.90", "sku-2\t\\\\xff"]
+
+
+@pytest.mark.parametrize("words", [(), ("k", "--prefix", "k"), ("--prefix", "k", "--range", "a..b"), ("--range", "a-b")])
+def test_which_keys_are_meant_is_said_once(run, cluster, words):
+    cluster()
+    ran = run("get", "prices", *words, *URL)
+    assert ran.code == 64
+    assert "write " in ran.err
+
+
+def test_tables_are_listed(run, cluster):
+    cluster(tables=[["prices", "stock"]])
+    assert json.loads(run("table", "list", "-o", "json", *URL).out) == {"tables": ["prices", "stock"]}
+
+
+def test_an_export_is_a_line_for_each_key(cluster, capsysbinary):
+    cluster(export=Export(9, iter(ROWS_OF_TABLE)))
+    assert main(["table", "export", "prices", *URL]) == 0
+    written = capsysbinary.readouterr()
+    assert [json.loads(line) for line in written.out.splitlines()] == [
+        {"key": "sku-1", "value": "9.90"}, {"key": "sku-2", "value_base64": "/w=="},
+    ]  # fmt: skip
+    assert written.err == b"brokerha: 2 keys of table prices at LSN 9\n"
+
+
+def test_an_export_may_be_msgpack_one_row_after_the_other(cluster, capsysbinary):
+    cluster(export=Export(9, iter(ROWS_OF_TABLE)))
+    assert main(["table", "export", "prices", "--as", "msgpack", *URL]) == 0
+    rows = msgpack.Unpacker(io.BytesIO(capsysbinary.readouterr().out), use_list=False)
+    assert list(rows) == ROWS_OF_TABLE
 
 
 ROWS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -109,11 +110,13 @@ FROZEN = errors.TimedOut("no answer")
 def test_all_are_asked_until_one_knows_it_or_all_that_speak_for_a_master_do_not(
     answers: dict[str, list[Any]], found: tuple[str, str] | None
 ) -> None:
-    assert ask_until_known(list(answers), says(answers), LATER_S, lambda _seconds: False) == found
+    assert ask_until_known(list(answers), says(answers), LATER_S, threading.Event()) == found
     assert all(left == [] for url, left in answers.items() if found is None or url <= found[0])
 
 
 @pytest.mark.parametrize("problem", [AWAY, FROZEN, errors.InvalidRequest("no id")])
 def test_what_a_node_said_that_was_not_heard_is_raised_at_the_end(problem: errors.BrokerhaError) -> None:
+    closing = threading.Event()
+    closing.set()
     with pytest.raises(type(problem), match=str(problem)):
-        ask_until_known(["a", "b"], says({"a": [problem], "b": [UNKNOWN]}), LATER_S, lambda _seconds: True)
+        ask_until_known(["a", "b"], says({"a": [problem], "b": [UNKNOWN]}), LATER_S, closing)

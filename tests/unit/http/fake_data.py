@@ -103,7 +103,7 @@ class Data:
 
     def read(self, kind: str, name: str, arguments: dict[str, Any], lsn: int) -> tuple[str, bytes]:
         """Content type and body of one read."""
-        if kind in {"queue", "queues", "together", "digests", "items"}:
+        if kind in {"tables", "queue", "queues", "together", "digests", "items"}:
             return self._read_several(kind, name, arguments, lsn)
         if kind == "get":
             return "application/octet-stream", self._get(name, arguments)
@@ -159,6 +159,8 @@ class Data:
         if kind in {"digests", "items"}:
             # As it was asked for: what is in an answer is the matter of the stores' own tests.
             return "application/x-msgpack", msgpack.packb({"lsn": lsn, "kind": kind, **arguments})
+        if kind == "tables":
+            return "application/json", json.dumps(sorted({table for table, _ in self.keys} - {about.TABLE})).encode()
         if kind == "together":
             wanted = [msgpack.unpackb(packed) for packed in arguments["reads"]]
             answers = [self.read(each, name, arguments, lsn) for each, name, arguments in wanted]

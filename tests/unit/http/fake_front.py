@@ -27,6 +27,7 @@ from brokerha.model.errors import (
     TimedOut,
 )
 from brokerha.model.fingerprints import packed
+from brokerha.model.numbers import Numbers
 from brokerha.model.operations import (
     ON_QUEUES,
     LoggedRow,
@@ -343,5 +344,5 @@ class FakeFront:
             future.set_exception(TimedOut(f"LSN {lsn} is not applied on {workers} workers yet"))
         return future
 
-    def metrics(self) -> dict[str, float]:
-        return {"applied_lsn": len(self.results), 'state_info{state="ok"}': 1, "turns_total": 2.5}
+    def metrics(self) -> Numbers:
+        return {"applied_lsn": len(self.results), ("state_info", "ok"): 1, "turns_total": 2.5}

@@ -24,6 +24,15 @@ def test_a_value_is_put_got_and_deleted(node: Node) -> None:
     assert node.get("/kv/prices/sku-1").status == 404
 
 
+def test_tables_are_listed_while_they_have_keys(node: Node) -> None:
+    assert node.get("/kv").json == []
+    node.ask("PUT", "/kv/stock/sku-1", b"7")
+    node.ask("PUT", "/kv/prices/sku-1", b"9.90")
+    answer = node.get("/kv")
+    assert (answer.json, answer.headers["brokerha-lsn"]) == (["prices", "stock"], "2")
+    assert node.ask("PUT", "/kv", b"").status == 405
+
+
 def test_an_empty_value_is_a_value(node: Node) -> None:
     node.ask("PUT", "/kv/t/k", b"")
 

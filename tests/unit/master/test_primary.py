@@ -282,7 +282,7 @@ def test_backups_are_shown_with_their_state_lag_and_reason() -> None:
         1,
         2,
     )
-    assert (numbers['backup_lag_records{backup="b1"}'], numbers['backup_ready{backup="b2"}']) == (1, False)
+    assert (numbers["backup_lag_records", "b1"], numbers["backup_ready", "b2"]) == (1, False)
 
 
 def test_it_wants_to_be_woken_in_its_time_and_not_at_once() -> None:

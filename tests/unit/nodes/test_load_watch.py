@@ -33,10 +33,10 @@ def test_each_phase_is_timed_until_the_load_is_open() -> None:
     assert watch.metrics() == {
         "loads_total": 1,
         "load_last_bytes": 3_000_000,
-        'load_last_seconds{phase="asking"}': 0.5,
-        'load_last_seconds{phase="making room"}': 0.1,
-        'load_last_seconds{phase="fetching"}': 3.0,
-        'load_last_seconds{phase="opening"}': 0.3,
+        ("load_last_seconds", "asking"): 0.5,
+        ("load_last_seconds", "making room"): 0.1,
+        ("load_last_seconds", "fetching"): 3.0,
+        ("load_last_seconds", "opening"): 0.3,
     }
     assert not watch.note(None, 5000)
 

@@ -101,7 +101,7 @@ def test_a_worker_that_is_switched_off_is_told_with_what_brings_it_back(site: Si
     assert site.put(b"refused") == "refused"
     numbers = site.master.metrics()
     assert (numbers["workers_in_sync"], numbers["workers_needed"], numbers["read_only"]) == (1, 2, 1)
-    assert (numbers['worker_in_sync{worker="w1"}'], numbers['worker_in_sync{worker="w2"}']) == (1, 0)
+    assert (numbers["worker_in_sync", "w1"], numbers["worker_in_sync", "w2"]) == (1, 0)
     # It is counted with the line in the log, a tenth of a second later at most
     until(lambda: site.master.metrics()["read_only_total"] == 1)
     # And the last one stays unless it is forced

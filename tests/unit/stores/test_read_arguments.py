@@ -29,6 +29,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "contexts": PENDING,
     "get": {"key": b"k", **PENDING},
     "range": {"prefix": b"k", "from": b"k", "to": "l", "limit": 1, "reverse": True},
+    "tables": {},
     "queue": {"after": None, "limit": 1},
     "queues": {},
     "together": {"reads": (msgpack.packb(("queues", "", {})),)},

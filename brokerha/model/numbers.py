@@ -1,8 +1,8 @@
-"""How long something took, counted in buckets as Prometheus wants them.
+"""What nodes count for /metrics: numbers by name, and durations in buckets. http/families.py turns them into Prometheus' words.
 
 >>> histogram = Histogram((0.1, 1.0))
 >>> histogram.observe(0.5)
->>> histogram.metrics("x_seconds")['x_seconds_bucket{le="1.0"}']
+>>> histogram.numbers("x_seconds")["x_seconds_bucket", "1.0"]
 1
 """
 
@@ -11,12 +11,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
+Numbers = dict[str | tuple[str, ...], float]
+"""By metric name without its prefix, followed by the values of its labels in the order of their names, if it has any."""
+
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """From one sync of a fast disk to a client that has long given up."""
 
 
 class Histogram:
-    """Counts since the start; used by one thread."""
+    """Counts since the start; used by one thread, so that the loop pays for no lock (docs/decisions/0050)."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -33,11 +36,11 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def metrics(self, name: str) -> dict[str, float]:
-        """Cumulative buckets, sum and count, by metric name."""
-        numbers: dict[str, float] = {}
+    def numbers(self, name: str) -> Numbers:
+        """Cumulative buckets, sum and count."""
+        found: Numbers = {}
         total = 0
         for bound, count in zip((*map(repr, self._bounds), "+Inf"), self._counts, strict=True):
             total += count
-            numbers[f'{name}_bucket{{le="{bound}"}}'] = total
-        return {**numbers, f"{name}_sum": self._sum, f"{name}_count": total}
+            found[f"{name}_bucket", bound] = total
+        return {**found, f"{name}_sum": self._sum, f"{name}_count": total}

@@ -1,0 +1,154 @@
+"""All keys of a range at one moment, however many there are and whoever writes meanwhile.
+
+    page at LSN 7, page at LSN 9, page at LSN 8   +   what the log changed from 8 to 9   =   the range at LSN 9
+
+Each page is what one copy held at one LSN. If one page holds all, that is the answer. Else all of them lie in a temporary database on
+disk, and the changes between the oldest and the newest page are made there: a change names the whole value, so making one that a page
+has already is no harm.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgpack
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from brokerha.client.calls import Calls
+from brokerha.client.reads import Least
+from brokerha.model.errors import NotReady, TooLarge
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import Change, Logged, unpack_effect
+
+PAGE_ROWS: Final = 10_000
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""Aim for the size of a page, by the rows of the one before."""
+
+PAUSE_S: Final = 0.05
+
+Row = tuple[bytes, bytes]
+
+
+class Export(NamedTuple):
+    """Keys and values in byte order of the keys; to be gone through once."""
+
+    lsn: Lsn
+    """The moment that they show."""
+    rows: Iterator[Row]
+
+
+class _Range(NamedTuple):
+    table: str
+    prefix: bytes
+    start: bytes
+    end: bytes | None
+
+    def has(self, table: str, key: bytes) -> bool:
+        return (
+            table == self.table
+            and key.startswith(self.prefix)
+            and key >= self.start
+            and (self.end is None or key < self.end)
+        )
+
+
+def export(
+    calls: Calls,
+    table: str,
+    prefix: bytes,
+    start: bytes,
+    end: bytes | None,
+    min_lsn: Least,
+    seconds: float,
+    page_rows: int = PAGE_ROWS,
+) -> Export:
+    """See the head of the module; ``seconds`` are for each question. Raises NotReady when the log does not reach back, or went back."""
+    wanted = _Range(table, prefix, start, end)
+    pages = _pages(calls, wanted, min_lsn, seconds, page_rows)
+    first, lsn, is_last = next(pages)
+    if is_last:
+        return Export(lsn, iter(first))
+    lineage = _lineage_at(calls, lsn, seconds)
+    held, lsns = _Held(), [lsn]
+    held.put(first)
+    for rows, lsn, _ in pages:
+        held.put(rows)
+        lsns.append(lsn)
+    for changes in _changes(calls, min(lsns) + 1, max(lsns), seconds):
+        for change in changes:
+            if change[0] in {"put", "delete"} and wanted.has(change[1], change[2]):
+                held.change(*change[2:])
+    if _lineage_at(calls, max(lsns), seconds) != lineage:
+        raise NotReady("the log went back while the table was read: begin again")
+    return Export(max(lsns), held.rows())
+
+
+def _pages(
+    calls: Calls, wanted: _Range, min_lsn: Least, seconds: float, rows: int
+) -> Iterator[tuple[list[Row], Lsn, bool]]:
+    """Pages in key order: rows, the one LSN that they show, and whether it is the last."""
+    start, is_last = wanted.start, False
+    while not is_last:
+        arguments = {"prefix": wanted.prefix, "from": start, "to": wanted.end, "limit": rows}
+        try:
+            # Only reads together are told with exactly the LSN that they show.
+            (outcome,) = calls.together([("range", wanted.table, arguments)], min_lsn=min_lsn, timeout=seconds)
+        except TooLarge:
+            if rows == 1:
+                raise
+            rows = max(1, rows // 8)
+            continue
+        found: list[Row] = list(msgpack.unpackb(outcome.body, use_list=False))
+        is_last = len(found) < rows
+        yield found, outcome.lsn, is_last
+        if found:
+            start = found[-1][0] + b"\0"
+            rows = max(1, min(rows, rows * PAGE_BYTES // max(1, len(outcome.body))))
+
+
+def _changes(calls: Calls, first: Lsn, last: Lsn, seconds: float) -> Iterator[list[Change]]:
+    """Changes of each transaction of a range of the log. Raises InvalidRequest where it is not held any more, NotReady."""
+    # Another master than the one of the pages may be a moment behind it.
+    again = Retrying(
+        retry=retry_if_result(lambda lines: not lines),
+        stop=stop_after_delay(seconds),
+        wait=wait_fixed(PAUSE_S),
+        retry_error_callback=lambda _: [],
+    )
+    while first <= last:
+        lines = [Logged(*row) for row in again(calls.ask, "logged", {"first_lsn": first, "last_lsn": last}, seconds)]
+        if not lines:
+            raise NotReady(f"the master that was asked does not know what LSN {first} changed: try again")
+        for line in lines:
+            yield unpack_effect(line.effect)
+        first += len(lines)
+
+
+def _lineage_at(calls: Calls, lsn: Lsn, seconds: float) -> int:
+    lines = calls.ask("log", {"first_lsn": lsn, "last_lsn": lsn}, seconds) if lsn else []
+    return int(lines[0].get("lineage", 0)) if lines else 0
+
+
+class _Held:
+    """Rows on disk, in byte order of their keys; the file has no name and is gone with the connection."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.execute("CREATE TABLE held (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        self._database.execute("BEGIN")
+
+    def put(self, rows: Iterable[Row]) -> None:
+        self._database.executemany("INSERT OR REPLACE INTO held VALUES (?, ?)", rows)
+
+    def change(self, key: bytes, value: bytes | None = None) -> None:
+        if value is None:
+            self._database.execute("DELETE FROM held WHERE key = ?", (key,))
+        else:
+            self.put([(key, value)])
+
+    def rows(self) -> Iterator[Row]:
+        yield from self._database.execute("SELECT key, value FROM held ORDER BY key")
+        self._database.close()

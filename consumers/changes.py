@@ -1,0 +1,93 @@
+"""Follows what was committed: a JSON line for each change that RabbitMQ brings from the exchange `brokerha.changes`.
+
+    python -m consumers.changes --broker amqp://guest:guest@127.0.0.1:5672/orders --queue prices-follower --keys 'table.prices.*'
+
+Needs `publish-changes = true` in the cluster file, and no library of brokerha. The queue is durable: what is committed while this
+program is away comes when it is back. A change leaves the queue once its line is written, so a line may come twice after a crash:
+whoever reads them drops what has an LSN below the last one. It waits for a broker that is away; SIGTERM ends it, with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import logging
+import signal
+import sys
+import threading
+from functools import partial
+from typing import Any
+
+import msgpack
+import pika
+from pika.exceptions import AMQPError
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, sleep_using_event, stop_when_event_set
+from tenacity import wait_random_exponential as growing
+
+QUEUE_BYTES = 64 * 1024 * 1024
+"""A full queue drops its oldest messages; the log of the cluster still has them."""
+LOOK_S = 0.5
+log = logging.getLogger("changes")
+
+
+def follow(parameters: pika.URLParameters, queue: str, keys: list[str], stopping: threading.Event) -> None:
+    """Write changes to standard output until it is told to stop. Raises AMQPError."""
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=100)
+        channel.queue_declare(queue, durable=True, arguments={"x-max-length-bytes": QUEUE_BYTES})
+        for key in keys:
+            channel.queue_bind(queue, "brokerha.changes", key)
+        for method, properties, body in channel.consume(queue, inactivity_timeout=LOOK_S):
+            if stopping.is_set():
+                return
+            if method is not None:
+                print(line_of(method.routing_key, properties.headers, body), flush=True)
+                channel.basic_ack(method.delivery_tag)
+
+
+def line_of(key: str, headers: dict[str, Any], body: bytes) -> str:
+    """A change as JSON: LSN, transaction, routing key, and the change; null where it is too large for a message (docs/amqp.md)."""
+    change = msgpack.unpackb(body) if body else None
+    fields = {"lsn": headers["lsn"], "txid": headers.get("txid"), "key": key, "change": change}
+    return json.dumps(fields, default=text_of, ensure_ascii=False)
+
+
+def text_of(value: bytes) -> Any:
+    """Bytes as text, or as {"base64": …} where they are none."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def broker_of(url: str) -> pika.URLParameters:
+    """An address of RabbitMQ. Raises ArgumentTypeError."""
+    if not url.startswith(("amqp://", "amqps://")) or url.count("/") < 3:
+        raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
+    return pika.URLParameters(url)
+
+
+def main() -> int:
+    """Run until SIGTERM; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="changes", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--broker", required=True, type=broker_of, help="amqp://user:password@host:port/vhost")
+    parser.add_argument("--queue", required=True, help="queue of this follower; each has its own")
+    parser.add_argument("--keys", nargs="+", default=["#"], help="routing keys: table.prices.*, graph.main.changed; all by default")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    again = Retrying(
+        retry=retry_if_exception_type(AMQPError), wait=growing(0.2, max=10), stop=stop_when_event_set(stopping),
+        sleep=sleep_using_event(stopping), before_sleep=before_sleep_log(log, logging.WARNING),
+        retry_error_callback=lambda _: None,
+    )  # fmt: skip
+    again(partial(follow, options.broker, options.queue, options.keys, stopping))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

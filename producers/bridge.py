@@ -1,0 +1,86 @@
+"""Moves the messages of a RabbitMQ queue, in their order, to a queue of brokerha: from then on all sites have them.
+
+    python -m producers.bridge --from amqp://guest:guest@127.0.0.1:5672/shop --queue orders --to http://127.0.0.1:7201 --into inbox
+
+A message leaves RabbitMQ once its copy is applied. Its id is the id of the transaction, so a message that is delivered again, or that
+somebody publishes again, comes once; one without an id may come twice. What can never be taken goes to the dead letters of its queue.
+It waits for a broker or a cluster that is away; SIGTERM ends it, with 0: what is under way is delivered again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from functools import partial
+
+import pika
+from pika.exceptions import AMQPError
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, sleep_using_event, stop_when_event_set
+from tenacity import wait_random_exponential as growing
+
+import brokerha
+from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest
+
+LOOK_S = 0.5
+log = logging.getLogger("bridge")
+
+
+def move(parameters: pika.URLParameters, queue: str, cluster: brokerha.Client, into: str, stopping: threading.Event) -> None:
+    """Move messages until it is told to stop. Raises AMQPError, BrokerhaError for what may pass."""
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=100)
+        for method, properties, body in channel.consume(queue, inactivity_timeout=LOOK_S):
+            if stopping.is_set():
+                return  # What is not acknowledged goes back to the queue.
+            if method is None:
+                continue
+            key = f"{queue}/{properties.message_id}" if properties.message_id else ""
+            try:
+                done = cluster.publish(into, body, properties.content_type or "application/octet-stream", key=key)
+            except InvalidRequest as error:
+                log.error("message %s is put aside: %s", properties.message_id, error)
+                channel.basic_reject(method.delivery_tag, requeue=False)
+            else:
+                log.info("message %s has LSN %d", properties.message_id, done.lsn)
+                channel.basic_ack(method.delivery_tag)
+
+
+def broker_of(url: str) -> pika.URLParameters:
+    """An address of RabbitMQ. Raises ArgumentTypeError."""
+    if not url.startswith(("amqp://", "amqps://")) or url.count("/") < 3:
+        raise argparse.ArgumentTypeError("write amqp://user:password@host:port/vhost")
+    return pika.URLParameters(url)
+
+
+def main() -> int:
+    """Run until SIGTERM; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="bridge", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--from", required=True, dest="broker", type=broker_of, help="amqp://user:password@host/vhost")
+    parser.add_argument("--queue", required=True, help="of RabbitMQ")
+    parser.add_argument("--to", required=True, help="address of the cluster: http://… or amqp://…")
+    parser.add_argument("--into", required=True, help="queue of brokerha")
+    options = parser.parse_args()
+    try:
+        cluster = brokerha.connect(options.to)
+    except ConfigurationError as error:
+        parser.error(f"--to: {error}")
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    with cluster:
+        again = Retrying(
+            retry=retry_if_exception_type((AMQPError, BrokerhaError)), wait=growing(0.2, max=10),
+            stop=stop_when_event_set(stopping), sleep=sleep_using_event(stopping), before_sleep=before_sleep_log(log, logging.WARNING),
+            retry_error_callback=lambda _: None,
+        )  # fmt: skip
+        again(partial(move, options.broker, options.queue, cluster, options.into, stopping))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Every limit that a page names is the one of the code, and what a page says is missing is missing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from brokerha.http.heads import HeadLimits
+from brokerha.http.key_forms import OPERATIONS_ITEMS_LIMIT
+from brokerha.http.limits import HttpLimits
+from brokerha.http.queues import LOOK_MOST
+from brokerha.ingress import limits as ingress
+from brokerha.model import about, client_wire, control, foreign_json, operations
+from brokerha.nodes.master_view import LOG_LIMIT
+from brokerha.stores import digests, key_range, read_kinds, sparql_modify, sparql_request, together
+from brokerha.transports import topology
+from tests.docs.pages import pages, text_of
+
+DOOR, HEAD, PARSER = HttpLimits(), HeadLimits(), ingress.ParserLimits()
+
+
+def mib(size_bytes: int) -> str:
+    """As the pages write it."""
+    assert size_bytes % (1024 * 1024) == 0
+    return f"{size_bytes // (1024 * 1024)} MiB"
+
+
+def kib(size_bytes: int) -> str:
+    assert size_bytes % 1024 == 0
+    return f"{size_bytes // 1024} KiB"
+
+
+NAMED = (
+    ("docs/http.md", f"{DOOR.requests_limit:,} requests under way, {mib(DOOR.all_bodies_limit_bytes)} of bodies under way, {DOOR.thread_calls_limit} long requests"),
+    ("docs/http.md", f"how long this request may take, 1 to {DOOR.timeout_limit_ms:,}; {DOOR.timeout_ms:,} by default"),
+    ("docs/http.md", f"have {kib(HEAD.size_bytes)} and {HEAD.fields} headers (431); a head is there {HEAD.time_s:g} s after"),
+    ("docs/http.md", f"JSON may be {foreign_json.DEPTH_LIMIT} lists and objects deep (400) and have {foreign_json.ITEMS_LIMIT:,} items (413), operations and groups of changes {OPERATIONS_ITEMS_LIMIT:,}"),
+    ("docs/http.md", f"A key has up to {operations.KEY_LIMIT_BYTES} bytes, the name of a table up to {operations.TABLE_LIMIT_BYTES}."),
+    ("docs/http.md", f"One range shows one moment and has at most {key_range.RANGE_LIMIT:,} keys."),
+    ("docs/http.md", f"`limit` ({key_range.RANGE_LIMIT_DEFAULT:,}), `reverse`"),
+    ("docs/http.md", f"{mib(operations.BODY_LIMIT_BYTES)} at most when packed, and {mib(DOOR.body_limit_bytes)} as a body."),
+    ("docs/http.md", f"A prefix may be empty and has at most {about.PREFIX_LIMIT_BYTES}"),
+    ("docs/http.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)}."),
+    ("docs/http.md", f"at most {DOOR.batch_limit:,} transactions"),
+    ("docs/http.md", f"`limit` (100, at most {LOOK_MOST:,}); nothing is taken"),
+    ("docs/http.md", f"at most {read_kinds.READS_LIMIT} reads, about at most {together.REPOSITORIES_LIMIT} repositories"),
+    ("docs/http.md", f"both ends included, at most {LOG_LIMIT:,}"),
+    ("docs/http.md", f"at most {digests.WANTED_LIMIT:,} buckets and {digests.ROWS_LIMIT:,} rows"),
+    ("docs/amqp.md", f"At most {mib(operations.BODY_LIMIT_BYTES)} and {operations.OPERATIONS_LIMIT:,} operations in a transaction."),
+    ("docs/amqp.md", f"The message has at most {mib(client_wire.MESSAGE_LIMIT_BYTES)}."),
+    ("docs/amqp.md", f"at most {read_kinds.READS_LIMIT} about at most {together.REPOSITORIES_LIMIT} repositories"),
+    ("docs/amqp.md", f"`brokerha.rejected` keeps {mib(topology.REJECTED_QUEUE_BYTES)}"),
+    ("docs/transactions.md", f"At most {operations.OPERATIONS_LIMIT:,} operations and {mib(operations.BODY_LIMIT_BYTES)}."),
+    ("docs/control.md", f"{control.CHECKS_LIMIT} checks; a query of {kib(control.TEXT_LIMIT_BYTES)}; an expectation of {kib(control.EXPECTED_LIMIT_BYTES)} and {control.ROWS_LIMIT:,} rows"),
+    ("docs/ingress.md", f"| body of a request | {mib(DOOR.body_limit_bytes)}, compressed or decoded"),
+    ("docs/ingress.md", f"| body of one transaction | {mib(operations.BODY_LIMIT_BYTES)}, {operations.OPERATIONS_LIMIT:,} operations |"),
+    ("docs/ingress.md", f"| items of JSON | {foreign_json.ITEMS_LIMIT:,} (operations and groups of keys {OPERATIONS_ITEMS_LIMIT:,}); {foreign_json.DEPTH_LIMIT} levels |"),
+    ("docs/ingress.md", f"| a WHERE clause or query | {sparql_request.CLAUSE_LIMIT_TOKENS:,} words and signs"),
+    ("docs/ingress.md", f"| XML entities | {ingress.ENTITIES_LIMIT}, each of {ingress.ENTITY_LIMIT_CHARS:,} characters"),
+    ("docs/ingress.md", f"{mib(ingress.EXPANDED_LIMIT_BYTES)} when written out"),
+    ("docs/ingress.md", f"| processor time to parse one body | {PARSER.cpu_s} s, and {PARSER.cpu_s_per_mib} s for each MiB |"),
+    ("docs/ingress.md", f"| memory to parse one body | {mib(PARSER.memory_bytes)}, and {PARSER.memory_per_byte} times its size |"),
+    ("docs/ingress.md", f"A body of at most {kib(ingress.PLAIN_LIMIT_BYTES)} with at most {ingress.PLAIN_BRACKETS} opening brackets"),
+    ("docs/ingress.md", f"more than {sparql_modify.SOLUTIONS_LIMIT:,} solutions, or {sparql_modify.EFFECT_LIMIT_QUADS:,} changed quads"),
+)  # fmt: skip
+"""Page, and a sentence of it with the number of the code."""
+
+MISSING = {
+    "With two masters or without a majority": ("brokerha/model/states.py", "no-majority"),
+    "Masters are added, taken out and replaced with": ("brokerha/sync/membership.py", "masters are added and taken out with split-recovery = quorum"),
+    "Messages that transactions take are locked at one master": ("brokerha/transactions/locks.py", "Nothing here is durable"),
+    "It cannot stop a query that the engine is computing": ("brokerha/nodes/read_pool.py", "stuck"),
+    "A store keeps the value of a literal": ("brokerha/cli/load.py", "are kept by value, not as spelled"),
+    "Users of the HTTP door have roles": ("brokerha/http/rights.py", "put, delete, publish, accept               write\n"),
+    "An archive that begins above LSN 1": ("brokerha/pipeline/report_page.py", "The archive does not begin with LSN 1, so it cannot tell what there is"),
+    "Workers of one master are one site": ("brokerha/client/http_wire.py", "reads follow the writes"),
+}  # fmt: skip
+"""How each limit of the README begins, and words of the code that would not be there without it: file, words."""
+
+UNTRUE = (
+    "neither TLS nor users", "cannot be replaced", "no command yet", "until their disks are full", "nearest node for a client",
+)  # fmt: skip
+"""Said once, and no longer so."""
+
+
+def flat(page: str) -> str:
+    return re.sub(r"\s+", " ", text_of(page))
+
+
+@pytest.mark.parametrize(("page", "sentence"), NAMED, ids=lambda each: each[:40])
+def test_a_named_limit_is_that_of_the_code(page: str, sentence: str):
+    assert re.sub(r"\s+", " ", sentence) in flat(page)
+
+
+def test_each_limit_of_the_readme_is_still_one():
+    part = text_of("README.md").split("\n## Limits\n")[1].split("\n## ")[0]
+    named = re.findall(r"^- (.+)$", part, re.MULTILINE)
+    for limit in named:
+        (start,) = [start for start in MISSING if limit.startswith(start)]
+        path, words = MISSING[start]
+        assert words in text_of(path), f"{path} does not say {words!r} any more: is this still so? {limit}"
+    assert len(named) == len(MISSING)
+
+
+def test_no_page_says_what_is_no_longer_so():
+    told = [(page, words) for page in pages() if "/decisions/" not in page for words in UNTRUE if words in flat(page)]
+    assert not told

@@ -1,0 +1,166 @@
+"""The programs of `producers/` and `consumers/` that users run and copy, as docs/programs.md starts them, over RabbitMQ.
+
+Those that go on for ever run under the real supervisord, with the configuration of the page.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+import brokerha
+from brokerha.embedded import EmbeddedCluster
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from tests.docs.pages import ROOT, the_block
+
+WAIT_S = 40.0
+PAGE = "docs/programs.md"
+BROKER = "amqp://guest:guest@127.0.0.1:5672/orders"
+PROGRAMS = ("producers.publisher", "producers.bridge", "producers.load_generator", "consumers.changes", "consumers.queue_worker")
+ENDLESS = ("changes", "queue-worker", "bridge")
+
+
+def start(*words: str, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", *words]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def run(*words: str, given: str = "", code: int = 0) -> str:
+    with start(*words, stdin=subprocess.PIPE) as process:
+        out, errors = process.communicate(given, timeout=WAIT_S)
+    assert process.returncode == code, out + errors
+    return out if code == 0 else out + errors
+
+
+def until(told: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while not (found := told()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def cluster(vhost_url: str, tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    config = ClusterConfig(
+        name="programs",
+        broker=vhost_url,
+        data=tmp_path / "data",
+        masters=(MasterEntry(id="m1"),),
+        workers=(WorkerEntry(id="w1", master="m1"),),
+        publish_changes=True,
+    )
+    with EmbeddedCluster(config) as running:
+        running.client("m1").put("ready", b"k", b"v", timeout=WAIT_S)
+        yield running
+
+
+@pytest.fixture
+def supervisord(vhost_url: str, tmp_path: Path) -> Iterator[Path]:
+    """supervisord with the programs of the page; yields the folder of their output."""
+    text = the_block(PAGE, "ini", "program:changes").replace(BROKER, vhost_url).replace("%(here)s", str(tmp_path))
+    text = text.replace("directory = /srv/brokerha", f"directory = {ROOT}").replace(".venv/bin/python", sys.executable)
+    (tmp_path / "programs.conf").write_text(f"[supervisord]\nlogfile = {tmp_path}/supervisord.log\npidfile = {tmp_path}/pid\n{text}")
+    with start("supervisor.supervisord", "-n", "-c", str(tmp_path / "programs.conf")) as process:
+        try:
+            yield tmp_path
+        finally:
+            process.terminate()
+            process.communicate(timeout=WAIT_S)
+
+
+def test_the_page_runs_every_program_and_the_endless_ones_under_supervisord():
+    found = configparser.RawConfigParser()
+    found.read_string(the_block(PAGE, "ini", "program:changes"))
+    assert found.sections() == [f"program:{name}" for name in ENDLESS]
+    told = " ".join(found[each]["command"] for each in found.sections()) + the_block(PAGE, "sh", "producers.publisher")
+    assert all(program in told for program in PROGRAMS)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_explains_itself_and_says_what_is_wrong_with_an_address(program: str):
+    path = ROOT / f"{program.replace('.', '/')}.py"
+    assert len(path.read_text().splitlines()) < 100
+    assert "usage: " in run(program, "--help")
+    needed = {
+        "producers.publisher": ("--broker", "nowhere"),
+        "producers.bridge": ("--from", BROKER, "--queue", "q", "--into", "q", "--to", "nowhere"),
+        "producers.load_generator": ("--to", "nowhere"),
+        "consumers.changes": ("--queue", "q", "--broker", "nowhere"),
+        "consumers.queue_worker": ("--cluster", "nowhere"),
+    }[program]
+    told = run(program, *needed, code=2)
+    assert "write " in told
+    assert "Traceback" not in told
+
+
+def test_they_do_what_the_page_says_and_end_when_told_to(
+    cluster: EmbeddedCluster, vhost_url: str, supervisord: Path, covered: Callable[[str], None]
+):
+    # Given a queue of RabbitMQ with orders of a shop, two of which have the same id, and one that nobody can work on
+    with pika.BlockingConnection(pika.URLParameters(vhost_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("shop-orders", durable=True)
+        for name, body in (("order-1", b"[1, 2, 3]"), ("order-1", b"[1, 2, 3]"), ("order-2", b"[40, 2]"), ("order-3", b"fish")):
+            channel.basic_publish("", "shop-orders", body, pika.BasicProperties("text/plain", message_id=name, delivery_mode=2))
+        # When the bridge moves them, and the worker takes them
+        with brokerha.connect(vhost_url) as db:
+            until(lambda: len(done_of(db)) == 2 and db.queues().get("aside", {}).get("depth") == 1, "the worker is not done")
+            # Then each is done once, whatever was delivered twice, and nothing is left on the way
+            assert sorted(done_of(db).values()) == [b"42", b"6"]
+            assert sorted(message.body for message in db.queue("outbox")) == [b"42", b"6"]
+            assert db.queues()["inbox"] == {"depth": 0, "published": 3, "accepted": 3}
+        assert until(lambda: not channel.queue_declare("shop-orders", passive=True).method.message_count, "messages are left")
+    # And a publisher that is run twice writes once, and tells of what is wrong
+    update = json.dumps({"id": "order-4711", "update": 'INSERT DATA { <urn:order:4711> <urn:state> "paid" }'})
+    first, again = (json.loads(run("producers.publisher", "--broker", vhost_url, given=update)) for _ in range(2))
+    assert (first["status"], first["lsn"]) == ("applied", again["lsn"])
+    wrong = run("producers.publisher", "--broker", vhost_url, given=json.dumps({"id": "order-4712", "update": "INSERT"}), code=1)
+    assert json.loads(wrong)["status"] == "refused"
+    # And a load generator tells the rate that it was asked for
+    told = json.loads(run("producers.load_generator", "--to", vhost_url, "--rate", "20", "--seconds", "2"))
+    assert (told["applied"], told["failed"]) == (40, {})
+    # And the follower has a line for each change
+    seen = until(lambda: len(lines := changes_of(supervisord)) >= 48 and lines, "the follower lacks changes")
+    keys = [each["key"] for each in seen]
+    assert (keys.count("table.load.put"), keys.count("queue.inbox.published"), keys.count("graph.main.changed")) == (40, 3, 1)
+    assert sorted(each["change"][3] for each in seen if each["key"] == "table.done.put") == ["42", "6"]
+    assert [each["lsn"] for each in seen] == sorted(each["lsn"] for each in seen)
+    covered(f"programs to copy: {len(PROGRAMS)}, {len(seen)} changes followed, {len(ENDLESS)} under supervisord")
+
+
+def test_those_that_go_on_for_ever_end_in_order(cluster: EmbeddedCluster, vhost_url: str):
+    with pika.BlockingConnection(pika.URLParameters(vhost_url)) as connection:
+        connection.channel().queue_declare("shop-orders", durable=True)
+    running = [
+        start("consumers.changes", "--broker", vhost_url, "--queue", "f"),
+        start("consumers.queue_worker", "--cluster", vhost_url),
+        start("producers.bridge", "--from", vhost_url, "--queue", "shop-orders", "--to", vhost_url, "--into", "inbox"),
+        start("producers.load_generator", "--to", vhost_url, "--rate", "50", "--seconds", "600"),
+    ]
+    with brokerha.connect(vhost_url) as db:
+        until(lambda: db.get("load", "key-10"), "the load generator has not begun")
+    for process in running:
+        process.terminate()
+    ends = [(process.communicate(timeout=WAIT_S), process.returncode) for process in running]
+    assert [code for _, code in ends] == [0] * len(running), ends
+    assert json.loads(ends[-1][0][0])["applied"] > 10
+
+
+def done_of(db: brokerha.Client) -> dict[bytes, bytes]:
+    return dict(db.range("done"))
+
+
+def changes_of(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "changes.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -1,0 +1,189 @@
+"""Writes over HTTP divide themselves among the masters: by what a write takes there, in their order, without those in trouble."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import brokerha
+from brokerha.client.http_nodes import FADING_S, TROUBLE_FIRST_S, HttpNodes
+from brokerha.client.http_wire import HttpWire
+from brokerha.embedded import EmbeddedCluster
+from brokerha.http import HttpServer, create_app
+from brokerha.model import errors
+from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from tests.unit.client.serving import Served, serving, wait_until
+from tests.unit.http.fake_front import FakeFront
+
+WAIT_S = 30.0
+A, B, C = "http://a", "http://b", "http://c"
+_numbers = itertools.count()
+
+
+class Bench:
+    """Nodes with a clock and answers that the test sets."""
+
+    def __init__(self, *urls: str) -> None:
+        self.now_s = 0.0
+        self.well: set[str] = set()
+        self.asked: list[str] = []
+        self.nodes = HttpNodes(urls, random.Random(7).random, self._is_writable, lambda: self.now_s)
+
+    def _is_writable(self, url: str) -> bool:
+        self.asked.append(url)
+        return url in self.well
+
+    def write(self, seconds: dict[str, float], times: int = 1) -> Counter[str]:
+        """Where so many writes went, each alone, that take so long at each node."""
+        went: Counter[str] = Counter()
+        for _ in range(times):
+            url = self.nodes.choose()
+            self.nodes.on_written(url, seconds[url])
+            self.now_s += seconds[url]
+            went[url] += 1
+        return went
+
+
+def test_masters_that_are_alike_get_alike() -> None:
+    went = Bench(A, B, C).write({A: 0.010, B: 0.012, C: 0.011}, 300)
+    assert min(went.values()) > 70
+
+
+def test_a_master_that_is_far_or_busy_gets_few_writes_and_is_tried_again() -> None:
+    bench = Bench(A, B, C)
+    assert bench.write({A: 0.001, B: 0.050, C: 0.050}, 1000)[A] > 900
+    # When the near one gets busy, the others are noticed
+    bench.write({A: 0.500, B: 0.010, C: 0.010}, 50)
+    went = bench.write({A: 0.500, B: 0.010, C: 0.010}, 200)
+    assert went[B] + went[C] > 180
+    # And it is tried again once what was known of it has faded
+    bench.now_s += 10 * FADING_S
+    assert bench.write({A: 0.001, B: 0.010, C: 0.010}, 200)[A] > 100
+
+
+def test_a_master_in_trouble_gets_no_write_until_it_says_that_it_takes_them() -> None:
+    bench = Bench(A, B)
+    bench.write({A: 0.01, B: 0.01}, 10)
+    failed = bench.nodes.current
+    other = ({A, B} - {failed}).pop()
+    bench.nodes.on_failed(failed)
+    assert bench.write({A: 0.01, B: 0.01}, 50) == {other: 50}
+    assert bench.asked == []
+    # When its time has come it is asked, again after a longer time, and the writes go on meanwhile
+    for count in (1, 2):
+        bench.now_s += count * TROUBLE_FIRST_S
+        assert bench.write({A: 0.01, B: 0.01}, 5) == {other: 5}
+        wait_until(lambda count=count: bench.nodes._standing[failed].failures == count + 1)
+        assert bench.asked == [failed] * count
+    bench.well.add(failed)
+    bench.now_s += 4 * TROUBLE_FIRST_S
+    wait_until(lambda: bench.nodes.choose() == failed)
+
+
+def test_when_all_are_in_trouble_they_are_asked_in_turn() -> None:
+    bench = Bench(A, B)
+    found = []
+    for _ in range(4):
+        found.append(bench.nodes.choose())
+        bench.nodes.on_failed(found[-1])
+    assert found in ([A, B, A, B], [B, A, B, A])
+
+
+@pytest.fixture
+def two() -> Iterator[list[Served]]:
+    with serving(FakeFront(threaded=True), FakeFront(node_id="m2", threaded=True)) as servers:
+        yield servers
+
+
+def urls_of(servers: list[Served]) -> str:
+    return ",".join(each.url for each in servers)
+
+
+def test_one_write_after_the_other_goes_to_all_masters(two: list[Served]) -> None:
+    with brokerha.connect(urls_of(two), timeout=WAIT_S) as db:
+        for number in range(60):
+            db.put("t", str(number), b"v")
+    # However slow the machine is: the first two writes at each are for getting to know it
+    assert min(len(each.front.results) for each in two) >= 2
+    assert sum(len(each.front.results) for each in two) == 60
+
+
+def test_writes_that_are_handed_over_in_an_order_get_their_places_in_it(two: list[Served]) -> None:
+    # Given two masters with one order
+    two[0].front.results = two[1].front.results
+    with brokerha.connect(urls_of(two), timeout=WAIT_S) as db, db.pipeline(window=50) as pipeline:
+        for number in range(1000):
+            future = pipeline.put("t", str(number), b"v", key=f"k{number}")
+            if number % 50 == 0:
+                # Now and then none is under way, so that the next ones may go elsewhere
+                future.result(WAIT_S)
+    assert [txid for txid, _, _ in two[0].front.results] == [f"k{number}" for number in range(1000)]
+    assert min(each.network.batches for each in two) >= 2
+
+
+def test_what_is_only_accepted_keeps_later_writes_at_its_master(two: list[Served]) -> None:
+    with brokerha.connect(urls_of(two), timeout=WAIT_S) as db:
+        for number in range(30):
+            db.put("t", str(number), b"v", ack="accepted")
+    assert sorted(len(each.front.results) for each in two) == [0, 30]
+
+
+def test_a_master_that_takes_no_writes_is_left_out_and_comes_back(two: list[Served]) -> None:
+    one, other = two
+    one.front.refusal = errors.ReadOnly("too few workers")
+    with brokerha.connect(urls_of(two), timeout=WAIT_S) as db:
+        for number in range(10):
+            db.put("t", str(number), b"v")
+        assert (len(one.front.results), one.network.batches) == (0, 1)
+        one.front.refusal = None
+        wait_until(lambda: db.put("t", "again", b"v").lsn and one.front.results, WAIT_S)
+    assert other.front.results
+
+
+def test_a_master_that_is_alone_is_in_trouble_although_it_takes_writes(two: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = two
+    with contextlib.closing(HttpWire(urls_of(two))) as wire:
+        assert wire._is_writable(one.url)
+        monkeypatch.setattr(one.front, "ready", lambda *_: (False, ["[+]loop ok", "[-]lag not known to be up to date for 60 s"]))
+        other.stop()
+        assert not wire._is_writable(one.url)
+        assert not wire._is_writable(other.url)
+
+
+@pytest.fixture
+def doors(tmp_path: Path) -> Iterator[tuple[EmbeddedCluster, Callable[[str], str]]]:
+    config = ClusterConfig(
+        name="divided",
+        broker=f"embedded://divided-{next(_numbers)}",
+        data=tmp_path,
+        masters=(MasterEntry(id="m1"), MasterEntry(id="m2")),
+        workers=(WorkerEntry(id="w1", master="m1"), WorkerEntry(id="w2", master="m2")),
+    )
+    with contextlib.ExitStack() as stack, EmbeddedCluster(config) as cluster:
+        urls = {}
+        for name, master in cluster.masters.items():
+            door = HttpServer(create_app(master), "127.0.0.1", 0)
+            door.start()
+            stack.callback(door.stop)
+            urls[name] = door.url
+        yield cluster, urls.__getitem__
+
+
+def test_writes_are_read_back_at_whichever_master_they_were_and_both_order_some(
+    doors: tuple[EmbeddedCluster, Callable[[str], str]],
+) -> None:
+    _, url_of = doors
+    with brokerha.connect(f"{url_of('m1')},{url_of('m2')}", timeout=WAIT_S) as db:
+        for number in range(40):
+            db.put("t", "counter", b"%d" % number)
+            assert db.get("t", "counter") == b"%d" % number
+        origins = [line["origin"] for line in db.log(1, 40)]
+    assert len(origins) == 40
+    assert {*origins} == {"m1", "m2"}
