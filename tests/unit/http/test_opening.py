@@ -80,7 +80,7 @@ def test_an_origin_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "words"),
-    [("rdf4j-server", "write it as /rdf4j-server"), ("/a/", "none behind"), ("/a b", "write it as"), ("/repositories", "paths of the door itself")],
+    [("rdf4j-server", "write it as /rdf4j-server"), ("/a/", "none after"), ("/a b", "write it as"), ("/repositories", "paths of the door itself")],
 )
 def test_a_prefix_that_cannot_be_one_stops_the_node(tmp_path: Path, prefix: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=f'http-prefix = "{prefix}".*{words}'):
