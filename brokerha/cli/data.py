@@ -136,6 +136,8 @@ def get(
         raise typer.BadParameter("which keys? write KEY, --prefix or --range, and one of them only")
     if name is None:
         return _get_range(table, prefix, bounds, min_lsn, config, url, timeout_s, chosen)
+    if chosen is not Format.TABLE:
+        raise typer.BadParameter("-o is for --prefix and --range: the value of one key is written as it is")
     with connected(config, url) as client:
         value = client.get(table, os.fsencode(name), min_lsn=min_lsn, timeout=timeout_s)
     if value is None:

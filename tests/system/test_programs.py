@@ -148,10 +148,12 @@ def test_those_that_go_on_for_ever_end_in_order(cluster: EmbeddedCluster, vhost_
         start("producers.bridge", "--from", vhost_url, "--queue", "shop-orders", "--to", vhost_url, "--into", "inbox"),
         start("producers.load_generator", "--to", vhost_url, "--rate", "50", "--seconds", "600"),
     ]
-    with brokerha.connect(vhost_url) as db:
-        until(lambda: db.get("load", "key-10"), "the load generator has not begun")
-    for process in running:
-        process.terminate()
+    try:
+        with brokerha.connect(vhost_url) as db:
+            until(lambda: db.get("load", "key-10"), "the load generator has not begun")
+    finally:
+        for process in running:
+            process.terminate()
     ends = [(process.communicate(timeout=WAIT_S), process.returncode) for process in running]
     assert [code for _, code in ends] == [0] * len(running), ends
     assert json.loads(ends[-1][0][0])["applied"] > 10
