@@ -57,6 +57,7 @@ from brokerha.pipeline.entries import EntrySource
 from brokerha.pipeline.ranges import ReadOptions, Wanted, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.sources import SourceSpec, open_source
+from brokerha.spark.sink import RowWriter, StreamRowWriter
 from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
 from brokerha.stores.log_pages import LinesMissing
 
@@ -106,6 +107,14 @@ class BrokerhaSource(DataSource):
         return LogStreamReader(
             SourceSpec.from_options(self.options), ReadOptions.from_options(self.options), schema.names
         )
+
+    def writer(self, schema: StructType, overwrite: bool) -> RowWriter:  # noqa: FBT001  (Spark's signature)
+        """For rows that become transactions (sink.py)."""
+        return RowWriter(self.options, schema, is_overwriting=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamRowWriter:  # noqa: FBT001, N802  (Spark's signature)
+        """For those of a stream."""
+        return StreamRowWriter(self.options, schema, is_overwriting=overwrite)
 
 
 @dataclass
