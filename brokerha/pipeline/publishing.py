@@ -165,6 +165,8 @@ class Result:
     first_rejects: tuple[Reject, ...] = ()
     lsn: Lsn = 0
     """Highest; 0 when the level does not tell."""
+    is_stopped: bool = False
+    """Not read to its end: too many rejects, an error, or a task that died."""
     error: str = ""
     """Class of the error that ended it early (model/errors.py), with its text in `reason`."""
     reason: str = ""
@@ -175,22 +177,25 @@ class Result:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.first_rejects = (self.first_rejects + other.first_rejects)[:SHOWN_REJECTS]
         self.lsn = max(self.lsn, other.lsn)
+        self.is_stopped |= other.is_stopped
         if not self.error:
             self.error, self.reason = other.error, other.reason
 
     def check(self, options: SinkOptions, id_: str) -> None:
         """Raises what ended a task, or Rejected for more rejects than allowed; the text says what is written so far and how to go on."""
-        done = f"{self.items:,} {options.unit}s in {self.transactions:,} transactions are written"
-        again = f"the same rows again with id {id_!r} go on, and nothing is done twice"
+        done = (
+            f"{self.items:,} {options.unit}s in {self.transactions:,} transactions are written under id {id_!r}; "
+            "the same rows under it again go on behind them, and nothing is done twice"
+        )
         if self.error:
-            raise error_named(self.error, f"{self.reason} ({done}; {again})")
+            raise error_named(self.error, f"{self.reason} ({done})")
         if self.rejects > options.max_rejects and not options.is_dry_run:
             first = self.first_rejects[0]
             where = f", all in {options.rejects}" if options.rejects else ""
             raise error_named(
                 "InvalidRequest",
                 f"{self.rejects:,} rows are refused and {options.max_rejects:,} allowed (maxRejects){where}; the first: {first.reason}: "
-                f"{first.text[:200]!r} ({done}; {again})",
+                f"{first.text[:200]!r} ({done})",
             )
 
 

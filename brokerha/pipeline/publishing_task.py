@@ -73,7 +73,7 @@ def publish(
         try:
             work.run(batches, connect)
         except BrokerhaError as error:
-            result.error, result.reason = type(error).__name__, str(error)
+            result.error, result.reason, result.is_stopped = type(error).__name__, str(error), True
         if options.rejects and result.rejects:
             keep(options.rejects, f"{task.id}.{task.part}.jsonl", rejects)
     return result
@@ -108,6 +108,7 @@ class _Work:
                 self._result.rows += chunk.rows
                 self._refuse(chunk.rejects)
                 if not options.is_dry_run and self._result.rejects > options.max_rejects:
+                    self._result.is_stopped = True
                     break
                 if not chunk.operations:
                     continue

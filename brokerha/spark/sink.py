@@ -17,7 +17,6 @@ import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -65,19 +64,23 @@ class _Writing:
 
     def _committed(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raises what ended a task; see `Result.check`."""
-        result, id_ = _together(messages)
-        self._report(result, id_, is_complete=not result.error)
-        result.check(self.options, self.options.id or id_)
+        result, id_ = self._reported(messages)
+        result.check(self.options, id_)
 
     def _aborted(self, messages: list[WriterCommitMessage | None]) -> None:
         """Spark gave up a task that died; what the others wrote stays, and is told in the report."""
-        self._report(*_together(messages), is_complete=False)
+        self._reported(messages)
 
-    def _report(self, result: Result, id_: str, *, is_complete: bool) -> None:
+    def _reported(self, messages: list[WriterCommitMessage | None]) -> tuple[Result, str]:
+        result, id_ = Result(is_stopped=None in messages), self.options.id
+        for told in messages:
+            if isinstance(told, Told):
+                result.add(told.result)
+                id_ = told.id
         if self.options.report:
-            folder, name = _cut(self.options.report)
-            told = {"id": id_, "complete": is_complete, **asdict(result), "first_rejects": [r._asdict() for r in result.first_rejects]}
-            keep(folder, name, io.BytesIO(json.dumps(told).encode()))
+            folder, _, name = self.options.report.rpartition("/")
+            keep(folder or ".", name, io.BytesIO(json.dumps({"id": id_, **asdict(result)}).encode()))
+        return result, id_
 
 
 class RowWriter(_Writing, DataSourceArrowWriter):
@@ -109,15 +112,6 @@ class StreamRowWriter(_Writing, DataSourceStreamArrowWriter):
         self._aborted(messages)
 
 
-def _together(messages: list[WriterCommitMessage | None]) -> tuple[Result, str]:
-    result, id_ = Result(), ""
-    for told in messages:
-        if isinstance(told, Told):
-            result.add(told.result)
-            id_ = told.id
-    return result, id_
-
-
 def _lsn_of(options: SinkOptions) -> int:
     """How far the cluster is, which answers and has the repository."""
     with brokerha.connect(options.url) as client:
@@ -126,8 +120,3 @@ def _lsn_of(options: SinkOptions) -> int:
             raise UnknownRepository(f"the cluster {status['cluster']} has no repository {options.name!r}: create it first")
     return max((int(node["applied_lsn"] or 0) for node in status["nodes"]), default=0)
 
-
-def _cut(path: str) -> tuple[str, str]:
-    """Folder and name."""
-    whole = PurePosixPath(path)
-    return path.removesuffix(f"/{whole.name}") if "/" in path else ".", whole.name
