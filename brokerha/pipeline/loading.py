@@ -102,7 +102,12 @@ class LoadFile(NamedTuple):
     @property
     def read_as(self) -> str:
         """`TEXT`, `CSV`, `JSON`, `PARQUET` or `RDF`."""
-        return _READ_AS[self.syntax]
+        return read_as(self.syntax)
+
+
+def read_as(syntax: str) -> str:
+    """How a syntax is read."""
+    return _READ_AS[syntax]
 
 
 def syntax_of(path: str, given: str | None) -> str:
@@ -118,7 +123,9 @@ def syntax_of(path: str, given: str | None) -> str:
     if word == "xz" or name.suffix == ".xz":
         raise InvalidRequest(f"{name.name}: Spark reads no xz: unpack it, or use gzip, bzip2 or zstd")
     if word not in _READ_AS:
-        raise InvalidRequest(f"{name.name}: {word or 'no suffix'!r} is none of {', '.join(sorted(_READ_AS))}: say --format")
+        raise InvalidRequest(
+            f"{name.name}: {word or 'no suffix'!r} is none of {', '.join(sorted(_READ_AS))}: say --format"
+        )
     if is_compressed and _READ_AS[word] == PARQUET:
         raise InvalidRequest(f"{name.name}: Parquet is compressed inside; unpack the file")
     return word

@@ -26,7 +26,9 @@ OF_STATEMENTS: Final = "source string, part string, statement string, reject str
 OF_KEYS: Final = "source string, part string, key binary, value binary, reject string, text string"
 _UNREADABLE: Final = "\N{REPLACEMENT CHARACTER}"
 _NO_UTF8: Final = "not UTF-8"
-_BROKEN: Final = "a quotation in it does not end; if values have line breaks, say so in the mapping: [csv] line_breaks = true"
+_BROKEN: Final = (
+    "a quotation in it does not end; if values have line breaks, say so in the mapping: [csv] line_breaks = true"
+)
 _ODD: Final = "it does not have the columns of its file, or is broken"
 
 
@@ -38,21 +40,24 @@ def mapped(batches: Iterable[pa.RecordBatch], mapping: Mapping) -> Iterator[pa.R
 
 def _mapped(row: dict[str, Any], mapping: Mapping) -> tuple[Any, ...]:
     source, part, corrupt = row.pop("source"), row.pop("part"), row.pop(CORRUPT, None)
-    key = value = statement = reason = text = None
+    content: tuple[Any, ...] = (None, None) if mapping.keys is not None else (None,)
     try:
-        if corrupt is not None:
-            text = corrupt
-            raise RowRefused(_NO_UTF8 if _UNREADABLE in corrupt else _BROKEN if corrupt.count('"') % 2 else _ODD)
-        if mapping.csv.has_line_breaks and any(isinstance(one, str) and _UNREADABLE in one for one in row.values()):
-            raise RowRefused(_NO_UTF8)
-        if mapping.keys is not None:
-            _, _, key, value = key_of(row, mapping.keys)
-        elif mapping.quads is not None:
-            statement = "\n".join(statements_of(row, mapping.quads))
+        content, reason, text = _content(row, corrupt, mapping), None, None
     except RowRefused as refused:
+        text = json.dumps(row, ensure_ascii=False, default=str) if corrupt is None else corrupt
         reason = str(refused)
-        text = text if text is not None else json.dumps(row, ensure_ascii=False, default=str)
-    return (source, part, key, value, reason, text) if mapping.keys is not None else (source, part, statement, reason, text)
+    return (source, part, *content, reason, text)
+
+
+def _content(row: dict[str, Any], corrupt: str | None, mapping: Mapping) -> tuple[Any, ...]:
+    """Key and value, or the statements. Raises RowRefused."""
+    if corrupt is not None:
+        raise RowRefused(_NO_UTF8 if _UNREADABLE in corrupt else _BROKEN if corrupt.count('"') % 2 else _ODD)
+    if mapping.csv.has_line_breaks and any(isinstance(one, str) and _UNREADABLE in one for one in row.values()):
+        raise RowRefused(_NO_UTF8)
+    if mapping.keys is not None:
+        return key_of(row, mapping.keys)[2:]
+    return ("\n".join(statements_of(row, mapping.quads)) if mapping.quads is not None else "",)
 
 
 def parsed(path: str, syntax: str, source: str) -> Iterator[pa.RecordBatch]:
@@ -67,7 +72,9 @@ def parsed(path: str, syntax: str, source: str) -> Iterator[pa.RecordBatch]:
             yield from _batch(some, is_keys=False)
 
 
-def _parsed(stack: ExitStack, path: str, syntax: str, source: str, numbers: dict[str, int]) -> Iterator[tuple[Any, ...]]:
+def _parsed(
+    stack: ExitStack, path: str, syntax: str, source: str, numbers: dict[str, int]
+) -> Iterator[tuple[Any, ...]]:
     try:
         content = stack.enter_context(_opened(path))
         for _, line in statements(content, syntax):
@@ -86,8 +93,12 @@ def _opened(path: str) -> Any:
     return system.open_input_stream(place)
 
 
-def _batch(rows: list[tuple[Any, ...]], is_keys: bool) -> Iterator[pa.RecordBatch]:  # noqa: FBT001  (which of two shapes)
-    names = ("source", "part", "key", "value", "reject", "text") if is_keys else ("source", "part", "statement", "reject", "text")
+def _batch(rows: list[tuple[Any, ...]], is_keys: bool) -> Iterator[pa.RecordBatch]:
+    names = (
+        ("source", "part", "key", "value", "reject", "text")
+        if is_keys
+        else ("source", "part", "statement", "reject", "text")
+    )
     if rows:
         columns = zip(*rows, strict=True)
         yield pa.RecordBatch.from_arrays(

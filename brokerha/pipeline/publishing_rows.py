@@ -91,7 +91,9 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
     """Raises ConfigurationError for columns (name -> type as Spark calls it) that do not go together with the options."""
     for name, kind in columns.items():
         if name not in COLUMNS:
-            raise ConfigurationError(f"there is no column {name!r} for writing: drop it; there are {', '.join(COLUMNS)}")
+            raise ConfigurationError(
+                f"there is no column {name!r} for writing: drop it; there are {', '.join(COLUMNS)}"
+            )
         if kind not in ({"string", "binary"} if name in _BYTES else {"string"}):
             wanted = "string or binary" if name in _BYTES else "string"
             raise ConfigurationError(f"column {name} is {kind}, and has to be {wanted}: cast it")
@@ -99,10 +101,14 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
         raise ConfigurationError("where to? write the option repository, table or queue, or the columns store and name")
     has_statement, has_terms = "statement" in columns, set(_TERMS) <= columns.keys()
     if options.store == GRAPH and has_statement == has_terms:
-        raise ConfigurationError("a repository takes the column statement, or the columns subject, predicate and object")
+        raise ConfigurationError(
+            "a repository takes the column statement, or the columns subject, predicate and object"
+        )
     if options.graph and "graph" in columns:
         raise ConfigurationError("the column graph and the option graph say the same: leave one out")
-    if options.store == TABLE and not ("key" in columns and ({"value", "kind"} & columns.keys() or options.kind == "delete")):
+    if options.store == TABLE and not (
+        "key" in columns and ({"value", "kind"} & columns.keys() or options.kind == "delete")
+    ):
         raise ConfigurationError("a table takes the columns key and value; to delete, key and the option kind")
     if options.store == QUEUE and not {"value", "key"} & columns.keys():
         raise ConfigurationError("a queue takes the column value, and content_type")
@@ -143,37 +149,41 @@ _STATEMENT, _SUBJECT, _GRAPH, _KEY, _VALUE, _TYPE, _KIND, _STORE, _NAME, _PART, 
 )  # fmt: skip
 
 
+_Meaning = tuple[tuple[str, ...], tuple[str, ...], tuple[Operation, ...], int]
+"""Statements, change, operations and size of a row."""
+
+
 def _row(row: Sequence[Any], number: int, part: str, options: SinkOptions, broken: Sequence[int]) -> _Row:
-    statements: tuple[str, ...] = ()
-    change: tuple[str, ...] = ()
-    operations: tuple[Operation, ...] = ()
-    size, reason = 0, ""
-    try:
-        if row[_REJECT]:
-            raise _Refused(row[_REJECT])
-        for place in broken:
-            if isinstance(row[place], bytes):
-                row[place].decode()
-        store, name = options.store or row[_STORE], options.name or row[_NAME]
-        if store not in KINDS or not name:
-            raise _Refused(f"store {store!r}, name {name!r}: a store is graph, table or queue, and has a name")
-        kind = row[_KIND] or options.kind or _DEFAULT_KIND[store]
-        operation = KINDS[store].get(kind)
-        if operation is None:
-            raise _Refused(f"kind {kind!r} is none of {', '.join(KINDS[store])}, which a {store} takes")
-        if store == GRAPH:
-            statements, change = _statements(row), (operation, name)
-            size = sum(map(len, statements))
-        else:
-            operations = _operations(operation, name, row)
-            size = sum(len(item) for each in operations for item in each)
-        if size > ROW_LIMIT_BYTES:
-            raise _Refused(f"it has {size} bytes, and a transaction takes {ROW_LIMIT_BYTES}")
-    except UnicodeDecodeError as error:
-        reason = f"{COLUMNS[place]} is not UTF-8 at byte {error.start + 1}"
-    except _Refused as refused:
-        statements, operations, size, reason = (), (), 0, str(refused)
-    return _Row(number, part, row[_SOURCE] or "", statements, change, operations, size, reason, row)
+    meaning: _Meaning = (), (), (), 0
+    reason = row[_REJECT] or ""
+    if not reason:
+        try:
+            meaning = _meaning(row, options, broken)
+        except _Refused as refused:
+            reason = str(refused)
+    return _Row(number, part, row[_SOURCE] or "", *meaning, reason, row)
+
+
+def _meaning(row: Sequence[Any], options: SinkOptions, broken: Sequence[int]) -> _Meaning:
+    for place in broken:
+        if isinstance(row[place], bytes):
+            raise _Refused(f"{COLUMNS[place]} is not UTF-8")
+    store, name = options.store or row[_STORE], options.name or row[_NAME]
+    if store not in KINDS or not name:
+        raise _Refused(f"store {store!r}, name {name!r}: a store is graph, table or queue, and has a name")
+    kind = row[_KIND] or options.kind or _DEFAULT_KIND[store]
+    operation = KINDS[store].get(kind)
+    if operation is None:
+        raise _Refused(f"kind {kind!r} is none of {', '.join(KINDS[store])}, which a {store} takes")
+    if store == GRAPH:
+        statements = _statements(row)
+        meaning: _Meaning = statements, (operation, name), (), sum(map(len, statements))
+    else:
+        operations = _operations(operation, name, row)
+        meaning = (), (), operations, sum(len(item) for each in operations for item in each)
+    if meaning[-1] > ROW_LIMIT_BYTES:
+        raise _Refused(f"it has {meaning[-1]} bytes, and a transaction takes {ROW_LIMIT_BYTES}")
+    return meaning
 
 
 def _statements(row: Sequence[Any]) -> tuple[str, ...]:
@@ -317,7 +327,9 @@ def _reject(row: _Row, reason: str) -> Reject:
 def _shown(row: Sequence[Any]) -> str:
     text = row[_SHOWN] if row[_SHOWN] is not None else row[_STATEMENT]
     if text is None:
-        named = {name: value for name, value in zip(COLUMNS, row, strict=True) if value is not None and name != "reject"}
+        named = {
+            name: value for name, value in zip(COLUMNS, row, strict=True) if value is not None and name != "reject"
+        }
         text = json.dumps(named, ensure_ascii=False, default=_readable)
     return _readable(text)[:TEXT_LIMIT]
 

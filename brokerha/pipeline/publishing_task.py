@@ -27,7 +27,15 @@ import pyarrow as pa
 
 from brokerha.client import Client
 from brokerha.client.outcomes import Written
-from brokerha.model.errors import BrokerhaError, ConfigurationError, KeyReused, NotReady, OutcomeUnknown, Rejected, Unreachable
+from brokerha.model.errors import (
+    BrokerhaError,
+    ConfigurationError,
+    KeyReused,
+    NotReady,
+    OutcomeUnknown,
+    Rejected,
+    Unreachable,
+)
 from brokerha.model.ids import Lsn, TxId
 from brokerha.pipeline.publishing import SHOWN_REJECTS, Reject, Result, SinkOptions, txid_of
 from brokerha.pipeline.publishing_rows import Chunk, chunks
@@ -161,7 +169,9 @@ class _Work:
         result.first_rejects = (*result.first_rejects, *rejects)[:SHOWN_REJECTS]
         if self._options.rejects:
             for reject in rejects:
-                self._rejects.write(json.dumps(reject._asdict(), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+                self._rejects.write(
+                    json.dumps(reject._asdict(), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+                )
 
     def _write(self, chunk: Chunk, txid: TxId) -> Future[Written]:
         while True:

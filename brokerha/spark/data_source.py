@@ -108,13 +108,13 @@ class BrokerhaSource(DataSource):
             SourceSpec.from_options(self.options), ReadOptions.from_options(self.options), schema.names
         )
 
-    def writer(self, schema: StructType, overwrite: bool) -> RowWriter:  # noqa: FBT001  (Spark's signature)
+    def writer(self, schema: StructType, overwrite: bool) -> RowWriter:
         """For rows that become transactions (sink.py)."""
-        return RowWriter(self.options, schema, is_overwriting=overwrite)
+        return RowWriter(dict(self.options), schema, is_overwriting=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamRowWriter:  # noqa: FBT001, N802  (Spark's signature)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamRowWriter:  # noqa: N802  (Spark's name)
         """For those of a stream."""
-        return StreamRowWriter(self.options, schema, is_overwriting=overwrite)
+        return StreamRowWriter(dict(self.options), schema, is_overwriting=overwrite)
 
 
 @dataclass

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, error_named
 from brokerha.pipeline.loading import (
     CSV,
-    OF_ROWS,
     PARQUET,
     RDF,
     TEXT,
@@ -91,7 +90,11 @@ def _files(spark: SparkSession, options: LoadOptions) -> list[LoadFile]:
     found: dict[str, LoadFile] = {}
     for name in options.files:
         # A name that is a file here is no pattern.
-        path = f"file://{str(Path(name).absolute()).translate(_GLOB)}" if "://" not in name and Path(name).exists() else name
+        path = (
+            f"file://{str(Path(name).absolute()).translate(_GLOB)}"
+            if "://" not in name and Path(name).exists()
+            else name
+        )
         frame = spark.read.format("binaryFile").load(path).select("path", "length", "modificationTime")
         listed = frame.collect()
         # Files without content have no row.
@@ -102,7 +105,9 @@ def _files(spark: SparkSession, options: LoadOptions) -> list[LoadFile]:
     return list(found.values())
 
 
-def _frames(spark: SparkSession, files: list[LoadFile], mapping: Mapping | None, *, is_ordered: bool) -> Iterator[DataFrame]:
+def _frames(
+    spark: SparkSession, files: list[LoadFile], mapping: Mapping | None, *, is_ordered: bool
+) -> Iterator[DataFrame]:
     """What the sink takes: one DataFrame for files that are read together."""
 
     def kind(file: LoadFile) -> tuple[str, ...]:
@@ -124,7 +129,9 @@ def _frames(spark: SparkSession, files: list[LoadFile], mapping: Mapping | None,
             for needed in mapping.columns:
                 if needed not in (*known, ALL_COLUMNS):
                     raise InvalidRequest(f"{paths[0]} has no column {needed!r}; it has {', '.join(known) or 'none'}")
-            yield rows.mapInArrow(partial(mapped, mapping=mapping), OF_KEYS if mapping.keys is not None else OF_STATEMENTS)
+            yield rows.mapInArrow(
+                partial(mapped, mapping=mapping), OF_KEYS if mapping.keys is not None else OF_STATEMENTS
+            )
 
 
 def _placed(frame: DataFrame) -> DataFrame:
@@ -153,13 +160,17 @@ def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> 
     from pyspark.sql import functions as sql
 
     form = mapping.csv
-    columns = form.columns or next(csv.reader([head], delimiter=form.delimiter), [])
+    columns = form.columns or tuple(next(csv.reader([head], delimiter=form.delimiter), []))
     if len(set(columns)) < len(columns) or not columns:
         raise InvalidRequest(f"{names[0]}: its first line names no columns, or one of them twice: {head[:200]!r}")
     schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in (*columns, CORRUPT))
     options = {"sep": form.delimiter, "quote": '"', "escape": '"', "columnNameOfCorruptRecord": CORRUPT}
     if form.has_line_breaks:
-        options |= {"header": "false" if form.columns else "true", "multiLine": "true", "unescapedQuoteHandling": "RAISE_ERROR"}
+        options |= {
+            "header": "false" if form.columns else "true",
+            "multiLine": "true",
+            "unescapedQuoteHandling": "RAISE_ERROR",
+        }
         return _placed(spark.read.options(**options).schema(schema).csv(names))
     line = sql.col("value")
     lines = _placed(spark.read.text(names)).where(sql.trim(line) != "")
@@ -187,15 +198,21 @@ def _parsed(spark: SparkSession, paths: list[str], syntax: str) -> DataFrame:
 # ---- the sink
 
 
-def _written(spark: SparkSession, frame: DataFrame, options: LoadOptions, mapping: Mapping | None, number: int) -> Result:
+def _written(
+    spark: SparkSession, frame: DataFrame, options: LoadOptions, mapping: Mapping | None, number: int
+) -> Result:
     """Write one DataFrame. Raises what the sink raises; rejects are told and not raised."""
-    is_keys = mapping is not None and mapping.keys is not None
+    place = (
+        {"table": mapping.keys.table}
+        if mapping is not None and mapping.keys is not None
+        else {"repository": options.repository}
+    )
     with tempfile.TemporaryDirectory(prefix="brokerha-load-") as folder:
-        told = {
-            **({"table": mapping.keys.table} if mapping is not None and mapping.keys is not None else {"repository": options.repository}),
-            "url": options.url, "id": options.id, "graph": options.graph if not is_keys else "", "ack": options.ack,
-            "timeout": options.timeout_s, "patience": options.patience_s, "window": 1 if options.is_ordered else options.window,
-            "rejects": options.rejects, "maxRejects": options.max_rejects, "report": f"{folder}/{number}.json", "dryRun": options.is_dry_run,
+        path = f"{folder}/{number}.json"
+        told: dict[str, Any] = {
+            **place, "url": options.url, "id": options.id, "graph": options.graph, "ack": options.ack, "timeout": options.timeout_s,
+            "patience": options.patience_s, "window": 1 if options.is_ordered else options.window, "rejects": options.rejects,
+            "maxRejects": options.max_rejects, "report": path, "dryRun": options.is_dry_run,
         }  # fmt: skip
         problem: BrokerhaError | None = None
         try:
@@ -203,7 +220,7 @@ def _written(spark: SparkSession, frame: DataFrame, options: LoadOptions, mappin
                 frame.write.format("brokerha").options(**told).mode("append").save()
         except BrokerhaError as error:
             problem = error
-        report = _report(spark, told["report"])
+        report = _report(spark, path)
     if report is None or (problem is not None and (report.error or not report.rejects)):
         raise problem or NotReady("Spark does not tell what was written; the same command again does nothing twice")
     return report

@@ -48,7 +48,9 @@ class _Writing:
     def __init__(self, options: dict[str, str], schema: StructType, *, is_overwriting: bool) -> None:
         self.options = SinkOptions.from_options(options)
         if is_overwriting:
-            raise ConfigurationError("overwrite is nothing that a cluster does: write with append, and delete with kind delete")
+            raise ConfigurationError(
+                "overwrite is nothing that a cluster does: write with append, and delete with kind delete"
+            )
         check_columns({field.name: field.dataType.typeName() for field in schema.fields}, self.options)
         self.begin_lsn = 0 if self.options.is_dry_run else _lsn_of(self.options)
 
@@ -117,6 +119,7 @@ def _lsn_of(options: SinkOptions) -> int:
     with brokerha.connect(options.url) as client:
         status = client.status(timeout=options.timeout_s)
         if options.store == GRAPH and options.name not in client.repositories(timeout=options.timeout_s):
-            raise UnknownRepository(f"the cluster {status['cluster']} has no repository {options.name!r}: create it first")
+            raise UnknownRepository(
+                f"the cluster {status['cluster']} has no repository {options.name!r}: create it first"
+            )
     return max((int(node["applied_lsn"] or 0) for node in status["nodes"]), default=0)
-
