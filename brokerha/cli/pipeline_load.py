@@ -24,7 +24,7 @@ from brokerha.cli.options import (
     UrlOption,
 )
 from brokerha.cli.output import Format
-from brokerha.cli.pipeline import job, spark_options
+from brokerha.cli.pipeline import job, progress_of, spark_options
 from brokerha.cli.pipeline_options import DEFAULT_MASTER, DEFAULT_MEMORY, ConfOption, MasterOption, MemoryOption
 from brokerha.model.errors import InvalidRequest
 
@@ -124,7 +124,8 @@ def load(
     _check(options)
     spark = spark_options(spark_master, spark_memory, spark_conf)
     logs.to_stderr(logs.COMMAND)
-    report = program(options, spark)
+    with progress_of("load", "bytes") as tell:
+        report = program(options, spark, tell)
     _show(report, chosen)
     return exits.DONE if report.is_good else exits.FAILED
 

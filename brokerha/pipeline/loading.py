@@ -16,6 +16,7 @@ which of them; what an earlier run has sent is answered by the cluster and not d
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import PurePosixPath
@@ -36,6 +37,9 @@ _READ_AS: Final = {
 _WITH_GRAPHS: Final = frozenset({"nq", "nquads", "trig", "jsonld"})
 _COMPRESSED: Final = frozenset({".gz", ".bz2", ".zst", ".deflate"})
 """As Spark knows them."""
+
+Tell = Callable[[int, int], None]
+"""Takes how much is done, and of how much, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from brokerha.pipeline.loading import (
     LoadFile,
     LoadOptions,
     LoadReport,
+    Tell,
     check_together,
     id_of,
     syntax_of,
@@ -50,8 +51,8 @@ _CLASS = re.compile(r"^(\[[A-Z_.]+\] |([a-z0-9]+\.)+\w+: )| SQLSTATE: \w+$")
 _NO_FILES = ("No FileSystem for scheme", "ClassNotFoundException: Class org.apache.hadoop")
 
 
-def load(spark: SparkSession, options: LoadOptions) -> LoadReport:
-    """Load. Raises InvalidRequest, ConfigurationError, Unreachable, and what ended the patience of a task."""
+def load(spark: SparkSession, options: LoadOptions, tell: Tell) -> LoadReport:
+    """Load. ``tell`` is told after each set of files that are read together. Raises InvalidRequest, ConfigurationError, Unreachable, and what ended the patience of a task."""
     started_s = time.monotonic()
     mapping = load_mapping(Path(options.mapping)) if options.mapping else None
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(WHOLE_BYTES if options.is_ordered else options.split_bytes))
@@ -62,17 +63,20 @@ def load(spark: SparkSession, options: LoadOptions) -> LoadReport:
         check_together(options, files)
         id_ = options.id or id_of(options, files, mapping)
         frames = list(_frames(spark, files, mapping, is_ordered=options.is_ordered))
-    done = Result()
+    done, done_bytes, size_bytes = Result(), 0, sum(file.size_bytes for file in files)
     rejects = options.rejects or ("" if options.is_dry_run else f"{id_}.rejects")
-    for number, frame in enumerate(frames, 1):
+    for number, (frame, bytes_) in enumerate(frames, 1):
+        tell(done_bytes, size_bytes)
         left = replace(options, id=id_, rejects=rejects, max_rejects=max(0, options.max_rejects - done.rejects))
         done.add(_written(spark, frame, left, mapping, number))
         if done.is_stopped:
             break
+        done_bytes += bytes_
+    tell(done_bytes, size_bytes)
     return LoadReport(
         id=id_,
         files=len(files),
-        size_bytes=sum(file.size_bytes for file in files),
+        size_bytes=size_bytes,
         unit="key" if mapping is not None and mapping.keys is not None else "statement",
         result=done,
         max_rejects=options.max_rejects,
@@ -107,8 +111,8 @@ def _files(spark: SparkSession, options: LoadOptions) -> list[LoadFile]:
 
 def _frames(
     spark: SparkSession, files: list[LoadFile], mapping: Mapping | None, *, is_ordered: bool
-) -> Iterator[DataFrame]:
-    """What the sink takes: one DataFrame for files that are read together."""
+) -> Iterator[tuple[DataFrame, int]]:
+    """What the sink takes: one DataFrame for files that are read together, and their size in bytes."""
 
     def kind(file: LoadFile) -> tuple[str, ...]:
         has_head = file.read_as == CSV and mapping is not None and not mapping.csv.columns
@@ -117,21 +121,21 @@ def _frames(
 
     kinds = [(kind(file), file) for file in files]
     for (read_as, syntax, head, _), group in groupby(kinds if is_ordered else sorted(kinds), key=lambda each: each[0]):
-        paths = [file.path for _, file in group]
+        together = [file for _, file in group]
+        paths = [file.path for file in together]
         names = [path.translate(_GLOB) for path in paths]
         if read_as == RDF:
-            yield _parsed(spark, paths, syntax)
-        elif read_as == TEXT:
-            yield _placed(spark.read.text(names)).withColumnRenamed("value", "statement")
-        elif mapping is not None:
+            frame = _parsed(spark, paths, syntax)
+        elif read_as == TEXT or mapping is None:
+            frame = _placed(spark.read.text(names)).withColumnRenamed("value", "statement")
+        else:
             rows = _csv(spark, names, mapping, head) if read_as == CSV else _placed(_rows(spark, read_as, names))
             known = [name for name in rows.columns if name not in {"source", "part", CORRUPT}]
             for needed in mapping.columns:
                 if needed not in (*known, ALL_COLUMNS):
                     raise InvalidRequest(f"{paths[0]} has no column {needed!r}; it has {', '.join(known) or 'none'}")
-            yield rows.mapInArrow(
-                partial(mapped, mapping=mapping), OF_KEYS if mapping.keys is not None else OF_STATEMENTS
-            )
+            frame = rows.mapInArrow(partial(mapped, mapping=mapping), OF_KEYS if mapping.keys is not None else OF_STATEMENTS)
+        yield frame, sum(file.size_bytes for file in together)
 
 
 def _placed(frame: DataFrame) -> DataFrame:
