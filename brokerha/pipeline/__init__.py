@@ -6,7 +6,8 @@
 | `rows` | one row for each change: columns, and how an entry becomes rows |
 | `sources` | where entries come from: a node, a log stream, the journal of a stopped master, a backup |
 | `ranges` | which entries are read, and in which parts |
-| `loading` | loading large files, with a table of its modules |
+| `publishing` | rows as transactions: what the sink does, with a table of its modules |
+| `loading` | files as rows for the sink, with a table of its modules |
 | `state` | the state at an LSN, folded entry by entry: what everything else must come to |
 | `audit` | the audit as a whole: files (`audit_files`), content (`audit_engine`, `audit_pieces`, `audit_columns`), workers (`audit_copies`) |
 | `rebuilding`, `rebuilding_content` | the state at an LSN, on its way into a backup or a directory of a worker |

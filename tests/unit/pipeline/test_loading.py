@@ -143,7 +143,7 @@ def test_turtle_is_read_as_statements_the_same_each_time(tmp_path):
     path.write_bytes(gzip.compress(b"@prefix : <urn:x:> . :a :b [ :c [] ], 1 ."))
     found = statements_in(path, "ttl")
     assert sorted(row["statement"] for row in found) == [
-        "<urn:x:a> <urn:x:b> \"1\"^^<http://www.w3.org/2001/XMLSchema#integer> .", "<urn:x:a> <urn:x:b> _:1 .", "_:1 <urn:x:c> _:2 .",
+        '<urn:x:a> <urn:x:b> "1"^^<http://www.w3.org/2001/XMLSchema#integer> .', "<urn:x:a> <urn:x:b> _:1 .", "_:1 <urn:x:c> _:2 .",
     ]  # fmt: skip
     assert statements_in(path, "ttl") == found
 
