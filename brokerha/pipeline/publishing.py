@@ -37,7 +37,7 @@ WINDOW: Final = 8
 PATIENCE_S: Final = 300.0
 """How long a task goes on sending the same transaction to a cluster that does not take it."""
 SHOWN_REJECTS: Final = 10
-_ID: Final = re.compile(r"[!-~]{1,64}\Z")
+_ID: Final = re.compile(r"[!-~]{1,48}\Z")
 _PART: Final = re.compile(r"[!-~]{1,40}\Z")
 
 STORES: Final = {"repository": GRAPH, "table": TABLE, "queue": QUEUE}
@@ -95,7 +95,10 @@ class SinkOptions:
         for option, (spelled, field, make, least) in _NUMBERS.items():
             if option in lower:
                 found[field] = _number(spelled, lower.pop(option), make, least)
-        found["is_dry_run"] = lower.pop("dryrun", "false").lower() == "true"
+        is_dry_run = lower.pop("dryrun", "false").lower()
+        if is_dry_run not in {"true", "false"}:
+            raise ConfigurationError(f"dryRun is true or false, not {is_dry_run!r}")
+        found["is_dry_run"] = is_dry_run == "true"
         if lower:
             known = ", ".join([*_OF_OTHERS, *(spelled for spelled, *_ in _NUMBERS.values()), "dryRun"])
             raise ConfigurationError(f"there is no option {min(lower)!r} for writing; there are {known}")
@@ -122,7 +125,7 @@ class SinkOptions:
         if self.graph and self.store != GRAPH:
             raise ConfigurationError("graph is for triples: write repository beside it")
         if self.id and not _ID.match(self.id):
-            raise ConfigurationError(f"id {self.id!r} is not 1 to 64 visible ASCII characters")
+            raise ConfigurationError(f"id {self.id!r} is not 1 to 48 visible ASCII characters")
         if self.max_rejects and not self.rejects and not self.is_dry_run:
             raise ConfigurationError("maxRejects without rejects would lose rows: name a folder for them with rejects")
         parse_ack(self.ack)

@@ -55,7 +55,7 @@ class Task(NamedTuple):
     id: str
     """Of the write; of a stream with the number of the batch."""
     part: str
-    """Number of the partition: counts rows that name no part, and names the reject file."""
+    """Number of the partition: what rows that name no part are counted in."""
     begin_lsn: Lsn
     """What the cluster had when the write began: what it answers with less was applied before."""
 
@@ -83,7 +83,8 @@ def publish(
         except BrokerhaError as error:
             result.error, result.reason, result.is_stopped = type(error).__name__, str(error), True
         if options.rejects and result.rejects:
-            keep(options.rejects, f"{task.id}.{task.part}.jsonl", rejects)
+            first = result.first_rejects[0]
+            keep(options.rejects, f"{txid_of(task.id, first.part, first.row)}.jsonl", rejects)
     return result
 
 

@@ -16,7 +16,7 @@ import io
 import json
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -52,13 +52,16 @@ class _Writing:
                 "overwrite is nothing that a cluster does: write with append, and delete with kind delete"
             )
         check_columns({field.name: field.dataType.typeName() for field in schema.fields}, self.options)
+        self.new_id = f"write-{secrets.token_hex(8)}"
+        """Of a batch that is given none."""
         self.begin_lsn = 0 if self.options.is_dry_run else _lsn_of(self.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Told:
         """One partition, in a task."""
         context: Any = TaskContext.get()
         batch = context.getLocalProperty(_BATCH)
-        id_ = self.options.id or context.getLocalProperty(_QUERY)
+        # A write inside of foreachBatch belongs to a batch of a stream, too.
+        id_ = self.options.id or context.getLocalProperty(_QUERY) or self.new_id
         if batch is not None:
             id_ = f"{id_}.{batch}"
         task = Task(id_, str(context.partitionId()), self.begin_lsn)
@@ -87,11 +90,6 @@ class _Writing:
 
 class RowWriter(_Writing, DataSourceArrowWriter):
     """A batch."""
-
-    def __init__(self, options: dict[str, str], schema: StructType, *, is_overwriting: bool) -> None:
-        super().__init__(options, schema, is_overwriting=is_overwriting)
-        if not self.options.id:
-            self.options = replace(self.options, id=f"write-{secrets.token_hex(8)}")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have ended."""

@@ -114,6 +114,18 @@ def test_a_batch_of_a_stream_that_comes_again_publishes_nothing_twice(spark: Any
     assert messages(db, "stream") == sorted(str(number) for number in range(300))
 
 
+def test_a_write_for_each_batch_has_the_ids_of_its_stream(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
+    spark.range(0, 100, 1, 2).selectExpr("cast(id as string) value").write.parquet(f"{tmp_path}/in")
+
+    def write_twice(batch: Any, _: int) -> None:
+        write(batch, url, queue="each")
+        write(batch, url, queue="each")
+
+    stream = spark.readStream.schema("value string").parquet(f"{tmp_path}/in").writeStream.foreachBatch(write_twice)
+    stream.option("checkpointLocation", f"{tmp_path}/at").trigger(availableNow=True).start().awaitTermination(60)
+    assert messages(db, "each") == sorted(str(number) for number in range(100))
+
+
 def test_a_change_feed_is_written_into_another_table(spark: Any, url: str, db: Client) -> None:
     for number in range(5):
         db.put("feed", f"k{number}", str(number))
@@ -198,11 +210,12 @@ def test_rows_of_csv_parquet_and_json_become_keys(spark: Any, url: str, db: Clie
     parquet.write_table(pa.table({"k": [f"pq-{n:05d}" for n in numbers], "v": numbers}), tmp_path / "c.parquet", row_group_size=500)
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"k": f"js-{n}", "v": n}) + "\n" for n in range(100)) + "{broken\n")
     (tmp_path / "e.csv").write_text("")
+    (tmp_path / "f.csv").write_text("k,v,w\nbroken\n")
     report = loaded(
-        spark, url, tmp_path, "?.csv", "c.parquet", "d.jsonl", mapping=f"{tmp_path}/m.toml", max_rejects=1
+        spark, url, tmp_path, "?.csv", "c.parquet", "d.jsonl", mapping=f"{tmp_path}/m.toml", max_rejects=2
     )  # fmt: skip
-    assert (report.is_good, report.result.items, report.unit, report.files) == (True, 10_101, "key", 4)
-    assert report.result.first_rejects[0].text == "{broken"
+    assert (report.is_good, report.result.items, report.unit, report.files) == (True, 10_101, "key", 5)
+    assert sorted(row.text for row in spark.read.json(report.rejects).collect()) == ["broken", "{broken"]
     found = {prefix: len(db.range("t", prefix=prefix, limit=10_000)) for prefix in ("csv-", "pq-", "js-")}
     assert found == {"csv-": 5001, "pq-": 5000, "js-": 100}
     assert [db.get("t", key) for key in ("pq-04999", "csv-04999", "csv-b")] == [b"4999", b"4999", b"1"]

@@ -74,6 +74,7 @@ class Desk:
         ({**TABLE, "window": "many"}, "window is a whole number of at least 1"),
         ({**TABLE, "timeout": "0"}, "timeout is a number"),
         ({**TABLE, "ack": "soon"}, "soon"),
+        ({**TABLE, "dryRun": "yes"}, "dryRun is true or false"),
     ],
 )
 def test_a_wrong_option_is_one_clear_error(options, words):
@@ -165,7 +166,7 @@ def test_a_row_that_the_cluster_would_refuse_is_a_reject_and_no_other_suffers(op
     result = desk.publish(rows(**columns))
     assert (result.rejects, result.items, result.is_stopped) == (1, 0, False)
     assert reason in result.first_rejects[0].reason
-    [line] = (tmp_path / "w.7.jsonl").read_text().splitlines()
+    [line] = (tmp_path / "w.7.1.jsonl").read_text().splitlines()
     assert json.loads(line) == result.first_rejects[0]._asdict()
 
 
@@ -283,7 +284,7 @@ def test_a_rejected_transaction_makes_all_its_rows_rejects_and_those_behind_it_g
     desk.cluster.faults = [None, Reply(0, "w.7.3", REJECTED_STATUS, 9, "Rejected", "check c fails")]
     result = desk.publish(keys(6))
     assert (result.items, result.rejects, result.transactions, result.is_stopped) == (4, 2, 2, False)
-    found = [json.loads(line) for line in (tmp_path / "bad rows" / "w.7.jsonl").read_text().splitlines()]
+    found = [json.loads(line) for line in (tmp_path / "bad rows" / "w.7.3.jsonl").read_text().splitlines()]
     assert [(one["row"], json.loads(one["text"])["key"]) for one in found] == [(3, "k3"), (4, "k4")]
     assert "check c fails" in found[0]["reason"]
 
