@@ -15,7 +15,7 @@ MasterOption = Annotated[
     str,
     typer.Option(
         "--spark-master", envvar="BROKERHA_SPARK_MASTER", metavar="URL",
-        help="Where Spark runs: local[N,TRIES], spark://HOST:PORT, yarn, k8s://…",
+        help="Where Spark runs: local[N,TRIES], spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT.",
     ),
 ]  # fmt: skip
 MemoryOption = Annotated[
@@ -25,5 +25,6 @@ ConfOption = Annotated[
     list[str], typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 ]
 
-DEFAULT_MASTER = "local[2,4]"
+DEFAULT_MASTER = ""
+"""That of spark-submit or SPARK_REMOTE, else all cores of this machine (brokerha.spark.session)."""
 DEFAULT_MEMORY = "2g"
