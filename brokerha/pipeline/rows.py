@@ -356,6 +356,20 @@ def entries_of(table: pa.Table) -> list[LogEntry]:
     return found
 
 
+def entries_in(batches: Iterable[pa.RecordBatch]) -> Iterator[LogEntry]:
+    """The entries of batches whose rows are in order; an entry may lie in several of them. Raises as `entries_of`."""
+    left: pa.Table = SCHEMA.empty_table()
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        together = pa.concat_tables([left, pa.Table.from_batches([batch], SCHEMA)])
+        # More rows of the last entry may follow.
+        whole = int(np.searchsorted(together["lsn"].to_numpy(), together["lsn"][-1].as_py()))
+        yield from entries_of(together.slice(0, whole))
+        left = together.slice(whole)
+    yield from entries_of(left)
+
+
 def _entry(head: tuple[Any, ...], changes: list[list[Any]]) -> LogEntry:
     lsn, txid, origin, timestamp, epoch, outcome, reason, fingerprint = head
     effect: bytes = msgpack.packb(changes) if changes else b""

@@ -161,11 +161,24 @@ def failures_told(log: Path) -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with errors_of_tasks():
+            yield
     except (Py4JError, PySparkException, ConnectionError) as error:
+        raise StoreError(f"Spark gave up ({words_of(error)}); what it said is in {log}") from None
+
+
+@contextlib.contextmanager
+def errors_of_tasks() -> Iterator[None]:
+    """Lets an error of brokerha that ended a task be raised as what it was; all else stays what Spark says."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
         if (ours := error_of_task(str(error))) is not None:
             raise ours from None
-        raise StoreError(f"Spark gave up ({words_of(error)}); what it said is in {log}") from None
+        raise
 
 
 def error_of_task(text: str) -> BrokerhaError | None:
