@@ -358,16 +358,28 @@ def entries_of(table: pa.Table) -> list[LogEntry]:
 
 def entries_in(batches: Iterable[pa.RecordBatch]) -> Iterator[LogEntry]:
     """The entries of batches whose rows are in order; an entry may lie in several of them. Raises as `entries_of`."""
-    left: pa.Table = SCHEMA.empty_table()
+    for table in whole_entries(batches, BATCH_ROWS):
+        yield from entries_of(table)
+
+
+def whole_entries(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Batches, whose rows are in order, put together and cut anew between entries: tables of about so many rows."""
+    waiting: list[pa.RecordBatch] = []
+    number = 0
     for batch in batches:
-        if not batch.num_rows:
+        if batch.num_rows:
+            waiting.append(batch)
+            number += batch.num_rows
+        if number < rows:
             continue
-        together = pa.concat_tables([left, pa.Table.from_batches([batch], SCHEMA)])
+        table = pa.Table.from_batches(waiting)
         # More rows of the last entry may follow.
-        whole = int(np.searchsorted(together["lsn"].to_numpy(), together["lsn"][-1].as_py()))
-        yield from entries_of(together.slice(0, whole))
-        left = together.slice(whole)
-    yield from entries_of(left)
+        whole = int(np.searchsorted(table["lsn"].to_numpy(), table["lsn"][-1].as_py()))
+        if whole:
+            yield table.slice(0, whole)
+        waiting, number = table.slice(whole).to_batches(), number - whole
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 def _entry(head: tuple[Any, ...], changes: list[list[Any]]) -> LogEntry:
