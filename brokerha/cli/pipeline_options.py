@@ -5,12 +5,26 @@ Whatever has a help text of its own in a command, as ``--dry-run`` has, stays wi
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-ArchiveOption = Annotated[Path, typer.Option("--archive", metavar="DIR", help="The archive.")]
+from brokerha.model.errors import InvalidRequest
+
+
+def place_of(text: str) -> str:
+    """A folder or URL, as `brokerha.pipeline.places.place` makes it. Raises typer.BadParameter for one that nobody serves."""
+    from brokerha.pipeline.places import place
+
+    try:
+        return place(text)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+ArchiveOption = Annotated[
+    str, typer.Option("--archive", metavar="PLACE", help="The archive, a folder or a URL.", parser=place_of)
+]
 MasterOption = Annotated[
     str,
     typer.Option(

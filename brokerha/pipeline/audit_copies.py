@@ -153,7 +153,11 @@ def _compared(node: str, copy: Copy, log: Log, timeout_s: float) -> CopyAudit:
         (store, name, bucket): Bucket(number, int.from_bytes(digest, "big"))
         for store, name, bucket, number, digest in told["buckets"]
     }
-    places = [place for place in sorted(expected.buckets.keys() | found.keys()) if expected.buckets.get(place) != found.get(place)]
+    places = [
+        place
+        for place in sorted(expected.buckets.keys() | found.keys())
+        if expected.buckets.get(place) != found.get(place)
+    ]
     differences = [*counter_differences(expected.counters, told["queues"])]
     differences += repository_differences(expected.repositories, told["repositories"])
     audit = CopyAudit(node, EQUAL, lsn, told["items"], len(places))

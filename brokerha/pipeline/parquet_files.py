@@ -44,9 +44,12 @@ def sha256_of(name: str) -> str:
 
 
 def write_table(
-    where: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], dictionary: Sequence[str] | bool = True,
-    statistics: Sequence[str] | bool = True,
-) -> Kept | None:  # fmt: skip
+    where: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    dictionary: Sequence[str] | None = None,
+    statistics: Sequence[str] | None = None,
+) -> Kept | None:
     """Write batches into one file of a place; None when there is no row. Raises StoreError, what the batches raise."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -54,8 +57,8 @@ def write_table(
     rows = 0
     with telling(where), tempfile.TemporaryFile() as file:
         with pq.ParquetWriter(
-            file, schema, compression="zstd", compression_level=1, use_dictionary=dictionary, write_statistics=statistics,
-            write_page_checksum=True,
+            file, schema, compression="zstd", compression_level=1, use_dictionary=True if dictionary is None else dictionary,
+            write_statistics=True if statistics is None else statistics, write_page_checksum=True,
         ) as writer:  # fmt: skip
             for group in _groups(batches):
                 table = pa.Table.from_batches(group).cast(schema)

@@ -46,11 +46,9 @@ def place(text: str) -> str:
     if not sign:
         return os.path.abspath(text)  # noqa: PTH100  (resolve would follow links)
     if scheme not in SCHEMES:
-        raise InvalidRequest(
-            f"{scheme}:// is no place for data: write a folder, or a URL of {', '.join(SCHEMES)}"
-        )
+        raise InvalidRequest(f"{scheme}:// is no place for data: write a folder, or a URL of {', '.join(SCHEMES)}")
     if scheme == "file":
-        return os.path.abspath(unquote(urlsplit(text).path))  # noqa: PTH100
+        return os.path.abspath(unquote(urlsplit(text).path))  # noqa: PTH100  (see above)
     if not rest.strip("/"):
         raise InvalidRequest(f"{text} names no bucket or host")
     return text.rstrip("/")
@@ -99,7 +97,7 @@ def keep(where: str, name: str, written: IO[bytes]) -> None:
     with telling(where):
         if is_local(where):
             Path(where).mkdir(parents=True, exist_ok=True)
-        out = DeltaFileSystemHandler(delta_url(where)).open_output_stream(name)
+        out: Any = DeltaFileSystemHandler(delta_url(where)).open_output_stream(name)
         shutil.copyfileobj(written, out, _COPY_BYTES)
         out.close()
     fsync(where, name)

@@ -45,7 +45,14 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 PAGE_ENTRIES: Final = 5_000
 BEHIND_S: Final = 0.2
 """Between two questions for entries that another node of the list had already."""
-_NAMES: Final = {"url": "url", "stream": "stream", "master": "master", "journal": "journal", "backup": "backup", "archive": "archive"}
+_NAMES: Final = {
+    "url": "url",
+    "stream": "stream",
+    "master": "master",
+    "journal": "journal",
+    "backup": "backup",
+    "archive": "archive",
+}
 _TIMEOUT: Final = "timeout"
 
 

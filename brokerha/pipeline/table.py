@@ -217,14 +217,16 @@ def write_log(where: str, batches: Iterable[pa.RecordBatch]) -> Written | None:
     if kept is None:
         return None
     lsn, time_us, txid, fingerprint = noted.last
-    return Written(*kept, *noted.first, lsn, noted.first_us, time_us, txid, fingerprint, b"".join(noted.hashes))
+    return Written(
+        kept.name, kept.size_bytes, kept.rows, noted.first_lsn, lsn, noted.first_us, time_us, txid, fingerprint, b"".join(noted.hashes)
+    )  # fmt: skip
 
 
 class _Noted:
     """Looks at rows that pass: their order, the hashes of their entries, and both ends."""
 
     def __init__(self) -> None:
-        self.first: tuple[Lsn, ...] = ()
+        self.first_lsn: Lsn = 0
         self.first_us = 0
         self.last: tuple[Lsn, Timestamp, TxId, bytes] = (0, 0, "", b"")
         self.hashes: list[bytes] = []
@@ -237,11 +239,14 @@ class _Noted:
             return batch
         lsns = batch["lsn"].to_numpy()
         stamped = batch["timestamp"].cast(pa.int64())
-        if not self.first:
-            self.first, self.first_us, self.last = (int(lsns[0]),), stamped[0].as_py(), (int(lsns[0]) - 1, 0, "", b"")
+        if not self.first_lsn:
+            self.first_lsn, self.first_us = int(lsns[0]), stamped[0].as_py()
+            self.last = (self.first_lsn - 1, 0, "", b"")
         steps = np.diff(lsns, prepend=self.last[0])
         if steps.min() < 0 or steps.max() > 1:
-            raise StoreDamaged(f"the source gave rows behind LSN {self.last[0]} that are not in the order of their LSNs")
+            raise StoreDamaged(
+                f"the source gave rows behind LSN {self.last[0]} that are not in the order of their LSNs"
+            )
         self.hashes += batch["entry_hash"].filter(pa.array(steps == 1)).to_pylist()
         txid, fingerprint = batch["txid"][-1].as_py(), batch["fingerprint"][-1].as_py()
         self.last = int(lsns[-1]), stamped[-1].as_py(), txid, fingerprint
@@ -262,7 +267,9 @@ class LogTable:
         """What it holds now. Raises StoreError when there is no archive here, StoreDamaged when it cannot be trusted."""
         table = self._opened()
         if table is None:
-            raise StoreError(f"there is no archive in {self.where}: make one with brokerha pipeline archive --into {self.where}")
+            raise StoreError(
+                f"there is no archive in {self.where}: make one with brokerha pipeline archive --into {self.where}"
+            )
         return LogState(self._head(table), str(table.metadata().id), table.version(), tuple(_files(table)))
 
     def state_or_new(self) -> LogState:
@@ -313,11 +320,16 @@ class LogTable:
             try:
                 table = DeltaTable(delta_url(self.where), version=state.version)
                 table.create_write_transaction(
-                    [_action(each) for each in files], "append", Schema.from_arrow(SCHEMA), commit_properties=_properties(head)
+                    [_action(each) for each in files],
+                    "append",
+                    Schema.from_arrow(SCHEMA),
+                    commit_properties=_properties(head),
                 )
             except CommitFailedError as error:
                 if self.state().head.last_lsn > state.head.last_lsn:
-                    raise StoreError(f"another job is writing into the archive {self.where}: wait for its end") from None
+                    raise StoreError(
+                        f"another job is writing into the archive {self.where}: wait for its end"
+                    ) from None
                 raise StoreError(f"cannot commit to {self.where}: {first_line(error)}") from None
         state = self.state()
         fsync(self.where, f"_delta_log/{state.version:020}.json")
@@ -338,13 +350,17 @@ class LogTable:
                 raise StoreDamaged(f"{self.path(files[0])} to {files[-1].path} do not hold what the table says")
             now_ms = int(time.time() * 1000)
             actions += [
-                RemoveAction(file.path, data_change=False, partition_values={}, size=file.size_bytes, deletion_timestamp=now_ms)
+                RemoveAction(
+                    file.path, data_change=False, partition_values={}, size=file.size_bytes, deletion_timestamp=now_ms
+                )
                 for file in files
             ]
             actions.append(_action(written, is_new=False))
         with _committing(self.where):
             table = DeltaTable(delta_url(self.where), version=state.version)
-            table.create_write_transaction(actions, "append", Schema.from_arrow(SCHEMA), commit_properties=_properties(state.head))
+            table.create_write_transaction(
+                actions, "append", Schema.from_arrow(SCHEMA), commit_properties=_properties(state.head)
+            )
         return self.state()
 
     def vacuum(self, keep_s: float, *, is_dry_run: bool = False) -> int:
@@ -369,10 +385,10 @@ class LogTable:
         import pyarrow.parquet as pq
 
         with reading(self.path(file)), file_system(self.where).open_input_file(file.path) as opened:
-            found = pq.read_table(
-                opened, columns=columns and list(columns), filters=filters, page_checksum_verification=True, partitioning=None
+            wanted = None if columns is None else list(columns)
+            return pq.read_table(
+                opened, columns=wanted, filters=filters, page_checksum_verification=True, partitioning=None
             )
-        return found
 
     def rows(self, state: LogState, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str]) -> pa.Table:
         """Rows of a range, in the order of (lsn, operation, part), in memory. Raises StoreError, StoreDamaged."""
@@ -389,7 +405,12 @@ class LogTable:
         return found.sort_by([(name, "ascending") for name in _ORDER]).select(list(columns))
 
     def batches(
-        self, state: LogState, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str], stores: frozenset[str] | None = None
+        self,
+        state: LogState,
+        first_lsn: Lsn,
+        last_lsn: Lsn,
+        columns: Sequence[str],
+        stores: frozenset[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows of a range in the order of its files, a row group at a time. Raises StoreDamaged."""
         import pyarrow as pa
@@ -399,7 +420,9 @@ class LogTable:
         for file in state.files_of(first_lsn, last_lsn):
             if not sha256_of(file.path):
                 # Another program has put it together, in any order.
-                found = self.read(file, wanted).sort_by([(name, "ascending") for name in _ORDER]).to_batches(_BATCH_ROWS)
+                found = (
+                    self.read(file, wanted).sort_by([(name, "ascending") for name in _ORDER]).to_batches(_BATCH_ROWS)
+                )
             else:
                 found = self._groups(file, first_lsn, last_lsn, wanted)
             for batch in found:
@@ -512,7 +535,9 @@ class LogTable:
                             f"the archive in {self.where} has format {fields.get('format')}, this program knows {FORMAT}: use a later brokerha"
                         )
                     return Head(**fields)
-        raise StoreDamaged(f"the table in {self.where} is no archive of brokerha: none of its commits says what it holds")
+        raise StoreDamaged(
+            f"the table in {self.where} is no archive of brokerha: none of its commits says what it holds"
+        )
 
 
 @contextmanager
@@ -544,7 +569,12 @@ def _action(file: Written, *, is_new: bool = True) -> Any:
         "nullCount": {"lsn": 0, "timestamp": 0},
     }
     return AddAction(
-        file.name, file.size_bytes, {}, int(time.time() * 1000), data_change=is_new, stats=json.dumps({"numRecords": file.rows, **ends})
+        file.name,
+        file.size_bytes,
+        {},
+        int(time.time() * 1000),
+        data_change=is_new,
+        stats=json.dumps({"numRecords": file.rows, **ends}),
     )
 
 
@@ -560,6 +590,9 @@ def _files(table: DeltaTable) -> list[LogFile]:
     found = pa.table(table.get_add_actions(flatten=True))
     if not found.num_rows:
         return []
-    times = (found[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist() for name in ("min.timestamp", "max.timestamp"))
+    times = (
+        found[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+        for name in ("min.timestamp", "max.timestamp")
+    )
     columns = [found[name].to_pylist() for name in ("path", "size_bytes", "num_records", "min.lsn", "max.lsn")]
     return sorted(map(LogFile, *columns, *times), key=lambda file: (file.first_lsn, file.last_lsn, file.path))

@@ -55,7 +55,8 @@ SILENT_S: Final = 3.0
 """After so long a person is told who is waited for."""
 MANY_FILES: Final = 100
 """So many small ones are put together without being asked for."""
-_LOOK_S: Final = 0.2
+_LOOK_S: Final[Any] = 0.2
+"""PySpark's annotation says whole seconds, its code takes parts of them."""
 _RETRY_PAUSE_S: Final = 0.5
 
 
@@ -166,7 +167,13 @@ class _Job:
         self._before: LogState | None = None
         self._spark: SparkSession | None = None
         self._told_s: float | None = None
-        self._facts: dict[str, Any] = {"batches": 0, "merged_files": 0, "deleted_files": 0, "pinned_from": 0, "notes": ()}
+        self._facts: dict[str, Any] = {
+            "batches": 0,
+            "merged_files": 0,
+            "deleted_files": 0,
+            "pinned_from": 0,
+            "notes": (),
+        }
 
     def archive(self) -> None:
         """Until the source has no more, or until stopped; what finds no node is tried again."""
@@ -183,7 +190,9 @@ class _Job:
                 if options.every_s is None and time.monotonic() > until_s:
                     raise
                 if not is_told:
-                    around.warn(f"{error}: trying again" + ("" if options.every_s else f" for {options.retry_s:g} seconds"))
+                    around.warn(
+                        f"{error}: trying again" + ("" if options.every_s else f" for {options.retry_s:g} seconds")
+                    )
                 is_told = True
                 around.stop.wait(_RETRY_PAUSE_S)
             else:
@@ -209,12 +218,18 @@ class _Job:
 
     def _stream(self, state: LogState, end: Lsn, rewinds: Rewinds, checkpoint: str) -> None:
         options, begin = self._options, state.head.last_lsn
-        given = {**options.source.options(), "startingLsn": begin + 1, "maxEntriesPerTrigger": options.batch_entries}
+        given: dict[str, Any] = {
+            **options.source.options(),
+            "startingLsn": begin + 1,
+            "maxEntriesPerTrigger": options.batch_entries,
+        }
         if options.to_lsn is not None:
             given["endingLsn"] = options.to_lsn
         log = self._session().readStream.format("brokerha").options(**given).load()
         take = partial(take_batch, options.into, options.source, rewinds)
-        writing = log.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint).queryName("brokerha archive")
+        writing = (
+            log.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint).queryName("brokerha archive")
+        )
         if options.every_s is None:
             writing = writing.trigger(availableNow=True)
         else:
@@ -284,7 +299,10 @@ class _Job:
         try:
             self._around.cluster.pin(f"archive-{state.id.replace('-', '')[:16]}", following, PIN_FOR_S)
         except BrokerhaError as error:
-            self._facts |= {"pinned_from": 0, "notes": (f"the cluster does not keep its log for this archive: {error}",)}
+            self._facts |= {
+                "pinned_from": 0,
+                "notes": (f"the cluster does not keep its log for this archive: {error}",),
+            }
             return
         self._facts |= {"pinned_from": following, "notes": ()}
 
@@ -321,7 +339,7 @@ def _reached(query: StreamingQuery) -> Lsn:
     return int(found[0]["lsn"]) if found else 0
 
 
-def take_batch(into: str, spec: SourceSpec, rewinds: Rewinds, rows: DataFrame, batch: int) -> None:
+def take_batch(into: str, spec: SourceSpec, rewinds: Rewinds, rows: DataFrame, _batch: int) -> None:
     """Write the rows of one batch and commit them; a batch that is in the table already is passed over. Called by Spark."""
     table = LogTable(into)
     found = rows.mapInArrow(partial(_write, into), WRITTEN_SCHEMA).collect()
@@ -339,7 +357,7 @@ def take_batch(into: str, spec: SourceSpec, rewinds: Rewinds, rows: DataFrame, b
 
 
 def _written(row: Any) -> Written:
-    return Written(*(bytes(value) if isinstance(value, bytearray) else value for value in row))
+    return Written._make(bytes(value) if isinstance(value, bytearray) else value for value in row)
 
 
 def _write(into: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -404,7 +422,9 @@ def checked_begin(table: LogTable, state: LogState, source: EntrySource, from_ls
             f"the archive in {table.where} is of cluster {head.cluster}, the source is of {source.cluster}: choose another folder"
         )
     if from_lsn and from_lsn != head.first_lsn:
-        raise InvalidRequest(f"the archive in {table.where} begins at LSN {head.first_lsn} already: leave out --from-lsn")
+        raise InvalidRequest(
+            f"the archive in {table.where} begins at LSN {head.first_lsn} already: leave out --from-lsn"
+        )
     rewinds = source.rewinds()
     if void := problem(rewinds, head.lineage, head.last_lsn):
         raise WentBack(f"{void}, with an archive in another folder (or a copy of this one that ends there or before)")

@@ -269,13 +269,15 @@ class AuditedLog:
     def file_problems(self, *, is_deep: bool) -> list[Problem]:
         """What is wrong with files and with the rows of those that are not what they were."""
         files = self.state.files
-        told = self._tasks(len(files)).mapInArrow(partial(_check_files, self.table.where, files), "number long, what string")
+        told = self._tasks(len(files)).mapInArrow(
+            partial(_check_files, self.table.where, files), "number long, what string"
+        )
         found = {row.number: row.what for row in told.collect()}
         problems = [Problem(files[number].path, 0, what) for number, what in sorted(found.items()) if what]
         unreadable = {number for number, what in found.items() if what and what != BYTES_DIFFER}
         again = [
             file for number, file in enumerate(files)
-            if number not in unreadable and (is_deep or number in found and found[number] or not sha256_of(file.path))
+            if number not in unreadable and (is_deep or found[number] or not sha256_of(file.path))
         ]  # fmt: skip
         return problems + self._row_problems(again)
 
@@ -285,7 +287,9 @@ class AuditedLog:
         schema = from_arrow_schema(SCHEMA.append(pa.field(FILE, pa.string())))
         rows = self._tasks(len(files)).mapInArrow(partial(_rows_of, self.table.where, files), schema)
         in_order = rows.repartition("lsn").sortWithinPartitions("lsn", "operation", "part")
-        found = in_order.mapInArrow(_checked, f"{FILE} string, lsn long, what string").orderBy("lsn").limit(PROBLEMS_LIMIT)
+        found = (
+            in_order.mapInArrow(_checked, f"{FILE} string, lsn long, what string").orderBy("lsn").limit(PROBLEMS_LIMIT)
+        )
         return [Problem(*row) for row in found.collect()]
 
     def chain_problems(self) -> list[Problem]:
@@ -293,8 +297,12 @@ class AuditedLog:
         head = self.state.head
         if not self.state.files:
             return []
-        first_rows = self._archived(head.last_lsn, ["lsn", "operation", "part", "entry_hash"], head.first_lsn).filter(_IS_FIRST)
-        hashes = f.transform(f.array_sort(f.collect_list(f.struct("lsn", f.hex("entry_hash").alias("hex")))), lambda each: each.hex)
+        first_rows = self._archived(head.last_lsn, ["lsn", "operation", "part", "entry_hash"], head.first_lsn).filter(
+            _IS_FIRST
+        )
+        hashes = f.transform(
+            f.array_sort(f.collect_list(f.struct("lsn", f.hex("entry_hash").alias("hex")))), lambda each: each.hex
+        )
         block = f.floor((f.col("lsn") - head.first_lsn) / BLOCK).alias("block")
         blocks = first_rows.groupBy(block).agg(
             f.count("*").alias("entries"),
@@ -399,8 +407,10 @@ class AuditedLog:
         log = self._log(lsn)
         columns = ("store", "name", frames.IS_REPOSITORY, "item_high", *frames.DIGEST)
         name = f.when((f.col("store") == CONTROL), "").otherwise(f.col("name")).alias("name")
-        counted = frames.state(log, columns=columns).groupBy("store", name, frames.IS_REPOSITORY, _bucket()).agg(
-            f.count("*").alias("number"), *map(frames.xor, frames.DIGEST)
+        counted = (
+            frames.state(log, columns=columns)
+            .groupBy("store", name, frames.IS_REPOSITORY, _bucket())
+            .agg(f.count("*").alias("number"), *map(frames.xor, frames.DIGEST))
         )
         buckets: dict[Place, Bucket] = {}
         repositories: list[str] = []
@@ -431,11 +441,27 @@ class AuditedLog:
         )  # fmt: skip
         name = f.when(f.col("store") == CONTROL, "").otherwise(f.col("name"))
         place_of = f.struct(f.col("store"), name.alias("name"), _bucket())
-        wanted = f.array(*(f.struct(f.lit(store).alias("store"), f.lit(of).alias("name"), f.lit(bucket).alias("bucket")) for store, of, bucket in places))
-        found = frames.state(self._log(lsn), columns=columns).filter(~f.col(frames.IS_REPOSITORY) & f.array_contains(wanted, place_of))
-        in_order = found.orderBy("store", name, *(f.col(half).bitwiseXOR(f.lit(_UNSIGNED)) for half in frames.ITEM)).limit(limit + 1)
-        cut = f.when(f.col("store") == CONTROL, f.col("value")).otherwise(f.substring("value", 1, SHOWN_BYTES)).alias("value")
-        return [_item_row(row) for row in in_order.select(*(each for each in columns if each != "value"), cut, _bucket()).collect()]
+        wanted = f.array(
+            *(
+                f.struct(f.lit(store).alias("store"), f.lit(of).alias("name"), f.lit(bucket).alias("bucket"))
+                for store, of, bucket in places
+            )
+        )
+        found = frames.state(self._log(lsn), columns=columns).filter(
+            ~f.col(frames.IS_REPOSITORY) & f.array_contains(wanted, place_of)
+        )
+        in_order = found.orderBy(
+            "store", name, *(f.col(half).bitwiseXOR(f.lit(_UNSIGNED)) for half in frames.ITEM)
+        ).limit(limit + 1)
+        cut = (
+            f.when(f.col("store") == CONTROL, f.col("value"))
+            .otherwise(f.substring("value", 1, SHOWN_BYTES))
+            .alias("value")
+        )
+        return [
+            _item_row(row)
+            for row in in_order.select(*(each for each in columns if each != "value"), cut, _bucket()).collect()
+        ]
 
     def transactions(self, wanted: Collection[TxId]) -> list[Found]:
         """Where these are in archive and log, in the order of LSNs."""
@@ -496,7 +522,10 @@ def _check_files(where: str, files: Sequence[LogFile], batches: Iterable[pa.Reco
     for batch in batches:
         numbers = batch[0].to_pylist()
         yield pa.RecordBatch.from_pydict(
-            {"number": pa.array(numbers, pa.int64()), "what": pa.array([check_file(where, files[number]) for number in numbers], pa.string())}
+            {
+                "number": pa.array(numbers, pa.int64()),
+                "what": pa.array([check_file(where, files[number]) for number in numbers], pa.string()),
+            }
         )
 
 

@@ -52,10 +52,10 @@ from pyspark.sql.types import StructType
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, WentBack
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import newest, problem
-from brokerha.pipeline.source_nodes import cluster_of
 from brokerha.pipeline.entries import EntrySource
 from brokerha.pipeline.ranges import ReadOptions, Wanted, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
+from brokerha.pipeline.source_nodes import cluster_of
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
 from brokerha.stores.log_pages import LinesMissing

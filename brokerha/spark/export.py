@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as f
@@ -100,11 +100,13 @@ def run(options: ExportOptions, start: Callable[[], AbstractContextManager[Spark
         log = frames.archived(spark, table, state, 1, lsn)
         fingerprint = _proved(log, table, state, lsn)
         tell(1, STEPS)
-        about = {"cluster": state.head.cluster, "lsn": lsn, "fingerprint": fingerprint}
+        about: dict[str, Any] = {"cluster": state.head.cluster, "lsn": lsn, "fingerprint": fingerprint}
         export = _tables if options.format == DELTA else _nquads
         counts, files = export(log, into, about, tell)
     seconds = round(time.monotonic() - begun_s, 3)
-    return ExportReport(table.where, into, options.format, **about, **counts, files=files, seconds=seconds)
+    return ExportReport(
+        archive=table.where, into=into, format=options.format, files=files, seconds=seconds, **{**about, **counts}
+    )
 
 
 def _refuse(into: str) -> None:
@@ -146,15 +148,24 @@ def _tables(log: DataFrame, into: str, about: dict[str, Any], tell: Tell) -> tup
     counts: dict[str, int] = {}
     commits = []
     files = 0
-    for number, (name, (store, columns)) in enumerate(_TABLES.items(), 2):
-        columns = {**columns, "lsn": "lsn", "timestamp": "timestamp"}
+    for number, (name, (store, own)) in enumerate(_TABLES.items(), 2):
+        columns = {**own, "lsn": "lsn", "timestamp": "timestamp"}
         schema = pa.schema([(as_name, _TYPES[column]) for column, as_name in columns.items()])
         rows = _items(log, store, columns).toDF(*columns.values())
-        written = rows.mapInArrow(partial(_write, f"{into}/{name}", schema), "name string, size_bytes long, rows long").collect()
+        written = rows.mapInArrow(
+            partial(_write, f"{into}/{name}", schema), "name string, size_bytes long, rows long"
+        ).collect()
         counts[name] = sum(file.rows for file in written)
         files += len(written)
         adds = [
-            AddAction(file.name, file.size_bytes, {}, int(time.time() * 1000), data_change=True, stats=json.dumps({"numRecords": file.rows}))
+            AddAction(
+                file.name,
+                file.size_bytes,
+                {},
+                int(time.time() * 1000),
+                data_change=True,
+                stats=json.dumps({"numRecords": file.rows}),
+            )
             for file in written
         ]
         commits.append((f"{into}/{name}", schema, adds, name))
@@ -192,19 +203,21 @@ def _nquads(log: DataFrame, into: str, about: dict[str, Any], tell: Tell) -> tup
 
 def _write_lines(into: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A file for each repository of a partition."""
-    name, file, lines = None, None, 0
+    name: str | None = None
+    file: Any = None
+    lines = 0
     for batch in batches:
         for repository, line in zip(batch["name"].to_pylist(), batch["line"].to_pylist(), strict=True):
             if repository != name:
                 yield from _ended(into, name, file, lines)
                 name, file, lines = repository, tempfile.TemporaryFile(), 0  # noqa: SIM115  (closed by _ended)
             with telling(into):
-                file.write(f"{line}\n".encode())  # type: ignore[union-attr]
+                file.write(f"{line}\n".encode())
             lines += 1
     yield from _ended(into, name, file, lines)
 
 
-def _ended(into: str, name: str | None, file: IO[bytes] | None, lines: int) -> Iterator[pa.RecordBatch]:
+def _ended(into: str, name: str | None, file: Any, lines: int) -> Iterator[pa.RecordBatch]:
     if file is None:
         return
     with file:

@@ -61,7 +61,12 @@ _HALF: Final = 1 << 64
 
 
 def archived(
-    spark: SparkSession, table: LogTable, held: LogState, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str] = SCHEMA.names
+    spark: SparkSession,
+    table: LogTable,
+    held: LogState,
+    first_lsn: Lsn,
+    last_lsn: Lsn,
+    columns: Sequence[str] = SCHEMA.names,
 ) -> DataFrame:
     """Rows of a range of an archive, both ends included, with all columns or some, in no order.
 
@@ -79,7 +84,11 @@ def archived(
         return logged(spark, SourceSpec(archive=table.where), first_lsn, last_lsn, columns)
     files = held.files_of(first_lsn, last_lsn)
     # With the schema given no file is opened to find it.
-    read = spark.read.schema(from_arrow_schema(SCHEMA)).option("recursiveFileLookup", "true").parquet(*table.spark_paths(files))
+    read = (
+        spark.read.schema(from_arrow_schema(SCHEMA))
+        .option("recursiveFileLookup", "true")
+        .parquet(*table.spark_paths(files))
+    )
     if first_lsn > files[0].first_lsn:
         read = read.filter(f.col("lsn") >= first_lsn)
     if last_lsn < max(file.last_lsn for file in files):
@@ -91,7 +100,12 @@ def logged(
     spark: SparkSession, spec: SourceSpec, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str] = SCHEMA.names
 ) -> DataFrame:
     """Rows of a range of any log, through the data source."""
-    options = {**spec.options(), "startingLsn": first_lsn, "endingLsn": last_lsn, "columns": ",".join(columns)}
+    options: dict[str, Any] = {
+        **spec.options(),
+        "startingLsn": first_lsn,
+        "endingLsn": last_lsn,
+        "columns": ",".join(columns),
+    }
     return spark.read.format("brokerha").options(**options).load()
 
 

@@ -140,10 +140,18 @@ def run(
         with start() as spark, errors_of_tasks():
             given = _Given(spark, table, state, report.lsn, tell)
             plan = Plan(
-                report.cluster, report.lsn, report.txid, report.timestamp, from_text(report.fingerprint), given.fill, given.read_again
+                report.cluster,
+                report.lsn,
+                report.txid,
+                report.timestamp,
+                from_text(report.fingerprint),
+                given.fill,
+                given.read_again,
             )
             if options.into is not None:
-                build_worker(options.into, plan, cluster=report.cluster, node=report.node, is_forced=options.is_replaced)
+                build_worker(
+                    options.into, plan, cluster=report.cluster, node=report.node, is_forced=options.is_replaced
+                )
             else:
                 _back_up(options, table, state, report, plan, now_us())
         return dataclasses.replace(
@@ -253,7 +261,7 @@ class _Given:
         self.repositories = 0
         self._table, self._state, self._lsn, self._tell = table, state, lsn, tell
         self._log = frames.archived(spark, table, state, 1, lsn)
-        self._partitions = max(2, -(-sum(file.rows for file in state.files_of(1, lsn)) // PARTITION_ROWS))
+        self._partitions = partitions_of(state, lsn)
 
     def fill(self, builder: CopyBuilder) -> None:
         """Give everything. Raises what the builder and the tasks raise."""
@@ -283,9 +291,8 @@ class _Given:
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         """Section, name, key (none of a repository itself), value, content type, place: in the order in which a builder takes them."""
-        for batch in batches_of(in_order(frames.state(self._log, columns=_COLUMNS), self._partitions)):
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield row
+        for batch in batches_of(in_order(frames.state(self._log, columns=COLUMNS), self._partitions)):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
             self.items += batch.num_rows - batch["key"].null_count
             # Each item is given once, and read once more to prove it.
             self._tell(self.items, 2 * self.items)
@@ -299,10 +306,15 @@ class _Given:
         return counts, {(row.store, row.name): row.lsn for row in found}
 
 
-_COLUMNS: Final = (
+COLUMNS: Final = (
     "store", "name", frames.IS_REPOSITORY, "key", "subject", "predicate", "object", "graph", "value", "content_type", frames.PLACE,
     *frames.ITEM,
 )  # fmt: skip
+
+
+def partitions_of(state: LogState, lsn: Lsn) -> int:
+    """Into how many parts the content at an LSN is sorted."""
+    return max(2, -(-sum(file.rows for file in state.files_of(1, lsn)) // PARTITION_ROWS))
 
 
 def in_order(state: DataFrame, partitions: int) -> DataFrame:
@@ -319,7 +331,14 @@ def in_order(state: DataFrame, partitions: int) -> DataFrame:
     )
     order = f.when(store == TABLE, key).when(f.col(frames.IS_REPOSITORY), name).otherwise(f.concat(name, nothing))
     rows = state.select(
-        section.alias("section"), "name", key.alias("key"), "value", "content_type", frames.PLACE, order.alias("order"), *frames.ITEM
+        section.alias("section"),
+        "name",
+        key.alias("key"),
+        "value",
+        "content_type",
+        frames.PLACE,
+        order.alias("order"),
+        *frames.ITEM,
     )
     sorting = ("section", "order", frames.PLACE, *frames.ITEM)
     sorted_rows = rows.repartitionByRange(partitions, *sorting).sortWithinPartitions(*sorting)
@@ -366,6 +385,8 @@ def _back_up(
 ) -> None:
     history: Lines | None = None
     if options.has_lines:
-        history = ((entry.lsn, line_of(entry)) for entry in (_entries(table, state, 1, report.lsn) if report.lsn else ()))
+        history = (
+            (entry.lsn, line_of(entry)) for entry in (_entries(table, state, 1, report.lsn) if report.lsn else ())
+        )
     work = Work(About(report.cluster, NODE), now_us)
     build_backup(_folder(options), options.backup, plan, work, history=history, replace=options.is_replaced)

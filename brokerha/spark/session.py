@@ -182,7 +182,7 @@ def errors_of_tasks() -> Iterator[None]:
 
 
 def error_of_task(text: str) -> BrokerhaError | None:
-    """The error of brokerha that ended a task, from the page of text that Spark makes of it; the innermost one, which comes last.
+    r"""The error of brokerha that ended a task, from the page of text that Spark makes of it; the innermost one, which comes last.
 
     >>> error_of_task("Traceback …\n\nbrokerha.model.errors.NotReady: the log went back\n\n  at org.apache…")
     NotReady('the log went back')
