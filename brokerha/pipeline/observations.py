@@ -14,6 +14,7 @@ from typing import Any
 
 from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, NodeId
+from brokerha.pipeline.parquet_files import commit, write_table
 from brokerha.pipeline.places import delta_url, first_line
 
 FOLDER = "_observations"
@@ -70,14 +71,11 @@ def observed(status: Mapping[str, Any], time_us: int) -> list[Observation]:
 def append(archive: str, seen: Iterable[Observation]) -> None:
     """Keep observations. Raises StoreError."""
     import pyarrow as pa
-    from deltalake import write_deltalake
-    from deltalake.exceptions import DeltaError
 
-    rows = [dataclasses.asdict(each) for each in seen]
-    try:
-        write_deltalake(_table(archive), pa.Table.from_pylist(rows, pa.schema(_FIELDS)), mode="append")
-    except (DeltaError, OSError) as error:
-        raise StoreError(f"cannot write observations into {archive}: {first_line(error)}") from None
+    rows = pa.Table.from_pylist([dataclasses.asdict(each) for each in seen], schema := pa.schema(_FIELDS))
+    where = f"{archive}/{FOLDER}"
+    if (kept := write_table(where, schema, rows.to_batches())) is not None:
+        commit(where, schema, [kept], "observations", {})
 
 
 def read(archive: str) -> list[Observation]:
@@ -86,13 +84,9 @@ def read(archive: str) -> list[Observation]:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
-        found = DeltaTable(_table(archive)).to_pyarrow_table()
+        found = DeltaTable(delta_url(f"{archive}/{FOLDER}")).to_pyarrow_table()
     except TableNotFoundError:
         return []
     except (DeltaError, OSError) as error:
         raise StoreError(f"cannot read the observations in {archive}: {first_line(error)}") from None
     return [Observation(**row) for row in found.sort_by([("time_us", "ascending"), ("node", "ascending")]).to_pylist()]
-
-
-def _table(archive: str) -> str:
-    return delta_url(f"{archive}/{FOLDER}")

@@ -9,11 +9,15 @@ killed task leaves is a file that no version of the table names, which vacuum de
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from brokerha.pipeline.places import keep, telling
+from brokerha.model.errors import StoreError
+from brokerha.pipeline.places import delta_url, first_line, is_local, keep, telling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +75,32 @@ def write_table(
         size_bytes = file.seek(0, 2)
         keep(where, name, file)
     return Kept(name, size_bytes, rows)
+
+
+def commit(where: str, schema: pa.Schema, files: Sequence[Kept], name: str, told: Mapping[str, Any]) -> None:
+    """Make files part of the Delta table in a place, which begins with them if it is new; ``told`` stands in the commit. Raises StoreError."""
+    from deltalake import CommitProperties, DeltaTable, Schema
+    from deltalake.exceptions import DeltaError
+    from deltalake.transaction import AddAction, create_table_with_add_actions
+
+    now_ms = int(time.time() * 1000)
+    adds = [
+        AddAction(file.name, file.size_bytes, {}, now_ms, data_change=True, stats=json.dumps({"numRecords": file.rows}))
+        for file in files
+    ]
+    properties = CommitProperties(custom_metadata=dict(told))
+    url = delta_url(where)
+    try:
+        if DeltaTable.is_deltatable(url):
+            DeltaTable(url).create_write_transaction(
+                adds, "append", Schema.from_arrow(schema), commit_properties=properties
+            )
+            return
+        if is_local(where):
+            Path(where).mkdir(parents=True, exist_ok=True)
+        create_table_with_add_actions(url, Schema.from_arrow(schema), adds, name=name, commit_properties=properties)
+    except (DeltaError, OSError) as error:
+        raise StoreError(f"cannot write {where}: {first_line(error)}") from None
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Any]]:

@@ -375,7 +375,7 @@ def compact(spark: SparkSession, table: LogTable) -> int:
     while wanted := groups((state := table.state()).files):
         tasks = spark.range(0, len(wanted), numPartitions=len(wanted))
         with errors_of_tasks():
-            done = tasks.mapInArrow(partial(_merge, table.where, wanted), f"place int, {WRITTEN_SCHEMA}").collect()
+            done = tasks.mapInArrow(partial(_merge, table.where, wanted), f"place long, {WRITTEN_SCHEMA}").collect()
         table.replace(state, [(wanted[row[0]], _written(row[1:])) for row in done])
         merged += sum(map(len, wanted))
     return merged

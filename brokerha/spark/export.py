@@ -28,8 +28,8 @@ from pyspark.sql import functions as f
 from brokerha.model.errors import StoreDiffers, StoreError
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn, Timestamp
-from brokerha.pipeline.parquet_files import write_table
-from brokerha.pipeline.places import delta_url, file_system, first_line, is_local, keep, place, telling
+from brokerha.pipeline.parquet_files import Kept, commit, write_table
+from brokerha.pipeline.places import file_system, first_line, is_local, keep, place, telling
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.table import APPLICATION, LogState, LogTable
 from brokerha.spark import frames
@@ -141,10 +141,6 @@ def _items(log: DataFrame, store: str, columns: Iterable[str]) -> DataFrame:
 
 
 def _tables(log: DataFrame, into: str, about: dict[str, Any], tell: Tell) -> tuple[dict[str, int], int]:
-    from deltalake import CommitProperties, Schema
-    from deltalake.exceptions import DeltaError
-    from deltalake.transaction import AddAction, create_table_with_add_actions
-
     counts: dict[str, int] = {}
     commits = []
     files = 0
@@ -157,29 +153,10 @@ def _tables(log: DataFrame, into: str, about: dict[str, Any], tell: Tell) -> tup
         ).collect()
         counts[name] = sum(file.rows for file in written)
         files += len(written)
-        adds = [
-            AddAction(
-                file.name,
-                file.size_bytes,
-                {},
-                int(time.time() * 1000),
-                data_change=True,
-                stats=json.dumps({"numRecords": file.rows}),
-            )
-            for file in written
-        ]
-        commits.append((f"{into}/{name}", schema, adds, name))
+        commits.append((f"{into}/{name}", schema, [Kept(*file) for file in written], name))
         tell(number, STEPS)
-    try:
-        for where, schema, adds, name in commits:
-            if is_local(where):
-                Path(where).mkdir(parents=True, exist_ok=True)
-            create_table_with_add_actions(
-                delta_url(where), Schema.from_arrow(schema), adds, name=name,
-                commit_properties=CommitProperties(custom_metadata={APPLICATION: json.dumps(about)}),
-            )  # fmt: skip
-    except (DeltaError, OSError) as error:
-        raise StoreError(f"cannot write {into}: {first_line(error)}") from None
+    for where, schema, kept, name in commits:
+        commit(where, schema, kept, name, {APPLICATION: json.dumps(about)})
     return counts, files
 
 
