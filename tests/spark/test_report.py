@@ -15,10 +15,10 @@ from brokerha.pipeline import observations
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.observations import Observation
 from brokerha.pipeline.report import Bins, ReportFacts, ReportOptions, Series
-from tests.unit.pipeline.plain_state import state_at
 from brokerha.spark.report import report
 from brokerha.spark.report_changes import ITEMS
 from tests.unit.pipeline.made_archives import archive_of
+from tests.unit.pipeline.plain_state import state_at
 from tests.unit.pipeline.random_log import random_entries
 
 PART_US = 60_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 import pyarrow as pa
@@ -115,7 +115,7 @@ class Copy:
         self.between = list(between)
         self.asked: list[Sequence[tuple[str, str, int]]] = []
 
-    def __enter__(self) -> Copy:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
