@@ -4,7 +4,7 @@
 
 | option | without it | what |
 |---|---|---|
-| `startingLsn`, `endingLsn` | the first and the last that there are | the range; a stream of batches begins at `startingLsn` |
+| `startingLsn`, `endingLsn` | the first and the last that there are | the range; a stream begins at `startingLsn`, and goes no further than `endingLsn` |
 | `failOnDataLoss` | `true` | whether a range of which the beginning is gone is an error; else it begins with what there is |
 | `partitions` | by size | how many tasks read a batch |
 | `columns` | all | which columns, separated by commas |
@@ -28,7 +28,7 @@ import pyarrow as pa
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import Lsn, Timestamp
 from brokerha.pipeline.entries import EntrySource
-from brokerha.pipeline.rows import SCHEMA, batches_of
+from brokerha.pipeline.rows import SCHEMA
 from brokerha.stores.log_pages import LinesMissing
 
 PIECE_ENTRIES: Final = 50_000
@@ -211,7 +211,7 @@ def batches(
     if not options.fail_on_data_loss:
         first_lsn = max(first_lsn, source.first_lsn())
     if first_lsn <= last_lsn:
-        yield from batches_of(source.read(first_lsn, last_lsn), columns=columns, stores=stores)
+        yield from source.batches(first_lsn, last_lsn, columns, stores)
 
 
 def reach(source: EntrySource, start_lsn: Lsn, last_lsn: Lsn, max_entries: int | None, max_bytes: int | None) -> Lsn:

@@ -52,10 +52,10 @@ from pyspark.sql.types import StructType
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, WentBack
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import newest, problem
-from brokerha.pipeline.archive_cluster import cluster_of
 from brokerha.pipeline.entries import EntrySource
 from brokerha.pipeline.ranges import ReadOptions, Wanted, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
+from brokerha.pipeline.source_nodes import cluster_of
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.spark.sink import RowWriter, StreamRowWriter
 from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
@@ -225,8 +225,6 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
     def __init__(self, spec: SourceSpec, options: ReadOptions, columns: Sequence[str]) -> None:
         super().__init__(spec, options, columns)
-        if options.ending_lsn is not None:
-            raise ConfigurationError("endingLsn is for a batch: a stream goes on; use a trigger, or a filter")
         if options.pin and not spec.url:
             raise ConfigurationError("pin is for a log that is read from nodes: write url, or leave pin out")
         self._target: Lsn | None = None
@@ -237,7 +235,8 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Before `startingLsn`, or before the first entry that there is."""
         with open_source(self.spec) as source:
-            first_lsn, last_lsn = planned(source, Wanted(), replace(self.options, fail_on_data_loss=False))
+            given = replace(self.options, fail_on_data_loss=False, ending_lsn=None)
+            first_lsn, last_lsn = planned(source, Wanted(), given)
             asked = self.options.starting_lsn
             if asked is not None and asked > last_lsn + 1:
                 raise InvalidRequest(f"startingLsn {asked} is behind the next entry of the log, {last_lsn + 1}")
@@ -265,8 +264,8 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             if self._pinned_s is None:
                 self._pin(start_lsn + 1)
             first_held, last_lsn = source.first_lsn(), source.last_lsn()
-            if self._target is not None:
-                last_lsn = min(last_lsn, self._target)
+            for end in (self._target, self.options.ending_lsn):
+                last_lsn = last_lsn if end is None else min(last_lsn, end)
             if not self.options.fail_on_data_loss:
                 start_lsn = max(start_lsn, min(first_held - 1, last_lsn))
             elif start_lsn + 1 < first_held:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,7 @@ from brokerha.model.errors import ConfigurationError
 from brokerha.model.log_lineages import Rewinds
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.ranges import PIECE_ENTRIES, ReadOptions, Wanted, batches, lsn_at, pieces, planned, reach
-from brokerha.pipeline.rows import SCHEMA, table_of
+from brokerha.pipeline.rows import SCHEMA, batches_of, table_of
 from brokerha.stores.log_pages import LinesMissing
 from tests.unit.pipeline.random_log import BEGIN_US, random_entries
 
@@ -38,6 +38,11 @@ class Held:
         if first_lsn < self.first or last_lsn > self.last_lsn():
             raise LinesMissing(f"not {first_lsn} to {last_lsn}")
         return iter(self.entries[first_lsn - 1 : last_lsn])
+
+    def batches(
+        self, first_lsn: int, last_lsn: int, columns: Sequence[str], stores: frozenset[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        return batches_of(self.read(first_lsn, last_lsn), columns=columns, stores=stores)
 
     def close(self) -> None:
         """Nothing is open."""

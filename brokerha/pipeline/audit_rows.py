@@ -1,37 +1,38 @@
-"""Files of an archive, checked byte by byte and, where bytes differ, row by row: what is wrong, with file and LSN.
+"""Files and rows of an archive, checked: what is wrong, with file and LSN.
 
     file ──missing?──> named
-         ──SHA-256 as the manifest says──> good; with `is_deep` its rows are computed again nevertheless
-         ──differs──> rows ──> entries ──> entry hashes: the LSN whose hash is not the one in its row
-                                        ──> rows again: the LSN and column that do not follow from the entry
-                                        ──> all of them: not those of the chain
+         ──SHA-256 is its name──> good; with `is_deep` its rows are computed again nevertheless
+         ──else──> rows ──> entries ──> entry hashes: the LSN whose hash is not the one in its row
+                                   ──> rows again: the LSN and column that do not follow from the entry
 
-Works on one file, in memory as a whole: that is what a task of Spark does. Must never raise for what is in a file.
+Whether entries are missing, and whether all of them are those of the chain, is asked of the table as a whole (brokerha/spark/audit.py).
+Must never raise for what is in a file.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
 
 from brokerha.model.errors import ProtocolError, StoreDamaged
 from brokerha.model.ids import Lsn
-from brokerha.pipeline.archive import Archive, ArchiveFile
 from brokerha.pipeline.entries import LogEntry, entry_hash
+from brokerha.pipeline.parquet_files import sha256_of
+from brokerha.pipeline.places import file_system, first_line
+from brokerha.pipeline.rows import SCHEMA, entries_of, table_of, whole_entries
+from brokerha.pipeline.table import LogFile, LogTable
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-PROBLEMS_LIMIT: Final = 20
-"""Of one file that are told; where more is wrong, the file as a whole is."""
+DIFFERS: Final = "is not what was archived: its SHA-256 differs"
+FILE: Final = "file"
 _SHOWN: Final = 200
+_READ_BYTES: Final = 4 * 1024 * 1024
+_ROWS: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """Something of an archive that is not what was written."""
 
     file: str
@@ -40,71 +41,50 @@ class Problem:
     what: str
 
 
-def check_file(directory: Path, file: ArchiveFile, *, is_deep: bool) -> list[Problem]:
-    """What is wrong with one file; nothing when it is what was archived. `is_deep`: do not trust the SHA-256 alone."""
-    path = directory / file.path
+def check_file(where: str, file: LogFile) -> str:
+    """What is wrong with the bytes of a file: nothing, `DIFFERS`, or a sentence about one that cannot be read at all.
+
+    Of a file that another program has named only its rows can tell.
+    """
+    digest = hashlib.sha256()
     try:
-        with path.open("rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        with file_system(where).open_input_stream(file.path) as opened:
+            while data := opened.read(_READ_BYTES):
+                digest.update(data)
     except FileNotFoundError:
-        return [Problem(file.path, 0, f"is missing: it held LSN {file.first_lsn} to {file.last_lsn}")]
+        return f"is missing: it held LSN {file.first_lsn} to {file.last_lsn}"
     except OSError as error:
-        return [Problem(file.path, 0, f"cannot be read: {error.strerror}")]
-    problems = []
-    if found != file.sha256:
-        problems.append(Problem(file.path, 0, "is not what was archived: its SHA-256 differs"))
-    if not problems and not is_deep:
-        return []
+        return f"cannot be read: {error.strerror or first_line(error)}"
+    if digest.hexdigest() == sha256_of(file.path):
+        return ""
     try:
-        table = Archive(directory).table(file)
+        LogTable(where).read(file)
     except StoreDamaged as error:
-        return [*problems, Problem(file.path, 0, str(error))]
-    return [*problems, *check_rows(table, file)]
+        return str(error)
+    return DIFFERS if sha256_of(file.path) else ""
 
 
-def check_rows(table: pa.Table, file: ArchiveFile) -> list[Problem]:
-    """What is wrong with the rows of a file."""
-    from brokerha.pipeline.rows import SCHEMA
-
-    if table.schema.names != SCHEMA.names or table.schema.types != SCHEMA.types:
-        return [Problem(file.path, 0, "has other columns than rows of the log")]
-    problems = [Problem(file.path, lsn, what) for lsn, what in _order_problems(table, file)]
-    entries, broken = _entries(table)
-    problems += [Problem(file.path, lsn, what) for lsn, what in broken]
-    hashes = [entry_hash(entry) for entry in entries]
-    problems += [Problem(file.path, lsn, what) for lsn, what in _hash_problems(table, entries, hashes)]
-    if not problems:
-        problems = [Problem(file.path, lsn, what) for lsn, what in _column_problems(table, entries)]
-    if not problems and hashlib.sha256(b"".join(hashes)).hexdigest() != file.entries_sha256:
-        what = "has rows that fit each other and are not those of the hash chain: entries were replaced together with their hashes"
-        problems = [Problem(file.path, 0, what)]
-    if len(problems) > PROBLEMS_LIMIT:
-        more = Problem(file.path, 0, f"has {len(problems) - PROBLEMS_LIMIT} more rows like these")
-        problems = [*problems[:PROBLEMS_LIMIT], more]
-    return problems
+def rows_of(where: str, files: Sequence[LogFile]) -> Iterator[pa.RecordBatch]:
+    """Rows of some files, with the name of the file of each as the last column. Raises StoreDamaged."""
+    for file in files:
+        for batch in LogTable(where).read(file).to_batches(_ROWS):
+            yield batch.append_column(FILE, pa.array([file.path] * batch.num_rows, pa.string()))
 
 
-def _order_problems(table: pa.Table, file: ArchiveFile) -> Iterator[tuple[Lsn, str]]:
-    """Entries that are missing, strange or out of order."""
-    following = file.first_lsn
-    before = (0, 0, 0)
-    places = zip(*(table[name].to_pylist() for name in ("lsn", "operation", "part")), strict=True)
-    for lsn, operation, part in places:
-        if lsn >= following:
-            if lsn > following:
-                yield following, f"is missing: after LSN {following - 1} comes {lsn}"
-            following = lsn + 1
-        if (lsn, operation, part) <= before:
-            yield lsn, "stands twice, or not in order"
-        before = lsn, operation, part
-    if following != file.last_lsn + 1:
-        yield following, f"is missing: the rows end with LSN {following - 1}, and the file with {file.last_lsn}"
+def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[Problem]:
+    """What is wrong with rows, which come in their order and with the column `FILE`, as whole entries."""
+    for table in whole_entries(batches, _ROWS):
+        files = dict(zip(table["lsn"].to_pylist(), table[FILE].to_pylist(), strict=True))
+        rows = table.drop_columns([FILE]).cast(SCHEMA)
+        entries, broken = _entries(rows)
+        problems = [*broken, *_hash_problems(rows, entries, [entry_hash(entry) for entry in entries])]
+        if not problems:
+            problems = [*_column_problems(rows, entries)]
+        yield from (Problem(files[lsn], lsn, what) for lsn, what in problems)
 
 
 def _entries(table: pa.Table) -> tuple[list[LogEntry], list[tuple[Lsn, str]]]:
     """The entries of the rows, and the LSNs whose rows are those of no entry."""
-    from brokerha.pipeline.rows import entries_of
-
     try:
         return entries_of(table), []
     except (ProtocolError, ValueError, TypeError):
@@ -145,17 +125,17 @@ def _hash_problems(table: pa.Table, entries: list[LogEntry], hashes: list[bytes]
 
 def _column_problems(table: pa.Table, entries: list[LogEntry]) -> Iterator[tuple[Lsn, str]]:
     """Columns that do not follow from the entries: none of them is in the entry hash."""
-    from brokerha.pipeline.rows import table_of
-
     again = table_of(entries)
-    if again.num_rows != table.num_rows:
-        yield 0, f"has {table.num_rows} rows, and its entries have {again.num_rows}"
+    lsns: list[Lsn] = table["lsn"].to_pylist()
+    if again["lsn"].to_pylist() != lsns:
+        for lsn in sorted(set(lsns)):
+            number, right = lsns.count(lsn), again["lsn"].to_pylist().count(lsn)
+            if number != right:
+                yield lsn, f"has {number} rows, and from its entry follow {right}"
         return
-    lsns: list[Lsn] | None = None
     for name in table.schema.names:
         if table[name].equals(again[name]):
             continue
-        lsns = lsns or table["lsn"].to_pylist()
         for lsn, kept, right in zip(lsns, table[name].to_pylist(), again[name].to_pylist(), strict=True):
             if kept != right:
                 yield lsn, f"has {name} {shown(kept)}, and from its entry follows {shown(right)}"

@@ -1,24 +1,27 @@
-"""The state at an LSN as a table of Spark, computed from the rows of an archive; pipeline/state.py is the same in plain Python.
+"""Tables of Spark: the log of an archive or of a cluster, and the state at an LSN, which a few lines of SQL make from any log.
+
+    log = spark.read.format("brokerha").option("archive", "s3://bucket/archive").load()      or .option("url", …), or Delta's own reader
+    state(log, lsn=5000).where("store = 'table'").select("name", "key", "value")
 
     rows up to L ──group by item──> last row of each ──without tombstones──> items that live
     rows of queues ──count──> counters                  `publish` rows of a queue ──number──> places ──> digests of messages
 
-    rows(spark, archive, state, 1, 5000, ["lsn", "kind"])          any rows, with the columns that are asked for
-    items_at(spark, archive, state, 5000, ["name", "key", "value"])
-    fingerprint_at(spark, archive, state, 5000)
-
-Columns are those of pipeline/rows.py; `items_at` also knows `place` (of a message, else 0) and `is_repository`, and gives messages their
-digests, which their rows alone do not tell. The repository `main` exists from the start: it has an item of LSN 0 until an entry changes it.
+Columns are those of pipeline/rows.py; a state also knows `place` (number of a message among all that were ever published to its queue, from 1;
+0 for other items) and `is_repository`, and gives messages their digests, which their rows alone do not tell. The repository `main` exists
+from the start: it has an item of LSN 0 until an entry changes it.
 
 Which row of an item is the last is told by one number, twice the LSN and one more where something comes: within one entry an item changes
 twice only when a message goes and comes back. What is fixed in size is so aggregated by hashing, without sorting all rows.
 
-Only files that the manifest names are read, and of those only what holds a part of the range.
+A state is a function of a log and no view of the data source: a source hands over rows, and only Spark can group them on all executors
+(docs/decisions). Of an archive only files that hold a part of the range are read.
 """
 
 from __future__ import annotations
 
+import calendar
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -27,12 +30,13 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.window import Window
 
 from brokerha.model import fingerprints
-from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.errors import InvalidRequest, StoreError
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.ids import Lsn
-from brokerha.pipeline.archive import Archive, ArchiveState
+from brokerha.pipeline.places import is_of_hadoop
 from brokerha.pipeline.rows import ACCEPT, CREATE, DROP, PUBLISH, SCHEMA
-from brokerha.pipeline.state import MAIN
+from brokerha.pipeline.sources import SourceSpec
+from brokerha.pipeline.table import LogState, LogTable
 from brokerha.stores.fingerprint import counts_digest, message_digest, repository_digest
 from brokerha.stores.items import GRAPH, QUEUE
 from brokerha.stores.queue_change import Counts, Message
@@ -40,71 +44,97 @@ from brokerha.stores.queue_change import Counts, Message
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+MAIN: Final = "main"
+"""The repository that exists from the start."""
 PLACE: Final = "place"
-"""Column of `items_at` beside those of rows.py: number of a message among all that were published to its queue; 0 for other items."""
 IS_REPOSITORY: Final = "is_repository"
-"""Column of `items_at`: whether the item is a repository and not a quad in it."""
 ITEM: Final = ("item_high", "item_low")
 DIGEST: Final = ("digest_high", "digest_low")
 OF_ITEM: Final = ("store", "name", "key", "subject", "predicate", "object", "graph", IS_REPOSITORY)
 """Columns that are the same in each row of an item."""
+STATE: Final = (
+    "store", "name", IS_REPOSITORY, "key", "subject", "predicate", "object", "graph", "value", "content_type", PLACE, "lsn", "timestamp",
+)  # fmt: skip
+"""What `state` gives when no columns are named."""
 _ORDER: Final = "order"
 _HALF: Final = 1 << 64
-_GLOB: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
 
 
-def rows(
+def archived(
     spark: SparkSession,
-    archive: Archive,
-    state: ArchiveState,
+    table: LogTable,
+    held: LogState,
     first_lsn: Lsn,
     last_lsn: Lsn,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] = SCHEMA.names,
 ) -> DataFrame:
     """Rows of a range of an archive, both ends included, with all columns or some, in no order.
 
-    Raises StoreError when the archive does not hold the range, StoreDamaged when one of its files is missing.
+    Spark's own Parquet reader reads what is in folders or in HDFS; all else comes through the data source, which needs none of Hadoop's jars.
+    Raises StoreError when the archive does not hold the range.
     """
-    wanted = list(columns or SCHEMA.names)
+    head = held.head
     if last_lsn < first_lsn:
-        return spark.createDataFrame([], from_arrow_schema(SCHEMA)).select(*wanted)
-    if first_lsn < state.first_lsn or last_lsn > state.last_lsn:
+        return spark.createDataFrame([], from_arrow_schema(SCHEMA)).select(*columns)
+    if first_lsn < head.first_lsn or last_lsn > head.last_lsn:
         raise StoreError(
-            f"the archive in {archive.directory} holds LSN {state.first_lsn} to {state.last_lsn}, and {first_lsn} to "
-            f"{last_lsn} is asked for"
+            f"the archive in {table.where} holds LSN {head.first_lsn} to {head.last_lsn}, and {first_lsn} to {last_lsn} is asked for"
         )
-    files = state.files_of(first_lsn, last_lsn)
-    for file in files:
-        if not archive.path(file).exists():
-            raise StoreDamaged(f"{archive.path(file)} is missing: use a copy of this archive")
-    paths = [f"file://{str(archive.path(file).resolve()).translate(_GLOB)}" for file in files]
-    # With the schema given no file is opened to find it; recursive lookup keeps names of folders from becoming columns.
-    read = spark.read.schema(from_arrow_schema(SCHEMA)).option("recursiveFileLookup", "true").parquet(*paths)
+    if not is_of_hadoop(table.where):
+        return logged(spark, SourceSpec(archive=table.where), first_lsn, last_lsn, columns)
+    files = held.files_of(first_lsn, last_lsn)
+    # With the schema given no file is opened to find it.
+    read = (
+        spark.read.schema(from_arrow_schema(SCHEMA))
+        .option("recursiveFileLookup", "true")
+        .parquet(*table.spark_paths(files))
+    )
     if first_lsn > files[0].first_lsn:
         read = read.filter(f.col("lsn") >= first_lsn)
-    if last_lsn < files[-1].last_lsn:
+    if last_lsn < max(file.last_lsn for file in files):
         read = read.filter(f.col("lsn") <= last_lsn)
-    return read.select(*wanted)
+    return read.select(*columns)
 
 
-def log_to(spark: SparkSession, archive: Archive, state: ArchiveState, lsn: Lsn) -> DataFrame:
-    """All rows from the first to an LSN: what a state is computed from. Raises StoreError, StoreDamaged."""
-    if not state.holds_every_state:
+def logged(
+    spark: SparkSession, spec: SourceSpec, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str] = SCHEMA.names
+) -> DataFrame:
+    """Rows of a range of any log, through the data source."""
+    options: dict[str, Any] = {
+        **spec.options(),
+        "startingLsn": first_lsn,
+        "endingLsn": last_lsn,
+        "columns": ",".join(columns),
+    }
+    return spark.read.format("brokerha").options(**options).load()
+
+
+def check_whole(table: LogTable, held: LogState) -> None:
+    """Raise StoreError for an archive from which no state can be computed."""
+    if not held.holds_every_state:
         raise StoreError(
-            f"the archive in {archive.directory} begins with LSN {state.first_lsn}: no state can be computed from it, because what "
-            "was written before is not in it; states need an archive from LSN 1"
+            f"the archive in {table.where} begins with LSN {held.head.first_lsn}: no state can be computed from it, because what was "
+            "written before is not in it; that needs an archive that begins with LSN 1"
         )
-    return rows(spark, archive, state, 1, lsn)
 
 
-def items_at(spark: SparkSession, archive: Archive, state: ArchiveState, lsn: Lsn, columns: Sequence[str]) -> DataFrame:
-    """One row for each item that lives at an LSN, with columns of its last change, `place` and digests. See `rows` for errors."""
-    return items_of(spark, log_to(spark, archive, state, lsn), columns)
+def state(
+    log: DataFrame, *, lsn: Lsn | None = None, time: datetime | None = None, columns: Sequence[str] = STATE
+) -> DataFrame:
+    """One row for each item that lives at an LSN, or at a time, with columns of its last change; at the end of the log without either.
 
-
-def items_of(spark: SparkSession, log: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """The same of any rows that begin with LSN 1 and have all columns."""
-    log = log.filter(f.col("operation") > 0).unionByName(_main(spark))
+    ``log`` are rows from LSN 1 on, with all columns. Raises InvalidRequest for both at once, or a time without a zone.
+    """
+    if lsn is not None and time is not None:
+        raise InvalidRequest("lsn and time are two ways to say which state: give one of them")
+    if time is not None:
+        if time.tzinfo is None:
+            raise InvalidRequest(f"{time} has no time zone: write one, as datetime(…, tzinfo=UTC)")
+        time_us = calendar.timegm(time.utctimetuple()) * 1_000_000 + time.microsecond
+        log = log.filter(f.unix_micros("timestamp") <= time_us)
+    if lsn is not None:
+        log = log.filter(f.col("lsn") <= lsn)
+    log = log.filter(f.col("operation") > 0).unionByName(_main(log.sparkSession))
     if IS_REPOSITORY in columns:
         log = log.withColumn(IS_REPOSITORY, (f.col("store") == GRAPH) & f.col("kind").isin(CREATE, DROP))
     if not {PLACE, *DIGEST} & set(columns):
@@ -114,18 +144,17 @@ def items_of(spark: SparkSession, log: DataFrame, columns: Sequence[str]) -> Dat
     return others.withColumn(PLACE, f.lit(0).cast("long")).select(*columns).unionByName(messages)
 
 
-def counters_of(log: DataFrame) -> dict[str, Counts]:
+def counters(log: DataFrame) -> dict[str, Counts]:
     """Counters of each queue that rows from LSN 1 on are about."""
     of_queues = log.filter(f.col("store") == QUEUE).groupBy("name")
     counted = of_queues.agg(_number_of(PUBLISH), _number_of(ACCEPT)).collect()
     return {row["name"]: Counts(row[PUBLISH], row[ACCEPT]) for row in counted}
 
 
-def fingerprint_at(spark: SparkSession, archive: Archive, state: ArchiveState, lsn: Lsn) -> bytes:
-    """Fingerprint of the content at an LSN, from the rows; what it should be says the entry itself. See `rows` for errors."""
-    log = log_to(spark, archive, state, lsn)
-    total = items_of(spark, log, DIGEST).agg(*map(_xor, DIGEST)).collect()[0]
-    return fingerprint_from(joined(total["digest_high"] or 0, total["digest_low"] or 0), counters_of(log))
+def fingerprint(log: DataFrame) -> bytes:
+    """Fingerprint of the content that rows from LSN 1 on lead to; what it should be says the last entry itself."""
+    total = state(log, columns=DIGEST).agg(*map(xor, DIGEST)).collect()[0]
+    return fingerprint_from(joined(total["digest_high"] or 0, total["digest_low"] or 0), counters(log))
 
 
 def fingerprint_from(items: int, counters: dict[str, Counts]) -> bytes:
@@ -163,13 +192,15 @@ def _messages(log: DataFrame, columns: Sequence[str]) -> DataFrame:
     published = log.filter(f.col("kind") == PUBLISH).select(*ITEM, "name", "lsn", "operation")
     places = published.withColumn(PLACE, f.row_number().over(in_order).cast("long")).select(*ITEM, "lsn", PLACE)
     placed = living.join(places, [*ITEM, "lsn"])
+    if not set(DIGEST) & set(columns):
+        return placed.select(*columns)
     kept = [name for name in columns if name not in DIGEST]
     beside = [name for name in [*needed, PLACE] if name not in kept]
     wanted = placed.select(*kept, *beside)
     fields = {field.name: field for field in wanted.schema.fields}
     schema = from_arrow_schema(SCHEMA)
     given = type(schema)([fields[name] if name in fields else schema[name] for name in columns])
-    arrow = to_arrow_schema(given)
+    arrow = to_arrow_schema(given, timezone="UTC")
 
     def with_digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -207,5 +238,6 @@ def _number_of(kind: str) -> Column:
     return f.count(f.when(f.col("kind") == kind, 1)).alias(kind)
 
 
-def _xor(name: str) -> Column:
+def xor(name: str) -> Column:
+    """XOR of a column, under its name."""
     return f.bit_xor(name).alias(name)

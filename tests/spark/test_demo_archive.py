@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,17 +35,23 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def in_the_session_of_all_tests(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brokerha.spark.session.session", lambda *_: nullcontext(spark))
+
+
 def fingerprint_of(cluster: EmbeddedCluster) -> str:
     (fingerprint,) = {node.store.applied().fingerprint for node in cluster.workers.values()}
     return fingerprint
 
 
-def test_equal_copies_and_ids_are_found_equal_and_told_in_two_lines(cluster: EmbeddedCluster, tmp_path: Path):
+def test_equal_copies_and_ids_are_found_equal_and_told_with_spark(cluster: EmbeddedCluster, tmp_path: Path):
     lines: list[str] = []
     ids = [f"demo-{key}" for key in KEYS]
     assert demo_archive.archive_and_audit(cluster, tmp_path, ids, fingerprint_of(cluster), lines.append) == []
-    archived, audited = lines
-    assert archived.startswith("archive: LSN 1 to 3 as 3 rows in 1 file")
+    started, archived, audited = lines
+    assert started.startswith("Spark 4.")
+    assert archived.startswith("archived on Spark: LSN 1 to 3 as 3 rows of a Delta table")
     assert "2 of 2 workers" in audited
     assert "3 of 3 acknowledged transactions" in audited
 
@@ -66,7 +74,7 @@ def test_an_error_of_a_job_is_a_problem_and_no_traceback(
     def fails(*_: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(demo_archive, "job", lambda name: fails)
+    monkeypatch.setattr("brokerha.spark.archive.run", fails)
     problems = demo_archive.archive_and_audit(cluster, tmp_path, [], "1:00", lambda line: None)
     assert problems == ["archive or audit failed: the disk is full"]
 
