@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from brokerha.client.loading import statements
 from brokerha.client.rdf_lines import relabelled
-from brokerha.model.errors import InvalidRequest
+from brokerha.model.errors import BrokerhaError
 from brokerha.pipeline.loading_mapping import Mapping
 from brokerha.pipeline.loading_terms import RowRefused, key_of, statements_of
+from brokerha.pipeline.places import file_system, place
 from brokerha.pipeline.publishing import ROWS_LIMIT
 
 CORRUPT: Final = "__corrupt"
@@ -76,21 +77,12 @@ def _parsed(
     stack: ExitStack, path: str, syntax: str, source: str, numbers: dict[str, int]
 ) -> Iterator[tuple[Any, ...]]:
     try:
-        content = stack.enter_context(_opened(path))
+        folder, _, name = path.removeprefix("file:").rpartition("/")
+        content = stack.enter_context(file_system(place(folder)).open_input_stream(name))
         for _, line in statements(content, syntax):
             yield source, None, relabelled(line, "", numbers), None, None
-    except (InvalidRequest, OSError) as error:
+    except (BrokerhaError, OSError) as error:
         yield source, None, None, str(error).splitlines()[0], path
-
-
-def _opened(path: str) -> Any:
-    from pyarrow import fs
-
-    if "://" in path:
-        system, place = fs.FileSystem.from_uri(path)
-    else:
-        system, place = fs.LocalFileSystem(), path.removeprefix("file:")
-    return system.open_input_stream(place)
 
 
 def _batch(rows: list[tuple[Any, ...]], is_keys: bool) -> Iterator[pa.RecordBatch]:

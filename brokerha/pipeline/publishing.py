@@ -27,6 +27,7 @@ from brokerha.model.errors import ConfigurationError, error_named
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.levels import parse_ack
 from brokerha.model.operations import GRAPH, QUEUE, TABLE
+from brokerha.pipeline.places import place
 
 ROWS_LIMIT: Final = 1_000
 """Statements, keys or messages of one transaction; what one row becomes is never cut."""
@@ -88,7 +89,7 @@ class SinkOptions:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """From options whose names may be in any case. Raises ConfigurationError that names the one that is wrong."""
+        """From options whose names may be in any case. Raises ConfigurationError or InvalidRequest that names the one that is wrong."""
         lower = {name.lower(): value for name, value in options.items() if name.lower() not in _OF_SPARK}
         found: dict[str, Any] = {name: lower.pop(name, "") for name in _OF_OTHERS}
         found["ack"] = found["ack"] or "applied"
@@ -102,6 +103,7 @@ class SinkOptions:
         if lower:
             known = ", ".join([*_OF_OTHERS, *(spelled for spelled, *_ in _NUMBERS.values()), "dryRun"])
             raise ConfigurationError(f"there is no option {min(lower)!r} for writing; there are {known}")
+        found |= {name: place(found[name]) for name in ("rejects", "report") if found[name]}
         named = {option: found.pop(option) for option in STORES}
         chosen = [option for option, name in named.items() if name]
         if len(chosen) > 1:

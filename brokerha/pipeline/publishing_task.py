@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitTimeout
-from tempfile import SpooledTemporaryFile
+from tempfile import TemporaryFile
 from typing import IO, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -29,7 +29,6 @@ from brokerha.client import Client
 from brokerha.client.outcomes import Written
 from brokerha.model.errors import (
     BrokerhaError,
-    ConfigurationError,
     KeyReused,
     NotReady,
     OutcomeUnknown,
@@ -37,12 +36,12 @@ from brokerha.model.errors import (
     Unreachable,
 )
 from brokerha.model.ids import Lsn, TxId
+from brokerha.pipeline.places import keep
 from brokerha.pipeline.publishing import SHOWN_REJECTS, Reject, Result, SinkOptions, txid_of
 from brokerha.pipeline.publishing_rows import Chunk, chunks
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
-_SPOOL_BYTES: Final = 4 * 1024 * 1024
 _AGAIN = (NotReady, OutcomeUnknown, Unreachable, WaitTimeout)
 """No answer, or not now: the same transaction is sent again under the same id."""
 
@@ -76,7 +75,7 @@ def publish(
 ) -> Result:
     """Publish one partition. Never raises for what the cluster or the rows can cause: the result tells."""
     result = Result()
-    with SpooledTemporaryFile(max_size=_SPOOL_BYTES) as rejects:
+    with TemporaryFile() as rejects:
         work = _Work(options, task, result, rejects, pause or threading.Event().wait, now)
         try:
             work.run(batches, connect)
@@ -203,18 +202,3 @@ def _close(pipeline: Any) -> None:
     """Wait a little for what is still under way, without looking at it. Never raises for a cluster that is silent."""
     with contextlib.suppress(BrokerhaError):
         pipeline.close()
-
-
-def keep(folder: str, name: str, content: Any) -> None:
-    """Put a file into a folder, or a URL that pyarrow knows, under its whole name at once. Raises ConfigurationError."""
-    from pyarrow import fs
-
-    try:
-        system, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
-        system.create_dir(path, recursive=True)
-        content.seek(0)
-        with system.open_output_stream(f"{path}/{name}") as out:
-            while data := content.read(_SPOOL_BYTES):
-                out.write(data)
-    except (OSError, pa.ArrowException) as error:
-        raise ConfigurationError(f"cannot write into {folder}: {str(error).splitlines()[0]}") from None

@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, error_named
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady
 from brokerha.pipeline.loading import (
     CSV,
     PARQUET,
@@ -36,7 +36,7 @@ from brokerha.pipeline.loading import (
 from brokerha.pipeline.loading_columns import CORRUPT, OF_KEYS, OF_STATEMENTS, mapped, parsed
 from brokerha.pipeline.loading_mapping import ALL_COLUMNS, Mapping, load_mapping
 from brokerha.pipeline.publishing import Reject, Result
-from brokerha.spark.session import words_of
+from brokerha.spark.session import error_of_task, words_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 WHOLE_BYTES = 2**62
 """A block as large as any file."""
 _GLOB = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
-_OURS = re.compile(r"brokerha\.model\.errors\.([A-Z]\w+): (.+)")
 _FILE = re.compile(r"reading file (\S+)\. ")
 _CLASS = re.compile(r"^(\[[A-Z_.]+\] |([a-z0-9]+\.)+\w+: )| SQLSTATE: \w+$")
 _NO_FILES = ("No FileSystem for scheme", "ClassNotFoundException: Class org.apache.hadoop")
@@ -134,7 +133,9 @@ def _frames(
             for needed in mapping.columns:
                 if needed not in (*known, ALL_COLUMNS):
                     raise InvalidRequest(f"{paths[0]} has no column {needed!r}; it has {', '.join(known) or 'none'}")
-            frame = rows.mapInArrow(partial(mapped, mapping=mapping), OF_KEYS if mapping.keys is not None else OF_STATEMENTS)
+            frame = rows.mapInArrow(
+                partial(mapped, mapping=mapping), OF_KEYS if mapping.keys is not None else OF_STATEMENTS
+            )
         yield frame, sum(file.size_bytes for file in together)
 
 
@@ -249,9 +250,8 @@ def _told() -> Iterator[None]:
         yield
     except (Py4JError, PySparkException) as error:
         text = str(error)
-        ours = _OURS.findall(text)
-        if ours:
-            raise error_named(*ours[-1]) from None
+        if (ours := error_of_task(text)) is not None:
+            raise ours from None
         words = words_of(error)
         if "PATH_NOT_FOUND" in text or any(each in text for each in _NO_FILES):
             raise InvalidRequest(f"Spark cannot read it: {_CLASS.sub('', words)}") from None

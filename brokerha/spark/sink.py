@@ -27,9 +27,10 @@ from pyspark.sql.types import StructType
 import brokerha
 from brokerha.model.errors import ConfigurationError, UnknownRepository
 from brokerha.model.operations import GRAPH
+from brokerha.pipeline.places import keep
 from brokerha.pipeline.publishing import Result, SinkOptions
 from brokerha.pipeline.publishing_rows import check_columns
-from brokerha.pipeline.publishing_task import Task, keep, publish
+from brokerha.pipeline.publishing_task import Task, publish
 
 _BATCH, _QUERY = "streaming.sql.batchId", "sql.streaming.queryId"
 
@@ -84,7 +85,7 @@ class _Writing:
                 id_ = told.id
         if self.options.report:
             folder, _, name = self.options.report.rpartition("/")
-            keep(folder or ".", name, io.BytesIO(json.dumps({"id": id_, **asdict(result)}).encode()))
+            keep(folder, name, io.BytesIO(json.dumps({"id": id_, **asdict(result)}).encode()))
         return result, id_
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from brokerha.client import Client
-from brokerha.model.errors import ConfigurationError, InvalidRequest, NotReady, OutcomeUnknown, Unreachable
+from brokerha.model.errors import ConfigurationError, InvalidRequest, NotReady, OutcomeUnknown, StoreError, Unreachable
 from brokerha.model.requests import REFUSED, REJECTED_STATUS, UNKNOWN, Reply
 from brokerha.pipeline.publishing import Result, SinkOptions, prefix_of, txid_of
 from brokerha.pipeline.publishing_rows import check_columns, chunks
@@ -74,6 +74,7 @@ class Desk:
         ({**TABLE, "window": "many"}, "window is a whole number of at least 1"),
         ({**TABLE, "timeout": "0"}, "timeout is a number"),
         ({**TABLE, "ack": "soon"}, "soon"),
+        ({**TABLE, "rejects": "gopher://host/bad"}, "gopher:// is no place for data"),
         ({**TABLE, "dryRun": "yes"}, "dryRun is true or false"),
     ],
 )
@@ -291,7 +292,7 @@ def test_a_rejected_transaction_makes_all_its_rows_rejects_and_those_behind_it_g
 
 def test_a_folder_for_rejects_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="cannot write into"):
+    with pytest.raises(StoreError, match="cannot write"):
         Desk(**GRAPH, rejects=str(tmp_path / "file"), maxRejects="1").publish(rows(statement=["bad"]))
 
 
