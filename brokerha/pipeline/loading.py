@@ -101,7 +101,8 @@ class LoadFile(NamedTuple):
     syntax: str
     """In small letters, such as `nt` or `csv`."""
     size_bytes: int
-    modified: str
+    modified_us: int
+    """Since 1970."""
 
     @property
     def read_as(self) -> str:

@@ -98,13 +98,13 @@ def _files(spark: SparkSession, options: LoadOptions) -> list[LoadFile]:
             if "://" not in name and Path(name).exists()
             else name
         )
-        frame = spark.read.format("binaryFile").load(path).select("path", "length", "modificationTime")
+        frame = spark.read.format("binaryFile").load(path).selectExpr("path", "length", "unix_micros(modificationTime)")
         listed = frame.collect()
         # Files without content have no row.
         if not listed and not frame.inputFiles():
             raise InvalidRequest(f"{name}: no file that Spark reads (names that begin with _ or . are hidden from it)")
         for row in sorted(listed):
-            found[row[0]] = LoadFile(row[0], syntax_of(row[0], options.syntax), row[1], row[2].isoformat())
+            found[row[0]] = LoadFile(row[0], syntax_of(row[0], options.syntax), row[1], row[2])
     return list(found.values())
 
 
@@ -157,7 +157,8 @@ def _rows(spark: SparkSession, read_as: str, names: list[str]) -> DataFrame:
 def _first_line(spark: SparkSession, file: LoadFile) -> str:
     from pyspark.sql import functions as sql
 
-    return str(spark.read.text(file.path.translate(_GLOB)).select(sql.make_valid_utf8("value")).head()[0])  # type: ignore[index]
+    row = spark.read.text(file.path.translate(_GLOB)).select(sql.make_valid_utf8("value")).head()
+    return str(row[0]) if row is not None else ""
 
 
 def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> DataFrame:

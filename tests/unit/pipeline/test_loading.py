@@ -181,15 +181,15 @@ def test_a_syntax_that_is_not_read_is_named(name, given, words):
 )  # fmt: skip
 def test_what_does_not_go_together_is_said_before_anything_is_read(syntax, options, words):
     with pytest.raises(InvalidRequest, match=words):
-        check_together(LoadOptions(("f",), "x", **options), [LoadFile("/f", syntax, 1, "now")])
+        check_together(LoadOptions(("f",), "x", **options), [LoadFile("/f", syntax, 1, 1)])
 
 
 def test_a_load_has_the_id_of_its_files_and_options():
-    options, file = LoadOptions(("f",), "x"), LoadFile("/f", "nt", 1, "now")
+    options, file = LoadOptions(("f",), "x"), LoadFile("/f", "nt", 1, 1)
     same = id_of(replace(options, window=3, url="y", max_rejects=9), [file], None)
     assert same == id_of(options, [file], None)
     others = {
-        id_of(options, [file._replace(size_bytes=2)], None), id_of(options, [file._replace(modified="later")], None),
+        id_of(options, [file._replace(size_bytes=2)], None), id_of(options, [file._replace(modified_us=2)], None),
         id_of(replace(options, repository="r"), [file], None), id_of(options, [file], read_mapping(PRICES, "m")),
     }  # fmt: skip
     assert len(others | {same}) == 5
