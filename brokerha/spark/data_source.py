@@ -3,9 +3,9 @@
     spark.read.format("brokerha").option("url", "http://127.0.0.1:7201").load()
     spark.readStream.format("brokerha").option("url", …).option("maxEntriesPerTrigger", 50_000).load()
 
-What is written to it becomes transactions (sink.py). Columns that are read are those of `pipeline/rows.py`; options those of `pipeline/sources.SourceSpec` (which log) and `pipeline/ranges.ReadOptions`
-(what of it). Here is only what Spark calls: all of it runs in Spark's Python workers, in other processes than the program, and
-what goes between them is a `SourceSpec` and two LSNs.
+What is written to it becomes transactions (sink.py). Columns that are read are those of `pipeline/rows.py`; options those of
+`pipeline/sources.SourceSpec` (which log) and `pipeline/ranges.ReadOptions` (what of it). Here is only what Spark calls: all of it runs
+in Spark's Python workers, in other processes than the program, and what goes between them is a `SourceSpec` and two LSNs.
 
 **Offset** of a stream: ``{"cluster": name, "lsn": n}``: everything up to n is read. It says which cluster it is of, so that a checkpoint
 is not continued with another one's log.
