@@ -61,7 +61,6 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SQL: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """Settings of a session, wherever it runs."""
