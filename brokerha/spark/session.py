@@ -157,11 +157,14 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
 def failures_told(log: Path) -> Iterator[None]:
     """Turns what Spark raises when a task cannot go on into one error of one line: that of the task itself, if it was one of ours."""
     from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException, PySparkException
 
     try:
         with errors_of_tasks():
             yield
+    except AnalysisException:
+        # A wrong query is a fault of ours.
+        raise
     except (Py4JError, PySparkException, ConnectionError) as error:
         raise StoreError(f"Spark gave up ({words_of(error)}); what it said is in {log}") from None
 

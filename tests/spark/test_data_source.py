@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.pipeline.archive_place import Log
 
 from brokerha.http import HttpServer, create_app
 from brokerha.journal.lmdb_journal import LmdbJournal
@@ -21,6 +20,7 @@ from brokerha.pipeline.rows import SCHEMA, table_of
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.spark import data_source
 from tests.unit.http.fake_front import FakeFront
+from tests.unit.pipeline.made_archives import Log
 from tests.unit.pipeline.random_log import random_entries
 
 ENTRIES = random_entries(11, 300)
