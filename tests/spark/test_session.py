@@ -228,7 +228,7 @@ def test_a_server_of_spark_connect_that_does_not_answer_is_told_before_anything_
 ):
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     with (
-        pytest.raises(ConfigurationError, match="no server of Spark Connect answers at sc://127.0.0.1:1"),
+        pytest.raises(ConfigurationError, match=r"no server of Spark Connect answers at sc://127.0.0.1:1"),
         session.session("absent", SparkOptions("local[1]")),
     ):
         pass
@@ -250,7 +250,7 @@ def test_an_error_of_ours_that_ended_a_task_comes_out_as_what_it_was(spark: Any,
 
     with pytest.raises(StoreDamaged, match=r"^the file is cut off$"), session.failures_told(tmp_path / "job.log"):
         spark.range(1).mapInArrow(fails, "a int").collect()
-    with pytest.raises(StoreError, match="Spark gave up .*division"), session.failures_told(tmp_path / "job.log"):
+    with pytest.raises(StoreError, match=r"Spark gave up .*division"), session.failures_told(tmp_path / "job.log"):
         spark.range(1).mapInArrow(lambda batches: 1 / 0, "a int").collect()
 
 
