@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from brokerha.model.errors import ProtocolError, StoreDamaged
 from brokerha.model.ids import Lsn
@@ -78,8 +79,10 @@ def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[Problem]:
         rows = table.drop_columns([FILE]).cast(SCHEMA)
         entries, broken = _entries(rows)
         problems = [*broken, *_hash_problems(rows, entries, [entry_hash(entry) for entry in entries])]
-        if not problems:
-            problems = [*_column_problems(rows, entries)]
+        # Of an entry that is another one anyway nothing follows.
+        known = {lsn for lsn, _ in problems}
+        right = rows.filter(pc.invert(pc.is_in(rows["lsn"], pa.array(sorted(known), pa.int64())))) if known else rows
+        problems += _column_problems(right, [entry for entry in entries if entry.lsn not in known])
         yield from (Problem(files[lsn], lsn, what) for lsn, what in problems)
 
 

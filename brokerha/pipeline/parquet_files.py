@@ -84,7 +84,7 @@ def commit(where: str, schema: pa.Schema, files: Sequence[Kept], name: str, told
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
     now_ms = int(time.time() * 1000)
-    adds = [
+    adds: list[Any] = [
         AddAction(file.name, file.size_bytes, {}, now_ms, data_change=True, stats=json.dumps({"numRecords": file.rows}))
         for file in files
     ]

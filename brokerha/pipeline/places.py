@@ -1,6 +1,6 @@
 """Where archives and exports lie: a folder of this machine, or a URL of a file system that all executors see.
 
-    place("var/archive")                        '/home/me/var/archive'
+    place("var/archive")                        '/srv/here/var/archive'  (of this folder)
     place("s3://bucket/archive")                as it is: S3 and what speaks like it
     place("gopher://host/archive")              InvalidRequest, before anything is written
 

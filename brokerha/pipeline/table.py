@@ -428,7 +428,7 @@ class LogTable:
             for batch in found:
                 is_wanted = pc.and_(pc.greater_equal(batch["lsn"], first_lsn), pc.less_equal(batch["lsn"], last_lsn))
                 if stores is not None:
-                    is_wanted = pc.and_(is_wanted, pc.is_in(batch["store"], pa.array(sorted(stores))))
+                    is_wanted = pc.and_(is_wanted, pc.is_in(batch["store"], pa.array(sorted(stores), pa.string())))
                 yield batch.filter(is_wanted).select(list(columns))
 
     def _groups(self, file: LogFile, first_lsn: Lsn, last_lsn: Lsn, columns: list[str]) -> Iterator[pa.RecordBatch]:

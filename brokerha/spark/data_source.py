@@ -10,19 +10,16 @@ in Spark's Python workers, in other processes than the program, and what goes be
 **Offset** of a stream: ``{"cluster": name, "lsn": n}``: everything up to n is read. It says which cluster it is of, so that a checkpoint
 is not continued with another one's log.
 
-**Filters** on `lsn` and `store` are taken over, those on `timestamp` bound what is read and are applied by Spark again. Spark hands
-them over only with ``spark.sql.python.filterPushdown.enabled``, which the sessions of `brokerha pipeline` set; without it the same
-rows come, later.
+**Filters** are left to Spark, and what need not be read is named by options. Taken over by a source they are wrong in PySpark 4.3: all scans
+of one DataFrame share what the last of them was told, so that a union or a join of two filtered views of it reads one of them twice.
 """
 
 from __future__ import annotations
 
-import calendar
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,15 +27,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -53,17 +42,14 @@ from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequ
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import newest, problem
 from brokerha.pipeline.entries import EntrySource
-from brokerha.pipeline.ranges import ReadOptions, Wanted, batches, lost, pieces, planned, reach
+from brokerha.pipeline.ranges import ReadOptions, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.source_nodes import cluster_of
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.spark.sink import RowWriter, StreamRowWriter
-from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
 from brokerha.stores.log_pages import LinesMissing
 
 NAME: Final = "brokerha"
-STORES: Final = (GRAPH, TABLE, QUEUE, CONTROL)
-_NEVER_NULL: Final = frozenset({("lsn",), ("timestamp",)})
 PIN_EVERY_S: Final = 5.0
 """Least time between two moves of a pin: each is a record in the journal of a master."""
 _TYPES: Final = {
@@ -73,14 +59,6 @@ _TYPES: Final = {
     "timestamp[us, tz=UTC]": "TIMESTAMP",
     "binary": "BINARY",
     "bool": "BOOLEAN",
-}
-_SIGNS: Final[dict[type[Filter], str]] = {
-    EqualTo: "=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    In: "in",
 }
 
 
@@ -135,7 +113,6 @@ class _Reading:
         self.spec = spec
         self.options = options
         self.columns = list(columns)
-        self.wanted = Wanted()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Rows of a piece: Arrow batches, or tuples where the option `arrow` is false."""
@@ -144,7 +121,7 @@ class _Reading:
             return
         with open_source(self.spec) as source:
             first_lsn, last_lsn = partition.first_lsn, partition.last_lsn
-            for batch in batches(source, first_lsn, last_lsn, self.options, self.columns, self.wanted.stores):
+            for batch in batches(source, first_lsn, last_lsn, self.options, self.columns):
                 yield from [batch] if self.options.arrow else _tuples(batch)
 
     def _pieces(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Piece]:
@@ -155,69 +132,13 @@ def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-class _TakesFilters:
-    """A bound method in all but this: Spark takes it for the one that is not overridden when it hands over no filters.
-
-    Spark refuses a reader that could take filters while they are not enabled. Ours gives the same rows with and without them, so
-    there is nothing that a user would have to be told.
-    """
-
-    def __init__(self, reader: LogReader) -> None:
-        self._reader = reader
-        self.__func__ = DataSourceReader.pushFilters
-
-    def __call__(self, filters: list[Filter]) -> Iterator[Filter]:
-        return self._reader.take(filters)
-
-
 class LogReader(_Reading, DataSourceReader):
     """One batch: a range of the log, as far as it reaches when the query begins."""
-
-    @property
-    def pushFilters(self) -> _TakesFilters:  # noqa: N802  (Spark's name)
-        """See `take`."""
-        return _TakesFilters(self)
-
-    def take(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take over what bounds the range or names stores; give back what Spark must apply itself."""
-        for each in filters:
-            if not self._is_taken(each):
-                yield each
-
-    def _is_taken(self, each: Filter) -> bool:
-        """Whether Spark need not look at it again."""
-        sign, path = _SIGNS.get(type(each), ""), tuple(getattr(each, "attribute", ()))
-        value = _comparable(getattr(each, "value", None))
-        if isinstance(each, IsNotNull) and path in _NEVER_NULL:
-            # Spark asks for it beside each comparison.
-            return True
-        if isinstance(each, IsNotNull) and path == ("store",):
-            sign, value = "in", STORES
-        if not sign or value is None or len(path) != 1:
-            return False
-        column = str(path[0])
-        narrowed = self.wanted.narrowed(column, sign, value)
-        if narrowed is None:
-            return False
-        self.wanted = narrowed
-        return column == "store" or (column == "lsn" and sign != "in")
 
     def partitions(self) -> list[Piece]:
         """The range, cut into pieces of one task each."""
         with open_source(self.spec) as source:
-            return self._pieces(*planned(source, self.wanted, self.options))
-
-
-def _comparable(value: Any) -> Any:
-    """A value of a filter: times as microseconds since 1970; None for one that says nothing certain."""
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            return None
-        return calendar.timegm(value.utctimetuple()) * 1_000_000 + value.microsecond
-    if isinstance(value, tuple):
-        found = tuple(_comparable(each) for each in value)
-        return None if any(each is None for each in found) else found
-    return value
+            return self._pieces(*planned(source, self.options))
 
 
 class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -236,7 +157,7 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         """Before `startingLsn`, or before the first entry that there is."""
         with open_source(self.spec) as source:
             given = replace(self.options, fail_on_data_loss=False, ending_lsn=None)
-            first_lsn, last_lsn = planned(source, Wanted(), given)
+            first_lsn, last_lsn = planned(source, given)
             asked = self.options.starting_lsn
             if asked is not None and asked > last_lsn + 1:
                 raise InvalidRequest(f"startingLsn {asked} is behind the next entry of the log, {last_lsn + 1}")

@@ -61,7 +61,6 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SQL: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """Settings of a session, wherever it runs."""
@@ -158,11 +157,14 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
 def failures_told(log: Path) -> Iterator[None]:
     """Turns what Spark raises when a task cannot go on into one error of one line: that of the task itself, if it was one of ours."""
     from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException, PySparkException
 
     try:
         with errors_of_tasks():
             yield
+    except AnalysisException:
+        # A wrong query is a fault of ours.
+        raise
     except (Py4JError, PySparkException, ConnectionError) as error:
         raise StoreError(f"Spark gave up ({words_of(error)}); what it said is in {log}") from None
 

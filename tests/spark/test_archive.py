@@ -14,9 +14,10 @@ import pytest
 from deltalake import DeltaTable
 
 from brokerha.model.errors import InvalidRequest, NotReady, StoreDamaged, StoreError, Unreachable, WentBack
+from brokerha.pipeline import observations
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.rows import table_of
-from brokerha.pipeline.sources import BackupSource, SourceSpec
+from brokerha.pipeline.sources import BackupSource, SourceSpec, open_source
 from brokerha.pipeline.table import LogTable
 from brokerha.spark import archive as archiving
 from brokerha.spark.archive import ArchiveOptions, ArchiveReport, Around, take_batch
@@ -120,7 +121,7 @@ def test_a_node_that_is_away_is_waited_for_and_given_up_on_after_a_while(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: Iterator[Exception | None] = iter([Unreachable("m1 is away"), NotReady("m1 starts"), None])
-    real = archiving.open_source
+    real = open_source
 
     def opened(spec: SourceSpec) -> Any:
         if (error := next(answers, None)) is not None:
@@ -235,7 +236,7 @@ def test_masters_keep_their_log_behind_the_archive_and_what_they_say_is_kept(pla
     name = f"archive-{place.table.state().id.replace('-', '')[:16]}"
     assert cluster.pins == [(name, 1, archiving.PIN_FOR_S), (name, 501, archiving.PIN_FOR_S)]
     assert (report.pinned_from, report.notes) == (501, ())
-    assert {each.node for each in archiving.observations.read(place.table.where)} == {"m1"}
+    assert {each.node for each in observations.read(place.table.where)} == {"m1"}
 
 
 def test_without_a_pin_the_log_is_archived_and_the_report_says_so(place: Place) -> None:

@@ -48,7 +48,10 @@ def audited(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(brokerha, "connect", connect)
         chosen = AuditOptions(
-            archive.where, source=source and source.spec, copies=tuple((name, name) for name in given), **options
+            archive.where,
+            source=None if source is None else source.spec,
+            copies=tuple((name, name) for name in given),
+            **options,
         )
         return run(chosen, lambda: nullcontext(spark), lambda _done, _total: None)
 
@@ -79,7 +82,8 @@ def empty_entries(first: int, last: int, before: LogEntry) -> list[LogEntry]:
 
 
 def test_what_was_changed_in_files_is_named_by_file_and_lsn(audited: Any, tmp_path: Path) -> None:
-    archive = archive_of(tmp_path / "archive", ENTRIES, 50)
+    entries = random_store(7, 900)[1]
+    archive = archive_of(tmp_path / "archive", entries, 50)
     files = archive.state().files
     changes: list[tuple[str, str, dict[str, Any]]] = [
         ("put", "put", {"value": b"changed"}),
@@ -94,7 +98,7 @@ def test_what_was_changed_in_files_is_named_by_file_and_lsn(audited: Any, tmp_pa
     expected: set[tuple[str, int]] = set()
     behind = 50
     for kind, row_kind, change in changes:
-        lsn = lsn_with(ENTRIES, kind, behind)
+        lsn = lsn_with(entries, kind, behind)
         file, _ = rewritten(archive, lsn, change, row_kind)
         expected |= {(file, 0), (file, lsn)}
         behind = (lsn - 1) // 50 * 50 + 50
@@ -105,13 +109,13 @@ def test_what_was_changed_in_files_is_named_by_file_and_lsn(audited: Any, tmp_pa
     cut = Path(archive.path(files[-2]))
     cut.write_bytes(cut.read_bytes()[:-100])
     expected |= {(files[-1].path, 0), (files[-2].path, 0)}
-    report = audited(archive, Log(tmp_path / "log", ENTRIES), {"w1": Copy(STORE)})
+    report = audited(archive, Log(tmp_path / "log", entries), {"w1": Copy(STORE)})
     assert report.result == "differs"
     assert named(report) == expected
     said = {(each.file, each.lsn): each.what for each in report.problems}
-    assert said[files[-1].path, 0] == "is missing: it held LSN 551 to 600"
+    assert said[files[-1].path, 0] == "is missing: it held LSN 851 to 900"
     assert "cannot be read" in said[files[-2].path, 0]
-    first = lsn_with(ENTRIES, "put", 50)
+    first = lsn_with(entries, "put", 50)
     assert "value is 'changed', and" in next(what for (_, lsn), what in said.items() if lsn == first)
     assert report.copies[0].reason == "the archive is not what was archived"
 

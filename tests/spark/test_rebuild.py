@@ -90,7 +90,7 @@ def test_quads_that_somebody_took_out_of_the_archive_lead_to_no_worker_and_no_ex
     with pytest.raises(StoreDiffers, match=f"LSN {COUNT} has fingerprint 1:.* the log says"):
         rebuilt(spark, changed, into=tmp_path / "w9")
     assert not (tmp_path / "w9").exists()
-    with pytest.raises(StoreDiffers, match="lead to 1:.*, and its entry says"):
+    with pytest.raises(StoreDiffers, match=r"lead to 1:.*, and its entry says"):
         exported(spark, changed, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

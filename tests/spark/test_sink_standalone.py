@@ -31,7 +31,7 @@ def executors(folder: Path) -> list[int]:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             is_executor = b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes()
-            if is_executor and str(folder) in os.readlink(process / "cwd"):
+            if is_executor and str(folder) in str((process / "cwd").readlink()):
                 found.append(int(process.name))
     return found
 

@@ -146,11 +146,11 @@ def test_a_group_of_files_is_worth_it_when_it_doubles_its_largest() -> None:
 
 
 def test_what_is_no_archive_is_refused_with_one_sentence(archive: LogTable, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="there is no archive in .*nowhere: make one with brokerha pipeline archive"):
+    with pytest.raises(StoreError, match=r"there is no archive in .*nowhere: make one with brokerha pipeline archive"):
         LogTable(str(tmp_path / "nowhere")).state()
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "manifest.json").write_text("{}")
-    with pytest.raises(StoreError, match="is of brokerha 0.1, which later versions do not read: archive the log again"):
+    with pytest.raises(StoreError, match=r"is of brokerha 0\.1, which later versions do not read: archive the log again"):
         LogTable(str(tmp_path / "old")).exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("")
@@ -175,7 +175,7 @@ def test_a_table_of_another_format_or_of_another_program_is_refused(tmp_path: Pa
 
 @pytest.mark.parametrize("text", ["gopher://h/x", "http://h/x", "s3://", "S3 ://b/x"])
 def test_a_place_that_nobody_serves_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="no place for data|names no bucket"):
+    with pytest.raises(InvalidRequest, match=r"no place for data|names no bucket"):
         place(text)
 
 
