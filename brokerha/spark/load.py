@@ -227,7 +227,7 @@ def _written(
         except BrokerhaError as error:
             problem = error
         report = _report(spark, path)
-    if report is None or (problem is not None and (report.error or not report.rejects)):
+    if report is None or (problem is not None and (report.error or report.rejects <= options.max_rejects)):
         raise problem or NotReady("Spark does not tell what was written; the same command again does nothing twice")
     return report
 

@@ -96,6 +96,27 @@ def test_a_task_that_dies_in_its_middle_publishes_nothing_twice(spark: Any, url:
     assert messages(db, "deaths") == sorted(str(number) for number in range(200))
 
 
+def test_a_task_that_dies_again_and_again_ends_the_write_and_a_second_one_goes_on(
+    spark: Any, url: str, db: Client, tmp_path: Path
+) -> None:
+    from pyspark.errors import PySparkException
+
+    def die(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.column(0)[0].as_py() == "0":
+                os._exit(9)
+            yield batch
+
+    frame = spark.range(0, 40, 1, 2).selectExpr("cast(id as string) value")
+    options = {"queue": "dying", "id": "dying", "report": f"{tmp_path}/report.json"}
+    with pytest.raises(PySparkException):
+        write(frame.mapInArrow(die, "value string"), url, **options)
+    assert json.loads((tmp_path / "report.json").read_text())["is_stopped"]
+    write(frame, url, **options)
+    assert not json.loads((tmp_path / "report.json").read_text())["is_stopped"]
+    assert messages(db, "dying") == sorted(str(number) for number in range(40))
+
+
 def test_a_batch_of_a_stream_that_comes_again_publishes_nothing_twice(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
     spark.range(0, 300, 1, 2).selectExpr("cast(id as string) value").write.parquet(f"{tmp_path}/in")
 
