@@ -226,7 +226,8 @@ class _Job:
         if options.to_lsn is not None:
             given["endingLsn"] = options.to_lsn
         log = self._session().readStream.format("brokerha").options(**given).load()
-        take = partial(take_batch, options.into, options.source, rewinds)
+        keep_s = options.keep_s if options.has_vacuum else None
+        take = partial(take_batch, options.into, options.source, rewinds, keep_s)
         writing = (
             log.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint).queryName("brokerha archive")
         )
@@ -339,8 +340,13 @@ def _reached(query: StreamingQuery) -> Lsn:
     return int(found[0]["lsn"]) if found else 0
 
 
-def take_batch(into: str, spec: SourceSpec, rewinds: Rewinds, rows: DataFrame, _batch: int) -> None:
-    """Write the rows of one batch and commit them; a batch that is in the table already is passed over. Called by Spark."""
+def take_batch(
+    into: str, spec: SourceSpec, rewinds: Rewinds, keep_s: float | None, rows: DataFrame, _batch: int
+) -> None:
+    """Write the rows of one batch and commit them; a batch that is in the table already is passed over. Called by Spark.
+
+    Between two batches nobody else writes, so that is when a job that follows puts files together, and deletes those that were for `keep_s`.
+    """
     table = LogTable(into)
     found = rows.mapInArrow(partial(_write, into), WRITTEN_SCHEMA).collect()
     written = sorted((_written(row) for row in found), key=lambda each: each.first_lsn)
@@ -353,7 +359,11 @@ def take_batch(into: str, spec: SourceSpec, rewinds: Rewinds, rows: DataFrame, _
             cluster = source.cluster
             if source.rewinds() != rewinds:
                 raise NotReady("the log went back after a split while it was read: archive again")
-    table.append(state, written, lineage, cluster)
+    state = table.append(state, written, lineage, cluster)
+    if sum(map(len, groups(state.files))) >= MANY_FILES:
+        compact(rows.sparkSession, table)
+        if keep_s is not None:
+            table.vacuum(keep_s)
 
 
 def _written(row: Any) -> Written:
