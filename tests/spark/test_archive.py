@@ -82,7 +82,7 @@ def test_each_run_goes_on_where_the_archive_ends_and_all_of_it_is_one_table(plac
 
 def test_a_batch_that_comes_twice_and_one_of_a_second_job_change_nothing_twice(place: Place, spark: Any) -> None:
     place.run(to_lsn=300)
-    rows = spark.read.format("brokerha").options(**place.log.spec.options())
+    rows = spark.read.format("brokerha").options(**place.log.spec.options(), view="pieces")
     take_batch(place.table.where, place.log.spec, (), None, rows.options(startingLsn=101, endingLsn=300).load(), 0)
     assert len(place.check()) == 300
     with pytest.raises(StoreDamaged, match="after LSN 300 the source gave 250 to 400"):
@@ -219,7 +219,7 @@ def test_an_archive_goes_on_with_a_log_that_went_back_behind_its_end_and_with_no
 
 def take_nothing_of_two_lineages(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read while the log went back is not kept."""
-    rows = place.spark.read.format("brokerha").options(**place.log.spec.options())
+    rows = place.spark.read.format("brokerha").options(**place.log.spec.options(), view="pieces")
     monkeypatch.setattr(SourceSpec, "kind", "http")
     with pytest.raises(NotReady, match="went back after a split while it was read"):
         take_batch(place.table.where, place.log.spec, (), None, rows.options(startingLsn=121, endingLsn=300).load(), 0)
