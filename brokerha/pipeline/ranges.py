@@ -5,6 +5,7 @@
 | option | without it | what |
 |---|---|---|
 | `startingLsn`, `endingLsn` | the first and the last that there are | the range; a stream begins at `startingLsn`, and goes no further than `endingLsn` |
+| `view` | `log` | `pieces`: only first and last LSN of each piece, for tasks that read the log themselves |
 | `failOnDataLoss` | `true` | whether a range of which the beginning is gone is an error; else it begins with what there is |
 | `partitions` | by size | how many tasks read a batch |
 | `columns` | all | which columns, separated by commas |
@@ -32,6 +33,8 @@ from brokerha.pipeline.rows import SCHEMA
 from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
 from brokerha.stores.log_pages import LinesMissing
 
+VIEW_LOG, VIEW_PIECES = "log", "pieces"
+OF_PIECES: Final = ("first_lsn", "last_lsn")
 STORES: Final = (GRAPH, TABLE, QUEUE, CONTROL)
 PIECE_ENTRIES: Final = 50_000
 """Most entries of one task, unless `partitions` says so."""
@@ -56,6 +59,7 @@ class ReadOptions:
     arrow: bool = True
     max_entries: int | None = None
     max_bytes: int | None = None
+    view: str = VIEW_LOG
     pin: str = ""
     pin_for_s: int = PIN_FOR_S
 
@@ -71,6 +75,11 @@ class ReadOptions:
         strange = sorted((stores or frozenset()) - {*STORES})
         if strange:
             raise ConfigurationError(f"there is no store {strange[0]!r}; there are {', '.join(STORES)}")
+        view = lower.get("view", VIEW_LOG)
+        if view not in {VIEW_LOG, VIEW_PIECES}:
+            raise ConfigurationError(
+                f"view is {VIEW_LOG} or {VIEW_PIECES}, not {view!r}; a state is made by brokerha.spark.frames.state"
+            )
         return cls(
             _number(lower, "startingLsn"),
             _number(lower, "endingLsn"),
@@ -81,6 +90,7 @@ class ReadOptions:
             _flag(lower, "arrow"),
             _number(lower, "maxEntriesPerTrigger"),
             _number(lower, "maxBytesPerTrigger"),
+            view,
             lower.get("pin", ""),
             _number(lower, "pinForSeconds") or PIN_FOR_S,
         )

@@ -1,7 +1,10 @@
 """The archive job: a Structured Streaming query from the log into the Delta table of an archive (pipeline/table.py).
 
     readStream.format("brokerha") ──foreachBatch──> mapInArrow: a file for each piece ──> one commit ──> next batch
-                                                    in the place, named by its SHA-256     version of the transaction: the last LSN
+                pieces of the log                   in the place, named by its SHA-256     version of the transaction: the last LSN
+
+Through the JVM go pieces, first and last LSN, and what the files are; the task of a piece reads it and writes it, because rows that went
+through the JVM to come back as the same rows took half of the time.
 
 The table is the only record of progress, and the query's checkpoint a folder that lives as long as the query: each run begins behind the last
 commit. So the archive may be copied, moved or restored as a whole, a lost checkpoint costs nothing, and a batch that comes twice is seen
@@ -32,6 +35,7 @@ from brokerha.model.log_lineages import Rewinds, newest, problem
 from brokerha.pipeline import observations
 from brokerha.pipeline.entries import EntrySource
 from brokerha.pipeline.places import place
+from brokerha.pipeline.ranges import VIEW_PIECES
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.pipeline.table import WRITTEN_SCHEMA, Head, LogFile, LogState, LogTable, Written, groups, write_log
 from brokerha.spark.session import errors_of_tasks
@@ -220,15 +224,17 @@ class _Job:
         options, begin = self._options, state.head.last_lsn
         given: dict[str, Any] = {
             **options.source.options(),
+            "view": VIEW_PIECES,
             "startingLsn": begin + 1,
             "maxEntriesPerTrigger": options.batch_entries,
         }
         if options.to_lsn is not None:
             given["endingLsn"] = options.to_lsn
-        log = self._session().readStream.format("brokerha").options(**given).load()
-        take = partial(take_batch, options.into, options.source, rewinds)
+        pieces = self._session().readStream.format("brokerha").options(**given).load()
+        keep_s = options.keep_s if options.has_vacuum else None
+        take = partial(take_batch, options.into, options.source, rewinds, keep_s)
         writing = (
-            log.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint).queryName("brokerha archive")
+            pieces.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint).queryName("brokerha archive")
         )
         if options.every_s is None:
             writing = writing.trigger(availableNow=True)
@@ -339,10 +345,15 @@ def _reached(query: StreamingQuery) -> Lsn:
     return int(found[0]["lsn"]) if found else 0
 
 
-def take_batch(into: str, spec: SourceSpec, rewinds: Rewinds, rows: DataFrame, _batch: int) -> None:
-    """Write the rows of one batch and commit them; a batch that is in the table already is passed over. Called by Spark."""
+def take_batch(
+    into: str, spec: SourceSpec, rewinds: Rewinds, keep_s: float | None, pieces: DataFrame, _batch: int
+) -> None:
+    """Write the pieces of one batch and commit them; a batch that is in the table already is passed over. Called by Spark.
+
+    Between two batches nobody else writes, so that is when a job that follows puts files together, and deletes those that were for `keep_s`.
+    """
     table = LogTable(into)
-    found = rows.mapInArrow(partial(_write, into), WRITTEN_SCHEMA).collect()
+    found = pieces.mapInArrow(partial(_write, into, spec), WRITTEN_SCHEMA).collect()
     written = sorted((_written(row) for row in found), key=lambda each: each.first_lsn)
     state = table.state()
     if not written or written[-1].last_lsn <= state.head.last_lsn:
@@ -353,19 +364,30 @@ def take_batch(into: str, spec: SourceSpec, rewinds: Rewinds, rows: DataFrame, _
             cluster = source.cluster
             if source.rewinds() != rewinds:
                 raise NotReady("the log went back after a split while it was read: archive again")
-    table.append(state, written, lineage, cluster)
+    state = table.append(state, written, lineage, cluster)
+    if sum(map(len, groups(state.files))) >= MANY_FILES:
+        compact(pieces.sparkSession, table)
+        if keep_s is not None:
+            table.vacuum(keep_s)
 
 
 def _written(row: Any) -> Written:
     return Written._make(bytes(value) if isinstance(value, bytearray) else value for value in row)
 
 
-def _write(into: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write(into: str, spec: SourceSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a task does with its piece."""
     import pyarrow as pa
 
-    if (written := write_log(into, batches)) is not None:
-        yield pa.RecordBatch.from_pylist([written._asdict()])
+    from brokerha.pipeline.rows import SCHEMA, collector_at_rest
+
+    for batch in batches:
+        for first_lsn, last_lsn in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            # Rows have no cycles, and are many objects to look through again and again.
+            with open_source(spec) as source, collector_at_rest():
+                written = write_log(into, source.batches(first_lsn, last_lsn, SCHEMA.names, None))
+            if written is not None:
+                yield pa.RecordBatch.from_pylist([written._asdict()])
 
 
 def compact(spark: SparkSession, table: LogTable) -> int:

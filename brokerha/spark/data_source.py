@@ -42,7 +42,7 @@ from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequ
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import newest, problem
 from brokerha.pipeline.entries import EntrySource
-from brokerha.pipeline.ranges import ReadOptions, batches, lost, pieces, planned, reach
+from brokerha.pipeline.ranges import OF_PIECES, VIEW_PIECES, ReadOptions, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.source_nodes import cluster_of
 from brokerha.pipeline.sources import SourceSpec, open_source
@@ -73,7 +73,10 @@ class BrokerhaSource(DataSource):
     def schema(self) -> str:
         """The columns that the option `columns` names, or all. Options that mean no log are refused here, before anything runs."""
         SourceSpec.from_options(self.options)
-        names = ReadOptions.from_options(self.options).columns
+        options = ReadOptions.from_options(self.options)
+        if options.view == VIEW_PIECES:
+            return ", ".join(f"{name} BIGINT" for name in OF_PIECES)
+        names = options.columns
         return ", ".join(f"{name} {_TYPES[str(SCHEMA.field(name).type)]}" for name in names)
 
     def reader(self, schema: StructType) -> LogReader:
@@ -107,7 +110,7 @@ class _Reading:
     """What both readers do in a task."""
 
     def __init__(self, spec: SourceSpec, options: ReadOptions, columns: Sequence[str]) -> None:
-        unknown = [name for name in columns if name not in SCHEMA.names]
+        unknown = [name for name in columns if name not in (OF_PIECES if options.view == VIEW_PIECES else SCHEMA.names)]
         if unknown:
             raise ConfigurationError(f"there is no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
         self.spec = spec
@@ -119,8 +122,11 @@ class _Reading:
         # Where there is no piece at all, Spark makes an empty one.
         if not isinstance(partition, Piece) or partition.first_lsn > partition.last_lsn:
             return
+        first_lsn, last_lsn = partition.first_lsn, partition.last_lsn
+        if self.options.view == VIEW_PIECES:
+            yield pa.RecordBatch.from_pydict(dict(zip(OF_PIECES, ([first_lsn], [last_lsn]), strict=True)))
+            return
         with open_source(self.spec) as source:
-            first_lsn, last_lsn = partition.first_lsn, partition.last_lsn
             for batch in batches(source, first_lsn, last_lsn, self.options, self.columns):
                 yield from [batch] if self.options.arrow else _tuples(batch)
 

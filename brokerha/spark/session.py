@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 CACHE_VARIABLE = "BROKERHA_SPARK_CACHE"
 _OURS = re.compile(r"\bbrokerha\.[a-z_.]+\.([A-Z]\w+): (.+)")
+_OF_PYTHON = re.compile(r"(?!org\.|java|scala|py4j)[\w.]*(Error|Exception): ")
+"""The last line of a traceback."""
 WORDS_LIMIT = 300
 """Characters of what Spark says in an error."""
 LOCAL_MASTER = "local[*,4]"
@@ -202,8 +204,11 @@ def words_of(error: Exception) -> str:
     """What Spark says, in one line: the innermost cause, which it says last, else its first words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    of_python = [line for line in lines if _OF_PYTHON.match(line)]
     told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (causes[-1:] or told or lines or [type(error).__name__])[0].removeprefix(": ")[:WORDS_LIMIT]
+    return (causes[-1:] or of_python[-1:] or told or lines or [type(error).__name__])[0].removeprefix(": ")[
+        :WORDS_LIMIT
+    ]
 
 
 def _started(name: str, master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
@@ -236,7 +241,9 @@ def _check_answer(master: str) -> None:
         return
     reason = ""
     for place in master.removeprefix(kind).partition("/")[0].split(","):
-        host, _, port = place.rpartition(":") if ":" in place else (place, "", str(_CONNECT_PORT))
+        if kind == _CONNECT and ":" not in place:
+            place = f"{place}:{_CONNECT_PORT}"  # noqa: PLW2901
+        host, _, port = place.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             return  # Spark says what is wrong with the address.
         try:

@@ -82,12 +82,17 @@ def test_each_run_goes_on_where_the_archive_ends_and_all_of_it_is_one_table(plac
 
 def test_a_batch_that_comes_twice_and_one_of_a_second_job_change_nothing_twice(place: Place, spark: Any) -> None:
     place.run(to_lsn=300)
-    rows = spark.read.format("brokerha").options(**place.log.spec.options())
-    take_batch(place.table.where, place.log.spec, (), rows.options(startingLsn=101, endingLsn=300).load(), 0)
+    rows = spark.read.format("brokerha").options(**place.log.spec.options(), view="pieces")
+    take_batch(place.table.where, place.log.spec, (), None, rows.options(startingLsn=101, endingLsn=300).load(), 0)
     assert len(place.check()) == 300
     with pytest.raises(StoreDamaged, match="after LSN 300 the source gave 250 to 400"):
         take_batch(
-            place.table.where, place.log.spec, (), rows.options(startingLsn=250, endingLsn=400, partitions=1).load(), 0
+            place.table.where,
+            place.log.spec,
+            (),
+            None,
+            rows.options(startingLsn=250, endingLsn=400, partitions=1).load(),
+            0,
         )
     assert len(place.check()) == 300
 
@@ -106,6 +111,15 @@ def test_a_job_that_follows_takes_what_comes_and_ends_whole_when_told_to(place: 
         job.join(60)
     assert [report.last_lsn for report in reports] == [600]
     assert len(place.check()) == 600
+
+
+def test_a_job_that_follows_puts_files_together_between_two_batches(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "MANY_FILES", 3)
+    report = place.run(batch_entries=130, to_lsn=390, every_s=0.1)
+    assert (report.last_lsn, report.files < 3) == (390, True)
+    assert len(place.check()) == 390
 
 
 def until_held(place: Place, lsn: int) -> None:
@@ -205,10 +219,10 @@ def test_an_archive_goes_on_with_a_log_that_went_back_behind_its_end_and_with_no
 
 def take_nothing_of_two_lineages(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read while the log went back is not kept."""
-    rows = place.spark.read.format("brokerha").options(**place.log.spec.options())
+    rows = place.spark.read.format("brokerha").options(**place.log.spec.options(), view="pieces")
     monkeypatch.setattr(SourceSpec, "kind", "http")
     with pytest.raises(NotReady, match="went back after a split while it was read"):
-        take_batch(place.table.where, place.log.spec, (), rows.options(startingLsn=121, endingLsn=300).load(), 0)
+        take_batch(place.table.where, place.log.spec, (), None, rows.options(startingLsn=121, endingLsn=300).load(), 0)
 
 
 # ---- the cluster around it
