@@ -99,7 +99,7 @@ def test_a_task_that_dies_in_its_middle_publishes_nothing_twice(spark: Any, url:
 def test_a_task_that_dies_again_and_again_ends_the_write_and_a_second_one_goes_on(
     spark: Any, url: str, db: Client, tmp_path: Path
 ) -> None:
-    from pyspark.errors import PySparkException
+    from py4j.protocol import Py4JError
 
     def die(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -109,7 +109,7 @@ def test_a_task_that_dies_again_and_again_ends_the_write_and_a_second_one_goes_o
 
     frame = spark.range(0, 40, 1, 2).selectExpr("cast(id as string) value")
     options = {"queue": "dying", "id": "dying", "report": f"{tmp_path}/report.json"}
-    with pytest.raises(PySparkException):
+    with pytest.raises(Py4JError, match="Python worker exited unexpectedly"):
         write(frame.mapInArrow(die, "value string"), url, **options)
     assert json.loads((tmp_path / "report.json").read_text())["is_stopped"]
     write(frame, url, **options)
