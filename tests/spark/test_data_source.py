@@ -72,6 +72,12 @@ def test_only_changes_to_some_stores_come_where_they_are_named(spark, log, table
     assert found.to_pylist() == expected
 
 
+def test_pieces_are_the_range_cut_for_tasks_that_read_the_log_themselves(spark, log):
+    found = reader(spark, log, view="pieces", startingLsn=11, partitions=3).load().orderBy("first_lsn").collect()
+    assert [row.first_lsn for row in found] == [11, *(row.last_lsn + 1 for row in found[:-1])]
+    assert (len(found), found[-1].last_lsn) == (3, log.manifest.last_lsn)
+
+
 def test_two_filtered_views_of_one_log_are_each_what_they_say(spark, log, table):
     # Taken over by the source, the filters of the second one would be those of both.
     rows = reader(spark, log).load()
