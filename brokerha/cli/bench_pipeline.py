@@ -25,10 +25,8 @@ from typing import Any, Final
 from brokerha.model.errors import NotReady
 
 Report = Callable[[str], None]
-WHERE: Final = ("here", "1", "2")
-"""Without Spark where a job can do that; with so many cores."""
-_HERE: Final = frozenset({"archive", "audit", "rebuild"})
-"""Steps that run without Spark too."""
+WHERE: Final = ("1", "2")
+"""Spark with so many cores."""
 LOOK_S: Final = 0.25
 STEP_WITHIN_S: Final = 3600.0
 _PLAIN_OF: Final = {"read-tuples": "read"}
@@ -103,11 +101,10 @@ def pipeline(
                 plain[of_plain] = rows[-1]["seconds"]
                 report(_sentence(rows[-1]))
             if step not in {"archive", "read", "read-tuples"} and not (place / "archive").exists():
-                _measured(place, "archive", "here", entries, None)
+                _measured(place, "archive", where[-1], entries, None)
             for each in where:
-                if each != "here" or step in _HERE:
-                    rows.append(_measured(place, step, each, entries, plain[of_plain]))
-                    report(_sentence(rows[-1]))
+                rows.append(_measured(place, step, each, entries, plain[of_plain]))
+                report(_sentence(rows[-1]))
         log_rows = max((row["rows"] for row in rows), default=0)
         for row in rows:
             row["rows"] = log_rows
@@ -182,7 +179,7 @@ def _of_children_s() -> float:
 
 
 def _named(where: str) -> str:
-    words = {"plain": "plain loop", "here": "without Spark", "1": "Spark, 1 core"}
+    words = {"plain": "plain loop", "1": "Spark, 1 core"}
     return words.get(where, f"Spark, {where} cores")
 
 

@@ -3,10 +3,12 @@
     read, read-tuples    all rows of the log through the data source, to nowhere
     archive              the log into a new archive
     audit                files, chain and fingerprint of that archive
-    rebuild              its content at the last LSN, into sorted files
+    rebuild              its content at the last LSN, sorted, to the driver
+    export               the same into Delta tables
 
-WHERE is ``plain``, the simple loop; ``here``, the job without Spark, as it runs for small archives; or ``1``, ``2``: Spark with so many cores. Writes one line of JSON: rows, seconds, seconds until Spark was there. The folder holds ``log/``, a backup, and
-``archive/``. A process of its own, because a job is one: with a JVM that has just begun, and memory that is its own.
+WHERE is ``plain``, the simple loop, or ``1``, ``2``: Spark with so many cores. Writes one line of JSON: rows, seconds, seconds until Spark was
+there. The folder holds ``log/``, a backup, and ``archive/``. A process of its own, because a job is one: with a JVM that has just begun, and
+memory that is its own.
 """
 
 from __future__ import annotations
@@ -19,25 +21,20 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from brokerha.model.errors import StoreDiffers
-from brokerha.pipeline.archive import Archive
 from brokerha.pipeline.sources import SourceSpec
+from brokerha.pipeline.table import LogTable
 from brokerha.stores.backup_directory import BackupDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from brokerha.pipeline.archive_tasks import Tasks
-    from brokerha.pipeline.audit_pieces import Tasks as AuditTasks
-    from brokerha.pipeline.rebuilding import Compute
-
 LOG: Final = "log"
 ARCHIVE: Final = "archive"
-STEPS: Final = ("read", "read-tuples", "archive", "audit", "rebuild")
+STEPS: Final = ("read", "read-tuples", "archive", "audit", "rebuild", "export")
 MEMORY: Final = "2g"
 
 
@@ -57,9 +54,10 @@ class Place:
         """Of the log."""
         return BackupDirectory(self.folder / LOG).manifest().last_lsn
 
-    def archive(self) -> Archive:
-        """What the step ``archive`` made."""
-        return Archive(self.folder / ARCHIVE)
+    @property
+    def archive(self) -> str:
+        """What the step ``archive`` makes."""
+        return str(self.folder / ARCHIVE)
 
 
 def _plain_archive(place: Place) -> int:
@@ -101,6 +99,7 @@ PLAIN: Final[dict[str, Callable[[Place], int]]] = {
     "archive": _plain_archive,
     "audit": _plain_audit,
     "rebuild": _plain_rebuild,
+    "export": _plain_rebuild,
 }
 
 
@@ -115,58 +114,40 @@ def _read_tuples(spark: SparkSession, place: Place) -> int:
 
 
 def _archive(spark: SparkSession, place: Place) -> int:
-    from brokerha.spark.archive import TasksOnSpark
+    from brokerha.spark.archive import ArchiveOptions, Around, run
 
-    return _archived(place, TasksOnSpark(spark))
-
-
-def _archive_here(place: Place) -> int:
-    from brokerha.pipeline.archive_tasks import TasksHere
-
-    return _archived(place, TasksHere())
-
-
-def _archived(place: Place, tasks: Tasks) -> int:
-    from brokerha.pipeline.archive_job import ArchiveOptions, Around, run
-
-    into = place.folder / ARCHIVE
-    shutil.rmtree(into, ignore_errors=True)
-    options = ArchiveOptions(into, place.spec, here_entries=0)
-    return run(options, Around(lambda: nullcontext(tasks), lambda _done, _total: None)).added_rows
+    shutil.rmtree(place.archive, ignore_errors=True)
+    return run(ArchiveOptions(place.archive, place.spec), Around(lambda: nullcontext(spark))).added_rows
 
 
 def _audit(spark: SparkSession, place: Place) -> int:
-    from brokerha.spark.audit import TasksOnSpark
+    from brokerha.spark.audit import AuditOptions, run
 
-    return _audited(place, TasksOnSpark(spark))
-
-
-def _audit_here(place: Place) -> int:
-    from brokerha.pipeline.audit_pieces import TasksHere
-
-    return _audited(place, TasksHere())
-
-
-def _audited(place: Place, tasks: AuditTasks) -> int:
-    from brokerha.pipeline.audit import AuditOptions, run_audit
-    from brokerha.pipeline.audit_pieces import EngineOfPieces
-
-    archive = place.archive()
-    engine = EngineOfPieces(archive, archive.state(), tasks)
-
-    def no_node(_url: str) -> Any:
-        raise NotImplementedError
-
-    report = run_audit(AuditOptions(archive.directory), engine, None, no_node)
-    if not report.is_proved or report.problems:
+    report = run(AuditOptions(place.archive), lambda: nullcontext(spark), lambda _done, _total: None)
+    if report.result != "equal":
         raise StoreDiffers(f"the audit found {report.problems}")
     return report.rows
 
 
 def _rebuild(spark: SparkSession, place: Place) -> int:
-    from brokerha.spark.rebuild import stage
+    from brokerha.spark import frames
+    from brokerha.spark.rebuild import COLUMNS, batches_of, in_order, partitions_of
 
-    return _rebuilt(place, partial(stage, spark))
+    table = LogTable(place.archive)
+    state = table.state()
+    log = frames.archived(spark, table, state, 1, state.head.last_lsn)
+    for _ in batches_of(in_order(frames.state(log, columns=COLUMNS), partitions_of(state, state.head.last_lsn))):
+        pass
+    return state.rows
+
+
+def _export(spark: SparkSession, place: Place) -> int:
+    from brokerha.spark.export import ExportOptions, run
+
+    into = place.folder / "export"
+    shutil.rmtree(into, ignore_errors=True)
+    run(ExportOptions(place.archive, str(into)), lambda: nullcontext(spark), lambda _done, _total: None)
+    return LogTable(place.archive).state().rows
 
 
 ON_SPARK: Final[dict[str, Callable[[SparkSession, Place], int]]] = {
@@ -175,40 +156,16 @@ ON_SPARK: Final[dict[str, Callable[[SparkSession, Place], int]]] = {
     "archive": _archive,
     "audit": _audit,
     "rebuild": _rebuild,
-}
-
-
-def _rebuild_here(place: Place) -> int:
-    from brokerha.pipeline.rebuilding_columns import stage_here
-
-    return _rebuilt(place, stage_here)
-
-
-def _rebuilt(place: Place, compute: Compute) -> int:
-    from brokerha.pipeline.rebuilding import staging_folder
-    from brokerha.pipeline.rebuilding_content import staged
-
-    archive = place.archive()
-    state = archive.state()
-    with staging_folder(archive.directory) as staging:
-        staged(staging, compute(archive, state, state.last_lsn, staging))
-    return state.rows
-
-
-HERE: Final[dict[str, Callable[[Place], int]]] = {
-    "archive": _archive_here,
-    "audit": _audit_here,
-    "rebuild": _rebuild_here,
+    "export": _export,
 }
 
 
 def measured(place: Place, step: str, where: str) -> dict[str, Any]:
     """Do it; returns plain data."""
     begun = time.perf_counter()
-    if where in {"plain", "here"}:
-        if where == "plain":
-            gc.disable()
-        rows = (PLAIN if where == "plain" else HERE)[step](place)
+    if where == "plain":
+        gc.disable()
+        rows = PLAIN[step](place)
         return {"rows": rows, "seconds": time.perf_counter() - begun, "start_s": 0.0}
     from brokerha.spark.session import SparkOptions, session
 

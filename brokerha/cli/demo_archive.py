@@ -1,21 +1,20 @@
-"""The end of ``brokerha demo`` where the extra ``spark`` is installed: the log is archived, and the archive audits all copies.
+"""The end of ``brokerha demo`` where the extra ``spark`` is installed: Spark archives the log, and audits all copies with the archive.
 
     doors of m1 and of all workers, on free ports ──> archive the log of m1 ──> audit: the content that the archive leads to,
     each worker's copy, each acknowledged transaction id
 
-These are the programs behind ``brokerha pipeline archive`` and ``brokerha pipeline audit``, called as the commands do. A log as small as
-that of the demonstration is worked off in this process; Spark starts by itself when there is more.
+These are the jobs behind ``brokerha pipeline archive`` and ``brokerha pipeline audit``, in one session of Spark on this machine.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
 from brokerha.cli.output import counted
-from brokerha.cli.pipeline import job, spark_options
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import BrokerhaError
@@ -28,7 +27,7 @@ _STOP_S = 5.0
 
 def is_possible() -> bool:
     """Whether the extra is installed."""
-    return all(find_spec(name) is not None for name in ("pyspark", "pyarrow"))
+    return all(find_spec(name) is not None for name in ("pyspark", "pyarrow", "deltalake"))
 
 
 def archive_and_audit(
@@ -63,24 +62,29 @@ def _doors(cluster: EmbeddedCluster) -> Iterator[dict[str, str]]:
 def _compared(
     urls: dict[str, str], folder: Path, acknowledged: Sequence[str], fingerprint: str, report: Callable[[str], None]
 ) -> list[str]:
-    from brokerha.pipeline.archive_job import ArchiveOptions
-    from brokerha.pipeline.audit import AuditOptions
     from brokerha.pipeline.sources import SourceSpec
+    from brokerha.spark import archive as archiving
+    from brokerha.spark import audit as auditing
+    from brokerha.spark.session import SparkOptions, session
 
     (source_url, *_), workers = urls.values(), list(urls.items())[1:]
-    spark, source, into = spark_options("local[2,4]", "1g", []), SourceSpec(url=source_url), folder / "archive"
-    archived = job("archive")(ArchiveOptions(into, source, has_pin=False), spark, _silent)
-    report(
-        f"archive: LSN {archived.first_lsn:,} to {archived.last_lsn:,} as {counted(archived.rows, 'row')} in "
-        f"{counted(archived.files, 'file')}, {archived.size_bytes / 1e6:.1f} MB, {archived.seconds:.1f} s"
-    )
-    txids = folder / "acknowledged"
+    source, into, txids = SourceSpec(url=source_url), str(folder / "archive"), folder / "acknowledged"
     txids.write_text("\n".join(acknowledged) + "\n", encoding="utf-8")
-    audited = job("audit")(AuditOptions(into, source=source, copies=tuple(workers), txids=txids), spark, _silent)
+    begun_s = time.monotonic()
+    with session("demo", SparkOptions(memory="1g")) as spark:
+        report(f"Spark {spark.version} started in {time.monotonic() - begun_s:.1f} s")
+        around = archiving.Around(lambda: nullcontext(spark))
+        archived = archiving.run(archiving.ArchiveOptions(into, source, has_pin=False), around)
+        report(
+            f"archived on Spark: LSN {archived.first_lsn:,} to {archived.last_lsn:,} as {counted(archived.rows, 'row')} of a Delta table, "
+            f"{archived.size_bytes / 1e6:.1f} MB, {archived.seconds:.1f} s"
+        )
+        wanted = auditing.AuditOptions(into, source=source, copies=tuple(workers), txids=txids)
+        audited = auditing.run(wanted, lambda: nullcontext(spark), _silent)
     equal = sum(copy.result == "equal" for copy in audited.copies)
     found = 0 if audited.txids is None else audited.txids.found
     report(
-        f"audit: the archive leads to {audited.fingerprint or 'no content'} at LSN {audited.lsn:,}; {equal} of {len(workers)} workers hold "
+        f"audited on Spark: the archive leads to {audited.fingerprint or 'no content'} at LSN {audited.lsn:,}; {equal} of {len(workers)} workers hold "
         f"that, {found:,} of {len(acknowledged):,} acknowledged transactions are in it once, {audited.seconds:.1f} s"
     )
     problems = [

@@ -33,6 +33,7 @@ from brokerha.cli import (
     pipeline,
     pipeline_archive,
     pipeline_audit,
+    pipeline_export,
     pipeline_load,
     pipeline_rebuild,
     pipeline_report,
@@ -110,6 +111,7 @@ app.add_typer(pipeline.app, name="pipeline")
 pipeline.app.command("archive")(pipeline_archive.archive)
 pipeline.app.command("archive-info")(pipeline_archive.archive_info)
 pipeline.app.command("audit")(pipeline_audit.audit)
+pipeline.app.command("export")(pipeline_export.export)
 pipeline.app.command("load")(pipeline_load.load)
 pipeline.app.command("rebuild")(pipeline_rebuild.rebuild)
 pipeline.app.command("report")(pipeline_report.report)

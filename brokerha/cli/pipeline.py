@@ -22,7 +22,8 @@ JOBS = "brokerha.jobs"
 NEEDED = "the pipeline needs Spark: pip install 'brokerha[spark]'"
 
 app = typer.Typer(
-    help="Jobs on Spark: archive the log, audit it, rebuild any state of it, load files, report.", no_args_is_help=True
+    help="Jobs on Spark: archive the log, audit it, rebuild or export any state of it, load files, report.",
+    no_args_is_help=True,
 )
 
 
@@ -42,14 +43,20 @@ def spark_options(master: str, memory: str, conf: list[str]) -> SparkOptions:
 def job(name: str) -> Callable[..., Any]:
     """The program of a job. Raises ConfigurationError when Spark or the program is not installed."""
     from importlib.metadata import entry_points
-    from importlib.util import find_spec
 
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise ConfigurationError(NEEDED)
+    needed()
     for found in entry_points(group=JOBS, name=name):
         program: Callable[..., Any] = found.load()
         return program
     raise ConfigurationError(f"no program for the job {name} is installed (entry point group {JOBS})")
+
+
+def needed() -> None:
+    """Raise ConfigurationError when the extra is not installed."""
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in ("pyspark", "pyarrow", "deltalake")):
+        raise ConfigurationError(NEEDED)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``brokerha pipeline archive`` and ``archive-info``: the log of a cluster as Parquet files, and what such an archive holds.
+"""``brokerha pipeline archive`` and ``archive-info``: the log of a cluster as a Delta table, and what such an archive holds.
 
 The archive is its own record of progress: each run goes on where the last one ended, wherever that was killed.
 """
@@ -17,19 +17,25 @@ from brokerha.cli.access import addresses
 from brokerha.cli.backup_places import BackupsOption, backup_named, size_text
 from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
 from brokerha.cli.output import Format, counted
-from brokerha.cli.pipeline import job, spark_options
-from brokerha.cli.pipeline_options import DEFAULT_MASTER, DEFAULT_MEMORY, ConfOption, MasterOption, MemoryOption
+from brokerha.cli.pipeline import job, needed, spark_options
+from brokerha.cli.pipeline_options import (
+    DEFAULT_MASTER,
+    DEFAULT_MEMORY,
+    ConfOption,
+    MasterOption,
+    MemoryOption,
+    place_of,
+)
 from brokerha.cli.progress import Meter, progress
 
 if TYPE_CHECKING:
-    from brokerha.pipeline.archive import ArchiveState
-    from brokerha.pipeline.archive_job import ArchiveReport
     from brokerha.pipeline.sources import SourceSpec
+    from brokerha.pipeline.table import LogFile, LogState
+    from brokerha.spark.archive import ArchiveReport
 
 FOLLOW_S = 5.0
-HERE_ENTRIES = 20_000
-FILE_ENTRIES = 100_000
-KEEP_REPLACED_S = 3600.0
+BATCH_ENTRIES = 400_000
+KEEP_S = 7 * 24 * 3600.0
 RETRY_S = 30.0
 
 JournalOption = Annotated[
@@ -45,7 +51,10 @@ BackupOption = Annotated[
 ]
 
 
-_Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="The archive; a new one is made.")]
+_Into = Annotated[
+    str,
+    typer.Option("--into", metavar="PLACE", help="The archive, a folder or a URL; a new one is made.", parser=place_of),
+]
 _FromLsn = Annotated[
     int | None, typer.Option("--from-lsn", min=1, metavar="LSN", help="Where a new archive begins; 1 without it.")
 ]
@@ -56,22 +65,23 @@ _Follow = Annotated[
     bool, typer.Option("--follow", help=f"Go on until SIGINT or SIGTERM; looks every {FOLLOW_S:g} seconds.")
 ]
 _Every = Annotated[
-    float | None, typer.Option("--every", metavar="SECONDS", min=0.1, help="Follow, and look as often as this.")
+    float | None, typer.Option("--every", metavar="SECONDS", min=0.1, help="Follow, with a batch at most so often.")
 ]
 _Compact = Annotated[bool, typer.Option("--compact", help="Put small files together afterwards.")]
-_Vacuum = Annotated[bool, typer.Option("--vacuum", help="Delete files that were put together before.")]
-_KeepReplaced = Annotated[
+_Vacuum = Annotated[
+    bool, typer.Option("--vacuum", help="Delete files that were put together, or left by a killed run, before.")
+]
+_Keep = Annotated[
     float,
-    typer.Option("--keep-replaced-s", metavar="SECONDS", min=0, help="For how long --vacuum leaves them to readers."),
+    typer.Option(
+        "--keep-s", metavar="SECONDS", min=0, help="For how long --vacuum leaves them to readers of earlier versions."
+    ),
 ]
 _Pin = Annotated[
     bool, typer.Option("--pin/--no-pin", help="Whether masters keep their log until it is archived, for a week.")
 ]
-_Here = Annotated[
-    int, typer.Option("--here", metavar="ENTRIES", min=0, help="Up to so many new entries are read without Spark.")
-]
-_FileEntries = Annotated[
-    int, typer.Option("--file-entries", metavar="N", min=1, help="Entries of one file, and of one task.")
+_BatchEntries = Annotated[
+    int, typer.Option("--batch-entries", metavar="N", min=1, help="Transactions of one commit at most.")
 ]
 _Retry = Annotated[
     float,
@@ -122,10 +132,9 @@ def archive(
     every_s: _Every = None,
     has_compaction: _Compact = False,
     has_vacuum: _Vacuum = False,
-    keep_replaced_s: _KeepReplaced = KEEP_REPLACED_S,
+    keep_s: _Keep = KEEP_S,
     has_pin: _Pin = True,
-    here: _Here = HERE_ENTRIES,
-    file_entries: _FileEntries = FILE_ENTRIES,
+    batch_entries: _BatchEntries = BATCH_ENTRIES,
     retry_s: _Retry = RETRY_S,
     is_dry_run: _DryRun = False,
     config: ConfigOption = None,
@@ -136,14 +145,14 @@ def archive(
     spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Bring an archive of the log up to date: Parquet files, each transaction once, from where the last run ended.
+    """Bring an archive of the log up to date: a Delta table, each transaction once, from where the last run ended.
 
     It may be killed at any time; the next run goes on. Exit code 1: archived, but the masters do not keep their log for the next run.
     """
     if from_lsn is not None and to_lsn is not None and from_lsn > to_lsn:
         raise typer.BadParameter(f"there is nothing from LSN {from_lsn} to LSN {to_lsn}")
     program = job("archive")
-    from brokerha.pipeline.archive_job import ArchiveOptions
+    from brokerha.spark.archive import ArchiveOptions
 
     source = source_of(
         journal=journal, stream=stream, master=master, backup=backup, backups=backups, config=config, url=url,
@@ -157,11 +166,10 @@ def archive(
         every_s=every_s if every_s is not None else FOLLOW_S if follow else None,
         has_compaction=has_compaction,
         has_vacuum=has_vacuum,
-        keep_replaced_s=keep_replaced_s,
+        keep_s=keep_s,
         is_dry_run=is_dry_run,
         has_pin=has_pin,
-        file_entries=file_entries,
-        here_entries=here,
+        batch_entries=batch_entries,
         retry_s=retry_s,
     )
     spark = spark_options(spark_master, spark_memory, spark_conf)
@@ -185,68 +193,81 @@ class _Follower:
 
 
 def archive_info(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The archive.")],
+    archive: Annotated[str, typer.Argument(metavar="PLACE", help="The archive, a folder or a URL.", parser=place_of)],
     has_verification: Annotated[
         bool,
         typer.Option("--verify", help="Read every file, and compare it with its SHA-256; exit code 2 if one differs."),
     ] = False,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """What an archive holds: its files with their LSNs, sizes and times. Needs no Spark and no cluster."""
-    from brokerha.pipeline.archive import Archive
+    """What an archive holds: its files with their LSNs, sizes and times. Needs no cluster, and starts no Spark."""
+    needed()
+    from brokerha.pipeline.audit_rows import check_file
+    from brokerha.pipeline.table import LogTable
 
-    opened = Archive(directory)
-    state = opened.state()
-    problems = list(opened.verify()) if has_verification else []
+    state = LogTable(archive).state()
+    problems = [
+        f"{file.path} {what}"
+        for file in (state.files if has_verification else ())
+        if (what := check_file(archive, file))
+    ]
     rows = [_row(each) for each in state.files]
-    data = {**_summary(directory, state), "files": rows, "problems": problems if has_verification else None}
+    data = {**_summary(archive, state), "files": rows, "problems": problems if has_verification else None}
     columns = {
-        "path": "FILE", "entries": "ENTRIES", "rows": "ROWS", "size": "SIZE", "first_time": "FIRST", "last_time": "LAST",
+        "path": "FILE", "lsns": "LSN", "rows": "ROWS", "size": "SIZE", "first_time": "FIRST", "last_time": "LAST",
     }  # fmt: skip
     if chosen is not Format.TABLE:
         output.write(data, rows, chosen, columns)
     else:
-        shown = [{**row, "size": size_text(row["size_bytes"])} for row in rows]
+        shown = [
+            {
+                **row,
+                "path": row["path"] if len(row["path"]) <= _SHOWN else f"{row['path'][:_SHOWN]}…",
+                "lsns": f"{row['first_lsn']:,} to {row['last_lsn']:,}",
+                "size": size_text(row["size_bytes"]),
+            }
+            for row in rows
+        ]
         output.write(data, shown, chosen, columns)
         print(
-            f"{state.cluster or 'no cluster name'}: {_held(state)}, {counted(state.rows, 'row')}, "
-            f"{size_text(state.size_bytes)}, chain {state.chain[:16] or '-'}"
+            f"{state.head.cluster or 'no cluster name'}: {_held(state)}, {counted(state.rows, 'row')}, "
+            f"{size_text(state.size_bytes)}, chain {state.head.chain[:16] or '-'}"
         )
     for problem in problems:
         exits.say(problem)
     return exits.FAILED if problems else exits.DONE
 
 
-def _summary(directory: Path, state: ArchiveState) -> dict[str, Any]:
+_SHOWN = 16
+"""Characters of the name of a file."""
+
+
+def _summary(archive: str, state: LogState) -> dict[str, Any]:
+    head = state.head
     return {
-        "archive": str(directory),
+        "archive": archive,
         "id": state.id,
-        "cluster": state.cluster,
-        "first_lsn": state.first_lsn,
-        "last_lsn": state.last_lsn,
+        "cluster": head.cluster,
+        "first_lsn": head.first_lsn,
+        "last_lsn": head.last_lsn,
+        "last_txid": head.txid,
+        "fingerprint": head.fingerprint,
         "rows": state.rows,
         "size_bytes": state.size_bytes,
-        "chain": state.chain,
-        "generation": state.generation,
-        "made": _time(state.made_us),
-        "replaced_files": len(state.replaced),
-        "replaced_bytes": sum(each.size_bytes for each in state.replaced),
+        "chain": head.chain,
+        "version": state.version,
     }
 
 
-def _held(state: ArchiveState) -> str:
-    if state.last_lsn < state.first_lsn:
-        return f"nothing yet, LSN {state.first_lsn:,} comes first"
-    return f"LSN {state.first_lsn:,} to {state.last_lsn:,}"
+def _held(state: LogState) -> str:
+    head = state.head
+    if head.last_lsn < head.first_lsn:
+        return f"nothing yet, LSN {head.first_lsn:,} comes first"
+    return f"LSN {head.first_lsn:,} to {head.last_lsn:,}"
 
 
-def _row(file: Any) -> dict[str, Any]:
-    return {
-        **dataclasses.asdict(file),
-        "entries": file.entries,
-        "first_time": _time(file.first_timestamp),
-        "last_time": _time(file.last_timestamp),
-    }
+def _row(file: LogFile) -> dict[str, Any]:
+    return {**dataclasses.asdict(file), "first_time": _time(file.first_us), "last_time": _time(file.last_us)}
 
 
 def _time(time_us: int) -> str:
@@ -261,13 +282,13 @@ def _show(report: ArchiveReport, chosen: Format) -> None:
     would = "would be" if report.is_dry_run else "were"
     text = f"{report.into}: {counted(report.added_entries, 'transaction')} {would} archived"
     if not report.is_dry_run:
-        text += f" in {report.seconds:,.1f} s, as {counted(report.added_rows, 'row')} in {counted(report.added_files, 'file')}"
+        text += f" in {report.seconds:,.1f} s, as {counted(report.added_rows, 'row')}"
     if report.merged_files:
-        text += f"; {counted(report.merged_files, 'file')} {would} put together into {report.merged_into:,}"
+        text += f"; {counted(report.merged_files, 'file')} {would} put together"
     if report.deleted_files:
-        text += f"; {counted(report.deleted_files, 'file')} ({size_text(report.deleted_bytes)}) {would} deleted"
+        text += f"; {counted(report.deleted_files, 'file')} {would} deleted"
     if report.last_lsn >= report.first_lsn:
-        text += f"; it holds LSN {report.first_lsn:,} to {report.last_lsn:,}, {size_text(report.size_bytes)}"
+        text += f"; it holds LSN {report.first_lsn:,} to {report.last_lsn:,} in {counted(report.files, 'file')}, {size_text(report.size_bytes)}"
     print(text)
     for note in report.notes:
         exits.say(note)

@@ -28,9 +28,8 @@ from brokerha.cli.pipeline_options import (
 
 if TYPE_CHECKING:
     from brokerha.nodes.config import ClusterConfig
-    from brokerha.pipeline.audit import AuditReport
+    from brokerha.spark.audit import AuditReport
 
-HERE_ROWS = 2_000_000
 TIMEOUT_S = 60.0
 FINDINGS = {
     "where": "WHERE", "kind": "KIND", "store": "STORE", "name": "NAME", "key": "KEY", "lsn": "LSN", "archived": "IN THE LOG",
@@ -56,10 +55,6 @@ def audit(
         bool, typer.Option("--deep", help="Compute every row again, also in files whose bytes are what they were.")
     ] = False,
     is_alone: Annotated[bool, typer.Option("--alone", help="The archive alone, also where a cluster file is.")] = False,
-    here: Annotated[
-        int,
-        typer.Option("--here", metavar="ROWS", min=0, help="Archives of up to so many rows are read without Spark."),
-    ] = HERE_ROWS,
     config: ConfigOption = None,
     url: UrlOption = None,
     timeout_s: TimeoutOption = TIMEOUT_S,
@@ -73,8 +68,8 @@ def audit(
     Exit code 0: all is equal. 1: something could not be compared. 2: something differs. Nothing is written.
     """
     program = job("audit")
-    from brokerha.pipeline.audit import AuditOptions
     from brokerha.pipeline.sources import SourceSpec
+    from brokerha.spark.audit import AuditOptions
 
     source = None
     copies: tuple[tuple[str, str], ...] = ()
@@ -89,7 +84,6 @@ def audit(
         txids=txids,
         is_deep=is_deep,
         timeout_s=timeout_s,
-        here_rows=here,
     )
     with progress_of("audit", "steps") as tell:
         report: AuditReport = program(options, spark_options(spark_master, spark_memory, spark_conf), tell)
@@ -122,7 +116,16 @@ def copies_in(cluster: ClusterConfig) -> tuple[tuple[str, str], ...]:
 def _show(report: AuditReport, chosen: Format) -> None:
     found = findings(report)
     if chosen is not Format.TABLE:
-        output.write({**dataclasses.asdict(report), "result": report.result}, found, chosen, FINDINGS)
+        output.write(
+            {
+                **dataclasses.asdict(report),
+                "problems": [each._asdict() for each in report.problems],
+                "result": report.result,
+            },
+            found,
+            chosen,
+            FINDINGS,
+        )
         return
     copies = [{**dataclasses.asdict(copy), "found": _number(copy)} for copy in report.copies]
     if copies:
@@ -143,7 +146,7 @@ def _number(copy: Any) -> str:
 def _summary(report: AuditReport) -> list[str]:
     lines = [f"the archive {report.archive} holds {_held(report)}"]
     if report.problems:
-        lines.append("use a copy of this archive, or archive again into an empty directory")
+        lines.append("use a copy of this archive, or archive again into an empty place")
     if report.is_proved:
         lines.append(f"its rows lead to {report.fingerprint} at LSN {report.lsn:,}, as the entry of that LSN says")
     lines += report.notes

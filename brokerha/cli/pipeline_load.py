@@ -1,7 +1,7 @@
-"""``brokerha pipeline load``: files of any size as many small transactions, sent by the tasks of Spark.
+"""``brokerha pipeline load``: files of any size as many small transactions, read by Spark and written by its sink ``brokerha``.
 
-The same command, started again in the same folder, goes on where an earlier one ended: the state folder knows what is done, and the cluster
-knows the ids of the transactions. With ``--dry-run`` all lines are checked and nothing is sent.
+The same command, started again, goes on where an earlier one ended: the ids of its transactions follow from files and options, and the
+cluster knows those that it has. With ``--dry-run`` all rows are checked and nothing is sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from brokerha.cli.pipeline_options import DEFAULT_MASTER, DEFAULT_MEMORY, ConfOp
 from brokerha.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from brokerha.pipeline.loading import LoadReport
+    from brokerha.pipeline.loading import LoadOptions, LoadReport
+    from brokerha.pipeline.publishing import Reject
 
 MIB = 1024 * 1024
 SHOWN_ON_TERMINAL = 5
@@ -37,42 +38,48 @@ SHOWN_ON_TERMINAL = 5
 FilesArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE", help="N-Triples, N-Quads, CSV, also .gz, .xz, .bz2; Parquet. Each task opens them by this path."
+        metavar="FILE",
+        help="Files, folders, patterns or URLs that Spark reads: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD, CSV, JSON lines, Parquet.",
     ),
 ]
 SyntaxOption = Annotated[
-    str | None, typer.Option("--format", metavar="nt|nq|csv|parquet", help="Syntax; by the suffix of each file.")
+    str | None,
+    typer.Option(
+        "--format", metavar="nt|nq|ttl|trig|rdf|jsonld|csv|json|parquet", help="Syntax; by the suffix of each file."
+    ),
 ]
 MappingOption = Annotated[
     str | None,
-    typer.Option("--mapping", metavar="FILE", help="TOML: how a row of CSV or Parquet becomes statements or keys."),
+    typer.Option(
+        "--mapping", metavar="FILE", help="TOML: how a row of CSV, JSON or Parquet becomes statements or keys."
+    ),
 ]
 GraphOption = Annotated[
     str, typer.Option("--graph", metavar="IRI", help="Graph for triples; the default graph without it.")
 ]
-StateOption = Annotated[
-    str | None,
-    typer.Option("--state", metavar="DIR", help="Folder that knows what is done; one in .brokerha-load without it."),
+IdOption = Annotated[
+    str,
+    typer.Option("--id", metavar="ID", help="Begins the ids of all transactions; from files and options without it."),
 ]
 MaxRejectsOption = Annotated[
     int,
-    typer.Option("--max-rejects", metavar="N", min=0, help="Bad lines that are allowed; with more the load stops."),
+    typer.Option("--max-rejects", metavar="N", min=0, help="Bad rows that are allowed; with more the load stops."),
 ]
 RejectsOption = Annotated[
-    str | None,
+    str,
     typer.Option(
-        "--rejects", metavar="FILE", help="Where bad lines go, as lines of JSON; the state folder without it."
+        "--rejects", metavar="DIR", help="Folder or URL for bad rows, as lines of JSON; ID.rejects without it."
     ),
 ]
 OrderedOption = Annotated[
     bool, typer.Option("--ordered", help="One transaction after the other, in the order of the files.")
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check every line, send nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check every row, send nothing.")]
 WindowOption = Annotated[
     int, typer.Option("--window", metavar="N", min=1, max=1000, help="Transactions under way, of each task.")
 ]
 SplitOption = Annotated[
-    int, typer.Option("--split-mib", metavar="MIB", min=1, max=4096, help="Part of a file that one task reads.")
+    int, typer.Option("--split-mib", metavar="MIB", min=1, max=4096, help="Block of a file that one task reads.")
 ]
 PatienceOption = Annotated[
     float, typer.Option("--patience-s", metavar="SECONDS", min=0, help="How long to try the same transaction again.")
@@ -85,9 +92,9 @@ def load(
     mapping: MappingOption = None,
     repository: RepositoryOption = "main",
     graph: GraphOption = "",
-    state: StateOption = None,
+    id_: IdOption = "",
     max_rejects: MaxRejectsOption = 0,
-    rejects: RejectsOption = None,
+    rejects: RejectsOption = "",
     is_ordered: OrderedOption = False,
     is_dry_run: DryRunOption = False,
     window: WindowOption = 8,
@@ -102,53 +109,45 @@ def load(
     spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Load large files from the tasks of Spark, as many transactions.
+    """Load large files by Spark, as many transactions.
 
     A load that was interrupted is started again with the same command; what was done is not done twice.
     """
     program = job("load")
     from brokerha.pipeline.loading import LoadOptions
-    from brokerha.pipeline.loading_job import default_state
 
-    _check_syntax(files, syntax, mapping)
     options = LoadOptions(
-        files=tuple(files), address="" if is_dry_run else _address(config, url),
-        state=state or default_state(tuple(files), repository, graph, mapping or "", syntax or ""),
-        repository=repository, syntax=syntax, graph=graph, mapping=mapping, ack=ack, timeout_s=timeout_s, window=window,
-        patience_s=patience_s, max_rejects=max_rejects, rejects=rejects, split_bytes=split_mib * MIB, is_ordered=is_ordered,
-        is_dry_run=is_dry_run,
+        files=tuple(files), url="" if is_dry_run else _address(config, url), repository=repository, syntax=syntax, graph=graph, mapping=mapping,
+        id=id_, ack=ack, timeout_s=timeout_s, window=window, patience_s=patience_s, max_rejects=max_rejects, rejects=rejects,
+        split_bytes=split_mib * MIB, is_ordered=is_ordered, is_dry_run=is_dry_run,
     )  # fmt: skip
+    _check(options)
     spark = spark_options(spark_master, spark_memory, spark_conf)
     logs.to_stderr(logs.COMMAND)
-    with progress_of("load", "bytes", _size(files)) as tell:
+    with progress_of("load", "bytes") as tell:
         report = program(options, spark, tell)
     _show(report, chosen)
     return exits.DONE if report.is_good else exits.FAILED
 
 
-def _check_syntax(files: list[str], syntax: str | None, mapping: str | None) -> None:
-    """Raises typer.BadParameter for a syntax that is not known, and for rows without a mapping."""
-    from brokerha.pipeline.loading import CSV, PARQUET
-    from brokerha.pipeline.loading_plan import no_mapping, syntax_of
+def _check(options: LoadOptions) -> None:
+    """What can be known before Spark starts. Raises typer.BadParameter, ConfigurationError for a mapping that is wrong."""
+    from brokerha.pipeline.loading import OF_ROWS, no_mapping, read_as, syntax_of
+    from brokerha.pipeline.loading_mapping import load_mapping
 
-    for name in files:
+    for name in options.files:
+        path = Path(name)
+        if "://" not in name and not path.exists() and not set(name) & set("*?[{"):
+            raise typer.BadParameter(f"{name} cannot be read: it does not exist")
+        if options.syntax is None and not path.is_file():
+            continue
         try:
-            if syntax_of(Path(name), syntax) in {CSV, PARQUET} and mapping is None:
+            if read_as(syntax_of(name, options.syntax)) in OF_ROWS and options.mapping is None:
                 raise no_mapping(name)
         except InvalidRequest as error:
             raise typer.BadParameter(str(error)) from None
-
-
-def _size(files: list[str]) -> int:
-    """Of all files together. Raises typer.BadParameter when one is not there."""
-    total = 0
-    for name in files:
-        try:
-            total += Path(name).stat().st_size
-        except OSError as error:
-            message = f"{name} cannot be read: {error.strerror or error}"
-            raise typer.BadParameter(message) from None
-    return total
+    if options.mapping is not None:
+        load_mapping(Path(options.mapping))
 
 
 def _address(config: Path | None, url: str | None) -> str:
@@ -163,55 +162,59 @@ def _address(config: Path | None, url: str | None) -> str:
 
 
 def _show(report: LoadReport, chosen: Format) -> None:
+    result = report.result
     if chosen is not Format.TABLE:
         answer = _answer(report)
         output.write(answer, [answer], chosen, {})
         return
-    done = f"{output.counted(report.statements, report.unit)} in {output.counted(report.transactions, 'transaction')}"
+    done = f"{output.counted(result.items, report.unit)} in {output.counted(result.transactions, 'transaction')}"
     if report.is_dry_run:
-        print(f"nothing was sent; {done} would be, {output.counted(report.rejects, 'reject')}")
+        print(f"nothing was sent; {done} would be, {output.counted(result.rejects, 'reject')}")
     else:
-        upto = f", up to LSN {report.lsn:,}" if report.lsn else ""
-        before = f"; {report.splits_before} of {report.splits} splits were done before" if report.splits_before else ""
-        print(f"{done}{upto}, {output.counted(report.rejects, 'reject')}, {report.seconds:.1f} s{before}")
-    for reject in report.first_rejects[:SHOWN_ON_TERMINAL]:
-        print(f"{reject.file}:{reject.line}: {reject.reason}")
-    if report.rejects > SHOWN_ON_TERMINAL and report.rejects_file is None:
-        print("write all of them to a file with --rejects FILE")
-    if report.rejects_file is not None:
-        print(f"all rejects: {report.rejects_file}")
-    if report.splits and report.splits_before == report.splits:
-        exits.say(f"this load was done before, so nothing was sent; to do it again delete {report.state}")
+        upto = f", up to LSN {result.lsn:,}" if result.lsn else ""
+        before = f"; {result.repeated:,} of the transactions were there before" if result.repeated else ""
+        print(f"{done}{upto}, {output.counted(result.rejects, 'reject')}, {report.seconds:.1f} s{before}")
+    for reject in result.first_rejects[:SHOWN_ON_TERMINAL]:
+        print(f"{_place(reject)}: {reject.reason}")
+    if result.rejects > SHOWN_ON_TERMINAL and not report.rejects:
+        print("write all of them to a folder with --rejects DIR")
+    if report.rejects:
+        print(f"all rejects: {report.rejects}")
+    if result.transactions and result.repeated == result.transactions:
+        exits.say("this load was done before, so nothing was changed; to do it again give it another --id")
     if not report.is_good:
         exits.say(_advice(report))
 
 
+def _place(reject: Reject) -> str:
+    """File and line, or row; with the first byte of the block in which it is counted, where that is not the first one."""
+    source, start = reject.source.removeprefix("file:"), reject.part.rpartition(".")[2]
+    return f"{source}:{reject.row}" if start == "0" else f"{source}, row {reject.row} from byte {start} on"
+
+
 def _advice(report: LoadReport) -> str:
-    text = f"{output.counted(report.rejects, 'reject')}, and {report.max_rejects} allowed (--max-rejects)"
-    if report.is_complete:
-        return f"{text}; all other lines are {'good' if report.is_dry_run else 'loaded'}"
-    return f"{text}; the load stopped: allow more, and the same command goes on, or mend the file and begin anew with --state"
+    text = f"{output.counted(report.result.rejects, 'reject')}, and {report.max_rejects} allowed (--max-rejects)"
+    if not report.result.is_stopped:
+        return f"{text}; all other rows are {'good' if report.is_dry_run else 'loaded'}"
+    return f"{text}; the load stopped: allow more, and the same command goes on, or mend the file and load it anew"
 
 
 def _answer(report: LoadReport) -> dict[str, object]:
+    result = report.result
     return {
-        "key": report.key or None,
-        "state": None if report.is_dry_run else report.state,
+        "id": report.id,
         "dry_run": report.is_dry_run,
-        "complete": report.is_complete,
+        "complete": not result.is_stopped,
         "files": report.files,
-        "splits": report.splits,
-        "splits_before": report.splits_before,
         "bytes": report.size_bytes,
-        "lines": report.lines,
-        "statements": report.statements,
+        "rows": result.rows,
+        "items": result.items,
         "unit": report.unit,
-        "transactions": report.transactions,
-        "rejects": report.rejects,
-        "rejects_file": report.rejects_file,
-        "first_rejects": [
-            {"file": one.file, "line": one.line, "reason": one.reason, "text": one.text} for one in report.first_rejects
-        ],
-        "lsn": report.lsn or None,
+        "transactions": result.transactions,
+        "transactions_before": result.repeated,
+        "rejects": result.rejects,
+        "rejects_folder": report.rejects or None,
+        "first_rejects": [reject._asdict() for reject in result.first_rejects],
+        "lsn": result.lsn or None,
         "seconds": round(report.seconds, 3),
     }

@@ -5,17 +5,31 @@ Whatever has a help text of its own in a command, as ``--dry-run`` has, stays wi
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-ArchiveOption = Annotated[Path, typer.Option("--archive", metavar="DIR", help="The archive.")]
+from brokerha.model.errors import InvalidRequest
+
+
+def place_of(text: str) -> str:
+    """A folder or URL, as `brokerha.pipeline.places.place` makes it. Raises typer.BadParameter for one that nobody serves."""
+    from brokerha.pipeline.places import place
+
+    try:
+        return place(text)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+ArchiveOption = Annotated[
+    str, typer.Option("--archive", metavar="PLACE", help="The archive, a folder or a URL.", parser=place_of)
+]
 MasterOption = Annotated[
     str,
     typer.Option(
         "--spark-master", envvar="BROKERHA_SPARK_MASTER", metavar="URL",
-        help="Where Spark runs: local[N,TRIES], spark://HOST:PORT, yarn, k8s://…",
+        help="Where Spark runs: local[N,TRIES], spark://HOST:PORT, yarn, k8s://…, sc://HOST:PORT.",
     ),
 ]  # fmt: skip
 MemoryOption = Annotated[
@@ -25,5 +39,6 @@ ConfOption = Annotated[
     list[str], typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 ]
 
-DEFAULT_MASTER = "local[2,4]"
+DEFAULT_MASTER = ""
+"""That of spark-submit or SPARK_REMOTE, else all cores of this machine (brokerha.spark.session)."""
 DEFAULT_MEMORY = "2g"

@@ -27,10 +27,7 @@ from brokerha.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
-    from brokerha.pipeline.rebuilding import RebuildReport
-
-HERE_ROWS = 2_000_000
-
+    from brokerha.spark.rebuild import RebuildReport
 
 _Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the backup that is made.")]
 _Into = Annotated[
@@ -55,9 +52,6 @@ _Replace = Annotated[bool, typer.Option("--replace", help="Replace a backup of t
 _Force = Annotated[
     str, typer.Option("--force", metavar="CLUSTER", help="With --into: replace data that is there; the cluster's name.")
 ]
-_Here = Annotated[
-    int, typer.Option("--here", metavar="ROWS", min=0, help="Up to so many rows are computed without Spark.")
-]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be made; write nothing.")]
 
 
@@ -72,7 +66,6 @@ def rebuild(
     has_lines: _Lines = False,
     is_replaced: _Replace = False,
     force: _Force = "",
-    here: _Here = HERE_ROWS,
     is_dry_run: _DryRun = False,
     backups: BackupsOption = None,
     config: ConfigOption = None,
@@ -90,10 +83,10 @@ def rebuild(
     if to_lsn is not None and to_time:
         raise typer.BadParameter("--to-lsn and --to-time are two ways to say up to where: write one of them")
     program = job("rebuild")
-    from brokerha.pipeline.archive import Archive
-    from brokerha.pipeline.rebuilding import RebuildOptions
+    from brokerha.pipeline.table import LogTable
+    from brokerha.spark.rebuild import RebuildOptions
 
-    named = cluster or (Archive(archive).state().cluster if force else "")
+    named = cluster or (LogTable(archive).state().head.cluster if force else "")
     if force and force != named:
         message = f"--force {force}: the cluster that is made is called {named}; write its name to replace its data"
         raise typer.BadParameter(message)
@@ -109,7 +102,6 @@ def rebuild(
         is_replaced=is_replaced or bool(force),
         has_lines=has_lines,
         is_dry_run=is_dry_run,
-        here_rows=here,
     )
     spark = spark_options(spark_master, spark_memory, spark_conf)
     with progress_of("rebuild", "items") as tell:
@@ -142,6 +134,6 @@ def _show(report: RebuildReport, chosen: Format) -> None:
         )
         return
     print(
-        f"{report.target}: {state}; {counted(report.items, 'item')} in {report.compute_s + report.build_s:,.1f} s, computed "
-        f"{'on Spark' if report.is_on_spark else 'here'} from {counted(report.rows, 'row')}, read again and equal"
+        f"{report.target}: {state}; {counted(report.items, 'item')} in {report.seconds:,.1f} s, computed "
+        f"from {counted(report.rows, 'row')}, read again and equal"
     )

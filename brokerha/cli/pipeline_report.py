@@ -47,11 +47,11 @@ def report(
 ) -> int:
     """Make one HTML page about an archive.
 
-    Writes by origin and store, size, lag, epochs, rejected transactions, busiest keys and predicates. Always starts Spark.
+    Writes by origin and store, size, lag, epochs, rejected transactions, busiest keys and predicates.
     """
-    from brokerha.pipeline.archive import Archive
     from brokerha.pipeline.report import STEPS, ReportOptions, span
     from brokerha.pipeline.report_writing import check_place
+    from brokerha.pipeline.table import LogTable
 
     program = job("report")
     options = ReportOptions(
@@ -68,7 +68,7 @@ def report(
         return exits.DONE
     check_place(out)
     spark = spark_options(spark_master, spark_memory, spark_conf)
-    found = Archive(archive)
+    found = LogTable(archive)
     # What is missing, empty or without an entry of this time is told before Spark starts.
     span(found, found.state(), options)
     with progress_of("report", "parts", STEPS) as tell:
@@ -88,10 +88,10 @@ def _moment(text: str) -> int | None:
 
 
 def _show_plan(options: ReportOptions, chosen: Format) -> None:
-    from brokerha.pipeline.archive import Archive
     from brokerha.pipeline.report import span
+    from brokerha.pipeline.table import LogTable
 
-    archive = Archive(options.archive)
+    archive = LogTable(options.archive)
     state = archive.state()
     bins, first_lsn, last_lsn = span(archive, state, options)
     plan: dict[str, Any] = {

@@ -78,7 +78,7 @@ def load(
         raise InvalidRequest(f"{name} names its graphs itself: a graph can be given for triples only")
     prefix = f"l{hashlib.blake2b(key.encode(), digest_size=8).hexdigest() if key else secrets.token_hex(8)}x"
     with ExitStack() as stack:
-        lines = _statements(stack, source, name, base_iri)
+        lines = statements(_opened(stack, source), name, base_iri)
         # Parsers invent labels, another one at each run; a load that may be repeated needs the same text each time.
         numbers: dict[str, int] | None = {} if key and name in _PARSED else None
         prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
@@ -174,11 +174,9 @@ def _opened(stack: ExitStack, source: Source) -> Any:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _statements(stack: ExitStack, source: Source, name: str, base_iri: str | None) -> Iterator[tuple[int, str]]:
-    opened = _opened(stack, source)
-    if name in _BY_LINES:
-        return _lines(opened)
-    return _parsed(opened, _PARSED[name], base_iri)
+def statements(source: Any, name: str, base_iri: str | None = None) -> Iterator[tuple[int, str]]:
+    """Statements of something that is open, each with its number: of the line, or in the order of the parser. Raises InvalidRequest."""
+    return _lines(source) if name in _BY_LINES else _parsed(source, _PARSED[name], base_iri)
 
 
 def _lines(source: Any) -> Iterator[tuple[int, str]]:

@@ -1,16 +1,21 @@
-"""The log as data: rows of changes, an archive of them for years, and what can be made from it. No Spark in here.
+"""The log as data: rows of changes, the table in which they are kept for years, and what can be said of both. No Spark in here.
 
 | module | what |
 |---|---|
 | `entries` | one entry of the log, as every source gives it |
-| `rows` | one row for each change: columns, and how an entry becomes rows |
-| `sources` | where entries come from: a node, a log stream, the journal of a stopped master, a backup |
-| `ranges` | which entries are read, and in which parts |
-| `loading` | loading large files, with a table of its modules |
-| `state` | the state at an LSN, folded entry by entry: what everything else must come to |
-| `audit` | the audit as a whole: files (`audit_files`), content (`audit_engine`, `audit_pieces`, `audit_columns`), workers (`audit_copies`) |
-| `rebuilding`, `rebuilding_content` | the state at an LSN, on its way into a backup or a directory of a worker |
+| `rows` | one row for each change: columns, and how an entry becomes rows and rows an entry |
+| `sources`, `source_nodes` | where entries come from: a node, a log stream, a stopped master's journal, a backup, an archive; and the nodes beside |
+| `ranges` | options of the data source: which entries are read, and in which parts |
+| `places` | folders and URLs: which there are, and reading and writing there |
+| `parquet_files` | files that are named by their bytes, and committing them |
+| `table` | the archive: a Delta table, its head and its chain |
+| `observations` | what nodes said of themselves, beside it |
+| `audit_rows`, `audit_copies` | files, rows and workers, compared with what they should be |
+| `publishing` | rows as transactions: what the sink does, with a table of its modules |
+| `loading` | files as rows for the sink, with a table of its modules |
+| `report` | what a report tells, and its page (`report_nodes`, `report_page`, `report_charts`, `report_style`, `report_writing`) |
+| `generating` | logs made up, to measure with |
 
-Everything that runs on Spark is in `brokerha.spark`, which is thin and calls what is here from its tasks. So all of this runs and
-is tested without a Java runtime. Needs pyarrow, from the extra ``brokerha[spark]``.
+What runs on Spark is in `brokerha.spark`. So all of this is tested without a Java runtime. Needs pyarrow and deltalake, from the extra
+``brokerha[spark]``.
 """

@@ -18,9 +18,9 @@ at every master and in every source. (Origin and epoch are not in it, because a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgpack
 
@@ -87,6 +87,11 @@ class EntrySource(Protocol):
 
         Raises LinesMissing, naming the first LSN that there is, for a range that begins before it or ends behind the last.
         """
+
+    def batches(
+        self, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str], stores: frozenset[str] | None
+    ) -> Iterator[Any]:
+        """The same as Arrow batches of rows (rows.py)."""
 
     def close(self) -> None:
         """Let go of connections and files. Idempotent."""

@@ -1,55 +1,42 @@
-"""Loading files of any size from Spark's tasks: the words of it, and its limits.
+"""Loading files: options, the report, and what of it needs no Spark.
 
-    file ──> splits ──> batches ──> transactions             one task of Spark runs one split at a time
-             by size    by lines    <id of load>.<file>.<split>.<batch>
-
-A **split** is a part of a file that one task reads, a **batch** what one transaction takes of it.
+    files ──> DataFrame of Spark ──> mapping ──> sink ``brokerha`` ──> transactions
+              text, csv, json, parquet            <id of the load>.<file>.<first byte of the block>.<first row>
 
 | module | what |
 |---|---|
-| `loading_plan` | files, their syntax, their splits |
-| `loading_lines` | lines of a split, some at a time |
-| `loading_rdf` | N-Triples and N-Quads: which lines are none, and why |
-| `loading_mapping`, `loading_terms` | CSV and Parquet: how a row becomes statements or keys |
-| `loading_rows` | rows of a split, in batches |
-| `loading_ledger` | the folder that says what is done |
-| `loading_publish` | transactions under way, each sent again until its end is known |
-| `loading_split` | one split from its first line to its last answer: what a task does |
-| `loading_job` | the load as a whole: what comes before the tasks and after them |
+| `loading` | options, the report, which syntax a file has, the id of a load |
+| `loading_mapping`, `loading_terms` | CSV, JSON and Parquet: how a row becomes statements or keys |
+| `loading_columns` | rows of files as the columns that the sink takes |
 
-Invariants: the same file with the same options gives the same transactions with the same ids at each run, whoever runs which split, so
-the cluster takes each of them once. A line that the cluster would refuse is found before it is sent. What a task holds in memory is
-bounded by its window. Must never: publish in a dry run; skip a split that the ledger does not have.
+Invariant: the same files with the same options have the same id, are read in the same blocks and so give the same transactions, whoever reads
+which of them; what an earlier run has sent is answered by the cluster and not done twice.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
 
-from brokerha.model.ids import Lsn, TxId
-from brokerha.model.operations import Operation
-from brokerha.pipeline.loading_mapping import Mapping
+from brokerha.model.errors import InvalidRequest
+from brokerha.pipeline.publishing import PATIENCE_S, WINDOW, Result
 
-STATEMENTS_LIMIT = 1_000
-"""Statements, or keys, of one transaction; a row of a table is never cut."""
-SIZE_LIMIT_BYTES = 256 * 1024
-"""A transaction ends at whichever is reached first."""
-LINE_LIMIT_BYTES = 4 * 1024 * 1024
-"""Longest line."""
-SPLIT_BYTES = 32 * 1024 * 1024
-"""Of a file that can be split; what is left of a split when a run is killed is done again."""
-WINDOW = 8
-"""Transactions under way, of each task."""
-PATIENCE_S = 300.0
-"""How long a task goes on sending the same transaction to a cluster that does not take it."""
-SHOWN_REJECTS = 10
-TEXT_LIMIT = 1_000
-"""Characters of a bad line that the reject file has."""
-
-NT, NQ, CSV, PARQUET = "nt", "nq", "csv", "parquet"
+SPLIT_BYTES: Final = 32 * 1024 * 1024
+"""Of a file that can be split."""
+TEXT, CSV, JSON, PARQUET, RDF = "text", "csv", "json", "parquet", "rdf"
+"""How a file is read: statements line by line, rows, or by a parser as a whole."""
+OF_ROWS: Final = frozenset({CSV, JSON, PARQUET})
+_READ_AS: Final = {
+    "nt": TEXT, "ntriples": TEXT, "nq": TEXT, "nquads": TEXT, "csv": CSV, "json": JSON, "jsonl": JSON, "ndjson": JSON,
+    "parquet": PARQUET, "pq": PARQUET, "ttl": RDF, "turtle": RDF, "trig": RDF, "n3": RDF, "rdf": RDF, "owl": RDF, "rdfxml": RDF, "jsonld": RDF,
+}  # fmt: skip
+_WITH_GRAPHS: Final = frozenset({"nq", "nquads", "trig", "jsonld"})
+_COMPRESSED: Final = frozenset({".gz", ".bz2", ".zst", ".deflate"})
+"""As Spark knows them."""
 
 Tell = Callable[[int, int], None]
 """Takes how much is done, and of how much, in bytes."""
@@ -60,25 +47,25 @@ class LoadOptions:
     """What to load, where, and how."""
 
     files: tuple[str, ...]
-    address: str
+    """Paths, folders, patterns or URLs, as Spark takes them."""
+    url: str
     """Of the cluster, as `brokerha.connect` takes it. Every task connects to it."""
-    state: str
-    """Folder that says what is done; every task writes into it."""
     repository: str = "main"
     syntax: str | None = None
-    """`nt`, `nq`, `csv`, `parquet`; by the suffix of each file without it."""
+    """By the suffix of each file without it."""
     graph: str = ""
     """For triples only."""
     mapping: str | None = None
     """TOML file that says how a row becomes statements or keys."""
+    id: str = ""
+    """Begins the ids of all transactions; follows from files and options without it."""
     ack: str = "applied"
     timeout_s: float = 30.0
     window: int = WINDOW
     patience_s: float = PATIENCE_S
     max_rejects: int = 0
-    """With more of them the load stops."""
-    rejects: str | None = None
-    """The reject file; in the state folder without it."""
+    rejects: str = ""
+    """Folder for bad rows; `<id>.rejects` without it."""
     split_bytes: int = SPLIT_BYTES
     is_ordered: bool = False
     """One transaction after the other, in the order of the files."""
@@ -89,136 +76,85 @@ class LoadOptions:
 class LoadReport:
     """What a load did."""
 
-    key: str
-    """Begins the id of each of its transactions; empty for a dry run."""
-    state: str
+    id: str
     files: int
-    splits: int
-    splits_before: int
-    """Were done by an earlier run; the numbers below include them."""
     size_bytes: int
-    lines: int
-    statements: int
-    """Or keys."""
     unit: str
-    """`statement` or `key`."""
-    transactions: int
-    rejects: int
+    """What `result.items` counts: `statement` or `key`."""
+    result: Result
     max_rejects: int
-    rejects_file: str | None
-    """None when there are no rejects, or a dry run was not told where to write them."""
-    first_rejects: tuple[Reject, ...]
-    lsn: Lsn
-    """Highest LSN; 0 when the level does not tell."""
-    is_complete: bool
-    """Whether every split was read to its end."""
+    rejects: str
+    """Folder with all rejects; empty when there are none, or a dry run was not told where to write them."""
     is_dry_run: bool
     seconds: float
 
     @property
     def is_good(self) -> bool:
         """Everything was read, and no more rejects than allowed."""
-        return self.is_complete and self.rejects <= self.max_rejects
+        return not self.result.is_stopped and self.result.rejects <= self.max_rejects
 
 
-class Split(NamedTuple):
-    """A part of a file that one task reads. Lines belong to the split in which they begin."""
+class LoadFile(NamedTuple):
+    """A file as Spark lists it."""
 
-    file: int
-    """Number of the file, from 1."""
-    number: int
-    """Within the file, from 1."""
     path: str
     syntax: str
-    start: int
-    """First byte, or first row group."""
-    end: int
-    """Behind the last one; -1: the end of the file, wherever that is."""
+    """In small letters, such as `nt` or `csv`."""
     size_bytes: int
-    first_line: int
-    """Number of its first line (or row) within the file, from 1; 0: not known before those in front of it are read."""
+    modified_us: int
+    """Since 1970."""
 
     @property
-    def name(self) -> str:
-        """Sorts like the splits of a load do."""
-        return f"{self.file:05d}-{self.number:06d}"
+    def read_as(self) -> str:
+        """`TEXT`, `CSV`, `JSON`, `PARQUET` or `RDF`."""
+        return read_as(self.syntax)
 
 
-class Reject(NamedTuple):
-    """Lines that are not loaded."""
-
-    file: str
-    line: int
-    last_line: int
-    reason: str
-    text: str
-    """Of the line, cut; empty for a transaction that the cluster rejected."""
-    lost: int = 1
-    """Lines, or statements of a rejected transaction."""
+def read_as(syntax: str) -> str:
+    """How a syntax is read."""
+    return _READ_AS[syntax]
 
 
-class Batch(NamedTuple):
-    """What one transaction is made of. Line numbers count from 1 within the split."""
+def syntax_of(path: str, given: str | None) -> str:
+    """The syntax that was given, else that of the suffix. Raises InvalidRequest when it is none that a load reads.
 
-    number: int
-    """Within the split, from 1; one without operations is sent to nobody."""
-    first_line: int
-    last_line: int
-    operations: list[Operation]
-    statements: int
-    rejects: list[Reject]
-    position: int
-    """Bytes of the split that are behind it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SplitResult:
-    """What became of one split."""
-
-    name: str
-    lines: int = 0
-    statements: int = 0
-    transactions: int = 0
-    rejects: int = 0
-    lsn: Lsn = 0
-    error: str = ""
-    """Class of an error that ended it (model/errors.py), with its text in `reason`."""
-    reason: str = ""
-    is_stopped: bool = False
-    """Not read to its end: there were too many rejects, or another split failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadJob:
-    """What every task has to know."""
-
-    run: str
-    """Names this run of the program among all runs of the load."""
-    key: str
-    address: str
-    state: str
-    repository: str
-    graph: str
-    mapping: Mapping | None
-    columns: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Names of the columns of each CSV file, by its number."""
-    ack: str = "applied"
-    timeout_s: float = 30.0
-    window: int = WINDOW
-    patience_s: float = PATIENCE_S
-    max_rejects: int = 0
-    is_dry_run: bool = False
-
-
-def txid_of(key: str, split: Split, batch: int) -> TxId:
-    """The id of a batch's transaction.
-
-    >>> txid_of("load-8a", Split(1, 2, "a.nt", "nt", 0, 9, 9, 1), 3)
-    'load-8a.1.2.3'
+    >>> syntax_of("/data/people.nt.gz", None), syntax_of("/data/people", "N-Quads")
+    ('nt', 'nquads')
     """
-    return f"{key}.{split.file}.{split.number}.{batch}"
+    name = PurePosixPath(path)
+    is_compressed = name.suffix in _COMPRESSED
+    plain = name.with_suffix("") if is_compressed else name
+    word = (given or plain.suffix).lower().lstrip(".").replace("-", "")
+    if word == "xz" or name.suffix == ".xz":
+        raise InvalidRequest(f"{name.name}: Spark reads no xz: unpack it, or use gzip, bzip2 or zstd")
+    if word not in _READ_AS:
+        raise InvalidRequest(
+            f"{name.name}: {word or 'no suffix'!r} is none of {', '.join(sorted(_READ_AS))}: say --format"
+        )
+    if is_compressed and _READ_AS[word] == PARQUET:
+        raise InvalidRequest(f"{name.name}: Parquet is compressed inside; unpack the file")
+    return word
 
 
-def prefix_of(key: str, file: int) -> str:
-    """What the labels of blank nodes of a file begin with, so that they are the same nodes in all of its transactions and in no other load."""
-    return f"l{blake2b(f'{key}.{file}'.encode(), digest_size=8).hexdigest()}x"
+def check_together(options: LoadOptions, files: list[LoadFile]) -> None:
+    """Raises InvalidRequest for files and options that do not go together."""
+    for file in files:
+        if file.read_as in OF_ROWS and options.mapping is None:
+            raise no_mapping(file.path)
+        if options.graph and file.syntax in _WITH_GRAPHS:
+            raise InvalidRequest(f"{file.path} names its graphs itself: a graph can be given for triples only")
+        if options.graph and file.read_as in OF_ROWS:
+            raise InvalidRequest("the mapping names the graph: leave out --graph")
+    if options.mapping is not None and not any(file.read_as in OF_ROWS for file in files):
+        raise InvalidRequest("a mapping is for CSV, JSON and Parquet, and none of the files is one")
+
+
+def no_mapping(name: str) -> InvalidRequest:
+    """The error for a file of rows when nothing says what becomes of a row."""
+    return InvalidRequest(f"{name}: say with --mapping how a row becomes statements or keys")
+
+
+def id_of(options: LoadOptions, files: list[LoadFile], mapping: object) -> str:
+    """The id of a load: follows from what is loaded, and from what its transactions depend on."""
+    told = [files, options.repository, options.graph, repr(mapping), options.split_bytes, options.is_ordered]
+    return f"load-{blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()}"

@@ -1,4 +1,4 @@
-"""The mapping file: how a row of CSV or Parquet becomes RDF statements, or a key with its value. TOML, checked as a whole before anything is read.
+"""The mapping file: how a row of CSV, JSON or Parquet becomes RDF statements, or a key with its value. TOML, checked as a whole before anything is read.
 
     [quads]                                          or   [keys]
     subject = "https://example.org/person/{id}"           table = "prices"

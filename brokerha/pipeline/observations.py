@@ -1,26 +1,23 @@
 """What nodes said of themselves, kept beside the archive: the log knows no lag and no states, and a report wants both.
 
-    <archive>/observations/2026-05-01.jsonl      one JSON object in each line, appended; a file for each day (UTC)
+    <archive>/_observations      a Delta table of its own, which readers of the archive pass over
 
-Observations prove nothing and nothing depends on them. A line that a kill cut off is passed over by readers, and the next writer begins
-a new one behind it.
+Observations prove nothing and nothing depends on them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, NodeId
+from brokerha.pipeline.parquet_files import commit, write_table
+from brokerha.pipeline.places import delta_url, first_line
 
-FOLDER = "observations"
+FOLDER = "_observations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,11 @@ class Observation:
     view: int | None
 
 
-_NAMES = tuple(field.name for field in dataclasses.fields(Observation))
+_FIELDS = [
+    (field.name, {"str": "string", "NodeId": "string", "float | None": "float64"}.get(str(field.type), "int64"))
+    for field in dataclasses.fields(Observation)
+]
+"""Columns of the table; annotations are text here."""
 
 
 def observed(status: Mapping[str, Any], time_us: int) -> list[Observation]:
@@ -67,42 +68,25 @@ def observed(status: Mapping[str, Any], time_us: int) -> list[Observation]:
     ]
 
 
-def append(archive: Path, seen: Iterable[Observation]) -> None:
-    """Keep observations, each in the file of its day. Raises StoreError."""
-    days: dict[str, list[str]] = {}
-    for each in seen:
-        day = datetime.fromtimestamp(each.time_us / 1e6, UTC).strftime("%Y-%m-%d")
-        days.setdefault(day, []).append(json.dumps(dataclasses.asdict(each)))
-    folder = archive / FOLDER
-    for day, lines in days.items():
-        path = folder / f"{day}.jsonl"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with path.open("a+b") as file:
-                is_cut_off = file.seek(0, os.SEEK_END) > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
-                file.write(("\n" * is_cut_off + "\n".join(lines) + "\n").encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise StoreError(f"cannot write {path}: {error.strerror}") from None
+def append(archive: str, seen: Iterable[Observation]) -> None:
+    """Keep observations. Raises StoreError."""
+    import pyarrow as pa
+
+    rows = pa.Table.from_pylist([dataclasses.asdict(each) for each in seen], schema := pa.schema(_FIELDS))
+    where = f"{archive}/{FOLDER}"
+    if (kept := write_table(where, schema, rows.to_batches())) is not None:
+        commit(where, schema, [kept], "observations", {})
 
 
-def read(archive: Path) -> Iterator[Observation]:
-    """All that was kept, in the order of days, and within a day as it was written. Raises StoreError."""
-    for path in sorted((archive / FOLDER).glob("*.jsonl")):
-        try:
-            with path.open(encoding="utf-8", errors="replace") as file:
-                for line in file:
-                    if (found := _parsed(line)) is not None:
-                        yield found
-        except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror}") from None
+def read(archive: str) -> list[Observation]:
+    """All that was kept, in the order of their times. Raises StoreError."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
-
-def _parsed(line: str) -> Observation | None:
-    """None for a line that was cut off. Fields of a later version are left out."""
     try:
-        fields = json.loads(line)
-        return Observation(**{name: fields[name] for name in _NAMES})
-    except (ValueError, KeyError, TypeError):
-        return None
+        found = DeltaTable(delta_url(f"{archive}/{FOLDER}")).to_pyarrow_table()
+    except TableNotFoundError:
+        return []
+    except (DeltaError, OSError) as error:
+        raise StoreError(f"cannot read the observations in {archive}: {first_line(error)}") from None
+    return [Observation(**row) for row in found.sort_by([("time_us", "ascending"), ("node", "ascending")]).to_pylist()]

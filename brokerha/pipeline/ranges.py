@@ -1,36 +1,41 @@
 """Which entries of a source are read, and in which parts: what the data source for Spark decides, without Spark.
 
-    options + filters ──> Wanted ──> planned: first and last LSN ──> pieces ──> one task each: `batches`
+    options ──> planned: first and last LSN ──> pieces ──> one task each: `batches`
 
 | option | without it | what |
 |---|---|---|
-| `startingLsn`, `endingLsn` | the first and the last that there are | the range; a stream of batches begins at `startingLsn` |
+| `startingLsn`, `endingLsn` | the first and the last that there are | the range; a stream begins at `startingLsn`, and goes no further than `endingLsn` |
+| `view` | `log` | `pieces`: only first and last LSN of each piece, for tasks that read the log themselves |
 | `failOnDataLoss` | `true` | whether a range of which the beginning is gone is an error; else it begins with what there is |
 | `partitions` | by size | how many tasks read a batch |
 | `columns` | all | which columns, separated by commas |
+| `stores` | all | only changes to these of `graph`, `table`, `queue`, `control`, separated by commas |
 | `arrow` | `true` | whether tasks hand over Arrow batches; else tuples |
 | `maxEntriesPerTrigger` | no limit | entries of one batch of a stream |
 | `maxBytesPerTrigger` | no limit | bytes of their effects; its entries are read twice, because the log does not tell sizes |
 | `pin`, `pinForSeconds` | none, a week | name of the pin by which a stream has masters keep what it has not read yet |
 
-Entries are stamped in the order of their LSNs, so a range of time is a range of LSNs: its ends are found by halving.
 Invariant: for the same range of LSNs the same rows come, however it is cut into pieces, and however often it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
 from brokerha.model.errors import ConfigurationError
-from brokerha.model.ids import Lsn, Timestamp
+from brokerha.model.ids import Lsn
 from brokerha.pipeline.entries import EntrySource
-from brokerha.pipeline.rows import SCHEMA, batches_of
+from brokerha.pipeline.rows import SCHEMA
+from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
 from brokerha.stores.log_pages import LinesMissing
 
+VIEW_LOG, VIEW_PIECES = "log", "pieces"
+OF_PIECES: Final = ("first_lsn", "last_lsn")
+STORES: Final = (GRAPH, TABLE, QUEUE, CONTROL)
 PIECE_ENTRIES: Final = 50_000
 """Most entries of one task, unless `partitions` says so."""
 PIECE_ENTRIES_LEAST: Final = 2_000
@@ -50,9 +55,11 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     partitions: int | None = None
     columns: tuple[str, ...] = tuple(SCHEMA.names)
+    stores: frozenset[str] | None = None
     arrow: bool = True
     max_entries: int | None = None
     max_bytes: int | None = None
+    view: str = VIEW_LOG
     pin: str = ""
     pin_for_s: int = PIN_FOR_S
 
@@ -64,15 +71,26 @@ class ReadOptions:
         unknown = [name for name in columns if name not in SCHEMA.names]
         if unknown:
             raise ConfigurationError(f"there is no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
+        stores = frozenset(name.strip() for name in lower["stores"].split(",")) if "stores" in lower else None
+        strange = sorted((stores or frozenset()) - {*STORES})
+        if strange:
+            raise ConfigurationError(f"there is no store {strange[0]!r}; there are {', '.join(STORES)}")
+        view = lower.get("view", VIEW_LOG)
+        if view not in {VIEW_LOG, VIEW_PIECES}:
+            raise ConfigurationError(
+                f"view is {VIEW_LOG} or {VIEW_PIECES}, not {view!r}; a state is made by brokerha.spark.frames.state"
+            )
         return cls(
             _number(lower, "startingLsn"),
             _number(lower, "endingLsn"),
             _flag(lower, "failOnDataLoss"),
             _number(lower, "partitions"),
             columns,
+            stores,
             _flag(lower, "arrow"),
             _number(lower, "maxEntriesPerTrigger"),
             _number(lower, "maxBytesPerTrigger"),
+            view,
             lower.get("pin", ""),
             _number(lower, "pinForSeconds") or PIN_FOR_S,
         )
@@ -94,46 +112,7 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What filters ask for; each may only make it less."""
-
-    first_lsn: Lsn = 1
-    last_lsn: Lsn | None = None
-    from_us: Timestamp | None = None
-    to_us: Timestamp | None = None
-    """The last microsecond."""
-    stores: frozenset[str] | None = None
-
-    def at_least(self, column: str, value: int) -> Wanted:
-        """Nothing below a value of `lsn` or `timestamp`."""
-        if column == "lsn":
-            return replace(self, first_lsn=max(self.first_lsn, value))
-        return replace(self, from_us=value if self.from_us is None else max(self.from_us, value))
-
-    def at_most(self, column: str, value: int) -> Wanted:
-        """Nothing above a value of `lsn` or `timestamp`."""
-        if column == "lsn":
-            return replace(self, last_lsn=value if self.last_lsn is None else min(self.last_lsn, value))
-        return replace(self, to_us=value if self.to_us is None else min(self.to_us, value))
-
-    def narrowed(self, column: str, sign: str, value: Any) -> Wanted | None:
-        """With one more filter; None for one that says nothing about what is read. ``sign`` is =, <, <=, >, >= or in."""
-        if column == "store" and sign in {"=", "in"}:
-            stores = frozenset([value] if sign == "=" else value)
-            return replace(self, stores=stores if self.stores is None else self.stores & stores)
-        if column not in {"lsn", "timestamp"}:
-            return None
-        if sign == "in":
-            return self.at_least(column, min(value)).at_most(column, max(value)) if value else None
-        if sign == "=":
-            return self.at_least(column, value).at_most(column, value)
-        if sign in {">", ">="}:
-            return self.at_least(column, value + (sign == ">"))
-        return self.at_most(column, value - (sign == "<"))
-
-
-def planned(source: EntrySource, wanted: Wanted, options: ReadOptions) -> tuple[Lsn, Lsn]:
+def planned(source: EntrySource, options: ReadOptions) -> tuple[Lsn, Lsn]:
     """The first and the last LSN of a batch; the first above the last when there is nothing.
 
     Raises LinesMissing when `startingLsn` or `endingLsn` asks for what is not there, unless data may be lost.
@@ -145,13 +124,7 @@ def planned(source: EntrySource, wanted: Wanted, options: ReadOptions) -> tuple[
             raise LinesMissing(lost(first, first_held))
         if last > last_held:
             raise LinesMissing(f"the log ends with LSN {last_held}, before endingLsn {last}")
-    first = max(first, first_held, wanted.first_lsn)
-    last = min(last, last_held, last_held if wanted.last_lsn is None else wanted.last_lsn)
-    if wanted.from_us is not None:
-        first = lsn_at(source, wanted.from_us, first, last)
-    if wanted.to_us is not None:
-        last = lsn_at(source, wanted.to_us + 1, first, last) - 1
-    return first, last
+    return max(first, first_held), min(last, last_held)
 
 
 def lost(first_lsn: Lsn, first_held: Lsn) -> str:
@@ -160,19 +133,6 @@ def lost(first_lsn: Lsn, first_held: Lsn) -> str:
         f"LSN {first_lsn} is not in the log any more: the first one that there is has LSN {first_held}; with the option "
         "failOnDataLoss=false reading begins there"
     )
-
-
-def lsn_at(source: EntrySource, time_us: Timestamp, first_lsn: Lsn, last_lsn: Lsn) -> Lsn:
-    """The first LSN of a range that was stamped at or after a time; one more than the last when none was."""
-    low, high = first_lsn, last_lsn + 1
-    while low < high:
-        middle = (low + high) // 2
-        (entry,) = source.read(middle, middle)
-        if entry.timestamp >= time_us:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def pieces(first_lsn: Lsn, last_lsn: Lsn, partitions: int | None = None) -> list[tuple[Lsn, Lsn]]:
@@ -205,13 +165,12 @@ def batches(
     last_lsn: Lsn,
     options: ReadOptions,
     columns: Sequence[str],
-    stores: frozenset[str] | None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a range. Where data may be lost, a range that was trimmed meanwhile begins with what is left of it."""
     if not options.fail_on_data_loss:
         first_lsn = max(first_lsn, source.first_lsn())
     if first_lsn <= last_lsn:
-        yield from batches_of(source.read(first_lsn, last_lsn), columns=columns, stores=stores)
+        yield from source.batches(first_lsn, last_lsn, columns, options.stores)
 
 
 def reach(source: EntrySource, start_lsn: Lsn, last_lsn: Lsn, max_entries: int | None, max_bytes: int | None) -> Lsn:

@@ -19,7 +19,7 @@ from typing import Self
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.pipeline import observations
-from brokerha.pipeline.archive import Archive, ArchiveState
+from brokerha.pipeline.table import LogState, LogTable
 
 Tell = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
@@ -39,7 +39,8 @@ _WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 1440
 class ReportOptions:
     """What to report, and where to."""
 
-    archive: Path
+    archive: str
+    """Folder or URL (places.py)."""
     out: Path
     since_us: int | None = None
     """Microseconds since 1970, of timestamps; None: from the first entry."""
@@ -227,19 +228,19 @@ class ReportFacts:
     """What cannot be told, one sentence each."""
 
 
-def span(archive: Archive, state: ArchiveState, options: ReportOptions) -> tuple[Bins, Lsn, Lsn]:
+def span(table: LogTable, state: LogState, options: ReportOptions) -> tuple[Bins, Lsn, Lsn]:
     """The bins of a report, which end with the last entry or observation, and the first and last LSN within them. Raises InvalidRequest when there is no entry."""
     if not state.files:
         raise InvalidRequest(f"the archive in {options.archive} is empty: brokerha pipeline archive fills it")
-    first_us, last_us = state.files[0].first_timestamp, state.files[-1].last_timestamp
-    first_lsn, last_lsn = state.first_lsn, state.last_lsn
+    first_lsn, last_lsn = state.head.first_lsn, state.head.last_lsn
+    first_us, last_us = table.timestamp_at(state, first_lsn), state.head.last_us
     if options.since_us is not None and options.since_us > first_us:
-        first_lsn, first_us = archive.lsn_at(options.since_us - 1) + 1, options.since_us
+        first_lsn, first_us = table.lsn_at(state, options.since_us - 1) + 1, options.since_us
     if options.until_us is not None and options.until_us < last_us:
-        last_lsn, last_us = archive.lsn_at(options.until_us), options.until_us
+        last_lsn, last_us = table.lsn_at(state, options.until_us), options.until_us
     elif options.until_us is None:
         # Who observes looks after the last write: what was seen then belongs to the report.
-        last_us = max([last_us, *(each.time_us for each in observations.read(archive.directory))])
+        last_us = max([last_us, *(each.time_us for each in observations.read(table.where))])
     if last_lsn < first_lsn:
         raise InvalidRequest(f"the archive in {options.archive} has no entry within this time")
     return Bins.of(first_us, last_us), first_lsn, last_lsn

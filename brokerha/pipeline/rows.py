@@ -356,6 +356,32 @@ def entries_of(table: pa.Table) -> list[LogEntry]:
     return found
 
 
+def entries_in(batches: Iterable[pa.RecordBatch]) -> Iterator[LogEntry]:
+    """The entries of batches whose rows are in order; an entry may lie in several of them. Raises as `entries_of`."""
+    for table in whole_entries(batches, BATCH_ROWS):
+        yield from entries_of(table)
+
+
+def whole_entries(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Batches, whose rows are in order, put together and cut anew between entries: tables of about so many rows."""
+    waiting: list[pa.RecordBatch] = []
+    number = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            number += batch.num_rows
+        if number < rows:
+            continue
+        table = pa.Table.from_batches(waiting)
+        # More rows of the last entry may follow.
+        whole = int(np.searchsorted(table["lsn"].to_numpy(), table["lsn"][-1].as_py()))
+        if whole:
+            yield table.slice(0, whole)
+        waiting, number = table.slice(whole).to_batches(), number - whole
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
 def _entry(head: tuple[Any, ...], changes: list[list[Any]]) -> LogEntry:
     lsn, txid, origin, timestamp, epoch, outcome, reason, fingerprint = head
     effect: bytes = msgpack.packb(changes) if changes else b""

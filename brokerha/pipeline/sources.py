@@ -1,4 +1,4 @@
-"""Where entries of the log come from: a node of the cluster, the log stream of a master, the journal of a stopped one, a backup.
+"""Where entries of the log come from: a node, the log stream of a master, the journal of a stopped one, a backup, an archive.
 
     spec = SourceSpec(url="http://127.0.0.1:7201")             # picklable: what travels to the tasks of Spark
     with open_source(spec) as source:
@@ -10,6 +10,7 @@
 | `stream` and `master` | the stream in RabbitMQ, from the message on that begins before the range | yes, a connection each |
 | `journal` | the directory of a master that is stopped | yes, read-only |
 | `backup` | the segments of a cluster backup, by its directory | yes |
+| `archive` | the files of an archive (table.py), by its folder or URL | yes |
 
 Invariant: `read` gives each LSN of its range once, in order, or raises: LinesMissing for what is not there (any more), Unreachable when
 nobody answers in `timeout_s`. What a master has not executed yet, or its backups do not hold yet, is not read.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ from brokerha.stores.backup_directory import BackupDirectory
 from brokerha.stores.log_pages import LinesMissing
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from brokerha.client import Client
     from brokerha.journal.reading import StoppedJournal
     from brokerha.transports.log_reader import LogReader
@@ -42,13 +45,20 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 PAGE_ENTRIES: Final = 5_000
 BEHIND_S: Final = 0.2
 """Between two questions for entries that another node of the list had already."""
-_NAMES: Final = {"url": "url", "stream": "stream", "master": "master", "journal": "journal", "backup": "backup"}
+_NAMES: Final = {
+    "url": "url",
+    "stream": "stream",
+    "master": "master",
+    "journal": "journal",
+    "backup": "backup",
+    "archive": "archive",
+}
 _TIMEOUT: Final = "timeout"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """Which log is meant: exactly one of `url`, `stream`, `journal` and `backup`. Raises ConfigurationError."""
+    """Which log is meant: exactly one of `url`, `stream`, `journal`, `backup` and `archive`. Raises ConfigurationError."""
 
     url: str = ""
     """``http://host:port`` of a master, or several with commas; what `brokerha.connect` takes."""
@@ -60,14 +70,16 @@ class SourceSpec:
     """Directory."""
     backup: str = ""
     """Directory."""
+    archive: str = ""
+    """Folder, or URL (places.py)."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """How long one question may take."""
 
     def __post_init__(self) -> None:
-        if sum(map(bool, (self.url, self.stream, self.journal, self.backup))) != 1:
+        if sum(map(bool, (self.url, self.stream, self.journal, self.backup, self.archive))) != 1:
             raise ConfigurationError(
-                "which log? write one of url (http://host:port of a node), stream (amqp://… with master), journal (a directory) "
-                "and backup (a directory)"
+                "which log? write one of url (http://host:port of a node), stream (amqp://… with master), journal (a directory), "
+                "backup (a directory) and archive (a folder or URL)"
             )
         if bool(self.stream) != bool(self.master):
             raise ConfigurationError("a stream is that of one master: write stream (amqp://…) and master (its node id)")
@@ -76,8 +88,9 @@ class SourceSpec:
 
     @property
     def kind(self) -> str:
-        """``http``, ``stream``, ``journal`` or ``backup``."""
-        return "http" if self.url else "stream" if self.stream else "journal" if self.journal else "backup"
+        """``http``, ``stream``, ``journal``, ``backup`` or ``archive``."""
+        named = ("stream", "journal", "backup", "archive")
+        return "http" if self.url else next(each for each in named if getattr(self, each))
 
     @property
     def name(self) -> str:
@@ -86,7 +99,7 @@ class SourceSpec:
             return f"the log stream of {self.master}"
         if self.url:
             return f"the log at {self.url}"
-        return f"the journal in {self.journal}" if self.journal else f"the backup in {self.backup}"
+        return f"the {self.kind} in {getattr(self, self.kind)}"
 
     def options(self) -> dict[str, str]:
         """As options of the data source; `from_options` makes the same of them."""
@@ -150,6 +163,14 @@ class OpenSource:
         if following <= last_lsn:
             raise self._missing(following)
 
+    def batches(
+        self, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str], stores: frozenset[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a range (rows.py), in order; with ``stores`` only those of changes to these. Raises as `read`."""
+        from brokerha.pipeline.rows import batches_of
+
+        return batches_of(self.read(first_lsn, last_lsn), columns=columns, stores=stores)
+
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
         """What there is of a range, in order."""
         raise NotImplementedError
@@ -169,6 +190,8 @@ def open_source(spec: SourceSpec) -> OpenSource:
         return NodeSource(spec)
     if spec.stream:
         return StreamSource(spec)
+    if spec.archive:
+        return ArchiveSource(spec)
     return JournalSource(spec) if spec.journal else BackupSource(spec)
 
 
@@ -303,6 +326,38 @@ class BackupSource(OpenSource):
 
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
         return map(entry_of_line, self._backup.lines(self._manifest, first_lsn, last_lsn))
+
+
+class ArchiveSource(OpenSource):
+    """An archive, as it was when it was opened; its rows are read as they are, without becoming entries in between."""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        super().__init__(spec)
+        from brokerha.pipeline.places import place
+        from brokerha.pipeline.table import LogTable
+
+        self._table = LogTable(place(spec.archive))
+        self._state = self._table.state()
+        self.cluster = self._state.head.cluster
+
+    def range(self) -> tuple[Lsn, Lsn]:
+        """See the base."""
+        return self._state.head.first_lsn, self._state.head.last_lsn
+
+    def rewinds(self) -> Rewinds:
+        """See the base; an archive knows the lineage at its end and not where it began."""
+        return ((self._state.head.lineage, ANYWHERE),) if self._state.head.lineage else ()
+
+    def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
+        from brokerha.pipeline.rows import SCHEMA, entries_in
+
+        return entries_in(self.batches(first_lsn, last_lsn, SCHEMA.names, None))
+
+    def batches(
+        self, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str], stores: frozenset[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """See the base."""
+        yield from self._table.batches(self._state, first_lsn, last_lsn, columns, stores)
 
 
 def entry_of_line(line: tuple[Lsn, LoggedRow]) -> LogEntry:

@@ -1,14 +1,17 @@
-"""The jobs of the pipeline on Spark; thin: what they compute is in `brokerha.pipeline`, which knows no Spark.
+"""The pipeline on Spark: a session, the log as a data source, and one file for each job: a query or two, and what must be done beside it.
 
 | module | what |
 |---|---|
-| `session` | a quiet session, started fast, by master URL |
+| `session` | a quiet session, started fast, by master URL, spark-submit or Spark Connect |
 | `interrupts` | Ctrl-C while Spark starts or works |
-| `java` | which Java runtime |
-| `java_start` | what makes it start fast |
-| `data_source` | ``format("brokerha")``: the log as a table and as a stream of batches |
-| `state` | rows of an archive, and the state at an LSN, as tables of Spark |
-| `audit` | pieces of an archive as tasks |
-| `load` | splits of files as tasks |
+| `java`, `java_start` | which Java runtime, and what makes it start fast |
+| `worker_daemon` | what Python workers are forked from |
+| `data_source` | ``format("brokerha")``: the log as a table and as a stream of batches; the way to the sink |
+| `frames` | the log of an archive, and the state at an LSN, as DataFrames |
+| `archive` | the stream into a Delta table |
+| `audit` | files, chain, fingerprint, copies of workers |
+| `rebuild`, `export` | the state at an LSN, as a copy that a worker starts from, or as tables |
+| `sink` | the writers of ``format("brokerha")``: rows become transactions |
+| `load` | files as DataFrames for the sink |
 | `report`, `report_changes` | the counts of a report |
 """

@@ -3,26 +3,23 @@
     spark.read.format("brokerha").option("url", "http://127.0.0.1:7201").load()
     spark.readStream.format("brokerha").option("url", …).option("maxEntriesPerTrigger", 50_000).load()
 
-Columns are those of `pipeline/rows.py`; options those of `pipeline/sources.SourceSpec` (which log) and `pipeline/ranges.ReadOptions`
-(what of it). Here is only what Spark calls: all of it runs in Spark's Python workers, in other processes than the program, and
-what goes between them is a `SourceSpec` and two LSNs.
+What is written to it becomes transactions (sink.py). Columns that are read are those of `pipeline/rows.py`; options those of
+`pipeline/sources.SourceSpec` (which log) and `pipeline/ranges.ReadOptions` (what of it). Here is only what Spark calls: all of it runs
+in Spark's Python workers, in other processes than the program, and what goes between them is a `SourceSpec` and two LSNs.
 
 **Offset** of a stream: ``{"cluster": name, "lsn": n}``: everything up to n is read. It says which cluster it is of, so that a checkpoint
 is not continued with another one's log.
 
-**Filters** on `lsn` and `store` are taken over, those on `timestamp` bound what is read and are applied by Spark again. Spark hands
-them over only with ``spark.sql.python.filterPushdown.enabled``, which the sessions of `brokerha pipeline` set; without it the same
-rows come, later.
+**Filters** are left to Spark, and what need not be read is named by options. Taken over by a source they are wrong in PySpark 4.3: all scans
+of one DataFrame share what the last of them was told, so that a union or a join of two filtered views of it reads one of them twice.
 """
 
 from __future__ import annotations
 
-import calendar
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,15 +27,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -52,17 +41,15 @@ from pyspark.sql.types import StructType
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, WentBack
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import newest, problem
-from brokerha.pipeline.archive_cluster import cluster_of
 from brokerha.pipeline.entries import EntrySource
-from brokerha.pipeline.ranges import ReadOptions, Wanted, batches, lost, pieces, planned, reach
+from brokerha.pipeline.ranges import OF_PIECES, VIEW_PIECES, ReadOptions, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
+from brokerha.pipeline.source_nodes import cluster_of
 from brokerha.pipeline.sources import SourceSpec, open_source
-from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
+from brokerha.spark.sink import RowWriter, StreamRowWriter
 from brokerha.stores.log_pages import LinesMissing
 
 NAME: Final = "brokerha"
-STORES: Final = (GRAPH, TABLE, QUEUE, CONTROL)
-_NEVER_NULL: Final = frozenset({("lsn",), ("timestamp",)})
 PIN_EVERY_S: Final = 5.0
 """Least time between two moves of a pin: each is a record in the journal of a master."""
 _TYPES: Final = {
@@ -72,14 +59,6 @@ _TYPES: Final = {
     "timestamp[us, tz=UTC]": "TIMESTAMP",
     "binary": "BINARY",
     "bool": "BOOLEAN",
-}
-_SIGNS: Final[dict[type[Filter], str]] = {
-    EqualTo: "=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    In: "in",
 }
 
 
@@ -94,7 +73,10 @@ class BrokerhaSource(DataSource):
     def schema(self) -> str:
         """The columns that the option `columns` names, or all. Options that mean no log are refused here, before anything runs."""
         SourceSpec.from_options(self.options)
-        names = ReadOptions.from_options(self.options).columns
+        options = ReadOptions.from_options(self.options)
+        if options.view == VIEW_PIECES:
+            return ", ".join(f"{name} BIGINT" for name in OF_PIECES)
+        names = options.columns
         return ", ".join(f"{name} {_TYPES[str(SCHEMA.field(name).type)]}" for name in names)
 
     def reader(self, schema: StructType) -> LogReader:
@@ -106,6 +88,14 @@ class BrokerhaSource(DataSource):
         return LogStreamReader(
             SourceSpec.from_options(self.options), ReadOptions.from_options(self.options), schema.names
         )
+
+    def writer(self, schema: StructType, overwrite: bool) -> RowWriter:
+        """For rows that become transactions (sink.py)."""
+        return RowWriter(dict(self.options), schema, is_overwriting=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamRowWriter:  # noqa: N802  (Spark's name)
+        """For those of a stream."""
+        return StreamRowWriter(dict(self.options), schema, is_overwriting=overwrite)
 
 
 @dataclass
@@ -120,22 +110,24 @@ class _Reading:
     """What both readers do in a task."""
 
     def __init__(self, spec: SourceSpec, options: ReadOptions, columns: Sequence[str]) -> None:
-        unknown = [name for name in columns if name not in SCHEMA.names]
+        unknown = [name for name in columns if name not in (OF_PIECES if options.view == VIEW_PIECES else SCHEMA.names)]
         if unknown:
             raise ConfigurationError(f"there is no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
         self.spec = spec
         self.options = options
         self.columns = list(columns)
-        self.wanted = Wanted()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Rows of a piece: Arrow batches, or tuples where the option `arrow` is false."""
         # Where there is no piece at all, Spark makes an empty one.
         if not isinstance(partition, Piece) or partition.first_lsn > partition.last_lsn:
             return
+        first_lsn, last_lsn = partition.first_lsn, partition.last_lsn
+        if self.options.view == VIEW_PIECES:
+            yield pa.RecordBatch.from_pydict(dict(zip(OF_PIECES, ([first_lsn], [last_lsn]), strict=True)))
+            return
         with open_source(self.spec) as source:
-            first_lsn, last_lsn = partition.first_lsn, partition.last_lsn
-            for batch in batches(source, first_lsn, last_lsn, self.options, self.columns, self.wanted.stores):
+            for batch in batches(source, first_lsn, last_lsn, self.options, self.columns):
                 yield from [batch] if self.options.arrow else _tuples(batch)
 
     def _pieces(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Piece]:
@@ -146,69 +138,13 @@ def _tuples(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-class _TakesFilters:
-    """A bound method in all but this: Spark takes it for the one that is not overridden when it hands over no filters.
-
-    Spark refuses a reader that could take filters while they are not enabled. Ours gives the same rows with and without them, so
-    there is nothing that a user would have to be told.
-    """
-
-    def __init__(self, reader: LogReader) -> None:
-        self._reader = reader
-        self.__func__ = DataSourceReader.pushFilters
-
-    def __call__(self, filters: list[Filter]) -> Iterator[Filter]:
-        return self._reader.take(filters)
-
-
 class LogReader(_Reading, DataSourceReader):
     """One batch: a range of the log, as far as it reaches when the query begins."""
-
-    @property
-    def pushFilters(self) -> _TakesFilters:  # noqa: N802  (Spark's name)
-        """See `take`."""
-        return _TakesFilters(self)
-
-    def take(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take over what bounds the range or names stores; give back what Spark must apply itself."""
-        for each in filters:
-            if not self._is_taken(each):
-                yield each
-
-    def _is_taken(self, each: Filter) -> bool:
-        """Whether Spark need not look at it again."""
-        sign, path = _SIGNS.get(type(each), ""), tuple(getattr(each, "attribute", ()))
-        value = _comparable(getattr(each, "value", None))
-        if isinstance(each, IsNotNull) and path in _NEVER_NULL:
-            # Spark asks for it beside each comparison.
-            return True
-        if isinstance(each, IsNotNull) and path == ("store",):
-            sign, value = "in", STORES
-        if not sign or value is None or len(path) != 1:
-            return False
-        column = str(path[0])
-        narrowed = self.wanted.narrowed(column, sign, value)
-        if narrowed is None:
-            return False
-        self.wanted = narrowed
-        return column == "store" or (column == "lsn" and sign != "in")
 
     def partitions(self) -> list[Piece]:
         """The range, cut into pieces of one task each."""
         with open_source(self.spec) as source:
-            return self._pieces(*planned(source, self.wanted, self.options))
-
-
-def _comparable(value: Any) -> Any:
-    """A value of a filter: times as microseconds since 1970; None for one that says nothing certain."""
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            return None
-        return calendar.timegm(value.utctimetuple()) * 1_000_000 + value.microsecond
-    if isinstance(value, tuple):
-        found = tuple(_comparable(each) for each in value)
-        return None if any(each is None for each in found) else found
-    return value
+            return self._pieces(*planned(source, self.options))
 
 
 class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -216,8 +152,6 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
     def __init__(self, spec: SourceSpec, options: ReadOptions, columns: Sequence[str]) -> None:
         super().__init__(spec, options, columns)
-        if options.ending_lsn is not None:
-            raise ConfigurationError("endingLsn is for a batch: a stream goes on; use a trigger, or a filter")
         if options.pin and not spec.url:
             raise ConfigurationError("pin is for a log that is read from nodes: write url, or leave pin out")
         self._target: Lsn | None = None
@@ -228,7 +162,8 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Before `startingLsn`, or before the first entry that there is."""
         with open_source(self.spec) as source:
-            first_lsn, last_lsn = planned(source, Wanted(), replace(self.options, fail_on_data_loss=False))
+            given = replace(self.options, fail_on_data_loss=False, ending_lsn=None)
+            first_lsn, last_lsn = planned(source, given)
             asked = self.options.starting_lsn
             if asked is not None and asked > last_lsn + 1:
                 raise InvalidRequest(f"startingLsn {asked} is behind the next entry of the log, {last_lsn + 1}")
@@ -256,8 +191,8 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             if self._pinned_s is None:
                 self._pin(start_lsn + 1)
             first_held, last_lsn = source.first_lsn(), source.last_lsn()
-            if self._target is not None:
-                last_lsn = min(last_lsn, self._target)
+            for end in (self._target, self.options.ending_lsn):
+                last_lsn = last_lsn if end is None else min(last_lsn, end)
             if not self.options.fail_on_data_loss:
                 start_lsn = max(start_lsn, min(first_held - 1, last_lsn))
             elif start_lsn + 1 < first_held:

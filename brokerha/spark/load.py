@@ -1,41 +1,261 @@
-"""The load on Spark: each split is one partition, run by `brokerha.pipeline.loading_split`; the JVM never sees a line.
+"""The load on Spark: files are read by Spark's own sources, rows become the columns of the sink, the sink publishes them.
 
-A split that runs twice, because Spark lost sight of a task, sends the same transactions under the same ids.
+Spark splits files, decompresses them, reads CSV, JSON and Parquet, and finds what is corrupt. Each row carries the file and the
+first byte of the block it comes from: from these follow the ids of transactions, whichever task reads which block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import csv
+import json
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from brokerha.model.errors import NotReady
-from brokerha.pipeline.loading import LoadJob, Split, SplitResult
-from brokerha.pipeline.loading_job import told_again_and_again
-from brokerha.pipeline.loading_split import run_split
-from brokerha.spark.session import words_of
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady
+from brokerha.pipeline.loading import (
+    CSV,
+    PARQUET,
+    RDF,
+    TEXT,
+    LoadFile,
+    LoadOptions,
+    LoadReport,
+    Tell,
+    check_together,
+    id_of,
+    syntax_of,
+)
+from brokerha.pipeline.loading_columns import CORRUPT, OF_KEYS, OF_STATEMENTS, mapped, parsed
+from brokerha.pipeline.loading_mapping import ALL_COLUMNS, Mapping, load_mapping
+from brokerha.pipeline.publishing import Reject, Result
+from brokerha.spark.session import error_of_task, words_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+WHOLE_BYTES = 2**62
+"""A block as large as any file."""
+_GLOB = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
+_FILE = re.compile(r"reading file (\S+)\. ")
+_CLASS = re.compile(r"^(\[[A-Z_.]+\] |([a-z0-9]+\.)+\w+: )| SQLSTATE: \w+$")
+_NO_FILES = ("No FileSystem for scheme", "ClassNotFoundException: Class org.apache.hadoop")
 
 
-def run_splits(
-    spark: SparkSession, job: LoadJob, splits: list[Split], progress: Callable[[], None]
-) -> list[SplitResult]:
-    """Run all splits, as many at a time as Spark has places for tasks. Raises NotReady when Spark itself gives up."""
+def load(spark: SparkSession, options: LoadOptions, tell: Tell) -> LoadReport:
+    """Load. ``tell`` is told after each set of files that are read together. Raises InvalidRequest, ConfigurationError, Unreachable, and what ended the patience of a task."""
+    started_s = time.monotonic()
+    mapping = load_mapping(Path(options.mapping)) if options.mapping else None
+    spark.conf.set("spark.sql.files.maxPartitionBytes", str(WHOLE_BYTES if options.is_ordered else options.split_bytes))
+    # Else blocks would follow from the number of cores.
+    spark.conf.set("spark.sql.files.minPartitionNum", "1")
+    with _told():
+        files = _files(spark, options)
+        check_together(options, files)
+        id_ = options.id or id_of(options, files, mapping)
+        frames = list(_frames(spark, files, mapping, is_ordered=options.is_ordered))
+    done, done_bytes, size_bytes = Result(), 0, sum(file.size_bytes for file in files)
+    rejects = options.rejects or ("" if options.is_dry_run else f"{id_}.rejects")
+    for number, (frame, bytes_) in enumerate(frames, 1):
+        tell(done_bytes, size_bytes)
+        left = replace(options, id=id_, rejects=rejects, max_rejects=max(0, options.max_rejects - done.rejects))
+        done.add(_written(spark, frame, left, mapping, number))
+        if done.is_stopped:
+            break
+        done_bytes += bytes_
+    tell(done_bytes, size_bytes)
+    return LoadReport(
+        id=id_,
+        files=len(files),
+        size_bytes=size_bytes,
+        unit="key" if mapping is not None and mapping.keys is not None else "statement",
+        result=done,
+        max_rejects=options.max_rejects,
+        rejects=rejects if done.rejects else "",
+        is_dry_run=options.is_dry_run,
+        seconds=time.monotonic() - started_s,
+    )
+
+
+# ---- files
+
+
+def _files(spark: SparkSession, options: LoadOptions) -> list[LoadFile]:
+    """The files behind each name, in the order of the names. Raises InvalidRequest for a name behind which there is none."""
+    found: dict[str, LoadFile] = {}
+    for name in options.files:
+        # A name that is a file here is no pattern.
+        path = (
+            f"file://{str(Path(name).absolute()).translate(_GLOB)}"
+            if "://" not in name and Path(name).exists()
+            else name
+        )
+        frame = spark.read.format("binaryFile").load(path).selectExpr("path", "length", "unix_micros(modificationTime)")
+        listed = frame.collect()
+        # Files without content have no row.
+        if not listed and not frame.inputFiles():
+            raise InvalidRequest(f"{name}: no file that Spark reads (names that begin with _ or . are hidden from it)")
+        for row in sorted(listed):
+            found[row[0]] = LoadFile(row[0], syntax_of(row[0], options.syntax), row[1], row[2])
+    return list(found.values())
+
+
+def _frames(
+    spark: SparkSession, files: list[LoadFile], mapping: Mapping | None, *, is_ordered: bool
+) -> Iterator[tuple[DataFrame, int]]:
+    """What the sink takes: one DataFrame for files that are read together, and their size in bytes."""
+
+    def kind(file: LoadFile) -> tuple[str, ...]:
+        has_head = file.read_as == CSV and mapping is not None and not mapping.csv.columns
+        syntax = file.syntax if file.read_as == RDF else ""
+        return (file.read_as, syntax, _first_line(spark, file) if has_head else "", file.path if is_ordered else "")
+
+    kinds = [(kind(file), file) for file in files]
+    for (read_as, syntax, head, _), group in groupby(kinds if is_ordered else sorted(kinds), key=lambda each: each[0]):
+        together = [file for _, file in group]
+        paths = [file.path for file in together]
+        names = [path.translate(_GLOB) for path in paths]
+        if read_as == RDF:
+            frame = _parsed(spark, paths, syntax)
+        elif read_as == TEXT or mapping is None:
+            frame = _placed(spark.read.text(names)).withColumnRenamed("value", "statement")
+        else:
+            rows = _csv(spark, names, mapping, head) if read_as == CSV else _placed(_rows(spark, read_as, names))
+            known = [name for name in rows.columns if name not in {"source", "part", CORRUPT}]
+            for needed in mapping.columns:
+                if needed not in (*known, ALL_COLUMNS):
+                    raise InvalidRequest(f"{paths[0]} has no column {needed!r}; it has {', '.join(known) or 'none'}")
+            frame = rows.mapInArrow(
+                partial(mapped, mapping=mapping), OF_KEYS if mapping.keys is not None else OF_STATEMENTS
+            )
+        yield frame, sum(file.size_bytes for file in together)
+
+
+def _placed(frame: DataFrame) -> DataFrame:
+    """With the columns `source` and `part`, from which ids and labels of blank nodes follow."""
+    from pyspark.sql import functions as sql
+
+    path, start = sql.col("_metadata.file_path"), sql.col("_metadata.file_block_start")
+    part = sql.concat(sql.lower(sql.hex(sql.xxhash64(path))), sql.lit("."), start.cast("string"))
+    return frame.select("*", path.alias("source"), part.alias("part"))
+
+
+def _rows(spark: SparkSession, read_as: str, names: list[str]) -> DataFrame:
+    if read_as == PARQUET:
+        return spark.read.option("mergeSchema", value=True).parquet(*names)
+    return spark.read.option("columnNameOfCorruptRecord", CORRUPT).json(names)
+
+
+def _first_line(spark: SparkSession, file: LoadFile) -> str:
+    from pyspark.sql import functions as sql
+
+    row = spark.read.text(file.path.translate(_GLOB)).select(sql.make_valid_utf8("value")).head()
+    return str(row[0]) if row is not None else ""
+
+
+def _csv(spark: SparkSession, names: list[str], mapping: Mapping, head: str) -> DataFrame:
+    """Rows of CSV. Spark's parser takes a quotation that does not end with its line, so lines with one are found before it."""
+    from pyspark.sql import functions as sql
+
+    form = mapping.csv
+    columns = form.columns or tuple(next(csv.reader([head], delimiter=form.delimiter), []))
+    if len(set(columns)) < len(columns) or not columns:
+        raise InvalidRequest(f"{names[0]}: its first line names no columns, or one of them twice: {head[:200]!r}")
+    schema = ", ".join(f"`{name.replace('`', '``')}` string" for name in (*columns, CORRUPT))
+    options = {"sep": form.delimiter, "quote": '"', "escape": '"', "columnNameOfCorruptRecord": CORRUPT}
+    if form.has_line_breaks:
+        options |= {
+            "header": "false" if form.columns else "true",
+            "multiLine": "true",
+            "unescapedQuoteHandling": "RAISE_ERROR",
+        }
+        return _placed(spark.read.options(**options).schema(schema).csv(names))
+    line = sql.col("value")
+    lines = _placed(spark.read.text(names)).where(sql.trim(line) != "")
+    if head:
+        lines = lines.where(~(sql.endswith("part", sql.lit(".0")) & (sql.make_valid_utf8(line) == head)))
+    is_broken = (sql.length(sql.regexp_replace(line, '[^"]', "")) % 2 == 1) | ~sql.is_valid_utf8(line)
+    corrupt = sql.when(is_broken, sql.make_valid_utf8(line)).otherwise(sql.col(f"row.{CORRUPT}"))
+    rows = lines.select("source", "part", "value", sql.from_csv(line, schema, options).alias("row"))
+    return rows.select("source", "part", *(sql.col(f"row.`{name}`") for name in columns), corrupt.alias(CORRUPT))
+
+
+def _parsed(spark: SparkSession, paths: list[str], syntax: str) -> DataFrame:
+    """Files that only a parser can read: one task for each."""
+    from pyspark.sql import functions as sql
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from parsed(paths[number], syntax, paths[number])
+
+    found = spark.range(0, len(paths), 1, len(paths)).mapInArrow(read, OF_STATEMENTS)
+    return found.withColumn("part", sql.concat(sql.lower(sql.hex(sql.xxhash64("source"))), sql.lit(".0")))
+
+
+# ---- the sink
+
+
+def _written(
+    spark: SparkSession, frame: DataFrame, options: LoadOptions, mapping: Mapping | None, number: int
+) -> Result:
+    """Write one DataFrame. Raises what the sink raises; rejects are told and not raised."""
+    place = (
+        {"table": mapping.keys.table}
+        if mapping is not None and mapping.keys is not None
+        else {"repository": options.repository}
+    )
+    with tempfile.TemporaryDirectory(prefix="brokerha-load-") as folder:
+        path = f"{folder}/{number}.json"
+        told: dict[str, Any] = {
+            **place, "url": options.url, "id": options.id, "graph": options.graph, "ack": options.ack, "timeout": options.timeout_s,
+            "patience": options.patience_s, "window": 1 if options.is_ordered else options.window, "rejects": options.rejects,
+            "maxRejects": options.max_rejects, "report": path, "dryRun": options.is_dry_run,
+        }  # fmt: skip
+        problem: BrokerhaError | None = None
+        try:
+            with _told():
+                frame.write.format("brokerha").options(**told).mode("append").save()
+        except BrokerhaError as error:
+            problem = error
+        report = _report(spark, path)
+    if report is None or (problem is not None and (report.error or report.rejects <= options.max_rejects)):
+        raise problem or NotReady("Spark does not tell what was written; the same command again does nothing twice")
+    return report
+
+
+def _report(spark: SparkSession, path: str) -> Result | None:
+    """What the sink tells on the driver, which may be another machine."""
+    with suppress(Exception):
+        told = json.loads(spark.read.text(path, wholetext=True).first()[0])  # type: ignore[index]
+        told.pop("id")
+        return Result(**{**told, "first_rejects": tuple(Reject(*each) for each in told["first_rejects"])})
+    return None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns what Spark raises into an error of one line: ours, if a task raised one."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
-        partitions = spark.sparkContext.parallelize(splits, len(splits))
-        with told_again_and_again(progress):
-            found: list[SplitResult] = partitions.mapPartitions(partial(_results, job)).collect()
+        yield
     except (Py4JError, PySparkException) as error:
-        raise NotReady(f"Spark gave up ({words_of(error)}); the same command goes on behind what is loaded") from None
-    return found
-
-
-def _results(job: LoadJob, splits: Iterable[Split]) -> Iterator[SplitResult]:
-    """What one task of Spark does."""
-    for split in splits:
-        yield run_split(job, split)
+        text = str(error)
+        if (ours := error_of_task(text)) is not None:
+            raise ours from None
+        words = words_of(error)
+        if "PATH_NOT_FOUND" in text or any(each in text for each in _NO_FILES):
+            raise InvalidRequest(f"Spark cannot read it: {_CLASS.sub('', words)}") from None
+        if found := _FILE.search(text):
+            raise InvalidRequest(f"{found[1]} is damaged, or not what its suffix says: {words}") from None
+        raise NotReady(f"Spark gave up ({words}); the same command again goes on, and does nothing twice") from None

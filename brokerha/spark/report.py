@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import APPLIED
 from brokerha.pipeline import observations, report_nodes
-from brokerha.pipeline.archive import Archive, ArchiveState
+from brokerha.pipeline.places import place
 from brokerha.pipeline.report import (
     OTHERS,
     ROWS_MOST,
@@ -38,8 +38,9 @@ from brokerha.pipeline.report import (
     series_of,
     span,
 )
+from brokerha.pipeline.table import LogState, LogTable
+from brokerha.spark.frames import archived
 from brokerha.spark.report_changes import bin_of, changes_of
-from brokerha.spark.state import rows
 from brokerha.stores.items import TABLE
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class _Work:
     """One report that is being made."""
 
     spark: SparkSession
-    archive: Archive
-    state: ArchiveState
+    table: LogTable
+    state: LogState
     bins: Bins
     first_lsn: Lsn
     last_lsn: Lsn
@@ -63,32 +64,32 @@ class _Work:
 
     def rows(self, *columns: str) -> DataFrame:
         """Rows within the time of the report."""
-        return rows(self.spark, self.archive, self.state, self.first_lsn, self.last_lsn, columns)
+        return archived(self.spark, self.table, self.state, self.first_lsn, self.last_lsn, columns)
 
 
 def report(spark: SparkSession, options: ReportOptions, tell: Tell) -> ReportFacts:
     """Everything that a report tells. Raises StoreError, StoreDamaged (see `rows`), InvalidRequest for a time with no entries."""
-    archive = Archive(options.archive)
-    state = archive.state()
-    bins, first_lsn, last_lsn = span(archive, state, options)
-    work = _Work(spark, archive, state, bins, first_lsn, last_lsn)
+    table = LogTable(place(options.archive))
+    state = table.state()
+    bins, first_lsn, last_lsn = span(table, state, options)
+    work = _Work(spark, table, state, bins, first_lsn, last_lsn)
     tell(0, STEPS)
     entries = _entries(work)
     tell(1, STEPS)
     rejections, by_reason = _rejections(work, entries)
     tell(2, STEPS)
-    changes = changes_of(spark, archive, state, bins, last_lsn)
+    changes = changes_of(spark, table, state, bins, last_lsn)
     if changes.note:
         work.notes.append(changes.note)
     tell(3, STEPS)
     keys, predicates = _keys(work), _predicates(work)
     tell(4, STEPS)
-    nodes = report_nodes.observed(observations.read(options.archive), bins)
+    nodes = report_nodes.observed(observations.read(table.where), bins)
     facts = ReportFacts(
-        cluster=state.cluster,
+        cluster=state.head.cluster,
         first_lsn=first_lsn,
         last_lsn=last_lsn,
-        chain=state.chain,
+        chain=state.head.chain,
         files=len(state.files),
         size_bytes=state.size_bytes,
         made_us=time.time_ns() // 1000,
@@ -175,9 +176,9 @@ def _rejections(work: _Work, entries: _Entries) -> tuple[tuple[Rejection, ...], 
     for row in by_kind.collect():
         counts[reason_kind(row.kind or ""), row.bin] += row["count"]
         rest[row.bin] -= row["count"]
-    for place, count in rest.items():
+    for number, count in rest.items():
         if count > 0:
-            counts[OTHERS, place] += count
+            counts[OTHERS, number] += count
     return listed, series_of(counts, work.bins, SERIES_MOST)
 
 

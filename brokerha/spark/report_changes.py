@@ -19,10 +19,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from brokerha.model.ids import Lsn
-from brokerha.pipeline.archive import Archive, ArchiveState
 from brokerha.pipeline.report import ROWS_MOST, Bins, Series, StoreFacts, running
 from brokerha.pipeline.rows import ACCEPT, ADD, DROP, PUBLISH, REMOVE
-from brokerha.spark.state import rows
+from brokerha.pipeline.table import LogState, LogTable
+from brokerha.spark.frames import archived
 from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ def bin_of(bins: Bins) -> Column:
     return f.greatest(f.floor(since / bins.width_us).cast("int"), f.lit(BEFORE)).alias("bin")
 
 
-def changes_of(spark: SparkSession, archive: Archive, state: ArchiveState, bins: Bins, last_lsn: Lsn) -> Changes:
-    """Changes up to an LSN. Raises what `state.rows` does."""
-    log = rows(spark, archive, state, state.first_lsn, last_lsn, _COLUMNS).filter(f.col("operation") > 0)
+def changes_of(spark: SparkSession, table: LogTable, state: LogState, bins: Bins, last_lsn: Lsn) -> Changes:
+    """Changes up to an LSN. Raises what `frames.archived` does."""
+    log = archived(spark, table, state, state.head.first_lsn, last_lsn, _COLUMNS).filter(f.col("operation") > 0)
     removals = _removals(log, bins)
     note = ""
     if not state.holds_every_state:
-        note = f"The archive begins with LSN {state.first_lsn}, so it cannot tell how many items there are."
+        note = f"The archive begins with LSN {state.head.first_lsn}, so it cannot tell how many items there are."
     elif removals is None:
         note = "So many repositories were removed that items were not counted."
     counted = _counted(spark, log, bins, removals or {}).cache()

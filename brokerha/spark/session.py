@@ -1,7 +1,17 @@
-"""A quiet Spark session that starts fast, on this machine or on a cluster by its master URL.
+"""A quiet Spark session that starts fast: on this machine, on a cluster by its master URL, or on a server by Spark Connect.
 
     with session("archive", SparkOptions()) as spark:
         spark.range(3).count()
+
+| where a job runs | when |
+|---|---|
+| the master that ``spark-submit`` was given | the program was started by it |
+| the server in ``SPARK_REMOTE``, or a master ``sc://host:port`` | else, if it is set |
+| the master of the options | else, if there is one |
+| all cores of this machine, each task up to four times | else |
+
+What others have decided is never overridden: with ``spark-submit`` or Spark Connect only settings of SQL are made here. No job may use
+`sparkContext`, which a session of Spark Connect does not have.
 
 What makes a start slow is loading and compiling classes (java_start.py says what is done about both). What Spark says goes to a log
 file in the cache folder, one for each kind of job, so that the terminal belongs to the job; what goes wrong in a task comes as an error.
@@ -14,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -23,37 +34,50 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brokerha.model.errors import ConfigurationError, StoreError
+from brokerha.model import errors
+from brokerha.model.errors import BrokerhaError, ConfigurationError, StoreError
 from brokerha.spark import java_start, worker_daemon
 from brokerha.spark.interrupts import cut_off_questions_untold, start_is_clean
 from brokerha.spark.java import Runtime, find_runtime
+from brokerha.stores.log_pages import LinesMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CACHE_VARIABLE = "BROKERHA_SPARK_CACHE"
+_OURS = re.compile(r"\bbrokerha\.[a-z_.]+\.([A-Z]\w+): (.+)")
+_OF_PYTHON = re.compile(r"(?!org\.|java|scala|py4j)[\w.]*(Error|Exception): ")
+"""The last line of a traceback."""
 WORDS_LIMIT = 300
 """Characters of what Spark says in an error."""
+LOCAL_MASTER = "local[*,4]"
 _LOCAL = "local"
 _STANDALONE = "spark://"
+_CONNECT, _CONNECT_PORT = "sc://", 15002
+_BY_SUBMIT = "PYSPARK_GATEWAY_PORT"
+"""Variable that tells a program of the JVM that ``spark-submit`` has started for it."""
+_REMOTE = "SPARK_REMOTE"
 _ANSWER_S = 5.0
 """How long one master of a standalone cluster may take to accept a connection."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_SQL: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""Settings of a session, wherever it runs."""
 _CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.python.filterPushdown.enabled": "true",
-    # Partitions of a few thousand rows are merged anyway; broadcasting small tables saves a shuffle.
-    "spark.sql.adaptive.enabled": "true",
     "spark.python.daemon.module": worker_daemon.__name__,
 }
+"""Settings of a JVM that is started here."""
 _OF_THIS_MACHINE: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Adaptive execution puts small partitions together, but each of them is a task of its own before that.
+    "spark.sql.shuffle.partitions": "8",
 }
 _LOG4J = """rootLogger.level = error
 rootLogger.appenderRef.console.ref = console
@@ -69,17 +93,24 @@ appender.console.layout.pattern = spark: %m%n
 class SparkOptions:
     """How a job runs on Spark."""
 
-    master: str = "local[2,4]"
-    """``local[N,tries]``, ``spark://host:port``, ``yarn``, ``k8s://…``. Without the second number a failed task is not tried again."""
+    master: str = ""
+    """``local[N,tries]``, ``spark://host:port``, ``yarn``, ``k8s://…``, ``sc://host:port``; see the head of the module."""
     memory: str = "2g"
     """Of the driver's JVM, where everything runs with a local master."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Any setting of Spark, on top of ours."""
 
     @property
+    def where(self) -> str:
+        """The master or server that is meant; empty for that of ``spark-submit``, which nothing here overrides."""
+        if _BY_SUBMIT in os.environ:
+            return ""
+        return os.environ.get(_REMOTE) or self.master or LOCAL_MASTER
+
+    @property
     def is_local(self) -> bool:
-        """Whether everything runs in this machine's one JVM."""
-        return self.master.startswith(_LOCAL)
+        """Whether everything runs in one JVM of this machine, which is started here."""
+        return self.where.startswith(_LOCAL)
 
 
 def cache_folder() -> Path:
@@ -103,43 +134,81 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise ConfigurationError("the pipeline needs Spark: pip install 'brokerha[spark]'")
-    _check_master(options.master)
+    where = options.where
+    _check_answer(where)
     cache = cache_folder()
-    runtime = find_runtime(cache)
-    settings = _settings(cache, runtime, options)
-    _prepare_environment(runtime, options)
+    if not where or where.startswith(_CONNECT):
+        settings = {**_SQL, **options.conf}
+    else:
+        runtime = find_runtime(cache)
+        settings = _settings(cache, runtime, options)
+        _prepare_environment(runtime, options)
     log = cache / f"{name}.log"
     log.unlink(missing_ok=True)
     with _standard_error_to(log), start_is_clean():
-        spark = _started(f"brokerha {name}", options.master, settings, log)
+        spark = _started(f"brokerha {name}", where, settings, log)
     try:
         with cut_off_questions_untold(), failures_told(log):
             yield spark
     finally:
-        with _standard_error_to(log):
+        with _standard_error_to(log), contextlib.suppress(Exception):
             spark.stop()
 
 
 @contextlib.contextmanager
 def failures_told(log: Path) -> Iterator[None]:
-    """Turns what Spark raises when a task cannot go on into a StoreError of one line. A wrong query is a fault of ours, and stays."""
+    """Turns what Spark raises when a task cannot go on into one error of one line: that of the task itself, if it was one of ours."""
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, PySparkException
 
     try:
-        yield
+        with errors_of_tasks():
+            yield
     except AnalysisException:
+        # A wrong query is a fault of ours.
         raise
-    except (Py4JError, PySparkException) as error:
+    except (Py4JError, PySparkException, ConnectionError) as error:
         raise StoreError(f"Spark gave up ({words_of(error)}); what it said is in {log}") from None
+
+
+@contextlib.contextmanager
+def errors_of_tasks() -> Iterator[None]:
+    """Lets an error of brokerha that ended a task be raised as what it was; all else stays what Spark says."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        if (ours := error_of_task(str(error))) is not None:
+            raise ours from None
+        raise
+
+
+def error_of_task(text: str) -> BrokerhaError | None:
+    r"""The error of brokerha that ended a task, from the page of text that Spark makes of it; the innermost one, which comes last.
+
+    >>> error_of_task("Traceback …\n\nbrokerha.model.errors.NotReady: the log went back\n\n  at org.apache…")
+    NotReady('the log went back')
+    """
+    for name, words in reversed(_OURS.findall(text)):
+        known = getattr(errors, name, None)
+        if isinstance(known, type) and issubclass(known, BrokerhaError):
+            return errors.error_named(name, words.strip())
+        if name == LinesMissing.__name__:
+            return LinesMissing(words.strip())
+    return None
 
 
 def words_of(error: Exception) -> str:
     """What Spark says, in one line: the innermost cause, which it says last, else its first words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    of_python = [line for line in lines if _OF_PYTHON.match(line)]
     told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (causes[-1:] or told or lines or [type(error).__name__])[0].removeprefix(": ")[:WORDS_LIMIT]
+    return (causes[-1:] or of_python[-1:] or told or lines or [type(error).__name__])[0].removeprefix(": ")[
+        :WORDS_LIMIT
+    ]
 
 
 def _started(name: str, master: str, settings: Mapping[str, str], log: Path) -> SparkSession:
@@ -147,26 +216,33 @@ def _started(name: str, master: str, settings: Mapping[str, str], log: Path) -> 
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name).master(master)
+    builder = SparkSession.builder.appName(name)
+    if master.startswith(_CONNECT):
+        builder = builder.remote(master)
+    elif master:
+        builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
-    except (PySparkException, Py4JError, OSError) as error:
+    except (PySparkException, Py4JError, OSError, ImportError) as error:
         raise ConfigurationError(
-            f"Spark does not start with master {master} ({words_of(error)}); what it said is in {log}"
+            f"Spark does not start{f' with master {master}' if master else ''} ({words_of(error)}); what it said is in {log}"
         ) from None
 
 
-def _check_master(master: str) -> None:
-    """Raises ConfigurationError when no master of a standalone cluster accepts a connection.
+def _check_answer(master: str) -> None:
+    """Raises ConfigurationError when no master of a standalone cluster, or no server of Spark Connect, accepts a connection.
 
-    Spark itself asks three times in a minute, which no setting shortens, and does not say then what was wrong.
+    Spark itself asks for minutes, which no setting shortens, and does not say then what was wrong.
     """
-    if not master.startswith(_STANDALONE):
+    kind = next((each for each in (_STANDALONE, _CONNECT) if master.startswith(each)), None)
+    if kind is None:
         return
     reason = ""
-    for place in master.removeprefix(_STANDALONE).split(","):
+    for place in master.removeprefix(kind).partition("/")[0].split(","):
+        if kind == _CONNECT and ":" not in place:
+            place = f"{place}:{_CONNECT_PORT}"  # noqa: PLW2901
         host, _, port = place.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             return  # Spark says what is wrong with the address.
@@ -177,7 +253,8 @@ def _check_master(master: str) -> None:
         else:
             return
     raise ConfigurationError(
-        f"no master of Spark answers at {master} ({reason}): start it, or name another one with --spark-master"
+        f"no {'master of Spark' if kind == _STANDALONE else 'server of Spark Connect'} answers at {master} ({reason}): start it, or name "
+        f"another one with {f'--spark-master or {_REMOTE}' if kind == _CONNECT else '--spark-master'}"
     )
 
 
@@ -197,7 +274,7 @@ def _prepare_environment(runtime: Runtime, options: SparkOptions) -> None:
 
 
 def _settings(cache: Path, runtime: Runtime, options: SparkOptions) -> dict[str, str]:
-    settings = {**_CONF, "spark.driver.memory": options.memory}
+    settings = {**_CONF, **_SQL, "spark.driver.memory": options.memory}
     if options.is_local:
         settings |= _OF_THIS_MACHINE
     settings |= options.conf

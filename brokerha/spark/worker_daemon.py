@@ -21,8 +21,8 @@ from typing import Final
 
 ZIPPED: Final = "pyspark.zip"
 LOADED: Final = (
-    "pyarrow.compute", "pyarrow.parquet", "brokerha.pipeline.archive_tasks", "brokerha.pipeline.audit_pieces",
-    "brokerha.pipeline.rebuilding_columns", "brokerha.pipeline.rows", "brokerha.pipeline.sources", "pyspark.worker",
+    "pyarrow.compute", "pyarrow.parquet", "deltalake", "brokerha.pipeline.rows", "brokerha.pipeline.sources",
+    "brokerha.pipeline.table", "pyspark.worker",
 )  # fmt: skip
 
 

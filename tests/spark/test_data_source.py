@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,8 @@ from brokerha.pipeline.rows import SCHEMA, table_of
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.spark import data_source
 from tests.unit.http.fake_front import FakeFront
-from tests.unit.pipeline.archive_place import Log
-from tests.unit.pipeline.random_log import BEGIN_US, random_entries
+from tests.unit.pipeline.made_archives import Log
+from tests.unit.pipeline.random_log import random_entries
 
 ENTRIES = random_entries(11, 300)
 ORDER = ["lsn", "operation", "part"]
@@ -68,35 +66,28 @@ def test_chosen_columns_come_alone(spark, log, table):
     assert found.to_pylist() == table.select(["operation", "lsn", "part", "value"]).to_pylist()
 
 
-def moment(lsn: int) -> datetime:
-    return datetime.fromtimestamp((BEGIN_US + lsn * 1000) / 1e6, UTC)
+def test_only_changes_to_some_stores_come_where_they_are_named(spark, log, table):
+    found = arrow(reader(spark, log, stores="table,control", endingLsn=150).load())
+    expected = [row for row in table.to_pylist() if row["store"] in {"table", "control"} and row["lsn"] <= 150]
+    assert found.to_pylist() == expected
 
 
-@pytest.mark.parametrize(
-    ("condition", "is_kept", "is_pushed"),
-    [
-        ("lsn > 20 and lsn <= 150", lambda row: 20 < row["lsn"] <= 150, True),
-        ("lsn in (5, 99)", lambda row: row["lsn"] in {5, 99}, False),
-        ("store in ('table', 'control') and lsn < 60", lambda row: row["store"] in {"table", "control"} and row["lsn"] < 60, True),
-        (f"timestamp >= '{moment(200):%Y-%m-%d %H:%M:%S.%f}'", lambda row: row["lsn"] >= 200, False),
-    ],
-)  # fmt: skip
-def test_filters_give_what_they_say_and_those_that_are_taken_over_are_not_applied_twice(
-    spark, log, table, condition, is_kept, is_pushed
-):
-    frame = reader(spark, log).load().where(condition)
-    assert arrow(frame).to_pylist() == [row for row in table.to_pylist() if is_kept(row)]
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    assert bool(re.search(r"\) Filter ", plan)) is not is_pushed, plan
+def test_pieces_are_the_range_cut_for_tasks_that_read_the_log_themselves(spark, log):
+    found = reader(spark, log, view="pieces", startingLsn=11, partitions=3).load().orderBy("first_lsn").collect()
+    assert [row.first_lsn for row in found] == [11, *(row.last_lsn + 1 for row in found[:-1])]
+    assert (len(found), found[-1].last_lsn) == (3, log.manifest.last_lsn)
 
 
-def test_without_pushdown_the_same_rows_come(spark, log, table):
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    try:
-        found = arrow(reader(spark, log).load().where("lsn between 10 and 20 and store = 'graph'"))
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    assert found.to_pylist() == [row for row in table.to_pylist() if 10 <= row["lsn"] <= 20 and row["store"] == "graph"]
+def test_two_filtered_views_of_one_log_are_each_what_they_say(spark, log, table):
+    # Taken over by the source, the filters of the second one would be those of both.
+    rows = reader(spark, log).load()
+    both = rows.where("store = 'table' and lsn < 60").unionByName(rows.where("store = 'queue' and lsn >= 60"))
+    found = {(row.store, row.lsn) for row in both.select("store", "lsn").collect()}
+    assert found == {
+        (row["store"], row["lsn"])
+        for row in table.to_pylist()
+        if (row["store"], row["lsn"] < 60) in {("table", True), ("queue", False)}
+    }
 
 
 def test_a_wrong_option_is_an_error_that_says_what_to_write(spark, log):

@@ -15,10 +15,10 @@ from brokerha.pipeline import observations
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.observations import Observation
 from brokerha.pipeline.report import Bins, ReportFacts, ReportOptions, Series
-from brokerha.pipeline.state import state_at
 from brokerha.spark.report import report
 from brokerha.spark.report_changes import ITEMS
 from tests.unit.pipeline.made_archives import archive_of
+from tests.unit.pipeline.plain_state import state_at
 from tests.unit.pipeline.random_log import random_entries
 
 PART_US = 60_000_000
@@ -38,17 +38,17 @@ ENTRIES = spread(random_entries(3, 500))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return archive_of(tmp_path_factory.mktemp("archive"), ENTRIES).directory
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return archive_of(tmp_path_factory.mktemp("archive"), ENTRIES).where
 
 
 @pytest.fixture(scope="module")
-def whole(spark: Any, folder: Path) -> ReportFacts:
+def whole(spark: Any, folder: str) -> ReportFacts:
     return made(spark, folder)
 
 
-def made(spark: Any, folder: Path, **options: Any) -> ReportFacts:
-    return report(spark, ReportOptions(folder, folder / "report.html", **options), lambda done, total: None)
+def made(spark: Any, folder: str, **options: Any) -> ReportFacts:
+    return report(spark, ReportOptions(folder, Path(folder) / "report.html", **options), lambda done, total: None)
 
 
 def living(entries: Sequence[LogEntry], lsn: int) -> Counter[str]:
@@ -129,7 +129,7 @@ def test_the_busiest_keys_and_predicates_are_those_that_changed_most(whole: Repo
     assert [each.text for each in whole.predicates] == ["<urn:p>"]
 
 
-def test_a_part_of_the_time_counts_its_own_and_begins_with_the_items_that_were_there(spark: Any, folder: Path):
+def test_a_part_of_the_time_counts_its_own_and_begins_with_the_items_that_were_there(spark: Any, folder: str):
     since, until = ENTRIES[199].timestamp, ENTRIES[349].timestamp
     part = made(spark, folder, since_us=since, until_us=until)
     within = ENTRIES[199:350]
@@ -138,13 +138,13 @@ def test_a_part_of_the_time_counts_its_own_and_begins_with_the_items_that_were_t
     assert {each.name: each.last for each in part.items if each.last} == dict(living(ENTRIES, 350))
 
 
-def test_a_time_without_entries_is_refused(spark: Any, folder: Path):
+def test_a_time_without_entries_is_refused(spark: Any, folder: str):
     with pytest.raises(InvalidRequest, match="no entry within"):
         made(spark, folder, since_us=ENTRIES[9].timestamp + 1, until_us=ENTRIES[10].timestamp - 1)
 
 
 def test_an_archive_that_begins_later_tells_no_items_and_says_so(spark: Any, tmp_path: Path):
-    late = made(spark, archive_of(tmp_path / "late", ENTRIES[100:200]).directory)
+    late = made(spark, archive_of(tmp_path / "late", ENTRIES[100:200]).where)
     assert late.items == ()
     assert {each.items for each in late.stores} == {None}
     assert "begins with LSN 101" in late.notes[0]
@@ -152,7 +152,7 @@ def test_an_archive_that_begins_later_tells_no_items_and_says_so(spark: Any, tmp
 
 
 def test_lag_comes_from_what_was_observed(spark: Any, tmp_path: Path):
-    folder = archive_of(tmp_path / "seen", ENTRIES[:20]).directory
+    folder = archive_of(tmp_path / "seen", ENTRIES[:20]).where
     observations.append(
         folder, [Observation(ENTRIES[5].timestamp, "w1", "worker", "m1", "on", 5, 2, 1.5, 9, None, None)]
     )
@@ -163,7 +163,7 @@ def test_lag_comes_from_what_was_observed(spark: Any, tmp_path: Path):
 
 def test_where_the_source_did_not_say_it_origin_and_epoch_are_unknown(spark: Any, tmp_path: Path):
     entries = [each._replace(origin="", epoch=0) for each in ENTRIES[:30]]
-    found = made(spark, archive_of(tmp_path / "unknown", entries).directory)
+    found = made(spark, archive_of(tmp_path / "unknown", entries).where)
     assert [each.name for each in found.by_origin] == [""]
     assert [each.epoch for each in found.epochs] == [0]
     assert "unknown" in found.notes[0]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from brokerha.model.errors import ConfigurationError, StoreError
+from brokerha.model.errors import ConfigurationError, StoreDamaged, StoreError
 from brokerha.spark import java, java_start, session
 from brokerha.spark.java import Runtime, find_runtime
 from brokerha.spark.session import SparkOptions, cache_folder
@@ -198,7 +198,7 @@ def test_a_start_that_fails_is_told_by_its_innermost_cause():
 def test_a_master_that_does_not_answer_is_told_before_java_starts():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        session._check_master(f"spark://127.0.0.1:{port}")
+        session._check_answer(f"spark://127.0.0.1:{port}")
     master = f"spark://127.0.0.1:{port}"
     with (
         pytest.raises(
@@ -213,14 +213,45 @@ def test_one_of_several_masters_is_enough():
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_server(("127.0.0.1", 0)) as gone:
         absent = gone.getsockname()[1]
         gone.close()
-        session._check_master(f"spark://127.0.0.1:{absent},127.0.0.1:{listening.getsockname()[1]}")
+        session._check_answer(f"spark://127.0.0.1:{absent},127.0.0.1:{listening.getsockname()[1]}")
 
 
 @pytest.mark.parametrize(
     "master", ["local[2,4]", "yarn", "spark://nobody", "spark://nobody:port", "spark://nobody:70000"]
 )
 def test_what_is_no_address_of_a_master_is_left_to_spark(master: str):
-    session._check_master(master)
+    session._check_answer(master)
+
+
+def test_a_server_of_spark_connect_that_does_not_answer_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    with (
+        pytest.raises(ConfigurationError, match=r"no server of Spark Connect answers at sc://127.0.0.1:1"),
+        session.session("absent", SparkOptions("local[1]")),
+    ):
+        pass
+
+
+def test_what_spark_submit_or_the_environment_says_wins_over_the_options(monkeypatch: pytest.MonkeyPatch):
+    for name in ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert (SparkOptions().where, SparkOptions("yarn").where) == ("local[*,4]", "yarn")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://there")
+    assert (SparkOptions("yarn").where, SparkOptions("yarn").is_local) == ("sc://there", False)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert (SparkOptions("local[1]").where, SparkOptions("local[1]").is_local) == ("", False)
+
+
+def test_an_error_of_ours_that_ended_a_task_comes_out_as_what_it_was(spark: Any, tmp_path: Path):
+    def fails(batches: Any) -> Any:
+        raise StoreDamaged("the file is cut off")
+
+    with pytest.raises(StoreDamaged, match=r"^the file is cut off$"), session.failures_told(tmp_path / "job.log"):
+        spark.range(1).mapInArrow(fails, "a int").collect()
+    with pytest.raises(StoreError, match=r"Spark gave up .*division"), session.failures_told(tmp_path / "job.log"):
+        spark.range(1).mapInArrow(lambda batches: 1 / 0, "a int").collect()
 
 
 def test_a_wrong_query_is_a_fault_of_ours_and_stays_what_it_is(spark: Any, tmp_path: Path):

@@ -121,19 +121,21 @@ def test_every_job_does_on_a_standalone_cluster_what_it_does_here(tmp_path: Path
     log, apart, alone = tmp_path / "log", tmp_path / "on-cluster", tmp_path / "alone"
     manifest = write_backup(log, ENTRIES)
     on: tuple[str, ...] = (
-        "--here", "0", "--spark-memory", "512m", "--spark-conf", f"spark.driver.host={LOOPBACK}", "--spark-conf",
+        "--spark-memory", "512m", "--spark-conf", f"spark.driver.host={LOOPBACK}", "--spark-conf",
         "spark.executor.memory=512m",
     )  # fmt: skip
-    of_log = ("--backup", f"{log}/", "--file-entries", "3000")
+    of_log = ("--backup", f"{log}/", "--batch-entries", "6000")
     pipeline("archive", "--into", str(alone), *of_log)
     with cluster(tmp_path) as url:
         on += ("--spark-master", url)
         archived = pipeline("archive", "--into", str(apart), *of_log, *on)
-        assert (archived["last_lsn"], archived["files"]) == (ENTRIES, 4)
+        assert (archived["last_lsn"], archived["batches"]) == (ENTRIES, 2)
         audited = pipeline("audit", "--archive", str(apart), "--alone", *on)
-        assert (audited["engine"], audited["is_proved"]) == ("spark", True)
+        assert (audited["result"], audited["is_proved"]) == ("equal", True)
         rebuilt = pipeline("rebuild", "again", "--archive", str(apart), "--backups", str(tmp_path / "backups"), *on)
         assert rebuilt["fingerprint"] == manifest.last_fingerprint
+        exported = pipeline("export", "--archive", str(apart), "--into", str(tmp_path / "out"), *on)
+        assert exported["fingerprint"] == manifest.last_fingerprint
         assert int(brokerha(url, str(log), input_=READ)) == ENTRIES
         # Tasks of both workers wrote into it, and nothing of them is left over.
         assert len(list((tmp_path / "worker-1").iterdir())) >= 1

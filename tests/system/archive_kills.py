@@ -1,7 +1,7 @@
 """`brokerha pipeline archive` as a process that is killed at random moments, while a cluster of processes writes on and loses nodes.
 
-Somebody writes all the time and keeps the ids of what was acknowledged. Each job follows the log in small rounds, on Spark or without
-it, until it is killed. In the end a job runs undisturbed into a second archive, and both are read row by row.
+Somebody writes all the time and keeps the ids of what was acknowledged. Each job follows the log in small batches until it is killed. In the
+end a job runs undisturbed into a second archive, and both are read row by row.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Self
 
 import brokerha
 from brokerha import errors
-from brokerha.pipeline.archive import Archive
+from brokerha.pipeline.audit_rows import check_file
 from brokerha.pipeline.entries import LogEntry
-from brokerha.pipeline.rows import entries_of
+from brokerha.pipeline.table import LogTable
 from tests.system.processes import ProcessCluster
+from tests.unit.pipeline.made_archives import held
 
 AGAIN = (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable)
-WITHOUT_SPARK = ("--here", "1000000")
-ON_SPARK = ("--here", "0", "--spark-memory", "1g")
-ROUND = ("--file-entries", "40")
+SMALL = ("--spark-memory", "1g")
+BATCHES = ("--batch-entries", "80")
 ENDS_WITHIN_S = 240.0
 
 
@@ -100,21 +100,15 @@ def job(cluster: ProcessCluster, into: Path, *options: str) -> Iterator[subproce
         process.wait(30)
 
 
-def work_of(into: Path) -> tuple[int, set[str]]:
-    """What changes when a job works: the manifest, and folders in staging."""
-    manifest, staging = into / "manifest.json", into / "staging"
-    return manifest.stat().st_mtime_ns if manifest.exists() else 0, {path.name for path in staging.glob("*")}
+def commits(into: Path) -> int:
+    """How many versions the table has."""
+    return len(list((into / "_delta_log").glob("*.json")))
 
 
-def until_it_works(into: Path, before: tuple[int, set[str]], process: subprocess.Popen[bytes], rounds: int) -> None:
-    """Wait until a job has begun to read, and has written some manifests more."""
+def until_it_works(into: Path, before: int, process: subprocess.Popen[bytes], more: int) -> None:
+    """Wait until a job has committed so many times."""
     deadline = time.monotonic() + ENDS_WITHIN_S
-    manifests = {before[0]}
-    has_begun = False
-    while process.poll() is None and not (has_begun and len(manifests) > rounds):
-        written, staging = work_of(into)
-        has_begun = has_begun or bool(staging - before[1])
-        manifests.add(written)
+    while process.poll() is None and commits(into) < before + more:
         assert time.monotonic() < deadline, "the job does nothing"
         time.sleep(0.01)
 
@@ -131,35 +125,32 @@ def finish(cluster: ProcessCluster, into: Path, *options: str) -> None:
 
 
 def everything(into: Path) -> list[LogEntry]:
-    """All entries, after the bytes of each file were compared with its SHA-256."""
-    archive = Archive(into)
-    assert list(archive.verify()) == []
-    return [entry for file in archive.state().files for entry in entries_of(archive.table(file))]
+    """All entries, after the bytes of each file were compared with its name."""
+    table = LogTable(str(into))
+    assert [what for file in table.state().files if (what := check_file(table.where, file))] == []
+    return held(table)
 
 
-def kill_again_and_again(
-    cluster: ProcessCluster, folder: Path, kills: int, on_spark: int, node_kills: int, seed: int
-) -> str:
+def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node_kills: int, seed: int) -> str:
     """The whole scenario; a sentence about what was covered."""
     chance = random.Random(seed)
     urls = ",".join(cluster.url(master) for master in cluster.masters)
     into, undisturbed = folder / "archive", folder / "undisturbed"
     fill(urls, 3000)
-    plan = [ON_SPARK] * on_spark + [WITHOUT_SPARK] * (kills - on_spark)
-    chance.shuffle(plan)
     losing = set(chance.sample(range(kills), node_kills))
     reached: list[int] = []
-    compaction = ("--compact", "--vacuum", "--keep-replaced-s", "0")
     with Writing(urls) as writing, ExitStack() as jobs:
-        for number, form in enumerate(plan):
-            more = compaction if chance.random() < 0.5 else ()
-            before = work_of(into)
+        for number in range(kills):
+            more = ("--compact", "--vacuum", "--keep-s", "0") if chance.random() < 0.5 else ()
+            before = commits(into)
             # What Spark leaves of a killed job may write on while the next one begins: that is part of what is tried.
-            process = jobs.enter_context(job(cluster, into, "--every", "0.1", "--retry-s", "60", *form, *ROUND, *more))
-            # Now and then it is killed while it starts; else some rounds later, however slow the machine is.
-            if chance.random() < 0.8:
-                until_it_works(into, before, process, chance.randrange(4))
-            lived_s = chance.uniform(0.0, 3.0 if form is ON_SPARK else 1.0)
+            process = jobs.enter_context(
+                job(cluster, into, "--every", "0.1", "--retry-s", "60", *SMALL, *BATCHES, *more)
+            )
+            # Now and then it is killed while it starts; else some commits later, however slow the machine is.
+            if number == 0 or chance.random() < 0.8:
+                until_it_works(into, before, process, 2 + chance.randrange(6))
+            lived_s = chance.uniform(0.0, 2.0)
             if number in losing:
                 time.sleep(lived_s / 2)
                 cluster.kill(chance.choice(cluster.masters))
@@ -170,13 +161,13 @@ def kill_again_and_again(
             else:
                 raise AssertionError((into.parent / "jobs.log").read_text("utf-8", "replace")[-3000:])
             process.wait(30)
-            if Archive(into).exists():
-                held = everything(into)
-                assert [entry.lsn for entry in held] == list(range(1, len(held) + 1))
-                reached.append(len(held))
+            if commits(into):
+                found = everything(into)
+                assert [entry.lsn for entry in found] == list(range(1, len(found) + 1))
+                reached.append(len(found))
     cluster.await_ready(cluster.masters)
-    finish(cluster, into, *WITHOUT_SPARK, "--compact", "--vacuum", "--keep-replaced-s", "0")
-    finish(cluster, undisturbed, *WITHOUT_SPARK)
+    finish(cluster, into, *SMALL, "--compact", "--vacuum", "--keep-s", "0")
+    finish(cluster, undisturbed, *SMALL)
     found, expected = everything(into), everything(undisturbed)
     assert [entry.lsn for entry in found] == list(range(1, len(found) + 1))
     assert found == expected[: len(found)]
@@ -184,11 +175,11 @@ def kill_again_and_again(
     ids = Counter(entry.txid for entry in found)
     assert max(ids.values()) == 1
     assert not set(writing.acknowledged) - ids.keys()
-    on_disk = {str(path.relative_to(into)) for path in into.rglob("*.parquet")}
-    assert on_disk == {file.path for file in Archive(into).state().files}
-    assert reached == sorted(reached)
+    assert (LogTable(str(into)).state().head.chain, reached) == (
+        LogTable(str(undisturbed)).state().head.chain, sorted(reached)
+    )  # fmt: skip
     assert len(set(reached)) > 1, "every job was killed before it had kept anything"
     return (
-        f"archive: {kills} kills of the job ({on_spark} on Spark) and {node_kills} of masters, {len(set(reached))} of them after something "
-        f"new was kept; {len(found)} entries, {len(writing.acknowledged)} acknowledged meanwhile, each once, equal to an archive made at once"
+        f"archive: {kills} kills of the job and {node_kills} of masters, {len(set(reached))} of them after something new was kept; "
+        f"{len(found)} entries, {len(writing.acknowledged)} acknowledged meanwhile, each once, equal to an archive made at once"
     )

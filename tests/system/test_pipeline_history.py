@@ -5,8 +5,7 @@ written, then the archive holds each transaction once and every worker is what i
 releases, triple by triple, with the fingerprint that the cluster had then; and a worker whose directory is replaced by the oldest of them
 follows the log to the same fingerprint as all others, without a snapshot.
 
-The short form takes a sample of all subjects, and computes on Spark only what is rebuilt for the worker. The campaign takes everything,
-also loads on Spark, and lets Spark compute all of it.
+The short form takes a sample of all subjects. The campaign takes everything, and loads on Spark too.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from zlib import crc32
 import pytest
 
 import brokerha
-from brokerha.pipeline.archive import Archive
+from brokerha.pipeline.table import LogTable
 from brokerha.stores.copy_directory import POINTER, read_pointer
 from brokerha.stores.rdf_query import spelled
 from brokerha.stores.worker_copy import WorkerCopy
@@ -57,7 +56,6 @@ class History:
         self.home = home
         self.archive = home / "archive"
         self.backups = home / "backups"
-        self._here = ("--here", "0") if is_on_spark else ()
         self._is_on_spark = is_on_spark
 
     def run(self, *words: str) -> dict[str, Any]:
@@ -68,10 +66,9 @@ class History:
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
-    def pipeline(self, job: str, *words: str, is_on_spark: bool = False) -> dict[str, Any]:
+    def pipeline(self, job: str, *words: str) -> dict[str, Any]:
         """The answer of a job."""
-        here = ("--here", "0") if is_on_spark else self._here
-        return self.run("pipeline", job, *words, *here)
+        return self.run("pipeline", job, *words)
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
@@ -81,7 +78,7 @@ class History:
             process = subprocess.Popen([sys.executable, "-m", "brokerha", *words], stderr=log, stdout=log)
             try:
                 yield
-                while not Archive(self.archive).exists():
+                while not LogTable(str(self.archive)).exists():
                     assert process.poll() is None, (self.home / "archive.log").read_text()
                     time.sleep(0.1)
                 process.send_signal(signal.SIGINT)
@@ -188,7 +185,8 @@ def _check_releases(history: History, written: list[Release]) -> None:
     report, lines = history.restored("middle", "--to-lsn", str(middle.lsn), "--lines")
     assert (report["lsn"], report["fingerprint"]) == (middle.lsn, middle.fingerprint)
     assert lines == middle.lines
-    stamped = Archive(history.archive).timestamp_at(last.lsn)
+    table = LogTable(str(history.archive))
+    stamped = table.timestamp_at(table.state(), last.lsn)
     report, lines = history.rebuilt("last", "--to-time", str(stamped))
     assert (report["lsn"], report["fingerprint"]) == (last.lsn, last.fingerprint)
     assert lines == last.lines
@@ -200,9 +198,9 @@ def _check_worker(history: History, release: Release, last_lsn: int) -> None:
     with history.cluster.down(node) as directory:
         shutil.rmtree(directory)
         report = history.pipeline(
-            "rebuild", "--archive", str(history.archive), "--into", str(directory), "--to-lsn", str(release.lsn), is_on_spark=True
+            "rebuild", "--archive", str(history.archive), "--into", str(directory), "--to-lsn", str(release.lsn)
         )  # fmt: skip
-        assert (report["fingerprint"], report["node"], report["is_on_spark"]) == (release.fingerprint, node, True)
+        assert (report["fingerprint"], report["node"]) == (release.fingerprint, node)
         number = read_pointer((directory / POINTER).read_bytes())["copy"]
     history.cluster.await_ready([node])
     assert history.state()[0] == last_lsn

@@ -1,8 +1,8 @@
 """A bulk load over RabbitMQ that is killed in its middle, again and again, and started again by the same command: equal, and nothing twice.
 
-Given a cluster of real processes and files with blank nodes and one bad line; when `brokerha pipeline load` is killed with SIGKILL (its
-Spark with it, or left to find out by itself) at several points, and a node too; then the last run ends well, every statement of the files is there once,
-each transaction of the load is in the log once, and the bad line is in the reject file with its number.
+Given a cluster of real processes and a file with blank nodes and one bad line; when `brokerha pipeline load` is killed with SIGKILL (its
+Spark with it, or left to find out by itself) at several points, a master, and a Python worker of Spark in the last run; then that run ends well, every
+statement of the file is there once, each transaction of the load is in the log once, and the bad line is among the rejects.
 
 The long form loads 1,000,000 statements; another campaign tells what as many take beside `brokerha load` and the bulk load of the bare store.
 """
@@ -17,6 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ import pyoxigraph
 import pytest
 
 import brokerha
-from brokerha.pipeline.loading import STATEMENTS_LIMIT, prefix_of
+from brokerha.pipeline.publishing import ROWS_LIMIT, prefix_of
 from tests.system.processes import ProcessCluster
 
 DEADLINE_S = 600.0
@@ -99,9 +100,8 @@ class Load:
 
     def __init__(self, cluster: ProcessCluster, path: Path, *more: str) -> None:
         self.folder = cluster.folder
-        self.state = cluster.folder / "load"
         self._command = [
-            *BROKERHA, "pipeline", "load", str(path), "-c", str(cluster.path), "--state", str(self.state),
+            *BROKERHA, "pipeline", "load", str(path), "-c", str(cluster.path), "--rejects", str(cluster.folder / "rejects"),
             "-o", "json", "--spark-memory", "1g", *more,
         ]  # fmt: skip
 
@@ -115,9 +115,12 @@ class Load:
             start_new_session=True,
         )
 
-    def finish(self) -> dict[str, Any]:
-        """Run to the end. Its report."""
+    def finish(self, *, is_worker_killed_when: Callable[[], bool] | None = None) -> dict[str, Any]:
+        """Run to the end, whatever a Python worker of Spark dies of meanwhile. Its report."""
         process = self.start()
+        if is_worker_killed_when is not None:
+            wait_until(process, is_worker_killed_when)
+            wait_until(process, lambda: kill_a_python_worker(process.pid))
         out, err = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 0, err
         answer: dict[str, Any] = json.loads(out)
@@ -126,20 +129,35 @@ class Load:
     def kill_when(self, is_time: Callable[[], bool], *, with_spark: bool) -> None:
         """Kill it at a moment: the whole group of its processes, or only the program."""
         process = self.start()
-        deadline = time.monotonic() + DEADLINE_S
-        while not is_time():
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline, "the load does not get there"
-            time.sleep(0.02)
+        wait_until(process, is_time)
         if with_spark:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
         process.communicate(timeout=DEADLINE_S)
 
-    @property
-    def key(self) -> str:
-        return str(json.loads((self.state / "load.json").read_text())["key"])
+
+def wait_until(process: subprocess.Popen[str], is_time: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_time():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, "the load does not get there"
+        time.sleep(0.02)
+
+
+def kill_a_python_worker(session: int) -> bool:
+    """Kill one of the processes that Spark's daemon of this session has forked for tasks; whether there was one."""
+    daemons: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            pid = int(folder.name)
+            if os.getsid(pid) == session and b"worker_daemon" in (folder / "cmdline").read_bytes():
+                daemons[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    for pid, parent in daemons.items():
+        if parent in daemons:
+            os.kill(pid, signal.SIGKILL)
+            return True
+    return False
 
 
 def transactions_of(db: Any, key: str) -> Counter[str]:
@@ -162,24 +180,33 @@ def load_and_kill(cluster: ProcessCluster, path: Path, count: int, bad_at: int, 
     load = Load(cluster, path, "--max-rejects", "1", "--split-mib", "1" if count < 500_000 else "8")
     with brokerha.connect(cluster.url("m1")) as db:
         begin = applied(db)
+
+        def moment(number: int) -> Callable[[], bool]:
+            return lambda: applied(db) >= begin + count // ROWS_LIMIT * number // (kills + 2)
+
         for number in range(1, kills + 1):
-            moment = begin + count // STATEMENTS_LIMIT * number // (kills + 1)
-            load.kill_when(lambda moment=moment: applied(db) >= moment, with_spark=number % 2 == 1)  # type: ignore[misc]
+            load.kill_when(moment(number), with_spark=number % 2 == 1)
             if number % 2 == 0:
                 cluster.kill("m2")
-        report = load.finish()
-        found = transactions_of(db, load.key)
-    assert set(found.values()) == {1}, found.most_common(3)
-    assert len(found) == report["transactions"]
-    assert (report["complete"], report["statements"], report["rejects"]) == (True, count, 1)
-    [reject] = [json.loads(line) for line in Path(report["rejects_file"]).read_text().splitlines()]
-    assert (reject["line"], reject["text"]) == (bad_at, BAD_LINE)
-    prefix = prefix_of(load.key, 1)
-    wanted_content = content_of(line.replace("_:b", f"_:{prefix}b").removesuffix(" .") + " ." for line in lines(count))
-    assert loaded(cluster, "m1") == wanted_content
-    assert wanted_content.lines == count
-    again = load.finish()
-    assert (again["splits_before"], again["statements"]) == (again["splits"], count)
+        report = load.finish(is_worker_killed_when=moment(kills + 1))
+        found = transactions_of(db, report["id"])
+        assert set(found.values()) == {1}, found.most_common(3)
+        assert len(found) == report["transactions"] > report["transactions_before"] > 0
+        assert (report["complete"], report["items"], report["rejects"]) == (True, count, 1)
+        [file] = Path(report["rejects_folder"]).iterdir()
+        [reject] = [json.loads(line) for line in file.read_text().splitlines()]
+        assert (reject["source"], reject["text"]) == (f"file:{path}", BAD_LINE)
+        begin = int(reject["part"].rpartition(".")[2])
+        before = path.read_bytes()[:begin].count(b"\n")
+        # The line that a block begins in belongs to the block before.
+        assert reject["row"] + before + (begin > 0) == bad_at
+        prefix = prefix_of(report["id"], f"file:{path}")
+        wanted_content = content_of(line.replace("_:b", f"_:{prefix}b").removesuffix(" .") + " ." for line in lines(count))
+        assert loaded(cluster, "m1") == wanted_content
+        assert wanted_content.lines == count
+        again = load.finish()
+        assert (again["transactions_before"], again["items"]) == (report["transactions"], count)
+        assert transactions_of(db, report["id"]) == found
     return report
 
 
@@ -194,7 +221,7 @@ def test_a_load_that_is_killed_and_started_again_is_equal_and_nothing_is_twice(
     with ProcessCluster(tmp_path, vhost_url, masters=2, workers_each=1) as cluster:
         report = load_and_kill(cluster, path, count, bad_at, kills=2)
     covered(
-        f"pipeline load: {count:,} statements, the program killed twice and a master once: "
+        f"pipeline load: {count:,} statements, the program killed twice, a master and a Python worker once: "
         f"{report['transactions']:,} transactions, none twice, equal to the file"
     )
 

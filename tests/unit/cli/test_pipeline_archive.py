@@ -11,10 +11,10 @@ import pytest
 
 from brokerha.cli import pipeline_archive
 from brokerha.model.errors import NotReady, Unreachable
-from brokerha.pipeline import archive_job
-from brokerha.pipeline.archive_job import ArchiveOptions, ArchiveReport
+from brokerha.spark import archive as archiving
+from brokerha.spark.archive import ArchiveOptions, ArchiveReport
 from tests.unit.cli.fake_job import FakeJob
-from tests.unit.pipeline.archive_place import Log
+from tests.unit.pipeline.made_archives import Log, archive_of
 from tests.unit.pipeline.random_log import random_entries
 
 ENTRIES = random_entries(2, 60)
@@ -32,24 +32,21 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Job:
     return Job(ArchiveReport("a")).put(monkeypatch, pipeline_archive, "archive")
 
 
-def test_a_backup_is_archived_without_spark_when_it_is_small(run: Run, log: Log) -> None:
-    ran = run("pipeline", "archive", "--into", "a", "--backup", f"{log.path}/")
-    assert ran.code == 0
-    assert "a: 60 transactions were archived in" in ran.out
-    assert "it holds LSN 1 to 60" in ran.out
-    assert ran.err == ""
+DONE = ArchiveReport(
+    "/srv/a", "orders", 1, 60, 60, 71, 1, 100, "ab", 1, added_entries=60, added_rows=71, batches=1, seconds=1.5
+)  # fmt: skip
 
 
-def test_json_tells_all_fields_of_the_report(run: Run, log: Log) -> None:
-    ran = run(
-        "pipeline", "archive", "--into", "a", "--backup", "monday", "--backups", str(log.path.parent), "-o", "json"
+def test_what_was_done_is_one_line_for_people_and_all_fields_for_programs(run: Run, program: Job) -> None:
+    program.answer = DONE
+    ran = run("pipeline", "archive", "--into", "a", "--backup", "b/")
+    assert (ran.code, ran.err) == (0, "")
+    assert (
+        ran.out == "/srv/a: 60 transactions were archived in 1.5 s, as 71 rows; it holds LSN 1 to 60 in 1 file, 0.0 MB\n"
     )
-    told = json.loads(ran.out)
-    assert ran.err == ""
+    told = json.loads(run("pipeline", "archive", "--into", "a", "--backup", "b/", "-o", "json").out)
     assert (told["cluster"], told["first_lsn"], told["last_lsn"], told["added_entries"]) == ("orders", 1, 60, 60)
     assert (told["notes"], told["is_dry_run"]) == ([], False)
-    again = json.loads(run("pipeline", "archive", "--into", "a", "--backup", f"{log.path}/", "-o", "json").out)
-    assert (again["added_entries"], again["chain"]) == (0, told["chain"])
 
 
 def test_a_dry_run_writes_nothing(run: Run, log: Log) -> None:
@@ -57,6 +54,14 @@ def test_a_dry_run_writes_nothing(run: Run, log: Log) -> None:
     assert ran.code == 0
     assert "60 transactions would be archived" in ran.out
     assert not Path("a").exists()
+
+
+@pytest.mark.parametrize("place", ["gopher://h/a", "http://h/a", "s3://"])
+def test_a_place_that_nobody_serves_is_a_mistake_of_the_command_line(run: Run, program: Job, place: str) -> None:
+    before = set(Path().iterdir())
+    ran = run("pipeline", "archive", "--into", place, "--url", "http://127.0.0.1:7201")
+    assert (ran.code, program.options, set(Path().iterdir())) == (64, None, before)
+    assert "write a folder, or a URL of" in ran.err or "names no bucket" in ran.err
 
 
 def test_the_log_that_is_meant_is_named_in_one_way(run: Run, program: Job) -> None:
@@ -91,8 +96,7 @@ def test_a_name_of_a_backup_needs_its_folder_and_both_ways_to_say_it_are_named(r
 
 
 def test_info_about_an_archive_that_holds_nothing_says_so(run: Run, tmp_path: Path) -> None:
-    empty = Log(tmp_path / "backups" / "empty")
-    assert run("pipeline", "archive", "--into", "a", "--backup", f"{empty.path}/").code == 0
+    archive_of(tmp_path / "a", [])
     assert "orders: nothing yet, LSN 1 comes first, 0 rows" in run("pipeline", "archive-info", "a").out
 
 
@@ -118,8 +122,8 @@ def test_following_looks_every_few_seconds_unless_told_otherwise(run: Run, progr
 def test_defaults_of_the_command_are_those_of_the_job(run: Run, program: Job) -> None:
     run("pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:7201")
     assert program.options is not None
-    assert program.options == ArchiveOptions(Path("a"), program.options.source)
-    assert archive_job.HERE_ENTRIES == pipeline_archive.HERE_ENTRIES
+    assert program.options == ArchiveOptions(str(Path("a").absolute()), program.options.source)
+    assert (archiving.BATCH_ENTRIES, archiving.KEEP_S) == (pipeline_archive.BATCH_ENTRIES, pipeline_archive.KEEP_S)
 
 
 def test_an_archive_whose_log_is_not_kept_is_a_degraded_end(run: Run, program: Job) -> None:
@@ -137,19 +141,20 @@ def test_nodes_that_are_away_are_an_exit_code_of_their_own(run: Run, program: Jo
     assert run("pipeline", "archive", "--into", "a", "--url", "http://127.0.0.1:1").code == code
 
 
-def test_info_shows_files_and_verifies_them(run: Run, log: Log) -> None:
-    run("pipeline", "archive", "--into", "a", "--backup", f"{log.path}/", "--file-entries", "20")
+def test_info_shows_files_and_verifies_them(run: Run, tmp_path: Path) -> None:
+    archive = archive_of(tmp_path / "a", ENTRIES, 20)
     ran = run("pipeline", "archive-info", "a", "--verify")
     assert ran.code == 0
-    assert "log/21-40.parquet" in ran.out
+    assert "21 to 40" in ran.out
     assert "orders: LSN 1 to 60" in ran.out
     told = json.loads(run("pipeline", "archive-info", "a", "-o", "json").out)
-    assert [(file["first_lsn"], file["entries"]) for file in told["files"]] == [(1, 20), (21, 20), (41, 20)]
+    assert [(file["first_lsn"], file["last_lsn"]) for file in told["files"]] == [(1, 20), (21, 40), (41, 60)]
     assert told["problems"] is None
-    Path("a/log/21-40.parquet").unlink()
+    path = told["files"][1]["path"]
+    (Path(archive.where) / path).unlink()
     ran = run("pipeline", "archive-info", "a", "--verify", "-o", "json")
     assert ran.code == 2
-    assert json.loads(ran.out)["problems"] == ["log/21-40.parquet is missing: it held LSN 21 to 40"]
+    assert json.loads(ran.out)["problems"] == [f"{path} is missing: it held LSN 21 to 40"]
     assert "is missing" in ran.err
 
 
@@ -157,4 +162,4 @@ def test_info_about_a_folder_that_is_no_archive_says_how_to_make_one(run: Run) -
     ran = run("pipeline", "archive-info", "nowhere")
     assert ran.code == 2
     assert ran.err.count("\n") == 1
-    assert "brokerha pipeline archive --into nowhere" in ran.err
+    assert "brokerha pipeline archive --into" in ran.err

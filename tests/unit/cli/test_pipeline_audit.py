@@ -10,10 +10,10 @@ import pytest
 
 from brokerha.cli import exits, pipeline_audit
 from brokerha.model.errors import StoreDamaged, Unreachable
-from brokerha.pipeline.audit import AuditOptions, AuditReport, TxidAudit
 from brokerha.pipeline.audit_copies import CopyAudit, Difference
-from brokerha.pipeline.audit_files import Problem
+from brokerha.pipeline.audit_rows import Problem
 from brokerha.pipeline.sources import SourceSpec
+from brokerha.spark.audit import AuditOptions, AuditReport, TxidAudit
 from brokerha.spark.session import SparkOptions
 from tests.unit.cli.fake_job import FakeJob
 
@@ -63,13 +63,13 @@ def test_without_a_cluster_the_archive_alone_is_audited(run, program):
         "--txids",
         "T",
         "--deep",
-        "--here",
-        "9",
         "--spark-master",
         "local[1]",
     )
     assert ran.code == exits.DONE
-    assert program.options == AuditOptions(Path("A"), lsn=7, txids=Path("T"), is_deep=True, timeout_s=60.0, here_rows=9)
+    assert program.options == AuditOptions(
+        str(Path("A").absolute()), lsn=7, txids=Path("T"), is_deep=True, timeout_s=60.0
+    )
     assert program.spark == SparkOptions("local[1]")
     assert "the archive A holds LSN 1 to 1,234 in 2 files: all are what was archived" in ran.out
     assert "its rows lead to 1:ff at LSN 1,234, as the entry of that LSN says" in ran.out
@@ -125,7 +125,7 @@ def test_an_archive_that_is_another_is_told_with_what_to_do(run, program):
     program.answer = replace(REPORT, problems=(Problem("log/1-100.parquet", 17, "is another one"),))
     ran = run("pipeline", "audit", "--archive", "A")
     assert "the archive A holds LSN 1 to 1,234 in 2 files: 1 problem" in ran.out
-    assert "use a copy of this archive, or archive again into an empty directory" in ran.out
+    assert "use a copy of this archive, or archive again into an empty place" in ran.out
     assert "worker copy" not in ran.out
 
 

@@ -10,16 +10,18 @@ import pytest
 
 from brokerha.cli import exits, pipeline_load
 from brokerha.model.errors import NotReady, Unreachable
-from brokerha.pipeline.loading import LoadOptions, LoadReport, Reject
+from brokerha.pipeline.loading import LoadOptions, LoadReport
+from brokerha.pipeline.publishing import Reject, Result
 from brokerha.spark.session import SparkOptions
 from tests.unit.cli.fake_job import FakeJob
 
 URL = ("--url", "http://127.0.0.1:7201")
 REPORT = LoadReport(
-    key="load-1", state="there", files=1, splits=4, splits_before=0, size_bytes=100, lines=10, statements=9, unit="statement", transactions=2,
-    rejects=0, max_rejects=0, rejects_file=None, first_rejects=(), lsn=1234, is_complete=True, is_dry_run=False, seconds=1.5,
+    id="load-1", files=1, size_bytes=100, unit="statement", result=Result(rows=10, items=9, transactions=2, lsn=1234),
+    max_rejects=0, rejects="", is_dry_run=False, seconds=1.5,
 )  # fmt: skip
-BAD = replace(REPORT, rejects=2, rejects_file="r.jsonl", first_rejects=(Reject("a.nt", 3, 3, "no dot", "<urn:a>"),))
+REJECT = Reject("file:/d/a.nt", "9f.0", 3, "no dot", "<urn:a>")
+BAD = replace(REPORT, result=replace(REPORT.result, rejects=2, first_rejects=(REJECT,)), rejects="load-1.rejects")
 
 
 @pytest.fixture
@@ -30,25 +32,16 @@ def program(monkeypatch, tmp_path) -> FakeJob[LoadOptions, LoadReport]:
 
 def test_options_reach_the_program(run, program):
     ran = run(
-        "pipeline", "load", "a.nt", "--repository", "r", "--graph", "urn:g", "--state", "S", "--max-rejects", "7", "--rejects", "R",
+        "pipeline", "load", "a.nt", "--repository", "r", "--graph", "urn:g", "--id", "I", "--max-rejects", "7", "--rejects", "R",
         "--ordered", "--window", "3", "--split-mib", "2", "--patience-s", "9", "--ack", "synchronised", "--timeout-s", "4",
         "--spark-master", "local[1]", "--spark-memory", "1g", "--spark-conf", "a=b", *URL,
     )  # fmt: skip
     assert ran.code == exits.DONE
     assert program.options == LoadOptions(
-        files=("a.nt",), address=URL[1], state="S", repository="r", graph="urn:g", ack="synchronised", timeout_s=4, window=3,
+        files=("a.nt",), url=URL[1], repository="r", graph="urn:g", id="I", ack="synchronised", timeout_s=4, window=3,
         patience_s=9, max_rejects=7, rejects="R", split_bytes=2 * 1024 * 1024, is_ordered=True,
     )  # fmt: skip
     assert program.spark == SparkOptions("local[1]", "1g", {"a": "b"})
-
-
-def test_the_same_load_has_the_same_state_folder_and_another_one_has_another(run, program):
-    states = []
-    for more in ((), (), ("--repository", "r")):
-        run("pipeline", "load", "a.nt", *more, *URL)
-        states.append(program.options.state)
-    assert states[0] == states[1] != states[2]
-    assert states[0].startswith(".brokerha-load/")
 
 
 @pytest.mark.parametrize(
@@ -63,20 +56,21 @@ def test_tasks_publish_to_the_broker_of_the_cluster_file_and_over_http_where_the
         '[[worker]]\nid = "w1"\nmaster = "m1"\n'
     )
     assert run("pipeline", "load", "a.nt", "-c", "c.toml").err == ""
-    assert program.options.address == address
+    assert program.options.url == address
 
 
 def test_a_dry_run_needs_no_cluster(run, program):
-    program.answer = replace(BAD, is_dry_run=True, key="", rejects_file=None, rejects=7)
+    result = replace(BAD.result, rejects=7)
+    program.answer = replace(BAD, is_dry_run=True, rejects="", result=result)
     ran = run("pipeline", "load", "a.nt", "--dry-run")
     assert program.options.is_dry_run
     assert ran.code == exits.FAILED
     assert ran.out.splitlines() == [
         "nothing was sent; 9 statements in 2 transactions would be, 7 rejects",
-        "a.nt:3: no dot",
-        "write all of them to a file with --rejects FILE",
+        "/d/a.nt:3: no dot",
+        "write all of them to a folder with --rejects DIR",
     ]
-    assert "all other lines are good" in ran.err
+    assert "all other rows are good" in ran.err
 
 
 def test_a_load_says_what_was_done(run, program):
@@ -92,19 +86,19 @@ def test_keys_are_called_keys(run, program):
 
 
 def test_a_load_that_was_done_before_says_so(run, program):
-    program.answer = replace(REPORT, splits_before=4)
+    program.answer = replace(REPORT, result=replace(REPORT.result, repeated=2))
     ran = run("pipeline", "load", "a.nt", *URL)
     assert ran.code == 0
-    assert "4 of 4 splits were done before" in ran.out
-    assert "delete there" in ran.err
+    assert "2 of the transactions were there before" in ran.out
+    assert "another --id" in ran.err
 
 
 @pytest.mark.parametrize(
     ("report", "code", "words"),
     [
-        (BAD, exits.FAILED, "all other lines are loaded"),
+        (BAD, exits.FAILED, "all other rows are loaded"),
         (replace(BAD, max_rejects=2), exits.DONE, ""),
-        (replace(BAD, is_complete=False), exits.FAILED, "the same command goes on"),
+        (replace(BAD, result=replace(BAD.result, is_stopped=True)), exits.FAILED, "the same command goes on"),
     ],
 )
 def test_rejects_decide_the_exit_code(run, program, report, code, words):
@@ -112,16 +106,22 @@ def test_rejects_decide_the_exit_code(run, program, report, code, words):
     ran = run("pipeline", "load", "a.nt", *URL)
     assert ran.code == code
     assert words in ran.err
-    assert "all rejects: r.jsonl" in ran.out
+    assert "all rejects: load-1.rejects" in ran.out
+
+
+def test_a_reject_behind_the_first_block_names_the_byte_where_its_rows_are_counted(run, program):
+    program.answer = replace(BAD, result=replace(BAD.result, first_rejects=(REJECT._replace(part="9f.4096"),)))
+    assert "/d/a.nt, row 3 from byte 4096 on: no dot" in run("pipeline", "load", "a.nt", *URL).out
 
 
 def test_json_has_every_number(run, program):
     program.answer = BAD
     answer: dict[str, Any] = json.loads(run("pipeline", "load", "a.nt", "-o", "json", *URL).out)
     assert answer == {
-        "key": "load-1", "state": "there", "dry_run": False, "complete": True, "files": 1, "splits": 4, "splits_before": 0,
-        "bytes": 100, "lines": 10, "statements": 9, "unit": "statement", "transactions": 2, "rejects": 2, "rejects_file": "r.jsonl",
-        "first_rejects": [{"file": "a.nt", "line": 3, "reason": "no dot", "text": "<urn:a>"}], "lsn": 1234, "seconds": 1.5,
+        "id": "load-1", "dry_run": False, "complete": True, "files": 1, "bytes": 100, "rows": 10, "items": 9, "unit": "statement",
+        "transactions": 2, "transactions_before": 0, "rejects": 2, "rejects_folder": "load-1.rejects",
+        "first_rejects": [{"source": "file:/d/a.nt", "part": "9f.0", "row": 3, "reason": "no dot", "text": "<urn:a>"}], "lsn": 1234,
+        "seconds": 1.5,
     }  # fmt: skip
 
 
@@ -130,9 +130,10 @@ def test_json_has_every_number(run, program):
     [
         (("none.nt", *URL), exits.USAGE, "none.nt cannot be read"),
         (("a.nt",), exits.USAGE, "which cluster"),
-        (("a.nt", "--format", "turtle", *URL), exits.USAGE, "'turtle' is none of nt, nq, csv, parquet"),
+        (("a.nt", "--format", "turtles", *URL), exits.USAGE, "'turtles' is none of"),
+        (("a.nt", "--mapping", "none.toml", *URL), exits.CONFIGURATION, "none.toml cannot be read"),
         (("a.nt", "--format", "csv", *URL), exits.USAGE, "say with --mapping"),
-        (("rows.parquet", "--dry-run"), exits.USAGE, "say with --mapping"),
+        (("a.nt", "--format", "parquet", "--dry-run"), exits.USAGE, "say with --mapping"),
         (("a.nt", "--spark-conf", "x", *URL), exits.USAGE, "KEY=VALUE"),
         (("a.nt", "--ack", "soon", *URL), exits.USAGE, "soon"),
         (("a.nt", "--max-rejects", "-1", *URL), exits.USAGE, "--max-rejects"),

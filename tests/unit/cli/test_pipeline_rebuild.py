@@ -10,14 +10,14 @@ import pytest
 
 from brokerha.cli import exits, pipeline_rebuild
 from brokerha.model.errors import StoreDiffers
-from brokerha.pipeline.rebuilding import RebuildOptions, RebuildReport
+from brokerha.spark.rebuild import RebuildOptions, RebuildReport
 from tests.unit.cli.fake_job import FakeJob
 from tests.unit.pipeline.made_archives import archive_of
 from tests.unit.pipeline.random_log import random_entries
 
 REPORT = RebuildReport(
     archive="A", cluster="orders", lsn=1234, txid="t9", timestamp=1_795_234_542_116_798, fingerprint="1:ab", target="b/r",
-    node="archive", rows=5000, items=777, repositories=2, is_on_spark=True, compute_s=1.5, build_s=2.25,
+    node="archive", rows=5000, items=777, repositories=2, seconds=3.75,
 )  # fmt: skip
 
 
@@ -29,12 +29,12 @@ def program(monkeypatch) -> FakeJob[RebuildOptions, RebuildReport]:
 def test_options_of_a_backup_reach_the_program(run, program):
     ran = run(
         "pipeline", "rebuild", "r", "--archive", "A", "--backups", "B", "--to-time", "2026-11-21T04:15:42", "--lines", "--replace",
-        "--here", "5", "--cluster", "c", "--dry-run", "--spark-master", "local[1]",
+        "--cluster", "c", "--dry-run", "--spark-master", "local[1]",
     )  # fmt: skip
     assert ran.code == exits.DONE
     assert program.options == RebuildOptions(
-        archive=Path("A"), backup="r", backups=Path("B"), cluster="c", to_time_us=1_795_234_542_000_000, is_replaced=True,
-        has_lines=True, is_dry_run=True, here_rows=5,
+        archive=str(Path("A").absolute()), backup="r", backups=Path("B"), cluster="c", to_time_us=1_795_234_542_000_000, is_replaced=True,
+        has_lines=True, is_dry_run=True,
     )  # fmt: skip
     assert program.spark is not None
     assert program.spark.master == "local[1]"
@@ -47,7 +47,7 @@ def test_options_of_a_worker_reach_the_program(run, program, tmp_path):
     )
     assert ran.code == exits.DONE
     assert program.options == RebuildOptions(
-        archive=Path("A"), into=Path("w9"), node="w3", to_lsn=0, is_replaced=True, here_rows=pipeline_rebuild.HERE_ROWS
+        archive=str(Path("A").absolute()), into=Path("w9"), node="w3", to_lsn=0, is_replaced=True
     )
 
 
@@ -75,7 +75,7 @@ def test_the_report_is_one_line_for_people_and_all_fields_for_programs(run, prog
     ran = run("pipeline", "rebuild", "r", "--archive", "A", "--backups", "B")
     assert ran.err == ""
     assert ran.out == (
-        "b/r: LSN 1,234 (t9, 2026-11-21 04:15:42.116798), fingerprint 1:ab; 777 items in 3.8 s, computed on Spark from 5,000 "
+        "b/r: LSN 1,234 (t9, 2026-11-21 04:15:42.116798), fingerprint 1:ab; 777 items in 3.8 s, computed from 5,000 "
         "rows, read again and equal\n"
     )
     ran = run("pipeline", "rebuild", "r", "--archive", "A", "--backups", "B", "-o", "json")

@@ -10,7 +10,6 @@ import pytest
 
 from brokerha.cli import exits, pipeline, pipeline_report
 from brokerha.model.errors import ConfigurationError
-from brokerha.pipeline.archive_manifest import MANIFEST, ArchiveState, pack_manifest
 from brokerha.pipeline.report import Bins, ReportFacts, ReportOptions
 from tests.unit.cli.conftest import Ran
 from tests.unit.cli.fake_job import FakeJob
@@ -24,7 +23,7 @@ FACTS = ReportFacts(
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    return archive_of(tmp_path / "archive", random_entries(1, 50)).directory
+    return Path(archive_of(tmp_path / "archive", random_entries(1, 50)).where)
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def test_a_report_is_told_in_one_line_and_its_notes_on_standard_error(run: Any, 
     assert ran.out == "r.html: LSN 1 to 50, 50 transactions, 2 rejected, 90 changes\n"
     assert ran.err == "brokerha: A note.\n"
     options = program.options
-    assert (options.archive, options.out, program.spark.master) == (archive, Path("r.html"), "local[2,4]")
+    assert (options.archive, options.out, program.spark.master) == (str(archive), Path("r.html"), "")
 
 
 def test_the_facts_are_written_as_json(run: Any, archive: Path, program: Any):
@@ -101,9 +100,7 @@ def test_without_an_archive_the_line_says_how_to_make_one(
 
 
 def test_an_archive_that_holds_nothing_is_told_before_spark_starts(run: Any, tmp_path: Path, program: Any):
-    empty = ArchiveState(id="a", cluster="orders", first_lsn=1, generation=1, made_us=1, files=())
-    (tmp_path / MANIFEST).write_bytes(pack_manifest(empty))
-    ran = run("pipeline", "report", "--archive", str(tmp_path))
+    ran = run("pipeline", "report", "--archive", archive_of(tmp_path / "empty", []).where)
     assert ran.code == exits.FAILED
     assert "is empty: brokerha pipeline archive fills it" in ran.err
     assert program.options is None
@@ -123,6 +120,6 @@ def test_a_job_without_a_program_is_named():
 
 def test_every_job_of_the_group_has_a_program_of_its_name():
     names = {str(command.name) for command in pipeline.app.registered_commands}
-    assert {"archive", "audit", "rebuild", "load", "report"} <= names
-    for name in ("archive", "audit", "rebuild", "load", "report"):
+    assert {"archive", "audit", "rebuild", "export", "load", "report"} <= names
+    for name in ("archive", "audit", "rebuild", "export", "load", "report"):
         assert callable(pipeline.job(name))

@@ -10,8 +10,8 @@ import pytest
 from brokerha.model.operations import REJECTED, unpack_effect
 from brokerha.pipeline.generating import BEGIN_US, MASTERS, entries, write_backup
 from brokerha.pipeline.sources import SourceSpec, open_source
-from brokerha.pipeline.state import State, state_at
 from brokerha.stores.backup_directory import BackupDirectory
+from tests.unit.pipeline.plain_state import State, state_at
 
 ENTRIES = 21_000
 """So many that repositories and checks come and go."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -10,10 +10,10 @@ import pytest
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.log_lineages import Rewinds
 from brokerha.pipeline.entries import LogEntry
-from brokerha.pipeline.ranges import PIECE_ENTRIES, ReadOptions, Wanted, batches, lsn_at, pieces, planned, reach
-from brokerha.pipeline.rows import SCHEMA, table_of
+from brokerha.pipeline.ranges import PIECE_ENTRIES, ReadOptions, batches, pieces, planned, reach
+from brokerha.pipeline.rows import SCHEMA, batches_of, table_of
 from brokerha.stores.log_pages import LinesMissing
-from tests.unit.pipeline.random_log import BEGIN_US, random_entries
+from tests.unit.pipeline.random_log import random_entries
 
 
 class Held:
@@ -39,6 +39,11 @@ class Held:
             raise LinesMissing(f"not {first_lsn} to {last_lsn}")
         return iter(self.entries[first_lsn - 1 : last_lsn])
 
+    def batches(
+        self, first_lsn: int, last_lsn: int, columns: Sequence[str], stores: frozenset[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        return batches_of(self.read(first_lsn, last_lsn), columns=columns, stores=stores)
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -49,68 +54,21 @@ LOSSY = ReadOptions(fail_on_data_loss=False)
 
 
 def test_without_options_everything_that_is_there_is_read():
-    assert planned(Held(ENTRIES, 7), Wanted(), ReadOptions()) == (7, 100)
-
-
-@pytest.mark.parametrize(
-    ("filters", "ends"),
-    [
-        ([("lsn", ">", 10), ("lsn", "<", 20)], (11, 19)),
-        ([("lsn", ">=", 10), ("lsn", "<=", 20)], (10, 20)),
-        ([("lsn", "=", 33)], (33, 33)),
-        ([("lsn", "in", (50, 40, 45))], (40, 50)),
-        ([("lsn", ">", 10), ("lsn", ">", 5)], (11, 100)),
-        ([("timestamp", ">=", BEGIN_US + 10_000)], (10, 100)),
-        ([("timestamp", ">", BEGIN_US + 10_000)], (11, 100)),
-        ([("timestamp", "<", BEGIN_US + 10_000)], (1, 9)),
-        ([("timestamp", "<=", BEGIN_US + 10_500)], (1, 10)),
-        ([("timestamp", "=", BEGIN_US + 10_000)], (10, 10)),
-        ([("timestamp", ">", BEGIN_US), ("timestamp", "<", BEGIN_US)], (1, 0)),
-        ([("timestamp", ">", BEGIN_US + 10**9)], (101, 100)),
-    ],
-)
-def test_filters_bound_the_range(filters, ends):
-    wanted = Wanted()
-    for column, sign, value in filters:
-        narrowed = wanted.narrowed(column, sign, value)
-        assert narrowed is not None
-        wanted = narrowed
-    assert planned(Held(ENTRIES), wanted, ReadOptions()) == ends
-
-
-@pytest.mark.parametrize("column", ["txid", "key", "operation"])
-def test_a_filter_on_another_column_says_nothing_about_the_range(column):
-    assert Wanted().narrowed(column, "=", 1) is None
-
-
-def test_filters_on_stores_leave_those_that_all_of_them_name():
-    narrowed = Wanted().narrowed("store", "in", ("table", "graph"))
-    assert narrowed is not None
-    assert narrowed.stores == frozenset({"table", "graph"})
-    narrowed = narrowed.narrowed("store", "=", "table")
-    assert narrowed is not None
-    assert narrowed.stores == frozenset({"table"})
+    assert planned(Held(ENTRIES, 7), ReadOptions()) == (7, 100)
 
 
 def test_a_beginning_that_is_gone_is_an_error_that_names_the_first_one_and_what_to_do():
     with pytest.raises(
         LinesMissing, match="the first one that there is has LSN 30; with the option failOnDataLoss=false"
     ):
-        planned(Held(ENTRIES, 30), Wanted(), ReadOptions(starting_lsn=5))
-    assert planned(Held(ENTRIES, 30), Wanted(), ReadOptions(starting_lsn=5, fail_on_data_loss=False)) == (30, 100)
+        planned(Held(ENTRIES, 30), ReadOptions(starting_lsn=5))
+    assert planned(Held(ENTRIES, 30), ReadOptions(starting_lsn=5, fail_on_data_loss=False)) == (30, 100)
 
 
 def test_an_end_behind_the_last_entry_is_an_error_unless_data_may_be_lost():
     with pytest.raises(LinesMissing, match="ends with LSN 100, before endingLsn 120"):
-        planned(Held(ENTRIES), Wanted(), ReadOptions(ending_lsn=120))
-    assert planned(Held(ENTRIES), Wanted(), ReadOptions(ending_lsn=120, fail_on_data_loss=False)) == (1, 100)
-
-
-def test_the_time_of_each_entry_is_found():
-    source = Held(ENTRIES)
-    for entry in ENTRIES:
-        assert lsn_at(source, entry.timestamp, 1, 100) == entry.lsn
-        assert lsn_at(source, entry.timestamp + 1, 1, 100) == entry.lsn + 1
+        planned(Held(ENTRIES), ReadOptions(ending_lsn=120))
+    assert planned(Held(ENTRIES), ReadOptions(ending_lsn=120, fail_on_data_loss=False)) == (1, 100)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +87,14 @@ def test_the_same_rows_come_however_the_range_is_cut(partitions):
     found = [
         batch
         for first, last in pieces(1, 100, partitions)
-        for batch in batches(Held(ENTRIES), first, last, ReadOptions(), SCHEMA.names, None)
+        for batch in batches(Held(ENTRIES), first, last, ReadOptions(), SCHEMA.names)
     ]
     assert pa.Table.from_batches(found).combine_chunks() == table_of(ENTRIES).combine_chunks()
 
 
 def test_rows_of_some_stores_and_columns_are_those_of_all_without_the_others():
     columns = ["name", "lsn", "item_low", "tombstone"]
-    found = batches(Held(ENTRIES), 1, 100, ReadOptions(), columns, frozenset({"queue", "table"}))
+    found = batches(Held(ENTRIES), 1, 100, ReadOptions(stores=frozenset({"queue", "table"})), columns)
     everything = table_of(ENTRIES).to_pylist()
     kept = [row for row in everything if row["store"] in {"queue", "table"}]
     assert pa.Table.from_batches(found).to_pylist() == [{name: row[name] for name in columns} for row in kept]
@@ -145,10 +103,10 @@ def test_rows_of_some_stores_and_columns_are_those_of_all_without_the_others():
 def test_what_was_trimmed_since_it_was_planned_is_an_error_unless_data_may_be_lost():
     trimmed = Held(ENTRIES, 20)
     with pytest.raises(LinesMissing):
-        list(batches(trimmed, 10, 30, ReadOptions(), ["lsn"], None))
-    lsns = pa.Table.from_batches(batches(trimmed, 10, 30, LOSSY, ["lsn"], None))["lsn"].to_pylist()
+        list(batches(trimmed, 10, 30, ReadOptions(), ["lsn"]))
+    lsns = pa.Table.from_batches(batches(trimmed, 10, 30, LOSSY, ["lsn"]))["lsn"].to_pylist()
     assert sorted(set(lsns)) == list(range(20, 31))
-    assert list(batches(trimmed, 10, 15, LOSSY, ["lsn"], None)) == []
+    assert list(batches(trimmed, 10, 15, LOSSY, ["lsn"])) == []
 
 
 def test_a_batch_of_a_stream_holds_as_many_entries_as_it_may():
@@ -173,8 +131,15 @@ def test_a_batch_of_a_stream_holds_as_many_bytes_as_it_may_and_at_least_one_entr
 
 
 def test_options_are_read_in_any_case():
-    options = {"STARTINGLSN": "5", "failondataloss": "False", "columns": "lsn, txid", "maxEntriesPerTrigger": "10"}
-    assert ReadOptions.from_options(options) == ReadOptions(5, None, False, None, ("lsn", "txid"), True, 10, None)
+    options = {
+        "STARTINGLSN": "5",
+        "failondataloss": "False",
+        "columns": "lsn, txid",
+        "maxEntriesPerTrigger": "10",
+        "stores": "table, queue",
+    }
+    stores = frozenset({"table", "queue"})
+    assert ReadOptions.from_options(options) == ReadOptions(5, None, False, None, ("lsn", "txid"), stores, True, 10)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +149,8 @@ def test_options_are_read_in_any_case():
         ({"partitions": "many"}, "partitions is a number"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss is true or false"),
         ({"columns": "lsn,when"}, "there is no column 'when'; there are lsn, "),
+        ({"view": "state"}, "view is log or pieces, not 'state'; a state is made by"),
+        ({"stores": "keys"}, "there is no store 'keys'; there are graph, table, queue, control"),
         ({"pinForSeconds": "a week"}, "pinForSeconds is a number"),
     ],
 )

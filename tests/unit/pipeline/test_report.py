@@ -234,12 +234,12 @@ def test_a_place_that_cannot_be_written_is_named_before_the_work(tmp_path: Path)
 def test_what_was_observed_after_the_last_entry_is_within_the_time(tmp_path: Path):
     archive = archive_of(tmp_path / "archive", random_entries(1, 20))
     state = archive.state()
-    options = ReportOptions(archive.directory, tmp_path / "report.html")
-    last_us = state.files[-1].last_timestamp
+    options = ReportOptions(archive.where, tmp_path / "report.html")
+    last_us = state.head.last_us
     assert span(archive, state, options)[0].place_of(last_us + 5 * MINUTE) is None
-    append(archive.directory, [observation("w1", last_us / MINUTE + 5, 0.0)])
+    append(archive.where, [observation("w1", last_us / MINUTE + 5, 0.0)])
     bins, first_lsn, last_lsn = span(archive, state, options)
     assert bins.place_of(last_us + 5 * MINUTE) is not None
     assert (first_lsn, last_lsn) == (1, 20)
-    until = ReportOptions(archive.directory, tmp_path / "report.html", until_us=last_us)
+    until = ReportOptions(archive.where, tmp_path / "report.html", until_us=last_us)
     assert span(archive, state, until)[0].place_of(last_us + 5 * MINUTE) is None

@@ -26,7 +26,7 @@ from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.stores.log_pages import LinesMissing
 from tests.unit.client.serving import wait_until
-from tests.unit.pipeline.archive_place import Log
+from tests.unit.pipeline.made_archives import Log
 from tests.unit.pipeline.random_log import random_entries
 
 WAIT_S = 30.0

@@ -1,0 +1,226 @@
+"""Rows of a DataFrame as transactions of a cluster: options of the sink ``brokerha``, what a task reports, and the ids of transactions.
+
+    rows ──> chunks ──> transactions             one task publishes one partition (`publishing_task`)
+             by rows    <id>.<part>.<number of the first row>
+
+| module | what |
+|---|---|
+| `publishing` | options, results, ids |
+| `publishing_rows` | which operations a row means, which rows are refused, and how rows are put together |
+| `publishing_task` | one partition from its first row to its last answer |
+
+A **part** is what row numbers count in: the partition of Spark, or what the column `part` names. Invariants: the same rows under the same id give the
+same transactions with the same ids, whoever runs which partition how often, so the cluster takes each once, for as long as it
+remembers ids (``tx-log-max-depth-h``). Other rows under a used id are refused by the cluster, never mixed in. Each row is applied, told as a
+reject, or covered by the error of the write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple, Self
+
+from brokerha.model.errors import ConfigurationError, error_named
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.levels import parse_ack
+from brokerha.model.operations import GRAPH, QUEUE, TABLE
+from brokerha.pipeline.places import place
+
+ROWS_LIMIT: Final = 1_000
+"""Statements, keys or messages of one transaction; what one row becomes is never cut."""
+SIZE_LIMIT_BYTES: Final = 256 * 1024
+"""A transaction ends at whichever is reached first."""
+WINDOW: Final = 8
+"""Transactions under way, of each task."""
+PATIENCE_S: Final = 300.0
+"""How long a task goes on sending the same transaction to a cluster that does not take it."""
+SHOWN_REJECTS: Final = 10
+_ID: Final = re.compile(r"[!-~]{1,48}\Z")
+_PART: Final = re.compile(r"[!-~]{1,40}\Z")
+
+STORES: Final = {"repository": GRAPH, "table": TABLE, "queue": QUEUE}
+"""Option that names a store -> the kind of store."""
+KINDS: Final[Mapping[str, Mapping[str, str]]] = {
+    GRAPH: {"append": "add", "upsert": "add", "delete": "remove", "add": "add", "remove": "remove"},
+    TABLE: {"append": "new", "upsert": "put", "delete": "delete", "put": "put"},
+    QUEUE: {"append": "publish", "delete": "accept", "publish": "publish", "accept": "accept"},
+}
+"""What is written as `kind`, also in the words of the log, -> operation; `new` puts a key that must not be there."""
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+_OF_OTHERS: Final = ("url", *STORES, "kind", "graph", "id", "rejects", "report", "ack")
+_NUMBERS: Final = {
+    "maxrejects": ("maxRejects", "max_rejects", int, 0),
+    "window": ("window", "window", int, 1),
+    "rowspertransaction": ("rowsPerTransaction", "rows", int, 1),
+    "timeout": ("timeout", "timeout_s", float, 0.001),
+    "patience": ("patience", "patience_s", float, 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where rows go, and how. Made by `from_options`, which checks them."""
+
+    url: str
+    """As `brokerha.connect` takes it: HTTP addresses or that of the broker. Every task connects to it."""
+    store: str = ""
+    """Kind of the one store that is written; empty: the columns `store` and `name` say it of each row."""
+    name: str = ""
+    kind: str = ""
+    """For rows without one in a column `kind`; empty: append, and upsert for tables."""
+    graph: str = ""
+    """Statements are triples, and go into it."""
+    id: str = ""
+    rejects: str = ""
+    """Folder for rows that are not written, as lines of JSON."""
+    max_rejects: int = 0
+    report: str = ""
+    """File that tells what was written, as JSON."""
+    ack: str = "applied"
+    timeout_s: float = 30.0
+    patience_s: float = PATIENCE_S
+    window: int = WINDOW
+    rows: int = ROWS_LIMIT
+    is_dry_run: bool = False
+    """Check every row, send nothing."""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """From options whose names may be in any case. Raises ConfigurationError or InvalidRequest that names the one that is wrong."""
+        lower = {name.lower(): value for name, value in options.items() if name.lower() not in _OF_SPARK}
+        found: dict[str, Any] = {name: lower.pop(name, "") for name in _OF_OTHERS}
+        found["ack"] = found["ack"] or "applied"
+        for option, (spelled, field, make, least) in _NUMBERS.items():
+            if option in lower:
+                found[field] = _number(spelled, lower.pop(option), make, least)
+        is_dry_run = lower.pop("dryrun", "false").lower()
+        if is_dry_run not in {"true", "false"}:
+            raise ConfigurationError(f"dryRun is true or false, not {is_dry_run!r}")
+        found["is_dry_run"] = is_dry_run == "true"
+        if lower:
+            known = ", ".join([*_OF_OTHERS, *(spelled for spelled, *_ in _NUMBERS.values()), "dryRun"])
+            raise ConfigurationError(f"there is no option {min(lower)!r} for writing; there are {known}")
+        found |= {name: place(found[name]) for name in ("rejects", "report") if found[name]}
+        named = {option: found.pop(option) for option in STORES}
+        chosen = [option for option, name in named.items() if name]
+        if len(chosen) > 1:
+            raise ConfigurationError(
+                f"{' and '.join(chosen)} are two places: write one, or none and columns store and name"
+            )
+        if chosen:
+            found |= {"store": STORES[chosen[0]], "name": named[chosen[0]]}
+        made = cls(**found)
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        if not self.url and not self.is_dry_run:
+            raise ConfigurationError(
+                "which cluster? write url (http://host:port of a master, or amqp://… of its broker)"
+            )
+        words = {word for store, known in KINDS.items() if self.store in {"", store} for word in known}
+        if self.kind and self.kind not in words:
+            raise ConfigurationError(f"kind {self.kind!r} is none of {', '.join(sorted(words))}")
+        if self.graph and self.store != GRAPH:
+            raise ConfigurationError("graph is for triples: write repository beside it")
+        if self.id and not _ID.match(self.id):
+            raise ConfigurationError(f"id {self.id!r} is not 1 to 48 visible ASCII characters")
+        if self.max_rejects and not self.rejects and not self.is_dry_run:
+            raise ConfigurationError("maxRejects without rejects would lose rows: name a folder for them with rejects")
+        parse_ack(self.ack)
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return {GRAPH: "statement", TABLE: "key", QUEUE: "message"}.get(self.store, "change")
+
+
+def _number(name: str, text: str, make: type[Any], least: float) -> Any:
+    try:
+        value = make(text)
+    except ValueError:
+        value = None
+    if value is None or not value >= least:
+        raise ConfigurationError(
+            f"{name} is a {'whole number' if make is int else 'number'} of at least {least:g}, not {text!r}"
+        )
+    return value
+
+
+class Reject(NamedTuple):
+    """A row that is not written."""
+
+    source: str
+    part: str
+    row: int
+    """Number within the part, from 1; within the file, where the part begins with it."""
+    reason: str
+    text: str
+    """The row: what its column `text` or `statement` holds, else all columns as JSON."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of one partition, or of all of them together."""
+
+    rows: int = 0
+    items: int = 0
+    """Statements, keys or messages that were applied, now or by an earlier run."""
+    transactions: int = 0
+    repeated: int = 0
+    """Of the transactions: applied by an earlier run or attempt, and only answered now."""
+    rejects: int = 0
+    first_rejects: tuple[Reject, ...] = ()
+    lsn: Lsn = 0
+    """Highest; 0 when the level does not tell."""
+    is_stopped: bool = False
+    """Not read to its end: too many rejects, an error, or a task that died."""
+    error: str = ""
+    """Class of the error that ended it early (model/errors.py), with its text in `reason`."""
+    reason: str = ""
+
+    def add(self, other: Result) -> None:
+        """Count another one in; the first error stays."""
+        for name in ("rows", "items", "transactions", "repeated", "rejects"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first_rejects = (self.first_rejects + other.first_rejects)[:SHOWN_REJECTS]
+        self.lsn = max(self.lsn, other.lsn)
+        self.is_stopped |= other.is_stopped
+        if not self.error:
+            self.error, self.reason = other.error, other.reason
+
+    def check(self, options: SinkOptions, id_: str) -> None:
+        """Raises what ended a task, or Rejected for more rejects than allowed; the text says what is written so far and how to go on."""
+        done = (
+            f"{self.items:,} {options.unit}s in {self.transactions:,} transactions are written under id {id_!r}; "
+            "the same rows under it again go on behind them, and nothing is done twice"
+        )
+        if self.error:
+            raise error_named(self.error, f"{self.reason} ({done})")
+        if self.rejects > options.max_rejects and not options.is_dry_run:
+            first = self.first_rejects[0]
+            where = f", all in {options.rejects}" if options.rejects else ""
+            raise error_named(
+                "InvalidRequest",
+                f"{self.rejects:,} rows are refused and {options.max_rejects:,} allowed (maxRejects){where}; the first: {first.reason}: "
+                f"{first.text[:200]!r} ({done})",
+            )
+
+
+def txid_of(id_: str, part: str, first_row: int) -> TxId:
+    """The id of the transaction whose first row has this number.
+
+    >>> txid_of("load-8a", "3", 1001)
+    'load-8a.3.1001'
+    """
+    if not _PART.match(part):
+        part = blake2b(part.encode(), digest_size=10).hexdigest()
+    return f"{id_}.{part}.{first_row}"
+
+
+def prefix_of(id_: str, source: str) -> str:
+    """What labels of blank nodes of a source begin with: the same nodes in all of its transactions, and in those of no other."""
+    return f"l{blake2b(f'{id_}.{source}'.encode(), digest_size=8).hexdigest()}x"

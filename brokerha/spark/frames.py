@@ -1,0 +1,243 @@
+"""Tables of Spark: the log of an archive or of a cluster, and the state at an LSN, which a few lines of SQL make from any log.
+
+    log = spark.read.format("brokerha").option("archive", "s3://bucket/archive").load()      or .option("url", …), or Delta's own reader
+    state(log, lsn=5000).where("store = 'table'").select("name", "key", "value")
+
+    rows up to L ──group by item──> last row of each ──without tombstones──> items that live
+    rows of queues ──count──> counters                  `publish` rows of a queue ──number──> places ──> digests of messages
+
+Columns are those of pipeline/rows.py; a state also knows `place` (number of a message among all that were ever published to its queue, from 1;
+0 for other items) and `is_repository`, and gives messages their digests, which their rows alone do not tell. The repository `main` exists
+from the start: it has an item of LSN 0 until an entry changes it.
+
+Which row of an item is the last is told by one number, twice the LSN and one more where something comes: within one entry an item changes
+twice only when a message goes and comes back. What is fixed in size is so aggregated by hashing, without sorting all rows.
+
+A state is a function of a log and no view of the data source: a source hands over rows, and only Spark can group them on all executors
+(docs/decisions). Of an archive only files that hold a part of the range are read.
+"""
+
+from __future__ import annotations
+
+import calendar
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.window import Window
+
+from brokerha.model import fingerprints
+from brokerha.model.errors import InvalidRequest, StoreError
+from brokerha.model.fingerprints import DIGEST_BYTES
+from brokerha.model.ids import Lsn
+from brokerha.pipeline.places import is_of_hadoop
+from brokerha.pipeline.rows import ACCEPT, CREATE, DROP, PUBLISH, SCHEMA
+from brokerha.pipeline.sources import SourceSpec
+from brokerha.pipeline.table import LogState, LogTable
+from brokerha.stores.fingerprint import counts_digest, message_digest, repository_digest
+from brokerha.stores.items import GRAPH, QUEUE
+from brokerha.stores.queue_change import Counts, Message
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+MAIN: Final = "main"
+"""The repository that exists from the start."""
+PLACE: Final = "place"
+IS_REPOSITORY: Final = "is_repository"
+ITEM: Final = ("item_high", "item_low")
+DIGEST: Final = ("digest_high", "digest_low")
+OF_ITEM: Final = ("store", "name", "key", "subject", "predicate", "object", "graph", IS_REPOSITORY)
+"""Columns that are the same in each row of an item."""
+STATE: Final = (
+    "store", "name", IS_REPOSITORY, "key", "subject", "predicate", "object", "graph", "value", "content_type", PLACE, "lsn", "timestamp",
+)  # fmt: skip
+"""What `state` gives when no columns are named."""
+_ORDER: Final = "order"
+_HALF: Final = 1 << 64
+
+
+def archived(
+    spark: SparkSession,
+    table: LogTable,
+    held: LogState,
+    first_lsn: Lsn,
+    last_lsn: Lsn,
+    columns: Sequence[str] = SCHEMA.names,
+) -> DataFrame:
+    """Rows of a range of an archive, both ends included, with all columns or some, in no order.
+
+    Spark's own Parquet reader reads what is in folders or in HDFS; all else comes through the data source, which needs none of Hadoop's jars.
+    Raises StoreError when the archive does not hold the range.
+    """
+    head = held.head
+    if last_lsn < first_lsn:
+        return spark.createDataFrame([], from_arrow_schema(SCHEMA)).select(*columns)
+    if first_lsn < head.first_lsn or last_lsn > head.last_lsn:
+        raise StoreError(
+            f"the archive in {table.where} holds LSN {head.first_lsn} to {head.last_lsn}, and {first_lsn} to {last_lsn} is asked for"
+        )
+    if not is_of_hadoop(table.where):
+        return logged(spark, SourceSpec(archive=table.where), first_lsn, last_lsn, columns)
+    files = held.files_of(first_lsn, last_lsn)
+    # With the schema given no file is opened to find it.
+    read = (
+        spark.read.schema(from_arrow_schema(SCHEMA))
+        .option("recursiveFileLookup", "true")
+        .parquet(*table.spark_paths(files))
+    )
+    if first_lsn > files[0].first_lsn:
+        read = read.filter(f.col("lsn") >= first_lsn)
+    if last_lsn < max(file.last_lsn for file in files):
+        read = read.filter(f.col("lsn") <= last_lsn)
+    return read.select(*columns)
+
+
+def logged(
+    spark: SparkSession, spec: SourceSpec, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str] = SCHEMA.names
+) -> DataFrame:
+    """Rows of a range of any log, through the data source."""
+    options: dict[str, Any] = {
+        **spec.options(),
+        "startingLsn": first_lsn,
+        "endingLsn": last_lsn,
+        "columns": ",".join(columns),
+    }
+    return spark.read.format("brokerha").options(**options).load()
+
+
+def check_whole(table: LogTable, held: LogState) -> None:
+    """Raise StoreError for an archive from which no state can be computed."""
+    if not held.holds_every_state:
+        raise StoreError(
+            f"the archive in {table.where} begins with LSN {held.head.first_lsn}: no state can be computed from it, because what was "
+            "written before is not in it; that needs an archive that begins with LSN 1"
+        )
+
+
+def state(
+    log: DataFrame, *, lsn: Lsn | None = None, time: datetime | None = None, columns: Sequence[str] = STATE
+) -> DataFrame:
+    """One row for each item that lives at an LSN, or at a time, with columns of its last change; at the end of the log without either.
+
+    ``log`` are rows from LSN 1 on, with all columns. Raises InvalidRequest for both at once, or a time without a zone.
+    """
+    if lsn is not None and time is not None:
+        raise InvalidRequest("lsn and time are two ways to say which state: give one of them")
+    if time is not None:
+        if time.tzinfo is None:
+            raise InvalidRequest(f"{time} has no time zone: write one, as datetime(…, tzinfo=UTC)")
+        time_us = calendar.timegm(time.utctimetuple()) * 1_000_000 + time.microsecond
+        log = log.filter(f.unix_micros("timestamp") <= time_us)
+    if lsn is not None:
+        log = log.filter(f.col("lsn") <= lsn)
+    log = log.filter(f.col("operation") > 0).unionByName(_main(log.sparkSession))
+    if IS_REPOSITORY in columns:
+        log = log.withColumn(IS_REPOSITORY, (f.col("store") == GRAPH) & f.col("kind").isin(CREATE, DROP))
+    if not {PLACE, *DIGEST} & set(columns):
+        return _living(log, columns).select(*columns)
+    others = _living(log.filter(f.col("store") != QUEUE), [name for name in columns if name != PLACE])
+    messages = _messages(log.filter(f.col("store") == QUEUE), columns)
+    return others.withColumn(PLACE, f.lit(0).cast("long")).select(*columns).unionByName(messages)
+
+
+def counters(log: DataFrame) -> dict[str, Counts]:
+    """Counters of each queue that rows from LSN 1 on are about."""
+    of_queues = log.filter(f.col("store") == QUEUE).groupBy("name")
+    counted = of_queues.agg(_number_of(PUBLISH), _number_of(ACCEPT)).collect()
+    return {row["name"]: Counts(row[PUBLISH], row[ACCEPT]) for row in counted}
+
+
+def fingerprint(log: DataFrame) -> bytes:
+    """Fingerprint of the content that rows from LSN 1 on lead to; what it should be says the last entry itself."""
+    total = state(log, columns=DIGEST).agg(*map(xor, DIGEST)).collect()[0]
+    return fingerprint_from(joined(total["digest_high"] or 0, total["digest_low"] or 0), counters(log))
+
+
+def fingerprint_from(items: int, counters: dict[str, Counts]) -> bytes:
+    """The fingerprint of XOR of the digests of all items and of the counters of queues."""
+    for queue, counts in counters.items():
+        items ^= counts_digest(queue, counts)
+    return fingerprints.packed(items)
+
+
+def joined(high: int, low: int) -> int:
+    """128 bits from their halves, which are signed."""
+    return (high % _HALF) << 64 | low % _HALF
+
+
+def halves(number: bytes) -> tuple[int, int]:
+    """The halves of 16 bytes, signed."""
+    return int.from_bytes(number[:8], "big", signed=True), int.from_bytes(number[8:], "big", signed=True)
+
+
+def _living(log: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The last row of each item, if it is none that takes the item away."""
+    keys = [*ITEM, *(name for name in OF_ITEM if name in columns)]
+    others = [name for name in dict.fromkeys([*columns, "tombstone"]) if name not in keys]
+    order = f.col("lsn") * 2 + f.when(f.col("tombstone"), 0).otherwise(1)
+    numbered = log.select(*keys, *others, order.alias(_ORDER))
+    last = numbered.groupBy(*keys).agg(*(f.max_by(name, _ORDER).alias(name) for name in others))
+    return last.filter(~f.col("tombstone"))
+
+
+def _messages(log: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The messages that are there, with places and digests."""
+    needed = ["name", "key", "lsn", "value", "content_type"]
+    living = _living(log, [*needed, *(name for name in columns if name not in {PLACE, *DIGEST, *needed})])
+    in_order = Window.partitionBy("name").orderBy("lsn", "operation")
+    published = log.filter(f.col("kind") == PUBLISH).select(*ITEM, "name", "lsn", "operation")
+    places = published.withColumn(PLACE, f.row_number().over(in_order).cast("long")).select(*ITEM, "lsn", PLACE)
+    placed = living.join(places, [*ITEM, "lsn"])
+    if not set(DIGEST) & set(columns):
+        return placed.select(*columns)
+    kept = [name for name in columns if name not in DIGEST]
+    beside = [name for name in [*needed, PLACE] if name not in kept]
+    wanted = placed.select(*kept, *beside)
+    fields = {field.name: field for field in wanted.schema.fields}
+    schema = from_arrow_schema(SCHEMA)
+    given = type(schema)([fields[name] if name in fields else schema[name] for name in columns])
+    arrow = to_arrow_schema(given, timezone="UTC")
+
+    def with_digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _digested(batch, arrow)
+
+    return wanted.mapInArrow(with_digests, given)
+
+
+def _digested(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    named = ("name", "key", "content_type", "value", PLACE)
+    high: list[int] = []
+    low: list[int] = []
+    for queue, key, content_type, body, place in zip(*(batch[name].to_pylist() for name in named), strict=True):
+        digest = message_digest(queue, place, Message(bytes(key).decode(), content_type, bytes(body)))
+        for kept, half in zip((high, low), halves(digest.to_bytes(DIGEST_BYTES, "big")), strict=True):
+            kept.append(half)
+    found = {"digest_high": pa.array(high, pa.int64()), "digest_low": pa.array(low, pa.int64())}
+    return pa.RecordBatch.from_arrays(
+        [found[field.name] if field.name in found else batch[field.name].cast(field.type) for field in schema],
+        schema=schema,
+    )
+
+
+def _main(spark: SparkSession) -> DataFrame:
+    """The row that the repository `main` would have, had an entry of LSN 0 made it."""
+    high, low = halves(repository_digest(MAIN).to_bytes(DIGEST_BYTES, "big"))
+    row: dict[str, Any] = {
+        "lsn": 0, "operation": 1, "part": 0, "store": GRAPH, "name": MAIN, "kind": CREATE, "tombstone": False,
+        "item_high": high, "item_low": low, "digest_high": high, "digest_low": low,
+    }  # fmt: skip
+    return spark.createDataFrame([tuple(row.get(name) for name in SCHEMA.names)], from_arrow_schema(SCHEMA))
+
+
+def _number_of(kind: str) -> Column:
+    return f.count(f.when(f.col("kind") == kind, 1)).alias(kind)
+
+
+def xor(name: str) -> Column:
+    """XOR of a column, under its name."""
+    return f.bit_xor(name).alias(name)
