@@ -35,7 +35,7 @@ from brokerha.stores.log_pages import LinesMissing
 
 if TYPE_CHECKING:
     from brokerha.client import Client
-    from brokerha.journal.reading import StoppedJournal
+    from brokerha.log.log import Log
     from brokerha.transports.log_reader import LogReader
 
 DEFAULT_TIMEOUT_S: Final = 30.0
@@ -231,9 +231,9 @@ class JournalSource(OpenSource):
 
     def __init__(self, spec: SourceSpec) -> None:
         super().__init__(spec)
-        from brokerha.journal.reading import open_journal
+        from brokerha.log.log import open_log
 
-        self._journal: StoppedJournal = self._closing.enter_context(open_journal(Path(spec.journal)))
+        self._journal: Log = self._closing.enter_context(open_log(Path(spec.journal)))
         self.cluster = self._journal.cluster
 
     def range(self) -> tuple[Lsn, Lsn]:

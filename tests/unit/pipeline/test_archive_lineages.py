@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log as Journal
 from brokerha.model.errors import NotReady, StoreError, WentBack
 from brokerha.model.log_lineages import ANYWHERE
 from brokerha.pipeline.sources import BackupSource, SourceSpec, open_source
 from brokerha.stores.backup_directory import write_manifest
-from tests.unit.journal.turns import filled
+from tests.unit.log.turns import filled
 from tests.unit.pipeline.archive_place import Log, Place
 from tests.unit.pipeline.random_log import random_entries
 
@@ -71,7 +72,7 @@ def test_a_backup_as_source_says_its_lineage_and_makes_nothing_void(tmp_path: Pa
 
 
 def test_a_stopped_master_as_source_says_where_its_log_went_back(tmp_path: Path) -> None:
-    journal = LmdbJournal(tmp_path / "m1", "orders", "m1")
+    journal = Journal(FileDisk(tmp_path / "m1"), "orders", "m1")
     author = filled(journal, 8)
     journal.append([author.go_back(5, lineage=4)])
     journal.append([author.accept("a1"), author.stamp("a1"), author.add(9, epoch=4), author.execute(9)])
