@@ -80,11 +80,11 @@ def _of_master(client: Client, timeout_s: float) -> Source:
 
 
 def _of_journal(stack: ExitStack, directory: Path) -> Source:
-    from brokerha.journal.reading import open_journal
+    from brokerha.log.log import open_log
     from brokerha.nodes.journal_lines import logged_lines
     from brokerha.stores.log_pages import pages
 
-    journal = stack.enter_context(open_journal(directory))
+    journal = stack.enter_context(open_log(directory))
 
     def logged(first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
         return logged_lines(journal, first_lsn, last_lsn)

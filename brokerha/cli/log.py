@@ -230,9 +230,10 @@ def _verify_journal(config: Path | None, node: str) -> int:
     if not directory.is_dir():
         message = f"there is no journal in {directory}: is this the machine of {node}?"
         raise typer.BadParameter(message)
-    from brokerha.journal.lmdb_journal import LmdbJournal
+    from brokerha.log.disks import FileDisk
+    from brokerha.log.log import Log
 
-    journal = LmdbJournal(directory, cluster.name, cluster.master_of(node))
+    journal = Log(FileDisk(directory), cluster.name, cluster.master_of(node))
     try:
         count = 0
         for problem in journal.verify():

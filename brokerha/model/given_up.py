@@ -1,4 +1,4 @@
-"""What a master gave up when its synchronised queue went back: the lines of its split book (journal/split_book.py)."""
+"""What a master gave up when its synchronised queue went back: the lines of its split book (log/split_book.py)."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ from dataclasses import replace
 from functools import partial
 
 from brokerha.ingress.suspects import Suspects
-from brokerha.journal.journal_copy import LmdbJournalCopy
-from brokerha.journal.lmdb_journal import LmdbJournal
 from brokerha.local_reads.asking import LocalReads
 from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.log.copies import LogCopy
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
 from brokerha.nodes.address_book import AddressBook, AddressedTransport
@@ -54,7 +55,7 @@ def _wire(
 
 def open_master(config: ClusterConfig, node_id: str) -> MasterNode:
     """Return a master, not started. Raises JournalError and its kinds, ConfigurationError."""
-    journal = LmdbJournal(config.data_directory(node_id), config.name, node_id)
+    journal = Log(FileDisk(config.data_directory(node_id)), config.name, node_id)
     state = journal.state()
     view = max(state.promised_view, state.views[-1][0] if state.views else 0)
     if place_of(view):
@@ -102,7 +103,7 @@ def open_process(config: ClusterConfig, node_id: str) -> MasterNode | ProcessNod
     processes = config.processes_of(master_id)
     if len(processes) == 1:
         return open_master(config, master_id)
-    copy = LmdbJournalCopy(config.data_directory(node_id), config.name, master_id)
+    copy = LogCopy(FileDisk(config.data_directory(node_id)), config.name, master_id)
     broker = config.broker_of(node_id)
     # What speaks for the master has the incarnation of its journal (AddressedTransport.speak_for).
     # A broker gives what a frozen primary took from a queue of apps to another process once the heartbeats are missing.

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from brokerha.journal.beginning import Beginning
-from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.log.beginning import Beginning
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log
 from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.operations import REJECTED
@@ -116,7 +117,7 @@ class Restoring:
         placing = self._journals[node]
         with placing.claimed():
             delete_tree(placing.inside)
-            LmdbJournal(placing.inside, self.cluster, node, begin_at=self.beginning()).close()
+            Log(FileDisk(placing.inside), self.cluster, node, begin_at=self.beginning()).close()
             placing.make_durable()
 
     def beginning(self) -> Beginning | None:

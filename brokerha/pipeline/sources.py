@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from brokerha.client import Client
-    from brokerha.journal.reading import StoppedJournal
+    from brokerha.log.log import Log
     from brokerha.transports.log_reader import LogReader
 
 DEFAULT_TIMEOUT_S: Final = 30.0
@@ -254,9 +254,9 @@ class JournalSource(OpenSource):
 
     def __init__(self, spec: SourceSpec) -> None:
         super().__init__(spec)
-        from brokerha.journal.reading import open_journal
+        from brokerha.log.log import open_log
 
-        self._journal: StoppedJournal = self._closing.enter_context(open_journal(Path(spec.journal)))
+        self._journal: Log = self._closing.enter_context(open_log(Path(spec.journal)))
         self.cluster = self._journal.cluster
 
     def range(self) -> tuple[Lsn, Lsn]:

@@ -119,7 +119,7 @@ class BackupFaults:
         done = min([mirror.lsn for mirror in truth.mirrors.values()] + list(truth.applied.values()))
         executed = truth.mirrors[process.group.node].executed
         done = min(done, executed) if process.group.config.feed.workers else done
-        if done and process.journal.trim(world.rng.randint(1, done + 1)):
+        if done and process.journal.try_trim(world.rng.randint(1, done + 1)):
             self._faults.note("journal trimmed", process.node)
 
     # ---- between processes

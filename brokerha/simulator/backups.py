@@ -31,7 +31,7 @@ from brokerha.nodes.journal_copying import carry_out_journal
 from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.runner import MasterRunner
 from brokerha.simulator.clocks import SimClock
-from brokerha.simulator.disk import SimJournal, SimJournalCopy
+from brokerha.simulator.disk import SimJournal, SimJournalCopy, sim_copy
 from brokerha.simulator.operators import command
 from brokerha.simulator.processes import Process
 
@@ -58,9 +58,11 @@ class SimProcess(Process):
     def _new_copy(self) -> SimJournalCopy:
         name = f"{self.node}-journal" if not self._empties else f"{self.node}-again-{self._empties}"
         # The journals of all processes belong to the master.
-        journal = SimJournal(self.config.role.master, name)
-        journal.process = self
-        return SimJournalCopy(journal, chunk_bytes=self.world.options.disk.journal_chunk_bytes)
+        options = self.world.options
+        disk = options.disk
+        copy = sim_copy(self.config.role.master, name, disk.journal_chunk_bytes, str(options.seed), disk.sync_fails)
+        copy.journal.process = self
+        return copy
 
     @property
     def journal(self) -> SimJournal:
@@ -164,6 +166,10 @@ class SimProcess(Process):
         self.journal.process = self
         self.world.clients.on_death(self.node)
         self.world.tx_clients.on_death(self.node)
+
+    def mend(self) -> None:
+        """Its disk fails no more."""
+        self.copy.disk.sync_fails = 0.0
 
     def empty(self) -> None:
         """Lose the directory while the process is down."""

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.log import Log
 from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join, Tail
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.messages import (
@@ -114,7 +114,7 @@ class Checkers:
 
     # ---- what happens
 
-    def on_start(self, node: NodeId, journal: MemoryJournal) -> None:
+    def on_start(self, node: NodeId, journal: Log) -> None:
         """A master begins from its journal."""
         self._durable.on_start(node, journal)
 

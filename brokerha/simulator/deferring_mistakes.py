@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.log import Log
 from brokerha.master import deferring as deferring_module
 from brokerha.master.deferring import Deferring
 from brokerha.model.ids import Instant, Lsn
@@ -48,17 +48,20 @@ def _always_room(_self: Deferring, _records: Sequence[Record]) -> bool:
     return True
 
 
-def _drop_what_waits(self: MemoryJournal, records: Sequence[Record]) -> None:
-    self._content, self._durable = self._durable or self._content, None
+def _drop_what_waits(self: Log, records: Sequence[Record]) -> None:
+    if self._segments.pending:
+        self._segments.take_back()
+        self._load((self._segments.active.place, self._segments.active.length))
     _append(self, records)
 
 
-_append = MemoryJournal.append
+_append = Log.append
 
 
 def _counted_as_used(self: SimJournal) -> SimJournal:
+    used = dict(self._content.current.used)
     journal = _survivor(self)
-    journal._content.current.used = dict(self._content.current.used)
+    journal._content.current.used = used
     return journal
 
 
@@ -78,7 +81,7 @@ DEFERRING_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "rows tell of what waits": lambda: [(rows_module, "_durable_lsn", _whole_queue)],
     "what waits is never written": lambda: [(Deferring, "decide", _never_due), (Deferring, "deadline_ms", _never)],
     "what waits has no bound": lambda: [(Deferring, "_is_room_for", _always_room)],
-    "what waited is not written": lambda: [(MemoryJournal, "append", _drop_what_waits)],
+    "what waited is not written": lambda: [(Log, "append", _drop_what_waits)],
     "places are not found again": lambda: [(SimJournal, "survivor", _counted_as_used)],
     "a copy ahead of the log is condemned": lambda: [(Deferring, "reach", _no_further)],
 }

@@ -198,7 +198,7 @@ def draw_with_backups(seed: int) -> Options:
     sync_n = tuple(rng.choice((0, *range(1, count + 1), 1)) if count else 0 for count in backups)
     feed, worker = feed_settings(rng), worker_settings(rng)
     feed["window"] = min(feed["window"], worker["backlog"])
-    disk, wire = disk_of(rng, feed["window"]), wire_of(rng)
+    disk, wire = disk_of(rng, feed["window"], seed), wire_of(rng)
     return Options(
         seed=seed,
         workers=tuple(rng.choices((0, 1, 2), (3, 8, 1))[0] for _ in range(masters)),

@@ -5,7 +5,7 @@ Each record is held against the canon and against the mirror of its master, and 
 
 from __future__ import annotations
 
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.log import Log
 from brokerha.model.epochs import Epoch
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Entry, Lsn, NodeId
@@ -258,12 +258,12 @@ class DurableChecks:
         mirror.lsn = mirror.executed = mirror.state_lsn = record.lsn
         truth.world.faults_seen["state taken"] += 1
 
-    def on_start(self, node: NodeId, journal: MemoryJournal) -> None:
+    def on_start(self, node: NodeId, journal: Log) -> None:
         """S3: a restart finds everything that was durable."""
         self._truth.mirrors[node].journal = journal.state().journal
         self.compare_state(node, journal)
 
-    def compare_state(self, node: NodeId, journal: MemoryJournal) -> None:
+    def compare_state(self, node: NodeId, journal: Log) -> None:
         """Hold what a restart would begin from against the mirror."""
         mirror, state = self._truth.mirrors[node], journal.state()
         was = mirror.told_lsn
@@ -276,12 +276,12 @@ class DurableChecks:
             found = stream.start + len(stream.entries)
             check(found == mirror.counts.get(origin, 0), "S3", "streams are kept", node=node, origin=origin)
 
-    def compare(self, node: NodeId, journal: MemoryJournal) -> None:
+    def compare(self, node: NodeId, journal: Log) -> None:
         """S1, S3 in full: the whole journal against the canon."""
         self.compare_state(node, journal)
         self.compare_log(node, journal)
 
-    def compare_log(self, node: NodeId, journal: MemoryJournal) -> None:
+    def compare_log(self, node: NodeId, journal: Log) -> None:
         """S1, S3 in full, of a journal that may be behind or hold what is not safe yet: what is agreed on is the canon."""
         truth = self._truth
         first = journal.first_lsn()

@@ -195,7 +195,7 @@ class Faults:
             done = min(done, truth.applied[world.anchor.node])
         if done:
             below = world.rng.randint(1, done + 1)
-            if master.journal.trim(below):
+            if master.journal.try_trim(below):
                 self.note("log trimmed", f"{master.node} below {below}")
 
     def _wipe(self) -> None:

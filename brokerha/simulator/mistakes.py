@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.history import LogHistory
 from brokerha.model.epoch_messages import Row
 from brokerha.model.errors import JournalError
 from brokerha.model.ids import Instant, NodeId, Ordered
@@ -27,8 +27,8 @@ from brokerha.replication.site_config import WorkerFeed
 from brokerha.replication.worker import WorkerCore
 from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
 from brokerha.simulator.deferring_mistakes import DEFERRING_MISTAKES
-from brokerha.simulator.disk import SimJournal
 from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
+from brokerha.simulator.log_mistakes import LOG_MISTAKES
 from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
 from brokerha.simulator.mode_mistakes import MODE_MISTAKES
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES, Patch
@@ -107,25 +107,6 @@ def _tell_then_write(self: MasterRunner, ready: Ready, now: Instant) -> bool:
 
 
 _write = MasterRunner._write
-
-
-def _flush_later(self: SimJournal, _records: object) -> None:
-    kept: list[Any] = self.__dict__.setdefault("images", [SimJournal(self._node, self._name).image()])
-    kept.append(self.image())
-    del kept[:-3]
-
-
-def _survive_partly(self: SimJournal) -> SimJournal:
-    kept = self.__dict__.get("images")
-    journal = SimJournal.from_image(kept[0] if kept else self.image())
-    # The checkers are to see what goes wrong in the protocol, not that the disk is not what it was.
-    mirror = self.process.world.checkers.truth.mirrors[self._node]
-    state = journal.state()
-    mirror.lsn, mirror.high_water, mirror.executed = state.lsn, state.high_water, state.executed_lsn
-    mirror.incarnation = state.incarnation
-    mirror.forget_waiting()
-    mirror.counts = {origin: stream.start + len(stream.entries) for origin, stream in state.streams.items()}
-    return journal  # type: ignore[return-value]
 
 
 def _held_here(_self: PeerTable, streams: dict[NodeId, Stream], _mono_ms: int) -> dict[NodeId, int]:
@@ -207,13 +188,13 @@ def _never_stuck(_self: Peer, _origin: NodeId, _mono_ms: int) -> int:
     return 0
 
 
-def _forget_parked(self: MemoryJournal) -> MasterState:
+def _forget_parked(self: LogHistory) -> MasterState:
     state = _state(self)
     state.parked = []
     return state
 
 
-_state = MemoryJournal.state
+_state = LogHistory.state
 
 MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "no counter check": lambda: [(PeerTable, "least_promise", _promise_all)],
@@ -226,7 +207,6 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "answered before it is durable": lambda: [(MasterRunner, "_carry_out", _answer_then_write)],
     "workers told before it is durable": lambda: [(MasterRunner, "_write", _tell_then_write)],
     "full disk ignored": lambda: [(MasterRunner, "_write", _go_on_when_full)],
-    "fsync skipped": lambda: [(SimJournal, "flush", _flush_and_check), (SimJournal, "survivor", _survive_partly)],
     "acknowledgements not awaited": lambda: [(PeerTable, "held_by_required", _held_here)],
     "minority may add": lambda: [
         (PeerTable, "majority", property(lambda _self: 1)),
@@ -244,10 +224,11 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "emptied disk stamps at once": lambda: [(SyncCore, "is_known", _always)],
     "entries not sent again": lambda: [(Peer, "stuck_ms", _never_stuck)],
     "nothing relayed": lambda: [(Posting, "_is_relayed", _own_only), (Posting, "_relayed", _no_rows)],
-    "parked forgotten at a restart": lambda: [(MemoryJournal, "state", _forget_parked)],
+    "parked forgotten at a restart": lambda: [(LogHistory, "state", _forget_parked)],
     "results taken with a gap": lambda: [(Feed, "on_executed", _take_with_gap)],
     "workers not sent again": lambda: [(Feed, "_messages_for", _never_again)],
     "worker executes again": lambda: [(WorkerCore, "_on_items", _execute_again)],
+    **LOG_MISTAKES,
     **DEFERRING_MISTAKES,
     **WORKER_MISTAKES,
     **BACKUP_MISTAKES,
@@ -256,14 +237,6 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     **MODE_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
-
-
-def _flush_and_check(self: SimJournal, records: Any) -> None:
-    _flush(self, records)
-    _flush_later(self, records)
-
-
-_flush = SimJournal.flush
 
 
 @contextmanager

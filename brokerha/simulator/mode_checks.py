@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.log import Log
 from brokerha.model.epochs import Epoch
 from brokerha.model.ids import NodeId, Ordered
 from brokerha.model.messages import Outgoing, Post
@@ -35,7 +35,7 @@ class ModeCheckers(Checkers):
         self.lineages: dict[NodeId, int] = dict.fromkeys(self.truth.members, 0)
         self._mode = world.masters[0].config.sync.split_recovery
 
-    def on_start(self, node: NodeId, journal: MemoryJournal) -> None:
+    def on_start(self, node: NodeId, journal: Log) -> None:
         """A master starts: its journal holds what was durable."""
         state, mirror = journal.state(), self.truth.mirrors[node]
         mirror.journal = state.journal
@@ -86,7 +86,7 @@ class ModeCheckers(Checkers):
         self._world.faults_seen["epoch begun"] += 1
         mirror.epoch = epoch
 
-    def _compare(self, node: NodeId, journal: MemoryJournal) -> None:
+    def _compare(self, node: NodeId, journal: Log) -> None:
         first = journal.first_lsn()
         held = journal.ordered(first, len(self.queues[node]) + 1 - first)
         check(held == self.queues[node][first - 1 :], "S3", "the queue is what its records say", node=node)

@@ -56,6 +56,8 @@ class Disk:
     """Size of the chunks of a journal's snapshot."""
     keep_results: int = KEEP_RESULTS
     """Lines of the log that a worker keeps."""
+    sync_fails: float = 0.0
+    """Chance that a sync of a journal fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,7 @@ def draw_plain(seed: int) -> Options:
         retention=RetentionConfig(**rng.choice(RETENTIONS)),
         accept_limit=rng.choice((100_000, 100_000, 100_000, 4)),
         wire=wire_of(rng),
-        disk=disk_of(rng, feed["window"]),
+        disk=disk_of(rng, feed["window"], seed),
         load=load_of(rng),
         skew_us=rng.choice((0, 1_000, SECOND_US, HOUR_US)),
         drift=rng.choice((0.0, 0.0, 0.001, 0.1)),
@@ -316,13 +318,15 @@ def worker_settings(rng: Random) -> dict[str, Any]:
     }
 
 
-def disk_of(rng: Random, window: int) -> Disk:
+def disk_of(rng: Random, window: int, seed: int) -> Disk:
     """How disks are."""
     return Disk(
         write_us=rng.choice(((50, 100), (100, 1_000), (2_000, 20_000))),
         chunk_bytes=rng.choice((64, 1_024, 4_096)),
         # What was sent and not confirmed has to be answered again: less than that nobody keeps.
         keep_results=rng.choice((4 * window, KEEP_RESULTS)),
+        # Drawn apart, so that the seeds stay what they are.
+        sync_fails=Random(seed * 11 + 3).choice((0.0, 0.0, 0.002, 0.01)),
     )
 
 

@@ -25,7 +25,7 @@ from brokerha.ports.transport import Transport
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import WorkerConfig
 from brokerha.simulator.clocks import SimClock
-from brokerha.simulator.disk import SimDoor, SimJournal
+from brokerha.simulator.disk import SimDoor, SimJournal, sim_journal
 from brokerha.simulator.network import SimTransport
 from brokerha.simulator.operators import command
 from brokerha.simulator.options import KEEP_RESULTS
@@ -164,6 +164,16 @@ class Process:
         self._turn_at_us = None
         self.transport = SimTransport(self)
 
+    def mend(self) -> None:
+        """Its disk fails no more."""
+
+    def start_again(self, life: int) -> None:
+        """Whoever runs a process that cannot go on starts it again."""
+        if life == self.life and self.is_up:
+            self.world.trace.note(self.world.now_us, self.node, "dies", "its disk failed")
+            self.die()
+            self.world.plan_restart(self)
+
     def start(self) -> None:
         """Begin again from what is durable."""
         self.is_up = True
@@ -290,10 +300,14 @@ class SimMaster(Process):
         self.world.clients.on_death(self.node)
         self.world.tx_clients.on_death(self.node)
 
+    def mend(self) -> None:
+        """Its disk fails no more."""
+        self.journal.disk.sync_fails = 0.0
+
     def wipe(self) -> None:
         """Lose the data directory while the process is down."""
         self.is_wiped = True
-        self.journal = SimJournal(self.node, f"{self.node}-again-{self.life}")
+        self.journal = sim_journal(self.node, f"{self.node}-again-{self.life}", str(self.world.options.seed), self.world.options.disk.sync_fails)
         self.world.checkers.on_wipe(self.node)
 
 

@@ -30,7 +30,7 @@ from brokerha.replication.worker_config import WorkerConfig
 from brokerha.simulator.backups import SimGroup, SimProcess
 from brokerha.simulator.checkers import Checkers
 from brokerha.simulator.clocks import SimClock
-from brokerha.simulator.disk import SimJournal
+from brokerha.simulator.disk import sim_journal
 from brokerha.simulator.faults import Faults
 from brokerha.simulator.members import Members
 from brokerha.simulator.mode_checks import ModeCheckers
@@ -131,7 +131,8 @@ class World:
             if backups:
                 self._build_group(config, backups, sync_n)
             else:
-                self.masters.append(SimMaster(self, config, self._clock(), SimJournal(name, f"{name}-journal")))
+                journal = sim_journal(name, f"{name}-journal", str(options.seed), options.disk.sync_fails)
+                self.masters.append(SimMaster(self, config, self._clock(), journal))
             for worker in workers:
                 self.workers.append(SimWorker(self, WorkerConfig(worker, name, **options.worker), self._clock()))
 
@@ -260,6 +261,7 @@ class World:
         self.network.cut_for_ever(self.broken)
         for process in self.processes_list:
             process.is_disk_full = process.is_disk_slow = False
+            process.mend()
             process.aim = None
             self._restart(process)
             process.thaw()

@@ -6,11 +6,11 @@ from typing import Protocol
 
 import pytest
 
-from brokerha.journal.beginning import Beginning
+from brokerha.log.beginning import Beginning
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.invariants import InvariantBroken
 from tests.contracts.journal_contract import Disk, around_restart
-from tests.unit.journal.turns import Author, body_of, fingerprint_after, result_of
+from tests.unit.log.turns import Author, body_of, fingerprint_after, result_of
 
 BEGINNING = Beginning(
     lsn=700,

@@ -11,7 +11,7 @@ from brokerha.model.errors import JournalFull
 from brokerha.model.records import ClockReserved, Record
 from brokerha.ports.journal import Journal
 from tests.contracts.journal_contract import Disk
-from tests.unit.journal.turns import Author, body_of, fingerprint_after
+from tests.unit.log.turns import Author, body_of, fingerprint_after
 
 
 class CrashingDisk(Disk, Protocol):

@@ -11,7 +11,7 @@ from brokerha.model.ids import Ordered
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import Added, EpochInstalled, EpochPromised, Record, Started, StreamState
 from tests.contracts.journal_contract import Disk, FullJournal
-from tests.unit.journal.turns import Author, body_of, everything, filled
+from tests.unit.log.turns import Author, body_of, everything, filled
 
 NODES = ["m1", "m2", "m3"]
 

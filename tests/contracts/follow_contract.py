@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from brokerha.journal import decisions
+from brokerha.log import decisions
 from brokerha.model.codec import decode_record, encode_record
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.invariants import InvariantBroken
@@ -24,7 +24,7 @@ from brokerha.model.records import (
 )
 from brokerha.ports.journal import Journal
 from tests.contracts.journal_contract import Disk, around_restart
-from tests.unit.journal.turns import Author, everything, filled
+from tests.unit.log.turns import Author, everything, filled
 
 MUCH = 1 << 30
 TXIDS = [f"t{n}" for n in range(1, 30)]

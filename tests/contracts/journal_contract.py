@@ -27,7 +27,7 @@ from brokerha.model.records import (
     WorkersChanged,
 )
 from brokerha.ports.journal import Journal
-from tests.unit.journal.turns import Author, body_of, everything, filled, fingerprint_after, result_of
+from tests.unit.log.turns import Author, body_of, everything, filled, fingerprint_after, result_of
 
 
 class FullJournal(Journal, Protocol):

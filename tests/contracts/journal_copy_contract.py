@@ -16,7 +16,7 @@ from brokerha.model.ids import NodeId
 from brokerha.model.records import MasterState, Started, ViewStarted
 from brokerha.ports.copies import JournalCopy, Snapshot
 from tests.contracts.follow_contract import carried, prepared, rolled_back
-from tests.unit.journal.turns import everything, filled
+from tests.unit.log.turns import everything, filled
 
 TXIDS = [f"t{n}" for n in range(1, 12)]
 

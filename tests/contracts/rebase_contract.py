@@ -8,7 +8,7 @@ from brokerha.model.errors import JournalFull
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.records import Outcomes
 from tests.contracts.journal_contract import Disk, around_restart
-from tests.unit.journal.turns import Author, everything, filled, fingerprint_after, result_of
+from tests.unit.log.turns import Author, everything, filled, fingerprint_after, result_of
 
 
 class RebaseContract:

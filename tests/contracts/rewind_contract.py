@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.journal import split_book
+from brokerha.log import split_book
 from brokerha.model.errors import JournalFull
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.given_up import GivenUp, Split
@@ -13,7 +13,7 @@ from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import Outcomes, Rewound, Started
 from tests.contracts.follow_contract import TwinDisk, carried
 from tests.contracts.journal_contract import Disk, FullJournal, around_restart
-from tests.unit.journal.turns import Author, body_of, everything, filled, fingerprint_after, result_of
+from tests.unit.log.turns import Author, body_of, everything, filled, fingerprint_after, result_of
 
 TXIDS = [f"t{n}" for n in range(1, 40)]
 

@@ -10,7 +10,7 @@ from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import IdsTaken, Record, Remembered, StreamState, TxPrepared
 from brokerha.ports.journal import Journal
 from tests.contracts.journal_contract import Disk, around_restart
-from tests.unit.journal.turns import Author, body_of, everything, filled, fingerprint_after, result_of
+from tests.unit.log.turns import Author, body_of, everything, filled, fingerprint_after, result_of
 
 IDS = IdsTaken((("s40", 40), ("s90", 90), ("own-known", 80), ("m2-known", 81)), ((90, "no place"),))
 NAMES = ["t1", "t3", "s40", "s90", "own-known", "own-left", "m2-known", "m2-left", "later"]

@@ -8,71 +8,84 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from brokerha.journal import loading, memory_journal_copy
-from brokerha.journal.journal_copy import LmdbJournalCopy
-from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.journal.memory_journal_copy import MemoryJournalCopy
+from brokerha.log.copies import LogCopy
+from brokerha.log.disks import FileDisk, MemoryDisk
 from brokerha.model.errors import JournalError, JournalFull, JournalInUse
 from brokerha.model.ids import NodeId
 from brokerha.model.records import Started
 from tests.contracts.journal_contract import flag_set
 from tests.contracts.journal_copy_contract import JournalCopyContract, carry, content, give, numbers, used
-from tests.unit.journal.turns import filled
+from tests.unit.log.turns import filled
 
-CHUNK_BYTES = 4_000
-MAP_BYTES = 1 << 30
+CHUNK_BYTES = 1_000
 
-OpenFiles = Callable[..., LmdbJournalCopy]
+Open = Callable[..., LogCopy]
 
 
-class TestMemoryJournalCopy(JournalCopyContract):
+class TestLogCopyInMemory(JournalCopyContract):
     @pytest.fixture
-    def opened(self) -> Callable[..., MemoryJournalCopy]:
-        def open_one(process: str, node: NodeId = "m1") -> MemoryJournalCopy:
-            return MemoryJournalCopy(MemoryJournal(node, f"journal-of-{process}"), chunk_bytes=200)
+    def opened(self) -> Open:
+        def open_one(process: str, node: NodeId = "m1") -> LogCopy:
+            return LogCopy(MemoryDisk(), "orders", node, name=f"journal-of-{process}", chunk_bytes=200)
 
         return open_one
 
     @pytest.fixture
-    def reopened(self) -> Callable[[MemoryJournalCopy], MemoryJournalCopy]:
-        return lambda copy: MemoryJournalCopy.from_image(copy.image(), chunk_bytes=200)
+    def reopened(self) -> Callable[[LogCopy], LogCopy]:
+        return lambda copy: LogCopy(copy.disk.copy(), "orders", "m1", chunk_bytes=200)  # type: ignore[attr-defined]
 
-    def test_a_full_disk_is_said_and_the_load_goes_on_later(self, opened: Callable[..., MemoryJournalCopy]) -> None:
+    def test_a_full_disk_is_said_and_the_load_goes_on_later(self, opened: Open) -> None:
         source, follower = opened("a"), opened("b")
         used(source)
         snapshot = source.make_snapshot("n")
-        with flag_set(follower.journal, "is_full"), pytest.raises(JournalFull):
+        with flag_set(follower.disk, "is_full"), pytest.raises(JournalFull):
             follower.begin_load("n", snapshot)
         carry(source, follower)
-        with flag_set(follower.journal, "is_full"), pytest.raises(JournalFull):
+        old = follower.journal.state()
+        with flag_set(follower.disk, "is_full"), pytest.raises(JournalFull):
             follower.open_load()
+        assert follower.journal.state() == old
         follower.open_load()
         assert content(follower) == content(source)
 
-    def test_equal_journals_have_equal_bytes(self, opened: Callable[..., MemoryJournalCopy]) -> None:
+    def test_equal_journals_have_equal_bytes(self, opened: Open) -> None:
         snapshots = []
         for _ in range(2):
             copy = opened("a")
             used(copy)
             snapshots.append(copy.make_snapshot("n"))
         assert snapshots[0] == snapshots[1]
-        assert snapshots[0].files[0][0] == memory_journal_copy.FILE
+
+
+class TestLogCopyOfManySegments(JournalCopyContract):
+    """With segments so short that each part of a snapshot is there several times."""
+
+    @pytest.fixture
+    def opened(self) -> Open:
+        def open_one(process: str, node: NodeId = "m1") -> LogCopy:
+            name = f"journal-of-{process}"
+            return LogCopy(MemoryDisk(), "orders", node, name=name, chunk_bytes=200, segment_bytes=500, ids_held=3)
+
+        return open_one
+
+    @pytest.fixture
+    def reopened(self) -> Callable[[LogCopy], LogCopy]:
+        return lambda copy: LogCopy(copy.disk.copy(), "orders", "m1", chunk_bytes=200, segment_bytes=500, ids_held=3)  # type: ignore[attr-defined]
 
 
 class InFiles:
     """Copies in directories."""
 
     @pytest.fixture
-    def opened(self, tmp_path: Path) -> Iterator[OpenFiles]:
+    def opened(self, tmp_path: Path) -> Iterator[Open]:
         copies = []
 
-        def open_one(process: str, node: NodeId = "m1") -> LmdbJournalCopy:
-            copy = LmdbJournalCopy(
-                tmp_path / process, "orders", node, chunk_bytes=CHUNK_BYTES, map_size_bytes=MAP_BYTES
-            )
+        def open_one(process: str, node: NodeId = "m1") -> LogCopy:
+            copy = LogCopy(FileDisk(tmp_path / process), "orders", node, chunk_bytes=CHUNK_BYTES)
             copies.append(copy)
             return copy
 
@@ -83,35 +96,41 @@ class InFiles:
             assert problems == []
 
     @pytest.fixture
-    def reopened(self, opened: OpenFiles) -> Callable[[LmdbJournalCopy], LmdbJournalCopy]:
-        def reopen(copy: LmdbJournalCopy) -> LmdbJournalCopy:
+    def reopened(self, opened: Open) -> Callable[[LogCopy], LogCopy]:
+        def reopen(copy: LogCopy) -> LogCopy:
             copy.journal.close()
-            return opened(copy._home.name)
+            return opened(Path(copy.disk.place).name)
 
         return reopen
 
 
-class TestLmdbJournalCopy(InFiles, JournalCopyContract):
-    def test_nothing_is_left_beside_a_loaded_journal(self, opened: OpenFiles) -> None:
+class TestLogCopy(InFiles, JournalCopyContract):
+    def test_nothing_is_left_beside_a_loaded_journal(self, opened: Open) -> None:
         source, follower = opened("a"), opened("b")
         used(source)
         follower.journal.promise(1)
-        before = sorted(follower._home.iterdir())
         carry(source, follower)
         follower.open_load()
-        assert sorted(follower._home.iterdir()) == before
-        source.drop_snapshot("n")
-        assert list((source._home / "snapshots").iterdir()) == []
+        assert follower.disk.names() == ["2/00000000.log", "2/checkpoint", "current", "promise"]
 
-    def test_a_snapshot_is_as_short_as_what_is_held(self, opened: OpenFiles) -> None:
+    def test_what_is_given_away_stays_until_it_is_dropped(self, opened: Open) -> None:
         source = opened("a")
-        filled(source.journal, turns=200, per_turn=20)
-        long = source.make_snapshot("long").files[0][1]
-        while source.journal.trim(below=4_000):
-            pass
-        assert source.make_snapshot("short").files[0][1] < long / 2
+        author = filled(source.journal, turns=3)
+        snapshot = source.make_snapshot("n")
+        source.journal._segments.roll_at = 1
+        filled(source.journal, turns=3, author=author)
+        source.journal.trim(below=6)
+        source.journal._segments.roll_at = 1
+        source.journal.append([Started(9)])
+        assert "1/00000000.log" in source.disk.names()
+        follower = opened("b")
+        assert carry(source, follower) == snapshot
+        source.drop_snapshot("n")
+        source.journal._segments.roll_at = 1
+        source.journal.append([Started(10)])
+        assert "1/00000000.log" not in source.disk.names()
 
-    def test_appending_goes_on_while_snapshots_are_made(self, opened: OpenFiles) -> None:
+    def test_appending_goes_on_while_snapshots_are_made(self, opened: Open) -> None:
         # Given a journal that is written all the time
         source, follower = opened("a"), opened("b")
         author = filled(source.journal, turns=20)
@@ -137,47 +156,43 @@ class TestLmdbJournalCopy(InFiles, JournalCopyContract):
             done.set()
             writer.join()
 
-    def test_compaction_does_not_wait_for_a_snapshot(self, opened: OpenFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-        journal = opened("a").journal
-        with journal._compacting:
-            assert not journal.compact()
-
     def test_a_load_for_which_there_is_no_space_is_refused(
-        self, opened: OpenFiles, monkeypatch: pytest.MonkeyPatch
+        self, opened: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         source, follower = opened("a"), opened("b")
         snapshot = source.make_snapshot("n")
         with monkeypatch.context() as patch:
-            patch.setattr(loading, "free_bytes", lambda _: 1_000)
+            patch.setattr(follower.disk, "free_bytes", lambda: 1_000)
             with pytest.raises(JournalFull, match="no space for a snapshot of the journal: it needs"):
                 follower.begin_load("n", snapshot)
         assert follower.pending_load == ""
         carry(source, follower)
         follower.open_load()
 
-    def test_a_directory_that_is_open_is_not_opened_again(self, opened: OpenFiles) -> None:
+    def test_a_directory_that_is_open_is_not_opened_again(self, opened: Open) -> None:
         source, follower = opened("a"), opened("b")
         carry(source, follower)
         follower.open_load()
         with pytest.raises(JournalInUse):
             opened("b")
 
-    def test_chunks_that_a_power_cut_spoiled_are_asked_for_again(self, opened: OpenFiles, tmp_path: Path) -> None:
+    def test_chunks_that_a_power_cut_spoiled_are_asked_for_again(self, opened: Open, tmp_path: Path) -> None:
         source, follower = opened("a"), opened("b")
         used(source)
         snapshot = carry(source, follower)
         follower.close()
-        with (tmp_path / "b" / "loading" / "data.mdb").open("r+b") as file:
-            file.seek(CHUNK_BYTES + 5)
+        spoiled = len(numbers(snapshot)) - 1
+        with (tmp_path / "b" / "2" / "00000000.log").open("r+b") as file:
+            file.seek(-9, 2)
             file.write(b"\0spoiled\0")
         follower = opened("b")
-        assert follower.begin_load("n", snapshot) == set(numbers(snapshot)) - {1}
-        give(source, follower, "n", [1])
+        assert follower.begin_load("n", snapshot) == set(numbers(snapshot)) - {spoiled}
+        give(source, follower, "n", [spoiled])
         follower.open_load()
         assert content(follower) == content(source)
 
     def test_the_old_journal_is_back_when_the_new_one_cannot_be_opened(
-        self, opened: OpenFiles, monkeypatch: pytest.MonkeyPatch
+        self, opened: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         source, follower = opened("a"), opened("b")
         used(source)
@@ -187,18 +202,18 @@ class TestLmdbJournalCopy(InFiles, JournalCopyContract):
         real = follower._opened
         calls = []
 
-        def failing(directory: Path) -> object:
-            calls.append(directory.name)
+        def failing(**options: Any) -> object:
+            calls.append(options.get("folder", ""))
             if len(calls) == 2:
                 raise JournalError("simulated")
-            return real(directory)
+            return real(**options)
 
         monkeypatch.setattr(follower, "_opened", failing)
         with pytest.raises(JournalError, match="simulated"):
             follower.open_load()
         monkeypatch.undo()
         # Then the old one is as it was, and the load begins anew
-        assert calls == ["loading", "b", "b"]
+        assert calls == ["2", "", ""]
         follower.journal.append([Started(8)])
         carry(source, follower)
         follower.open_load()
@@ -207,7 +222,8 @@ class TestLmdbJournalCopy(InFiles, JournalCopyContract):
 
 KILLED = """
 import json, os, pathlib, shutil, sys
-from brokerha.journal.journal_copy import LmdbJournalCopy
+from brokerha.log.copies import LogCopy
+from brokerha.log.disks import FileDisk
 from tests.contracts.journal_copy_contract import carry, used
 from brokerha.model.records import Started
 
@@ -215,7 +231,7 @@ root = pathlib.Path(sys.argv[1])
 EVENTS = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 
 def opened(name):
-    return LmdbJournalCopy(root / name, "orders", "m1", chunk_bytes=8000, map_size_bytes=1 << 28)
+    return LogCopy(FileDisk(root / name), "orders", "m1", chunk_bytes=8000, segment_bytes=1500)
 
 source = opened("a")
 used(source)
@@ -258,14 +274,13 @@ while not story or story[-1] != "done":
     else:
         assert (state.incarnation, state.last_number) == (77, 1), state
         found = "old"
-    assert not (root / "b" / "replaced.mdb").exists()
     # What was begun goes on, or begins anew
     if found == "old":
         carry(source, copy)
         copy.open_load()
         assert copy.journal.state() == wanted
     copy.close()
-    assert sorted(p.name for p in (root / "b").iterdir()) == ["data.mdb", "lock.mdb", "owner", "promise"]
+    assert sorted(p.name for p in (root / "b").iterdir()) == ["2", "current", "owner", "promise"]
     shutil.rmtree(root / "b")
     story.append(found if os.waitstatus_to_exitcode(status) == 9 else "done")
 print(json.dumps(story))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.journal import lmdb_journal, memory_journal, trimming
+from brokerha.log import content, log
 from brokerha.model.fingerprints import EMPTY, UNKNOWN
 from brokerha.model.records import ClockReserved, PeerJournal, Started, StreamState
 from brokerha.ports.journal import Journal
 from tests.contracts.journal_contract import Disk, around_restart
-from tests.unit.journal.turns import Author, body_of, filled, fingerprint_after, result_of
+from tests.unit.log.turns import Author, body_of, filled, fingerprint_after, result_of
 
 
 class TrimContract:
@@ -68,8 +68,7 @@ class TrimContract:
 
     def test_the_time_of_an_lsn_is_known_by_and_by(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
         # Given ten transactions, stamped at 10, 20, ... 100
-        for module in (memory_journal, lmdb_journal):
-            monkeypatch.setattr(module, "MARK_LSNS", 3)
+        monkeypatch.setattr(content, "MARK_LSNS", 3)
         filled(disk.journal, turns=10)
         for journal in around_restart(disk):
             assert [journal.lsn_before(time) for time in (0, 10, 11, 55, 100, 1_000)] == [0, 0, 1, 5, 9, 10]
@@ -171,9 +170,8 @@ class TrimContract:
             assert journal.results(2, 5) == [result_of(2)]
 
     def test_one_call_drops_a_bounded_number(self, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (memory_journal, trimming):
-            monkeypatch.setattr(module, "TRIM_LSNS", 5)
-            monkeypatch.setattr(module, "TRIM_RECORDS", 3)
+        monkeypatch.setattr(log, "TRIM_LSNS", 5)
+        monkeypatch.setattr(log, "TRIM_RECORDS", 3)
         filled(disk.journal, turns=5, per_turn=2)
         filled(disk.journal, turns=4, author=filled_author(disk.journal, 10))
         assert [disk.journal.trim(below=15) for _ in range(5)] == [4, 4, 4, 2, 0]
@@ -192,10 +190,8 @@ class TrimContract:
         self, disk: Disk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Given steps of five LSNs
-        for module in (memory_journal, trimming):
-            monkeypatch.setattr(module, "TRIM_LSNS", 5)
-        for module in (memory_journal, lmdb_journal):
-            monkeypatch.setattr(module, "FORGET_AT_ONCE", 3)
+        monkeypatch.setattr(log, "TRIM_LSNS", 5)
+        monkeypatch.setattr(log, "FORGET_AT_ONCE", 3)
         filled(disk.journal, turns=12, per_turn=2)
         # When it is kept so that LSN 16 is the first, and ids from 8 on
         steps = 0
@@ -209,23 +205,10 @@ class TrimContract:
             known = [journal.lsn_of(f"t{n}") for n in range(1, 25)]
             assert known == [None] * 7 + list(range(8, 25))
 
-    def test_keeping_goes_on_while_ids_are_written_and_nothing_was_dropped_yet(
-        self, disk: Disk, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        # Given steps that write a few of the ids that wait, far fewer than have to be written first
-        monkeypatch.setattr(lmdb_journal, "TRIM_IDS", 5)
-        filled(disk.journal, turns=40, per_turn=2)
-        # When steps are taken for as long as one says that there is more to do at once
-        while disk.journal.keep(below=61, ids_below=1):
-            pass
-        # Then it was so until everything was done
-        assert disk.journal.first_lsn() == 61
-
     def test_ids_are_forgotten_though_there_is_always_something_to_trim(
         self, disk: Disk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for module in (memory_journal, lmdb_journal):
-            monkeypatch.setattr(module, "FORGET_AT_ONCE", 2)
+        monkeypatch.setattr(log, "FORGET_AT_ONCE", 2)
         author = filled(disk.journal, turns=10)
         # When each turn brings one transaction more, and one step is taken in it
         for _ in range(20):

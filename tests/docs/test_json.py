@@ -19,10 +19,10 @@ from brokerha.cli import quarantine
 from brokerha.cli.json_page import FOLDER, files
 from brokerha.cli.json_schemas import OUTPUTS, lines_of, schema_of
 from brokerha.cli.main import main
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.split_report import listed, shown
 from brokerha.transports.quarantine import Quarantined
 from tests.docs.json_outputs import COMMANDS, Here, small_cluster
+from tests.support.logs import memory_log
 from tests.unit.master.test_split_report import facts, go_on, went_back
 
 FIELDS = Path(__file__).with_name("json_fields.txt")
@@ -109,7 +109,7 @@ def test_messages_in_quarantine_have_the_fields_of_their_schemas(
 
 
 def test_reports_of_splits_have_the_fields_of_their_schemas() -> None:
-    journal = MemoryJournal("m1", "journal-of-m1")
+    journal = memory_log("m1", "journal-of-m1")
     number = went_back(journal)
     go_on(journal, "cefdkjh", "ARRAAA")
     jsonschema.validate(listed(journal, facts(journal)), closed(schema_of("splits-list")))

@@ -17,6 +17,7 @@ from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
 from brokerha.simulator.deferring_mistakes import DEFERRING_MISTAKES
 from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, draw_members, draw_mode, draw_with_backups
 from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
+from brokerha.simulator.log_mistakes import LOG_MISTAKES
 from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
 from brokerha.simulator.mistakes import MISTAKES, planted
 from brokerha.simulator.mode_mistakes import MODE_MISTAKES, mode_of
@@ -224,7 +225,17 @@ def _busy_operators(seed: int) -> Options:
     )
 
 
+def _crashing(mistake: str, seed: int) -> Options:
+    """Masters that crash all the time and forget what they may; of mistakes about going back, with sides that went on."""
+    drawn = draw_mode(MODES_FROM["simple"] + seed) if "given up" in mistake else draw_plain(seed)
+    faults = {**drawn.faults, "crash master": SECOND_US, "trim": SECOND_US}
+    fails = 0.02 if "sync that failed" in mistake else 0.0
+    return replace(drawn, faults=faults, disk=replace(drawn.disk, sync_fails=fails))
+
+
 def _options(mistake: str, seed: int) -> Options:
+    if mistake in LOG_MISTAKES:
+        return _crashing(mistake, seed)
     if mistake in DEFERRING_MISTAKES:
         return _without_power(_busy_splits(seed) if "epoch" in mistake else draw_plain(2 * seed))
     if mistake in MODE_MISTAKES:
@@ -251,8 +262,9 @@ def test_a_planted_mistake_is_caught(mistake: str):
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    others = (WORKER_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES)
+    others = (WORKER_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES)
     assert len(MISTAKES) - sum(map(len, others)) >= 12
+    assert len(LOG_MISTAKES) >= 15
     assert len(MODE_MISTAKES) >= 9
     assert len(DEFERRING_MISTAKES) >= 9
     assert len(EPOCH_MISTAKES) >= 25

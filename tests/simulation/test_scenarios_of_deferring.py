@@ -154,4 +154,4 @@ def test_where_no_majority_is_needed_every_place_is_written_before_it_is_told() 
     write = scene.write("m1", "t1")
     scene.until(lambda: write.is_done)
     assert [bool(scene.master(node).journal.waiting) for node in MASTERS] == [False] * 3
-    assert scene.master("m1").journal.image().content.current.lsn == 1
+    assert scene.master("m1").journal.state().lsn == 1

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from brokerha.http import HttpServer, create_app
-from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log as Journal
 from brokerha.model.errors import ConfigurationError, Unreachable
 from brokerha.model.records import Accepted, Added, Appended, Outcomes
 from brokerha.pipeline.entries import LogEntry
@@ -248,7 +249,7 @@ def test_tasks_read_from_a_node_over_http(spark):
 
 
 def test_several_tasks_read_the_journal_of_a_stopped_master_at_once(spark, tmp_path):
-    journal = LmdbJournal(tmp_path, "orders", "m1")
+    journal = Journal(FileDisk(tmp_path), "orders", "m1")
     some = ENTRIES[:200]
     journal.append(
         [

@@ -29,7 +29,8 @@ from types import FrameType
 from typing import Any
 
 import brokerha
-from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Envelope
@@ -108,7 +109,7 @@ class Trio:
         self.workers: dict[str, WorkerRunner] = {}
         for name in NAMES:
             worker = f"w{name[1:]}"
-            journal = LmdbJournal(folder / name, "lone", name)
+            journal = Log(FileDisk(folder / name), "lone", name)
             config = MasterConfig(SyncConfig(name, NAMES), FeedConfig((worker,)))
             wire = self._wire(url, name, "master")
             self.masters[name] = MasterNode(config, "lone", journal, wire, self.clock, loop=HandLoop())
@@ -211,7 +212,7 @@ def counted(counts: Counter[str], trio: Trio) -> Iterator[None]:
     kombu_transport = sys.modules[KombuTransport.__module__]
     undo.append(counting(kombu_transport, "encode_envelope", "encodings"))
     undo.append(counting(kombu_transport, "decode_envelope", "decodings"))
-    undo.append(counting(LmdbJournal, "append", "commits"))
+    undo.append(counting(Log, "append", "commits"))
     undo.append(counting(kombu_transport, "Publication", "publications"))
     trio.count_turn = turn
     try:
@@ -232,7 +233,7 @@ def _progress(node: MasterNode) -> tuple[object, ...]:
 def _home(file: str) -> str:
     if file in _WIRE or not file.startswith(_ROOT):
         return "calls elsewhere"
-    return "calls of the journal" if file.startswith(f"{_ROOT}/journal") else "calls"
+    return "calls of the journal" if file.startswith(f"{_ROOT}/log/") else "calls"
 
 
 def counts_per_round(folder: Path, together: int = 1, rounds: int = 5) -> dict[str, float]:

@@ -10,7 +10,8 @@ import pytest
 
 from brokerha.cli import backup as backup_module
 from brokerha.cli.backup_places import time_us
-from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log
 from brokerha.model.errors import NotReady, Unreachable
 from brokerha.model.operations import LoggedRow, pack_operations
 from brokerha.model.records import Accepted, Added, Appended, Outcomes, Started
@@ -214,7 +215,7 @@ def test_a_whole_cluster_begins_behind_the_restored_lsn(run, made):
     for worker in ("x1", "x2"):
         assert found_in(made.home / "new" / worker, "other", worker) == made.states[5]
     for master in ("m1", "m2"):
-        journal = LmdbJournal(made.home / "new" / master, "other", master)
+        journal = Log(FileDisk(made.home / "new" / master), "other", master)
         state = journal.state()
         assert (state.lsn, state.executed_lsn, state.last) == (5, 5, (5_000_000, "t5", "m1"))
         assert (journal.lsn_of("t2"), journal.lsn_of("t6"), journal.first_lsn()) == (2, None, 6)
@@ -228,7 +229,7 @@ def test_a_whole_cluster_begins_behind_the_restored_lsn(run, made):
 def test_the_nodes_of_one_machine_are_restored_by_name(run, made):
     assert run("restore", "monday", "--node", "m2", "--node", "x2").code == 0
     assert sorted(path.name for path in (made.home / "new").iterdir()) == ["m2", "x2"]
-    journal = LmdbJournal(made.home / "new" / "m2", "other", "m2")
+    journal = Log(FileDisk(made.home / "new" / "m2"), "other", "m2")
     assert journal.state().last == (6_000_000, "t6", "m1")
     journal.close()
 
@@ -302,7 +303,7 @@ def test_a_directory_takes_over_the_lineage_of_the_lines_and_what_is_void_is_ref
 
 
 def test_lines_of_a_journal_are_replayed(run, made):
-    journal = LmdbJournal(made.home / "m9", "orders", "m9")
+    journal = Log(FileDisk(made.home / "m9"), "orders", "m9")
     lines = made.lines(1, 6)
     entries = tuple((stamp, txid) for txid, stamp, *_ in lines)
     journal.append(

@@ -9,7 +9,8 @@ import pytest
 
 import brokerha
 from brokerha.cli.log import differing
-from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log
 from brokerha.model.errors import InvalidRequest, TimedOut, Unreachable
 from brokerha.model.records import Started
 from tests.unit.cli.fake_cluster import FakeClient, answer, line, node
@@ -267,7 +268,7 @@ def test_lines_that_one_master_no_longer_holds_are_not_compared():
 
 
 def test_a_journal_on_this_machine_is_read_record_by_record(run, file, tmp_path):
-    journal = LmdbJournal(tmp_path / "var/orders/m1", "orders", "m1")
+    journal = Log(FileDisk(tmp_path / "var/orders/m1"), "orders", "m1")
     journal.append([Started(1)])
     journal.close()
     ran = run("log", "verify", "-c", file, "--node", "m1")
@@ -278,7 +279,7 @@ def test_a_journal_on_this_machine_is_read_record_by_record(run, file, tmp_path)
 def test_the_journal_of_a_backup_is_that_of_its_master(run, file, tmp_path):
     with Path(file).open("a", encoding="utf-8") as text:
         text.write('\n[[backup]]\nid = "m1-b"\nmaster = "m1"\n')
-    journal = LmdbJournal(tmp_path / "var/orders/m1-b", "orders", "m1")
+    journal = Log(FileDisk(tmp_path / "var/orders/m1-b"), "orders", "m1")
     journal.append([Started(1)])
     journal.close()
     ran = run("log", "verify", "-c", file, "--node", "m1-b")
@@ -287,7 +288,7 @@ def test_the_journal_of_a_backup_is_that_of_its_master(run, file, tmp_path):
 
 
 def test_the_journal_of_a_running_node_is_left_alone(run, file, tmp_path):
-    journal = LmdbJournal(tmp_path / "var/orders/m1", "orders", "m1")
+    journal = Log(FileDisk(tmp_path / "var/orders/m1"), "orders", "m1")
     try:
         ran = run("log", "verify", "-c", file, "--node", "m1")
     finally:

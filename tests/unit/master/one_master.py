@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.ids import Instant
@@ -13,6 +12,7 @@ from brokerha.model.records import WorkersChanged
 from brokerha.model.requests import Submit
 from brokerha.replication.site_config import FeedConfig, Standing
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import memory_log
 from tests.unit.replication.benches import results, text
 
 
@@ -24,7 +24,7 @@ class OneMaster:
     ) -> None:
         feed = FeedConfig(workers, others=("w8", "w9"), unreadable=tuple(w for w in workers if w == "w3"))
         self.config = MasterConfig(SyncConfig("m1", ("m1",), split_recovery=split_recovery), feed)
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         self.ms = 1000
         self.core = MasterCore(self.config, self.journal.state(), self.journal)
         self.commands = SiteCommands(self.core, protect_single_worker=protect)

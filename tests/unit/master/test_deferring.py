@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.deferring import DeferConfig, Deferring
 from brokerha.model.ids import Instant
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, ClockReserved, EpochPromised, Outcomes, Record
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
+from tests.support.logs import memory_log
 
 ENTRY = (10, "t1", "m1")
 PLACE = Added(1, (ENTRY,), {"m1": 1})
@@ -20,7 +20,7 @@ WAITS, WRITTEN, SETTLES = (True, False), (False, False), (False, True)
 
 
 def deferring(mode: str = "quorum", **limits: Any) -> Deferring:
-    journal = MemoryJournal("m1", "journal-of-m1")
+    journal = memory_log("m1", "journal-of-m1")
     config = SyncConfig("m1", ("m1", "m2", "m3"), split_recovery=mode)
     return Deferring(DeferConfig(**limits), SyncCore(config, journal.state(), journal))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.retention import RetentionConfig
 from brokerha.model import states
@@ -21,6 +20,7 @@ from brokerha.model.records import Accepted, Outcomes, Started
 from brokerha.model.requests import Reply, Submit
 from brokerha.replication.site_config import FeedConfig
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import memory_log
 from tests.unit.replication.benches import content, results, text
 
 APPLIED = ("applied", "", b"e", content(1))
@@ -32,7 +32,7 @@ class Bench:
 
     def __init__(self, members: tuple[str, ...] = ("m1",), workers: tuple[str, ...] = ("w1",), **settings: Any) -> None:
         self.config = MasterConfig(SyncConfig("m1", members), FeedConfig(workers), **settings)
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         self.core = MasterCore(self.config, self.journal.state(), self.journal)
         self.ms = 1000
         self.tickets = 0

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model import states
@@ -18,6 +17,7 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.model.messages import Envelope, Message, Outgoing, Post
 from brokerha.model.requests import Reply, Submit
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import memory_log
 from tests.unit.master.one_master import OneMaster
 
 ROW = Row("", "", 1, 1, FIRST, FIRST, 0, {}, 0, 0, (), known={"m1": "journal-of-m1"})
@@ -31,7 +31,7 @@ class Bench:
         self.ms, self.number = 100_000, 0
         self.replies: list[Reply] = []
         self.sent: list[Outgoing] = []
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         self.core = MasterCore(MasterConfig(SyncConfig("m1", ("m1", *OTHERS))), self.journal.state(), self.journal)
         self.run()
 

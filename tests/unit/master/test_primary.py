@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.primary import IDLE_AFTER, Primary
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Chunk, Envelope, Message, Outgoing, SnapshotOffered, SnapshotWanted, StatusRequest
@@ -17,6 +16,7 @@ from brokerha.model.requests import REFUSED, UNKNOWN, Reply
 from brokerha.replication.role import Role
 from brokerha.replication.role_config import RoleConfig
 from brokerha.replication.role_table import RoleState
+from tests.support.logs import memory_log
 
 TIMEOUT_MS = 2000
 FAIL_OVER_MS = 1000
@@ -27,7 +27,7 @@ class Bench:
 
     def __init__(self, *, goes_idle: bool = False, sync_n: int = 1) -> None:
         self.ms = 10_000
-        self.journal = MemoryJournal("m1", "j")
+        self.journal = memory_log("m1", "j")
         config = RoleConfig("m1", "m1", ("m1", "b1", "b2"), sync_n, FAIL_OVER_MS)
         role = Role(config, "j", 0, (1, 0), self.now)
         role.wake(self.now)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.log import Log
 from brokerha.master.retention import LOOK_MS, Facts, Retention, RetentionConfig, Step
 from brokerha.model.ids import Instant, Lsn
 from brokerha.model.invariants import InvariantBroken
-from tests.unit.journal.turns import filled
+from tests.support.logs import memory_log
+from tests.unit.log.turns import filled
 
 YOUNG = Instant(0, 0)
 """A moment at which nothing is too old."""
 
 
-def log_of(count: int) -> MemoryJournal:
+def log_of(count: int) -> Log:
     """A log of transactions that were stamped at 10, 20, 30, … and executed."""
-    journal = MemoryJournal("m1", "journal")
+    journal = memory_log("m1", "journal")
     filled(journal, turns=count)
     return journal
 
 
 def decided(
     config: RetentionConfig,
-    journal: MemoryJournal,
+    journal: Log,
     pins: dict[str, Lsn] | None = None,
     peers: dict[str, Lsn] | None = None,
     *,
@@ -38,17 +39,17 @@ def decided(
 
 
 @pytest.fixture
-def journal() -> MemoryJournal:
+def journal() -> Log:
     return log_of(100)
 
 
-def test_the_newest_transactions_are_kept(journal: MemoryJournal) -> None:
+def test_the_newest_transactions_are_kept(journal: Log) -> None:
     assert decided(RetentionConfig(max_size=30), journal) == Step(71, 1, ())
     assert decided(RetentionConfig(max_size=100), journal).below == 1
     assert decided(RetentionConfig(max_size=1_000), journal).below == 1
 
 
-def test_none_is_kept_that_is_too_old(journal: MemoryJournal) -> None:
+def test_none_is_kept_that_is_too_old(journal: Log) -> None:
     # Given transactions stamped at 10 to 1,000, and a depth of 400: LSN 51 was stamped at 510
     config = RetentionConfig(max_size=90, max_depth_us=400)
     assert decided(config, journal, now=Instant(0, 905)) == Step(51, 51, ())
@@ -70,13 +71,13 @@ def test_none_is_kept_that_is_too_old(journal: MemoryJournal) -> None:
     ],
 )
 def test_nothing_goes_that_is_needed(
-    journal: MemoryJournal, pins: dict[str, Lsn], peers: dict[str, Lsn], executed: Lsn, below: Lsn
+    journal: Log, pins: dict[str, Lsn], peers: dict[str, Lsn], executed: Lsn, below: Lsn
 ) -> None:
     config = RetentionConfig(max_size=30)
     assert decided(config, journal, pins, peers, executed_lsn=executed) == Step(below, 1, ())
 
 
-def test_pins_may_hold_up_to_the_hard_limit_and_are_then_dropped_by_name(journal: MemoryJournal) -> None:
+def test_pins_may_hold_up_to_the_hard_limit_and_are_then_dropped_by_name(journal: Log) -> None:
     config = RetentionConfig(max_size=20, hard_limit=50)
     assert decided(config, journal, {"w1": 51}) == Step(51, 1, ())
     assert decided(config, journal, {"w1": 50, "w2": 55, "load w3": 7}) == Step(55, 1, ("load w3", "w1"))
@@ -85,14 +86,14 @@ def test_pins_may_hold_up_to_the_hard_limit_and_are_then_dropped_by_name(journal
     assert decided(RetentionConfig(max_size=20), journal, {"w1": 21}) == Step(21, 1, ())
 
 
-def test_peers_and_what_is_not_executed_hold_without_a_limit(journal: MemoryJournal) -> None:
+def test_peers_and_what_is_not_executed_hold_without_a_limit(journal: Log) -> None:
     config = RetentionConfig(max_size=20, hard_limit=50)
     assert decided(config, journal, {"w1": 30}, {"m2": 10}) == Step(10, 1, ())
     assert decided(config, journal, {"w1": 5}, {"m2": 10}) == Step(10, 1, ("w1",))
     assert decided(config, journal, executed_lsn=3) == Step(4, 1, ())
 
 
-def test_peers_that_may_take_over_a_state_hold_up_to_the_hard_limit(journal: MemoryJournal) -> None:
+def test_peers_that_may_take_over_a_state_hold_up_to_the_hard_limit(journal: Log) -> None:
     retention = Retention(RetentionConfig(max_size=20, hard_limit=50))
 
     def below(second: int, peers: dict[str, Lsn]) -> tuple[Lsn, Lsn, tuple[str, ...]]:
@@ -107,7 +108,7 @@ def test_peers_that_may_take_over_a_state_hold_up_to_the_hard_limit(journal: Mem
     assert below(3, {"m2": 7, "m3": 1}) == (55, 1, ())
 
 
-def test_ids_stay_known_as_long_as_a_peer_is_away(journal: MemoryJournal) -> None:
+def test_ids_stay_known_as_long_as_a_peer_is_away(journal: Log) -> None:
     config, late = RetentionConfig(max_size=20, max_depth_us=100), Instant(0, 10**9)
     for peers, ids_below in (({"m2": 7}, 7), ({"m2": 101}, 101)):
         step = Retention(config).step(journal, late, Facts(100, 100, {}, peers, peers_give_way=True))
@@ -123,7 +124,7 @@ def test_forgetting_begins_only_when_it_is_worth_it() -> None:
     assert decided(config, filled_more).below == 3
 
 
-def test_it_looks_once_in_a_while_and_in_each_turn_while_there_is_more(journal: MemoryJournal) -> None:
+def test_it_looks_once_in_a_while_and_in_each_turn_while_there_is_more(journal: Log) -> None:
     retention, facts = Retention(RetentionConfig(max_size=30, slack=10)), Facts(100, 100)
     assert retention.step(journal, Instant(5, 0), facts) == Step(71, 1, ())
     # Given a step that left more to do, of which less than the slack is left
@@ -144,9 +145,9 @@ def test_it_looks_once_in_a_while_and_in_each_turn_while_there_is_more(journal: 
 
 
 def test_ids_stay_known_for_the_depth_whether_their_entries_are_held_or_not(
-    journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    journal: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brokerha.journal.memory_journal.MARK_LSNS", 10)
+    monkeypatch.setattr("brokerha.log.content.MARK_LSNS", 10)
     config = RetentionConfig(max_size=30, max_depth_us=400)
     for below in range(11, 72, 10):
         journal.trim(below)
@@ -163,7 +164,7 @@ def test_bounds_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("pins", [{}, {"w1": 1_000}])
 def test_a_journal_that_is_kept_so_holds_a_bounded_number(pins: dict[str, Lsn]) -> None:
-    journal, retention = MemoryJournal("m1", "journal"), Retention(RetentionConfig(max_size=40, slack=10))
+    journal, retention = memory_log("m1", "journal"), Retention(RetentionConfig(max_size=40, slack=10))
     author = None
     dropped: set[str] = set()
     for turn in range(200):

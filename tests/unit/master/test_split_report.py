@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.lmdb_journal import LmdbJournal
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log
 from brokerha.master import split_report
 from brokerha.master.command_arguments import check_command
 from brokerha.master.split_report import EFFECTS, Facts, listed, shown
 from brokerha.model.errors import InvalidRequest, NotFound
 from brokerha.model.records import Added, Outcomes, Rewound
 from brokerha.ports.journal import Journal
-from tests.unit.journal.turns import Author, fingerprint_after
+from tests.support.logs import memory_log
+from tests.unit.log.turns import Author, fingerprint_after
 
 Open = Callable[[], Journal]
 NAMES = tuple("abcdefghijk")
@@ -26,9 +27,9 @@ NAMES = tuple("abcdefghijk")
 @pytest.fixture(params=["memory", "lmdb"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     made: Journal = (
-        MemoryJournal("m1", "journal-of-m1")
+        memory_log("m1", "journal-of-m1")
         if request.param == "memory"
-        else LmdbJournal(tmp_path / "journal", "orders", "m1")
+        else Log(FileDisk(tmp_path / "journal"), "orders", "m1")
     )
     yield made
     made.close()

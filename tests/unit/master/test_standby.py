@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.standby import Standby, StandbyReady
 from brokerha.model import states
 from brokerha.model.codec import encode_record
@@ -28,6 +27,7 @@ from brokerha.replication.follower import State
 from brokerha.replication.role import Role
 from brokerha.replication.role_config import RoleConfig
 from brokerha.replication.role_table import RoleState
+from tests.support.logs import memory_log
 
 FAIL_OVER_MS = 1000
 
@@ -37,7 +37,7 @@ class Bench:
 
     def __init__(self, *, is_fed: bool = True) -> None:
         self.ms = 10_000
-        self.journal = MemoryJournal("m1", "j")
+        self.journal = memory_log("m1", "j")
         self.journal.follow([(1, ViewStarted(10, "m1"))])
         role = Role(RoleConfig("b1", "m1", ("m1", "b1", "b2"), 1, FAIL_OVER_MS), "j", 10, (10, 1), self.now)
         self.standby = Standby(role, self.journal, self.journal.state())
@@ -191,7 +191,7 @@ def test_a_loaded_journal_is_the_one_that_counts_for_votes_and_for_following() -
     assert bench.standby.follower.loading is not None
     bench.standby.wake(bench.now)
     assert not bench.may_vote()
-    other = MemoryJournal("m1", "k")
+    other = memory_log("m1", "k")
     other.follow([(1, ViewStarted(10, "m1")), (2, Started(1))])
     bench.standby.answer(LoadOpened("k", 2, "", 0), other, other.state(), bench.now)
     bench.journal = other

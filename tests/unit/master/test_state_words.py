@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
 from brokerha.model.epoch_messages import EpochPrepare, Row, Tail
@@ -14,6 +13,7 @@ from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant, NodeId
 from brokerha.model.messages import Envelope, Message, Post
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import memory_log
 
 ROW = Row("", "", 1, 1, FIRST, FIRST, 0, {}, 0, 0, (), known={"m1": "journal-of-m1"})
 
@@ -24,7 +24,7 @@ class Bench:
     def __init__(self) -> None:
         self.ms = 100_000
         self.number = 0
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         self.core = MasterCore(MasterConfig(SyncConfig("m1", ("m1", "m2", "m3"))), self.journal.state(), self.journal)
         self.run()
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
 from brokerha.model.epoch_messages import Row, State, StateWanted, Tail
@@ -16,6 +15,7 @@ from brokerha.model.messages import Envelope, LoadFrom, Message, Outgoing, Post,
 from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, SYNCHRONISED, Reply, Submit
 from brokerha.replication.site_config import FeedConfig, Standing
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import memory_log
 
 ROW = Row("", "", 1, 1, (2, "m2"), (2, "m2"), 0, {}, 0, 50, ("m2", "m3"), known={"m1": "journal-of-m1"})
 LAST = (99, "t45", "m2")
@@ -31,7 +31,7 @@ class Bench:
         self.number = 0
         self.sent: list[Outgoing] = []
         self.replies: list[Reply] = []
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         feed = FeedConfig(("w1",), others=("w2", "w3"))
         self.core = MasterCore(
             MasterConfig(SyncConfig("m1", ("m1", "m2", "m3")), feed), self.journal.state(), self.journal

@@ -10,6 +10,7 @@ from brokerha.model.requests import REFUSED, Reply, Submit, TxCommand, TxReply
 from brokerha.replication.site_config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transactions.outcomes import word_of
+from tests.support.logs import memory_log
 from tests.unit.transactions.bench import TxBench
 from tests.unit.transactions.queue_site import publish
 
@@ -104,9 +105,8 @@ def test_what_is_known_by_its_lsn_is_told_by_the_log() -> None:
 
 
 def test_a_core_without_workers_commits_at_the_levels_that_need_none() -> None:
-    from brokerha.journal.memory_journal import MemoryJournal
 
-    journal = MemoryJournal("m1", "journal-of-m1")
+    journal = memory_log("m1", "journal-of-m1")
     core = MasterCore(MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(())), journal.state(), journal)
     now = Instant(1_000, 1_000_000)
     replies: list[TxReply | Reply] = []
@@ -126,9 +126,8 @@ def test_a_core_without_workers_commits_at_the_levels_that_need_none() -> None:
 
 
 def test_without_workers_what_was_accepted_is_unlocked_once_it_has_its_place() -> None:
-    from brokerha.journal.memory_journal import MemoryJournal
 
-    journal = MemoryJournal("m1", "journal-of-m1")
+    journal = memory_log("m1", "journal-of-m1")
     core = MasterCore(MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(())), journal.state(), journal)
     now = Instant(1_000, 1_000_000)
     steps: list[tuple[str, dict[str, object]]] = [

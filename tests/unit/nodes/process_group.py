@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.journal.memory_journal_copy import MemoryJournalCopy
+from brokerha.log.copies import LogCopy
+from brokerha.log.log import Log
 from brokerha.master.core import MasterConfig
 from brokerha.model.ids import Instant, NodeId
 from brokerha.model.messages import BETWEEN_PROCESSES, Envelope, Message, Outgoing
@@ -19,6 +19,7 @@ from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.runner import MasterRunner
 from brokerha.replication.role_config import RoleConfig
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import memory_copy, reopened_copy
 
 FAIL_OVER_MS = 1000
 SYNC_TIMEOUT_MS = 2000
@@ -37,7 +38,7 @@ class Wire:
         self.queues: list[TxQueueDecision] = []
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        state = MemoryJournal.state(self.process.copy.journal)
+        state = Log.state(self.process.copy.journal)
         self.log += [(each, state.promised_view, state.last_number) for each in outgoing]
         self.outbox += outgoing
 
@@ -55,7 +56,7 @@ class Wire:
 class Door:
     """Carries out at once what is decided about a copy, and tells of it in the next turn."""
 
-    def __init__(self, copy: MemoryJournalCopy) -> None:
+    def __init__(self, copy: LogCopy) -> None:
         self._copy = copy
         self._answers: list[CopyAnswer] = []
         self.begun: list[CopyDecision] = []
@@ -77,7 +78,7 @@ class Process:
     def __init__(self, group: Group, name: NodeId) -> None:
         self.group = group
         self.name = name
-        self.copy = MemoryJournalCopy(MemoryJournal("m1", f"journal-of-{name}"))
+        self.copy = memory_copy("m1", f"journal-of-{name}")
         self.replies: list[Reply] = []
         self.tx_replies: list[TxReply] = []
         self.changes: list[tuple[str, int, bool]] = []
@@ -86,7 +87,7 @@ class Process:
 
     def start(self) -> None:
         group = self.group
-        self.copy = MemoryJournalCopy.from_image(self.copy.image())
+        self.copy = reopened_copy(self.copy)
         self.wire = Wire(self)
         self.door = Door(self.copy)
         wire: Any = self.wire
@@ -112,7 +113,7 @@ class Process:
         self.changes.append((role, view, runner is not None))
 
     @property
-    def journal(self) -> MemoryJournal:
+    def journal(self) -> Log:
         return self.copy.journal
 
     @property

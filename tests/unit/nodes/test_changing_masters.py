@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
 from brokerha.nodes.clock import SystemClock
@@ -15,6 +14,7 @@ from brokerha.nodes.master_node import MasterNode
 from brokerha.replication.site_config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
+from tests.support.logs import memory_log
 from tests.unit.nodes.test_running_nodes import WAIT_S, Site, until
 
 
@@ -22,7 +22,7 @@ from tests.unit.nodes.test_running_nodes import WAIT_S, Site, until
 def site() -> Iterator[Site]:
     running = Site("changing-masters")
     running.start_worker("w3")
-    journal = MemoryJournal("m3", "journal-of-m3")
+    journal = memory_log("m3", "journal-of-m3")
     config = MasterConfig(SyncConfig("m3", ("m1", "m2", "m3")), FeedConfig(("w3",)))
     wire = KombuTransport(running.url, "nodes", "m3", 1, "master")
     running.masters["m3"] = MasterNode(config, "nodes", journal, wire, SystemClock())

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.journal.memory_journal_copy import MemoryJournalCopy
 from brokerha.model.errors import JournalError
 from brokerha.model.messages import SnapshotOffered
 from brokerha.model.ready import (
@@ -32,6 +30,7 @@ from brokerha.model.ready import (
 from brokerha.model.records import ViewStarted
 from brokerha.nodes.journal_copying import JournalThread
 from brokerha.nodes.work_thread import WorkThread
+from tests.support.logs import memory_copy
 
 WAIT_S = 20.0
 
@@ -94,9 +93,9 @@ def test_a_fault_of_what_nobody_waits_for_is_answered_by_nothing(decision: CopyD
 
 
 def test_a_journal_goes_from_one_copy_to_another_in_chunks() -> None:
-    source = MemoryJournalCopy(MemoryJournal("m1", "journal-of-m1"))
+    source = memory_copy("m1", "journal-of-m1")
     source.journal.append([ViewStarted(10, "m1")])
-    target = MemoryJournalCopy(MemoryJournal("m1", "journal-of-b1"))
+    target = memory_copy("m1", "journal-of-b1")
     (made,) = answers_of(source, MakeSnapshot("s"))
     assert isinstance(made, SnapshotMade)
     count = sum(len(sums) // 32 for _, _, sums in made.files)

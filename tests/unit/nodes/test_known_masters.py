@@ -7,7 +7,6 @@ from typing import Any
 
 import structlog
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.epoch_messages import EpochInstall, Notice
 from brokerha.model.epochs import Configuration, Epoch
@@ -17,13 +16,14 @@ from brokerha.nodes.address_book import AddressBook, AddressedTransport
 from brokerha.nodes.epoch_log import EpochLog
 from brokerha.nodes.known_masters import KnownMasters
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import memory_log
 
 FILE = ("m1", "m2", "m3")
 NOW = Instant(1000, 1_000_000)
 
 
 def core_of(*masters: str) -> MasterCore:
-    journal = MemoryJournal("m1", "journal-of-m1")
+    journal = memory_log("m1", "journal-of-m1")
     return MasterCore(MasterConfig(SyncConfig("m1", masters)), journal.state(), journal)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from brokerha.journal.lmdb_journal import LmdbJournal
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log
 from brokerha.model.log_lineages import rewinds_of
 from brokerha.nodes.change_log import ChangeLog
 from brokerha.nodes.journal_lines import entry_rows, logged_lines
@@ -19,7 +19,8 @@ from brokerha.ports.journal import Journal
 from brokerha.transports import log_reader
 from brokerha.transports.log_messages import groups_of, next_lsn, void_behind, went_back
 from brokerha.transports.log_reader import LogReader
-from tests.unit.journal.turns import Author, filled
+from tests.support.logs import memory_log
+from tests.unit.log.turns import Author, filled
 
 ALL = 1 << 40
 Published = list[tuple[Mapping[str, Any], bytes]]
@@ -27,7 +28,7 @@ Published = list[tuple[Mapping[str, Any], bytes]]
 
 @pytest.fixture(params=["memory", "lmdb"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
-    held: Journal = MemoryJournal("m1", "j") if request.param == "memory" else LmdbJournal(tmp_path / "m1", "c", "m1")
+    held: Journal = memory_log("m1", "j") if request.param == "memory" else Log(FileDisk(tmp_path / "m1"), "c", "m1")
     yield held
     held.close()
 

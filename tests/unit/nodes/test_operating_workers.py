@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from brokerha.embedded import FrontWire
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
 from brokerha.nodes.clock import SystemClock
@@ -22,6 +21,7 @@ from brokerha.replication.worker_config import WorkerConfig
 from brokerha.stores.memory_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
+from tests.support.logs import memory_log
 
 WAIT_S = 15.0
 FREE_BYTES = 7_000_000
@@ -38,7 +38,7 @@ class Site:
             self.start_worker(name)
         config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(("w1", "w2"), dead_after_ms=1000))
         wire = KombuTransport(self.url, "operated", "m1", 1, "master")
-        self.master = MasterNode(config, "operated", MemoryJournal("m1", "journal"), wire, SystemClock())
+        self.master = MasterNode(config, "operated", memory_log("m1", "journal"), wire, SystemClock())
         self.master.start()
 
     def start_worker(self, name: str) -> None:

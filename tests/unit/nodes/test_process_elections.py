@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.journal.memory_journal_copy import MemoryJournalCopy
+from brokerha.log.copies import LogCopy
+from brokerha.log.log import Log
 from brokerha.model.errors import JournalError
 from brokerha.model.messages import Envelope, Post
 from brokerha.model.process_messages import Candidate, Confirmed, Replicate, Vote
 from brokerha.model.records import MasterState, Started, ViewStarted
 from brokerha.model.requests import ACCEPTED, REFUSED, UNKNOWN, Submit, TxCommand
 from brokerha.nodes.runner import RETRY_MS
+from tests.support.logs import disk_of
 from tests.unit.nodes.process_group import BODY, FAIL_OVER_MS, SYNC_TIMEOUT_MS, Group, Process
 
 
@@ -238,7 +239,7 @@ def test_a_standby_whose_disk_is_full_confirms_and_promises_nothing_until_it_is_
     group = Group(2).elected()
     group.run()
     backup = group["b1"]
-    backup.journal.is_full = True
+    disk_of(backup.journal).is_full = True
     confirmed = backup.sent(Confirmed)[-1][0].last
     group.write(1)
     group.run()
@@ -246,7 +247,7 @@ def test_a_standby_whose_disk_is_full_confirms_and_promises_nothing_until_it_is_
     assert max(word.last for word, _, _ in backup.sent(Confirmed)) == confirmed
     assert [reply.status for reply in group["m1"].replies] == ["accepted"]
 
-    backup.journal.is_full = False
+    disk_of(backup.journal).is_full = False
     group.run(3 * FAIL_OVER_MS)
     assert backup.runner.state() == ("ready", "")
     assert list(backup.journal.records()) == list(group["m1"].journal.records())
@@ -256,7 +257,7 @@ def test_a_primary_whose_journal_fails_is_silent_so_that_another_takes_over_and_
     group = Group(2).elected()
     group.run()
     old = group["m1"]
-    old.journal.is_full = True
+    disk_of(old.journal).is_full = True
     group.write(1)
     assert [(reply.ticket, reply.status) for reply in old.replies] == [(1, UNKNOWN)]
     beats = len(old.sent(Replicate))
@@ -266,7 +267,7 @@ def test_a_primary_whose_journal_fails_is_silent_so_that_another_takes_over_and_
     assert not old.acts()
     assert old.runner.state()[0] == "disk-full"
 
-    old.journal.is_full = False
+    disk_of(old.journal).is_full = False
     group.run(4 * FAIL_OVER_MS)
     assert old.runner.state() == ("ready", "")
     assert list(old.journal.records()) == list(group.primary.journal.records())
@@ -277,7 +278,7 @@ def test_a_promise_that_was_not_written_is_given_to_nobody_the_second_time_eithe
     group.run()
     old = group["m1"]
     group["b1"].is_up = group["b2"].is_up = False
-    old.journal.is_full = True
+    disk_of(old.journal).is_full = True
     group.write(1)
     assert old.master.failure
     group.run(2 * FAIL_OVER_MS)
@@ -289,7 +290,7 @@ def test_a_promise_that_was_not_written_is_given_to_nobody_the_second_time_eithe
     assert old.journal.state().promised_view == 10
 
 
-class BadJournal(MemoryJournal):
+class BadJournal(Log):
     """Its state cannot be read any more."""
 
     is_bad = False
@@ -300,19 +301,25 @@ class BadJournal(MemoryJournal):
         return super().state()
 
 
+class BadCopy(LogCopy):
+    """Has a `BadJournal`."""
+
+    make = BadJournal
+
+
 def test_a_journal_that_cannot_be_read_when_it_is_tried_again_is_tried_once_more() -> None:
     group = Group(1).elected()
     group.run()
     backup = group["b1"]
-    journal = BadJournal.from_image(backup.journal.image())
+    backup.copy = BadCopy(disk_of(backup.journal).copy(), "orders", "m1")
+    journal = backup.copy.journal
     assert isinstance(journal, BadJournal)
-    backup.copy = MemoryJournalCopy(journal)
     backup.runner.copy = backup.copy
-    journal.is_full = True
+    disk_of(journal).is_full = True
     group.write(1)
     group.turn()
     assert backup.runner.failure
-    journal.is_full = False
+    disk_of(journal).is_full = False
     journal.is_bad = True
     group.run(3 * RETRY_MS)
     assert backup.runner.state() == ("halted", "record 3 cannot be read")

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.journal.memory_journal_copy import MemoryJournalCopy
 from brokerha.master.core import MasterConfig
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady
 from brokerha.model.requests import ACCEPTED, UNKNOWN
@@ -27,6 +25,7 @@ from brokerha.replication.role_config import RoleConfig
 from brokerha.replication.site_config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
+from tests.support.logs import memory_copy
 
 WAIT_S = 20.0
 NAMES = ("m1", "b1")
@@ -84,7 +83,7 @@ class Pair:
         )
         events = self.events[name]
         options = ProcessOptions("pair", None, True, lambda _journal: Followers(events), hook)
-        copy = MemoryJournalCopy(MemoryJournal("m1", f"journal-of-{name}"))
+        copy = memory_copy("m1", f"journal-of-{name}")
         transport = AddressedTransport(wire, AddressBook(["m1"], {"m1": NAMES}))
         return ProcessNode(config, options, copy, transport, SystemClock())
 
@@ -234,7 +233,7 @@ def test_a_front_that_looks_while_the_loop_deposes_its_primary_gets_a_whole_answ
             pass
 
     node = pair.primary
-    copy = MemoryJournalCopy(MemoryJournal("m1", "journal"))
+    copy = memory_copy("m1", "journal")
     flickering = Flickering(node.config, node.options, copy, node.transport, node.clock)
     for look in (
         flickering.new_txid,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.journal.memory_journal import MemoryJournal
-from brokerha.journal.memory_journal_copy import MemoryJournalCopy
 from brokerha.master.core import MasterConfig
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Envelope, Outgoing
@@ -18,6 +16,7 @@ from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.runner import MasterRunner
 from brokerha.replication.role_config import RoleConfig
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import disk_of, memory_copy
 
 BODY = pack_operations([("put", "t", b"k", b"v")])
 
@@ -59,11 +58,12 @@ class Bench:
         self.ms = 1_000
         self.replies: list[Reply] = []
         self.wire = Wire()
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        copy = memory_copy("m1", "journal-of-m1")
+        self.journal = copy.journal
         wire: Any = self.wire
         self.runner = ProcessRunner(
             ProcessConfig(MasterConfig(SyncConfig("m1", ("m1", *members))), RoleConfig("m1", "m1", ("m1", "m1-b"), 1)),
-            MemoryJournalCopy(self.journal),
+            copy,
             AddressedTransport(wire, AddressBook(["m1", *members])),
             self,
             Door(),
@@ -131,10 +131,10 @@ def test_a_backup_that_begins_anew_after_a_full_disk_leaves_the_queues_that_it_f
     assert bench.wire.queues == [FollowTxQueue("q1")]
 
     # When it cannot write a promise, and later can
-    bench.journal.is_full = True
+    disk_of(bench.journal).is_full = True
     bench.hear(Candidate(2001, "journal-of-m1", (1001, 99), is_by_hand=True))
     assert bench.runner.failure
-    bench.journal.is_full = False
+    disk_of(bench.journal).is_full = False
     bench.ms += 2_000
     bench.turn()
 
@@ -146,7 +146,7 @@ def test_a_backup_that_begins_anew_after_a_full_disk_leaves_the_queues_that_it_f
 def test_a_primary_with_a_full_disk_waits_instead_of_turning_round_and_round() -> None:
     bench = Bench()
     bench.confirm()
-    bench.journal.is_full = True
+    disk_of(bench.journal).is_full = True
     bench.turn(Submit(1, "t1", BODY, ACCEPTED))
     assert bench.master.failure
     bench.ms += 900

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
 from brokerha.model.requests import Reply
@@ -25,6 +24,7 @@ from brokerha.replication.worker_config import WorkerConfig
 from brokerha.stores.memory_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
+from tests.support.logs import disk_of, memory_log, reopened
 
 WAIT_S = 15.0
 _numbers = itertools.count()
@@ -36,7 +36,7 @@ class Site:
     def __init__(self, name: str, masters: tuple[str, ...] = ("m1", "m2")) -> None:
         self.url = f"embedded://{name}"
         self.names = masters
-        self.journals = {m: MemoryJournal(m, f"journal-of-{m}") for m in masters}
+        self.journals = {m: memory_log(m, f"journal-of-{m}") for m in masters}
         self.masters: dict[str, MasterNode] = {}
         self.workers: dict[str, WorkerNode] = {}
         for master in masters:
@@ -47,8 +47,8 @@ class Site:
         workers = (f"w{name[1:]}",) if workers is None else workers
         config = MasterConfig(SyncConfig(name, self.names or (name,)), FeedConfig(workers))
         # A journal that was closed is read from its disk again, as by a new process.
-        journal = self.journals.get(name) or MemoryJournal(name, f"journal-of-{name}")
-        self.journals[name] = MemoryJournal.from_image(journal.image())
+        journal = self.journals.get(name) or memory_log(name, f"journal-of-{name}")
+        self.journals[name] = reopened(journal)
         wire = KombuTransport(self.url, "nodes", name, 1, "master")
         node = MasterNode(config, "nodes", self.journals[name], wire, SystemClock())
         self.masters[name] = node
@@ -275,14 +275,14 @@ def test_metrics_are_numbers(site: Site) -> None:
 
 def test_a_full_disk_refuses_writes_with_the_reason_and_goes_on_when_there_is_space(site: Site) -> None:
     site.put("m1", b"before").result(WAIT_S)
-    site.journals["m1"].is_full = True
+    disk_of(site.journals["m1"]).is_full = True
     reply = site.put("m1", b"during", txid="during").result(WAIT_S)
     assert (reply.status, reply.txid) == ("unknown", "during")
     until(lambda: site.masters["m1"].view.state()[0] == states.DISK_FULL)
     reply = site.put("m1", b"refused", txid="refused").result(WAIT_S)
     assert (reply.status, reply.error) == ("refused", "ReadOnly")
     assert not site.masters["m1"].writable()[0]
-    site.journals["m1"].is_full = False
+    disk_of(site.journals["m1"]).is_full = False
     until(lambda: site.masters["m1"].writable()[0])
     # What was derived and not flushed is derived again: until the log has it, a copy after it does not count.
     until(lambda: site.put("m1", b"during", txid="during").result(WAIT_S).status == "applied")

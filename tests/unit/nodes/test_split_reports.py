@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.split_report import Facts
 from brokerha.model.errors import NotFound, NotReady
 from brokerha.model.given_up import Split
 from brokerha.model.records import History, Rewound
 from brokerha.nodes import split_reports
 from brokerha.nodes.split_reports import AT_ONCE, SplitReports
-from tests.unit.journal.turns import Author
+from tests.support.logs import memory_log
+from tests.unit.log.turns import Author
 from tests.unit.master.one_master import OneMaster
 
 WAIT_S = 30.0
@@ -25,7 +25,7 @@ class Runner:
 
     def __init__(self) -> None:
         self.core = OneMaster(split_recovery="smart").core
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         author = Author("m1")
         self.journal.append([*author.whole("a", "b", "c"), Rewound(1, 1, 2)])
         self.safe_lsn = 5

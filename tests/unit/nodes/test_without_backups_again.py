@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.journal.lmdb_journal import LmdbJournal
+from brokerha.log.disks import FileDisk
+from brokerha.log.log import Log
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.records import Started, ViewStarted
 from brokerha.nodes.building import open_master
@@ -17,7 +18,7 @@ def cluster(tmp_path: Path, *views: int, promised: int = 0) -> ClusterConfig:
     path = tmp_path / "orders.toml"
     path.write_text('[cluster]\nname = "orders"\nbroker = "embedded://alone"\ndata = "data"\n[[master]]\nid = "m1"\n')
     config = load_config(path, {})
-    journal = LmdbJournal(config.data_directory("m1"), "orders", "m1")
+    journal = Log(FileDisk(config.data_directory("m1")), "orders", "m1")
     journal.append([Started(1), *(ViewStarted(view, "m1") for view in views)])
     if promised:
         journal.promise(promised)
@@ -39,4 +40,4 @@ def test_it_is_refused_when_another_process_may_have_gone_on(tmp_path: Path, vie
     with pytest.raises(ConfigurationError, match=r"view 21.*put the \[\[backup\]\] sections back, brokerha promote m1"):
         open_master(config, "m1")
     # Nothing was kept open.
-    LmdbJournal(config.data_directory("m1"), "orders", "m1").close()
+    Log(FileDisk(config.data_directory("m1")), "orders", "m1").close()

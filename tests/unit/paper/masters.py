@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.model.records import Started
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
+from tests.support.logs import memory_log
 
 AnyMessage = TypeVar("AnyMessage")
 START_US = 1_000_000_000
@@ -32,7 +32,7 @@ class Table:
         self.now = Instant(1000, START_US)
         self.skew_us = dict.fromkeys(self.names, 0)
         self.settings = settings
-        self.journals = {name: MemoryJournal(name, f"journal-of-{name}") for name in self.names}
+        self.journals = {name: memory_log(name, f"journal-of-{name}") for name in self.names}
         self.cores: dict[str, SyncCore] = {}
         self.mail: list[tuple[str, Outgoing]] = []
         self.sent: list[tuple[str, Outgoing]] = []

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Envelope, Message, Outgoing
@@ -30,6 +29,7 @@ from brokerha.replication.worker_config import WorkerConfig
 from brokerha.replication.worker_words import progress_of
 from brokerha.stores.memory_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import memory_log
 
 Choice = Callable[[str, Outgoing], bool]
 
@@ -47,7 +47,7 @@ class SiteTable:
         self._names = count(1)
         self._worker_settings = worker or {}
         self.config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(workers, **feed), outcomes_wait_ms=0)
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         self.core = MasterCore(self.config, self.journal.state(), self.journal)
         self.copies: dict[NodeId, MemoryCopy] = {}
         self.workers: dict[NodeId, WorkerCore] = {}

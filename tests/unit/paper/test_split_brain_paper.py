@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.messages import Outgoing
+from tests.support.logs import memory_log
 from tests.unit.paper.masters import Choice, Table
 
 LAG_MS = 5_000
@@ -40,7 +40,7 @@ class World(Table):
         super().__init__(0, max_peer_lag_ms=lag_ms, split_recovery=mode)
         self.names = names or (*UK, *US)
         self.skew_us = dict.fromkeys(self.names, 0)
-        self.journals = {name: MemoryJournal(name, f"journal-of-{name}") for name in self.names}
+        self.journals = {name: memory_log(name, f"journal-of-{name}") for name in self.names}
         for name in self.names:
             self.start(name)
         self.live(300)

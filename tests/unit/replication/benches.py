@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.fingerprints import EMPTY, packed, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Apply, Coin, Envelope, Execute, Executed, Message, Outgoing, Progress
@@ -25,6 +24,7 @@ from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import CopyState, WorkerConfig
 from brokerha.replication.worker_words import progress_of
+from tests.support.logs import memory_log
 
 
 def content(lsn: Lsn) -> bytes:
@@ -129,7 +129,7 @@ class SiteBench:
         self, lsn: Lsn = 0, executed: Lsn = 0, workers: tuple[str, ...] = ("w1", "w2"), **settings: Any
     ) -> None:
         self.config = FeedConfig(workers, **settings)
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         self.journal.append([Started(1)])
         self.ms = 1000
         self.lsn = 0

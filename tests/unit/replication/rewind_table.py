@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import (
@@ -37,6 +36,7 @@ from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
 from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import WorkerConfig
 from brokerha.stores.memory_copy import MemoryCopy
+from tests.support.logs import memory_log
 
 Way = tuple[NodeId, NodeId, str]
 """(from, to, channel)"""
@@ -48,7 +48,7 @@ class RewindTable:
     def __init__(self, *workers: NodeId, **settings: object) -> None:
         self.ms = 10_000
         self.config = FeedConfig(workers, **settings)  # type: ignore[arg-type]
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         self.journal.append([Started(1)])
         self._names = count(1)
         self._stamps = count(1)

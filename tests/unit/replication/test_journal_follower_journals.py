@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.ids import Instant
 from brokerha.model.process_messages import Confirmed, Records, RecordsWanted, Replicate
 from brokerha.model.records import Record, Started, TxDecided, TxPrepared, ViewStarted
 from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_follower_config import JournalFollowerConfig
-from tests.unit.journal.turns import Author
+from tests.support.logs import memory_log, reopened
+from tests.unit.log.turns import Author
 
 
 class Pair:
@@ -17,8 +17,8 @@ class Pair:
 
     def __init__(self) -> None:
         self.ms = 1000
-        self.journal = MemoryJournal("m1", "journal-of-m1")
-        self.copy = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
+        self.copy = memory_log("m1", "journal-of-m1")
         self.journal.append([ViewStarted(10, "m1"), Started(1)])
         state = self.journal.state()
         self.feed = JournalFeed(
@@ -32,7 +32,7 @@ class Pair:
 
     def start(self) -> None:
         """The backup starts, from what it holds durably."""
-        self.copy = MemoryJournal.from_image(self.copy.image())
+        self.copy = reopened(self.copy)
         self.core = JournalFollower(JournalFollowerConfig("b1", ("m1",)), self.copy, self.copy.state())
 
     def write(self, *records: Record) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from random import Random
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.epochs import ADD
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.messages import Outgoing
 from brokerha.sync.core import SyncCore
 from brokerha.sync.membership import PATIENCE_MS, UNDER_WAY
+from tests.support.logs import memory_log
 from tests.unit.sync.epoch_table import LAG_MS, STEP_MS
 from tests.unit.sync.member_table import MemberTable
 
@@ -165,7 +165,7 @@ class MemberSchedule(MemberTable):
             node = f"m{len(self.journals) + 1}"
             self.skew_us[node] = 0
             self.files[node] = tuple(sorted({*configuration, node}))
-            self.journals[node] = MemoryJournal(node, f"journal-of-{node}")
+            self.journals[node] = memory_log(node, f"journal-of-{node}")
             self.start(node)
             others = [node]
         if others:
@@ -222,7 +222,7 @@ class MemberSchedule(MemberTable):
         self.down.pop(name, None)
         # Its file names the masters that there are: one that named itself alone would found a cluster of its own.
         self.files[name] = tuple(sorted({*self.last_configuration(), name}))
-        self.journals[name] = MemoryJournal(name, f"journal-{self.now.mono_ms}-of-{name}")
+        self.journals[name] = memory_log(name, f"journal-{self.now.mono_ms}-of-{name}")
         self.start(name)
 
     def cut_somebody(self) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.log import Log
 from brokerha.model.ids import NodeId
 from brokerha.model.records import Started
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 from brokerha.sync.membership import Wish
+from tests.support.logs import memory_log
 from tests.unit.paper.masters import Choice
 from tests.unit.sync.epoch_table import STEP_MS, EpochTable
 
@@ -33,7 +34,7 @@ class MemberTable(EpochTable):
     """Masters that are added and taken out."""
 
     def __init__(self, masters: int = 3, **settings: object) -> None:
-        self._old: dict[NodeId, MemoryJournal] = {}
+        self._old: dict[NodeId, Log] = {}
         self.files: dict[NodeId, tuple[NodeId, ...]] = {}
         """Masters that the file of each node names, from its first start on."""
         super().__init__(masters, **settings)
@@ -52,14 +53,14 @@ class MemberTable(EpochTable):
         """Start a master that nobody knows; its own file names it and all others."""
         self.names = tuple(sorted({*self.names, node}))
         self.skew_us[node] = 0
-        self.journals[node] = MemoryJournal(node, f"journal-of-{node}")
+        self.journals[node] = memory_log(node, f"journal-of-{node}")
         return self.start(node)
 
     def empty_disk(self, node: NodeId) -> None:
         """Its data directory is lost, and it starts again."""
         self._old[node] = self.journals[node]
         self.crash(node)
-        self.journals[node] = MemoryJournal(node, f"second-journal-of-{node}")
+        self.journals[node] = memory_log(node, f"second-journal-of-{node}")
         self.start(node)
 
     def old_disk(self, node: NodeId) -> None:

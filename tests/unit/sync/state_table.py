@@ -7,13 +7,13 @@ table.come_back("m3")              it takes over their state, and is a member ag
 
 from __future__ import annotations
 
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.log import Log
 from brokerha.model.epoch_messages import State, StateWanted
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.messages import Outgoing
 from brokerha.model.records import Outcomes
 from brokerha.sync.core import SyncCore
-from tests.unit.journal.turns import result_of
+from tests.unit.log.turns import result_of
 from tests.unit.paper.masters import Choice
 from tests.unit.sync.epoch_table import STEP_MS
 from tests.unit.sync.member_table import MemberTable, without
@@ -22,7 +22,7 @@ KEPT = 9
 """So many entries the others keep, when they trim."""
 
 
-def executed(journal: MemoryJournal) -> Lsn:
+def executed(journal: Log) -> Lsn:
     """Up to where a journal has results."""
     return journal.state().executed_lsn
 

@@ -11,6 +11,7 @@ from brokerha.model.epochs import FIRST, Epoch
 from brokerha.model.messages import Bodies, Fetch, Outgoing
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.sync import epochs
+from tests.support.logs import memory_log
 from tests.unit.paper.masters import with_row
 from tests.unit.sync.epoch_table import EpochTable
 
@@ -79,7 +80,7 @@ def test_one_that_nobody_knows_yet_makes_up_no_majority() -> None:
     # Given a master with an empty journal that has heard nobody yet
     table = EpochTable()
     table.crash("m2")
-    table.journals["m2"] = type(table.journals["m2"])("m2", "another journal")
+    table.journals["m2"] = memory_log("m2", "another journal")
     table.start("m2")
     assert table.prepare("m2", (2, "m1")) == []
     assert table.cores["m2"].peers.ignored["not_known_yet"] == 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.sync.membership import DONE
+from tests.support.logs import memory_log
 from tests.unit.sync.epoch_table import LAG_MS
 from tests.unit.sync.member_table import MemberTable
 
@@ -45,7 +45,7 @@ def test_before_they_know_each_other_the_file_can_be_corrected() -> None:
     del table.journals["m3"]
     for name in ("m1", "m2"):
         table.crash(name)
-        table.journals[name] = MemoryJournal(name, f"fresh-journal-of-{name}")
+        table.journals[name] = memory_log(name, f"fresh-journal-of-{name}")
     for name in ("m1", "m2"):
         table.start(name)
     table.live(LAG_MS)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.model.epoch_messages import Tail
 from brokerha.model.messages import Bodies, Outgoing
 from brokerha.model.records import EpochInstalled
 from brokerha.sync import catching_up, epochs
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.config import SyncConfig
+from tests.support.logs import memory_log
 from tests.unit.paper.masters import Choice
 from tests.unit.sync.epoch_table import LAG_MS
 from tests.unit.sync.member_table import MemberTable
@@ -114,7 +114,7 @@ def test_what_a_master_of_the_losing_side_had_that_is_gone_is_handed_in_by_its_n
 
 def test_a_body_that_a_journal_dropped_behind_a_going_back_is_not_taken_for_there() -> None:
     # Given bodies that came and were handed to a journal, which has forgotten them since, and one that is still to be written
-    bodies = BodyExchange(SyncConfig("m1", ("m1", "m2")), MemoryJournal("m1", "journal-m1"))
+    bodies = BodyExchange(SyncConfig("m1", ("m1", "m2")), memory_log("m1", "journal-m1"))
     bodies.take([("m2", "t1", b"body")], None)
     bodies.arrived()
     bodies.take([("m2", "t2", b"body")], None)

@@ -12,7 +12,7 @@ from brokerha.model.records import IdsTaken, StateTaken
 from brokerha.sync import transferring
 from brokerha.sync.round import RoundResult
 from brokerha.sync.transferring import StateReader
-from tests.unit.journal.turns import fingerprint_after
+from tests.unit.log.turns import fingerprint_after
 from tests.unit.sync.epoch_table import STEP_MS
 from tests.unit.sync.state_table import StateTable, about_states
 

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from brokerha.journal.memory_journal import MemoryJournal
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.ids import Instant, NodeId, TxId
 from brokerha.model.messages import Envelope, Outgoing
@@ -33,6 +32,7 @@ from brokerha.replication.site_config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transactions.config import ParticipantConfig, TxConfig
 from brokerha.transactions.participant import Participant
+from tests.support.logs import memory_log, reopened
 from tests.unit.transactions.queue_site import Queues, SmallWorker, contents
 
 OF_TRANSACTIONS = (TxJoin, TxEvents, TxAnswer)
@@ -58,7 +58,7 @@ class Backup:
 
     def __init__(self, node: NodeId, config: ParticipantConfig, view: int) -> None:
         self.node = node
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         self.participant = Participant(config, view)
         self.is_ready = True
         self.is_paused = False
@@ -103,7 +103,7 @@ class TxBench:
         self.config = MasterConfig(SyncConfig("m1", ("m1",)), FeedConfig(("w1",)), tx=tx)
         self.part = part or ParticipantConfig()
         self.primary: NodeId = "m1"
-        self.journal = MemoryJournal("m1", "journal-of-m1")
+        self.journal = memory_log("m1", "journal-of-m1")
         self.ms = 1_000
         self.view = 1
         self.worker = SmallWorker()
@@ -345,7 +345,7 @@ class TxBench:
         self.backups[former.node] = former
         for backup in self.backups.values():
             # Whoever has a tail that the new primary lacks begins anew from it.
-            backup.journal = MemoryJournal.from_image(chosen.journal.image())
+            backup.journal = reopened(chosen.journal)
             backup.participant.on_new_view(self.view)
         self.journal.append([ViewStarted(self.view, self.primary)])
         self.start()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgpack
 
-from brokerha.journal.memory_journal import MemoryJournal
+from brokerha.log.log import Log
 from brokerha.model.ids import TxId
 from brokerha.model.messages import Execute, Executed, Message, Progress
 from brokerha.model.operations import APPLIED, REJECTED, Operation, ResultRow
@@ -64,7 +64,7 @@ class Queues:
         return [message_id for message_id, _ in self.held.get(queue, [])]
 
 
-def contents(journal: MemoryJournal) -> Queues:
+def contents(journal: Log) -> Queues:
     """The queues after everything in a journal's synchronised queue."""
     queues = Queues()
     for _, txid, origin in journal.ordered(1, 10**9):

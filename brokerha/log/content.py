@@ -1,0 +1,571 @@
+"""What the records of a log come to: the state that a restart begins from, moved on by each record, in memory.
+
+    current      a few numbers                                               current.py
+    tail         what has no LSN yet: places of bodies, parked transactions, unused ends of streams
+    dropped      places of duplicates, by the LSN with which they go
+    rewinds      what trimming needs of each time that the queue went back
+    decisions    prepared transactions, remembered decisions                 decisions.py
+    marks        trimmed LSNs whose timestamp stays known
+    index, ids, book     where everything lies; which LSN an id has; what was given up
+
+`take` is all of it: the same records give the same content, whether a master makes them, a backup follows them or a start reads them
+again. Trimming is written down in the log as well, so that it is done again where it was done (`trim_to`, `forget`).
+
+Bodies are not here but their places, and own ones that are parked keep the order of their places. An epoch empties all streams:
+then every own body is either parked or in the recovered list.
+
+Must never: ask a clock, or depend on anything but the records before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from brokerha.log.current import Current, unpack
+from brokerha.log.decisions import Decision, Decisions
+from brokerha.log.frames import damaged
+from brokerha.log.ids import Ids
+from brokerha.log.index import ADDED, ITEM_BITS, ITEMS_LIMIT, OUTCOMES, Index, Row
+from brokerha.log.limits import MARK_LSNS
+from brokerha.log.split_book import SplitBook
+from brokerha.model.codec import decode_record, encode_record
+from brokerha.model.epochs import Epoch
+from brokerha.model.fingerprints import UNKNOWN
+from brokerha.model.given_up import UNKNOWN_OUTCOME, GivenUp, Split
+from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.invariants import invariant
+from brokerha.model.operations import APPLIED, REJECTED
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    EpochInstalled,
+    IdsTaken,
+    Outcomes,
+    Rebased,
+    Record,
+    Rewound,
+    StateTaken,
+    TxDecided,
+    TxPrepared,
+)
+
+Body = tuple[NodeId, TxId]
+_txid_of, _origin_of, _entry_txid = itemgetter(0), itemgetter(2), itemgetter(1)
+_SIMPLE = (Accepted, BodiesHeld)
+
+
+class Rewind(NamedTuple):
+    """What trimming needs of a `Rewound`."""
+
+    used: dict[NodeId, int]
+    """How much of each stream was used then."""
+    loose: dict[Body, int]
+    """Foreign bodies that lost their LSN, with their places."""
+
+
+class Content:
+    """The content of the log of ``node``; ``read`` gives a record by its number. Raises InvariantBroken, JournalDamaged, OSError."""
+
+    def __init__(
+        self, node: NodeId, index: Index, ids: Ids, book: SplitBook, read: Callable[[int], Record], place: str
+    ) -> None:
+        self.node = node
+        self.index = index
+        self.ids = ids
+        self.book = book
+        self._read = read
+        self._place = place
+        self.current = Current()
+        self.decisions = Decisions()
+        self.next_number = 1
+        self.places: dict[NodeId, dict[TxId, int]] = {node: {}}
+        """Place of each body without an LSN, by origin and transaction id."""
+        self.parked: dict[TxId, None] = {}
+        self.streams: dict[NodeId, list[Entry]] = {}
+        """The unused end of each stream."""
+        self.dropped: dict[Body, tuple[int, Lsn]] = {}
+        self.rewinds: dict[int, Rewind] = {}
+        """By the number of the `Rewound`, until it is trimmed."""
+        self.marks: list[tuple[Lsn, Timestamp]] = []
+        self.last_trimmed = 0
+        """Number of the last record by which streams were used up that was trimmed."""
+        self.rebased_by = 0
+        """Number of the last `Rebased`: results before it are void."""
+        self.void_results = 0
+        """Number of the last record of results that was given up since the last `Rebased`."""
+        self.oldest = 0
+        """Lowest number of a record that the last one made needed up to the last LSN; 0 for none."""
+
+    # ------------------------------------------------------------------- one more record
+
+    def take(self, number: int, record: Record) -> None:
+        """Take in one more record, which lies where the index says."""
+        if number < self.next_number:
+            invariant(False, "numbers of records grow", number=number, following=self.next_number)
+        kind = type(record)
+        if kind is Added:
+            self._added(number, record)  # type: ignore[arg-type]
+        elif kind is EpochInstalled:
+            self._installed(number, record)  # type: ignore[arg-type]
+        elif kind is StateTaken:
+            self._taken(number, record)  # type: ignore[arg-type]
+        elif kind is Rewound:
+            self._gone_back(number, record)  # type: ignore[arg-type]
+        elif kind in _SIMPLE:
+            self._held(number, record)  # type: ignore[arg-type]
+        else:
+            self.current.advance(record, number)
+            if isinstance(record, Appended):
+                self._appended(number, record)
+            elif isinstance(record, Outcomes):
+                self._executed(number, record)
+            elif isinstance(record, Rebased):
+                self._note_void(number, record)
+            elif isinstance(record, IdsTaken):
+                self.ids.lsns.update(record.ids)
+                self.ids.rejected.update(record.rejections)
+            elif isinstance(record, Decision):
+                self.decisions.take(number, record)
+        self.next_number = number + 1
+
+    def _held(self, number: int, record: Accepted | BodiesHeld) -> None:
+        items = record.items
+        if len(items) >= ITEMS_LIMIT:
+            invariant(False, "a record has fewer items than a place can say", number=number)
+        first = number << ITEM_BITS
+        if isinstance(record, Accepted):
+            found = dict(zip(map(_txid_of, items), range(first, first + len(items)), strict=True))
+            self._keep(self.node, found)
+            self.parked.update(dict.fromkeys(found))
+            return
+        by_origin: dict[NodeId, dict[TxId, int]] = {}
+        for place, (origin, txid, _) in enumerate(record.items, first):
+            try:
+                by_origin[origin][txid] = place
+            except KeyError:
+                by_origin[origin] = {txid: place}
+        for origin, places in by_origin.items():
+            self._keep(origin, places)
+
+    def _keep(self, origin: NodeId, found: dict[TxId, int]) -> None:
+        """Note places. A body that is held twice keeps its older one."""
+        places = self.places.setdefault(origin, {})
+        if places:
+            for txid in places.keys() & found.keys():
+                del found[txid]
+        places.update(found)
+
+    def _appended(self, number: int, record: Appended) -> None:
+        entries = record.entries
+        if entries:
+            self.index.add(record.origin, record.start, number, len(entries))
+        self.streams.setdefault(record.origin, []).extend(entries)
+        if record.origin == self.node:
+            unpark = self.parked.pop
+            for _, txid in entries:
+                unpark(txid, None)
+
+    def _added(self, number: int, record: Added) -> None:
+        before = {origin: self.current.used.get(origin, 0) for origin in record.used}
+        self.current.advance(record, number)
+        places = self._settle(record)
+        lowest = number
+        # What a tail or a recovered list brings is in no stream's unused end; equal counts say nothing then.
+        added = Counter(map(_origin_of, record.entries))
+        for origin, used in record.used.items():
+            stream, count = self.streams.get(origin, []), used - before[origin]
+            if count:
+                row = self.index.find(origin, before[origin])
+                lowest = lowest if row is None else min(lowest, row.number)
+                if count != added[origin] or not (
+                    # Mostly the record begins with it.
+                    (record.entries[0][2] == origin and record.entries[0][:2] == stream[0])
+                    or _first_of(origin, record) == stream[0]
+                ):
+                    lowest = min(lowest, self._drop(origin, set(map(_entry_txid, stream[:count])), record))
+                del stream[:count]
+        self.index.add(ADDED, record.first_lsn, number, len(places), places)
+        self.ids.add(record.first_lsn, record.entries)
+        self.oldest = min(lowest, min(filter(None, places), default=number << ITEM_BITS) >> ITEM_BITS)
+
+    def _settle(self, record: Added) -> list[int]:
+        """The place of each entry's body, or 0, which has an LSN now."""
+        if self.parked:
+            unpark, node = self.parked.pop, self.node
+            for _, txid, origin in record.entries:
+                if origin == node:
+                    unpark(txid, None)
+        places = self.places
+        try:
+            pops = {origin: places[origin].pop for origin in set(map(_origin_of, record.entries))}
+        except KeyError:
+            pops = {origin: places.setdefault(origin, {}).pop for origin in set(map(_origin_of, record.entries))}
+        return [pops[origin](txid, 0) for _, txid, origin in record.entries]
+
+    def _drop(self, origin: NodeId, used: set[TxId], record: Added) -> int:
+        """Note the duplicates among what was used up; returns the lowest number of their records."""
+        duplicates = used.difference(txid for _, txid, o in record.entries if o == origin)
+        return self._drop_all(origin, duplicates)
+
+    def _drop_all(self, origin: NodeId, duplicates: Iterable[TxId]) -> int:
+        lowest = self.next_number
+        for txid in duplicates:
+            place = self.places.get(origin, {}).pop(txid, 0)
+            if place:
+                self.dropped[origin, txid] = place, self.current.lsn
+                lowest = min(lowest, place >> ITEM_BITS)
+            if origin == self.node:
+                # After going back it may be parked although it stands in the stream.
+                self.parked.pop(txid, None)
+        return lowest
+
+    def _installed(self, number: int, record: EpochInstalled) -> None:
+        epoch = record.epoch
+        self.current.advance(record, number)
+        recovered = _bodies_of(epoch)
+        lowest = number
+        for origin, entries in self.streams.items():
+            if origin != self.node:
+                lowest = min(lowest, self._drop_all(origin, {txid for _, txid in entries if (origin, txid) not in recovered}))
+            self.streams[origin] = []
+        for origin in epoch.starts:
+            self.streams.setdefault(origin, [])
+        self.parked = {txid: None for txid in self._own() if (self.node, txid) not in recovered}
+        self.index.add(ADDED, epoch.base_lsn + 1, number, 0, [])
+        self.oldest = lowest
+
+    def _own(self) -> list[TxId]:
+        """Own bodies without an LSN, in the order in which they were accepted."""
+        places = self.places[self.node]
+        return sorted(places, key=places.__getitem__)
+
+    def _executed(self, number: int, record: Outcomes) -> None:
+        if not record.results:
+            return
+        self.index.add(OUTCOMES, record.first_lsn, number, len(record.results))
+        for lsn, result in enumerate(record.results, record.first_lsn):
+            if result[0] == REJECTED:
+                self.ids.rejected[lsn] = result[1]
+
+    def _note_void(self, number: int, record: Rebased) -> None:
+        """All results that are held become void, and the rejections above the LSN of the copy, up to the end of the queue."""
+        current = self.current
+        for row in reversed(list(self.index.rows(OUTCOMES, 0))):
+            # What was rejected stays known, and nothing else says it; and of what was before a going back, what became of it.
+            if row.number < current.rewound_by or self._has_rejected(row, record.lsn):
+                current.lacking_to = max(current.lacking_to, row.number)
+                break
+        current.lacking_to = max(current.lacking_to, self.void_results)
+        self.void_results = 0
+        self.index.clear(OUTCOMES)
+        self.rebased_by = number
+        # What is behind the queue came with the state of another master, and is no result of this site.
+        self.ids.void_rejections(record.lsn, current.lsn)
+
+    def _has_rejected(self, row: Row, up_to: Lsn) -> bool:
+        """Whether a row of results has a rejection up to an LSN."""
+        found = self.outcomes_at(row.start) if row.start <= up_to else None
+        if found is None:
+            return False
+        return any(result[0] == REJECTED for result in found[0].results[: min(row.size, up_to + 1 - row.start)])
+
+    def _taken(self, number: int, record: StateTaken) -> None:
+        self.current.advance(record, number)
+        for origin, places in self.places.items():
+            for txid in [txid for txid in places if (self.ids.find(txid) or record.lsn + 1) <= record.lsn]:
+                del places[txid]
+                if origin == self.node:
+                    self.parked.pop(txid, None)
+        self.index.clear(ADDED)
+        self.index.clear(OUTCOMES)
+        self.dropped, self.rewinds = {}, {}
+        self.marks.append((record.lsn, record.last[0]))
+        self.last_trimmed, self.void_results = number - 1, 0
+
+    # ----------------------------------------------------------------------- going back
+
+    def _gone_back(self, number: int, record: Rewound) -> None:
+        current, lsn, old = self.current, record.lsn, self.current.lsn
+        current.check_back(lsn)
+        fingerprint, items = self._content_at(lsn)
+        entries: list[tuple[Lsn, Ordered, int]] = []
+        given: set[int] = set()
+        for row, left, places in self.index.cut(ADDED, lsn + 1):
+            if not left:
+                given.add(row.number)
+            if places:
+                added = self.added(row.number, row.start)
+                found = added.entries[left : row.size]
+                entries += [(at, entry, place) for at, (entry, place) in enumerate(zip(found, places, strict=True), row.start + left)]
+        self._write_book(number, record, [(at, entry) for at, entry, _ in entries])
+        for row, _, _ in self.index.cut(OUTCOMES, lsn + 1):
+            self.void_results = max(self.void_results, row.number)
+        txids = {txid for _, (_, txid, _), _ in entries}
+        self.ids.lsns.update(dict.fromkeys(txids, 0))
+        self.ids.void_rejections(lsn, old)
+        bodies = {(origin, txid): place for _, (_, txid, origin), place in entries if place}
+        bodies.update({body: self.dropped.pop(body)[0] for body in [body for body in self.dropped if body[1] in txids]})
+        self.dropped = {body: (place, min(at, lsn)) for body, (place, at) in self.dropped.items()}
+        loose = {body: place for body, place in bodies.items() if body[0] != self.node}
+        for (origin, txid), place in bodies.items():
+            self.places.setdefault(origin, {})[txid] = place
+            if origin == self.node:
+                self.parked[txid] = None
+        self.parked = {txid: None for txid in self._own() if txid in self.parked}
+        for earlier in [earlier for earlier in self.rewinds if earlier in given]:
+            loose = {**self.rewinds.pop(earlier).loose, **loose}
+        self.rewinds[number] = Rewind(dict(current.used), loose)
+        current.go_back(lsn, number, self.entry(lsn), fingerprint, items)
+        self.index.add(ADDED, lsn + 1, number, 0, [])
+
+    def _write_book(self, number: int, record: Rewound, entries: list[tuple[Lsn, Ordered]]) -> None:
+        known = range(self.current.results_from, self.current.executed_lsn + 1)
+
+        def outcome(lsn: Lsn) -> str:
+            if self.ids.rejection(lsn) is not None:
+                return REJECTED
+            return APPLIED if lsn in known else UNKNOWN_OUTCOME
+
+        given_up = [GivenUp(lsn, txid, origin, outcome(lsn)) for lsn, (_, txid, origin) in entries]
+        stamped = entries[-1][1][0] if entries else 0
+        about = record.epoch, record.lineage, record.keeps_content
+        self.book.add(Split(number, *about, record.lsn, len(given_up), stamped, 0), given_up)
+
+    def _content_at(self, lsn: Lsn) -> tuple[bytes, int]:
+        """Fingerprint and items at an LSN, as far as they are known."""
+        current = self.current
+        if lsn >= current.executed_lsn:
+            return current.fingerprint, current.items
+        return self.fingerprint_at(lsn), self.items_at(lsn)
+
+    # ------------------------------------------------------------------------- trimming
+
+    def plan(self, below: Lsn, most_lsns: int, most_records: int) -> tuple[Lsn, int]:
+        """What one step of trimming drops: the first LSN that stays, and the number of the last record that goes; as now for nothing."""
+        current = self.current
+        first = start = current.first_lsn
+        last = self.last_trimmed
+        below = min(below, current.lsn + 1)
+        count = 0
+        for row in self.index.rows(ADDED, start):
+            if row.number <= self.last_trimmed:
+                continue
+            end = row.start + row.size
+            if end > below or (first > start and end - start > most_lsns) or count >= most_records:
+                break
+            first, last, count = end, row.number, count + 1
+        return first, last
+
+    def trim_to(self, first: Lsn, last: int) -> None:
+        """Forget everything below an LSN; record ``last`` is the last one by which streams were used up that goes."""
+        current = self.current
+        last_mark, stamped = self.marks[-1] if self.marks else (0, 0)
+        if first - 1 - last_mark >= MARK_LSNS:
+            entry = self.entry(first - 1)
+            self.marks.append((first - 1, max(stamped, entry[0] if entry else 0)))
+        gone: dict[Body, int] = {}
+        for row in self.index.rows(ADDED, current.first_lsn):
+            if row.number > last:
+                break
+            if row.number > self.last_trimmed:
+                record = self._read(row.number)
+                if isinstance(record, Added):
+                    current.trimmed.update(record.used)
+                elif isinstance(record, EpochInstalled):
+                    current.trimmed.update(record.epoch.starts)
+                else:
+                    rewind = self.rewinds.pop(row.number)
+                    current.trimmed.update(rewind.used)
+                    gone.update(rewind.loose)
+        results_from = current.results_after_trim(first)
+        current.base = self.fingerprint_at(results_from - 1)
+        current.results_from, current.first_lsn = results_from, first
+        self.last_trimmed = max(last, self.last_trimmed)
+        self.dropped = {body: held for body, held in self.dropped.items() if held[1] >= first}
+        self._forget_loose(gone)
+        results = self.index.last_before(OUTCOMES, first)
+        current.lacking_to = max(current.lacking_to, self.last_trimmed, results.number if results else 0)
+
+    def _forget_loose(self, gone: dict[Body, int]) -> None:
+        """Forget foreign bodies that went back without an LSN, unless a stream or the recovered list of the epoch has them."""
+        if not gone:
+            return
+        wanted = {(origin, txid) for origin, entries in self.streams.items() for _, txid in entries}
+        if self.current.installed_by:
+            recovered = self.installed().recovered
+            wanted |= {(origin, txid) for _, txid, origin in recovered if self.ids.find(txid) is None}
+        for (origin, txid), place in gone.items():
+            places = self.places.get(origin, {})
+            if places.get(txid) == place and (origin, txid) not in wanted:
+                del places[txid]
+
+    def forget(self, below: Lsn) -> None:
+        """Forget ids, rejections and marks below an LSN, which is trimmed."""
+        self.ids.forget(below)
+        self.marks = [mark for mark in self.marks[:-1] if mark[0] >= below - 1] + self.marks[-1:]
+
+    def is_needed(self, number: int, record: Record) -> bool:
+        """Whether a record is still held: it brings something at or above the first LSN, or something without an LSN, or is newer."""
+        current = self.current
+        match record:
+            case Accepted(items):
+                bodies = [(self.node, txid) for txid, _ in items]
+            case BodiesHeld(items):
+                bodies = [(origin, txid) for origin, txid, _ in items]
+            case Appended(origin, start, entries) if entries:
+                return start + len(entries) > current.trimmed.get(origin, 0)
+            case Outcomes(first_lsn, results) if results:
+                if number < self.rebased_by:
+                    return False
+                row = self.index.find(OUTCOMES, first_lsn)
+                if row is not None and row.number == number:
+                    return row.start + row.size > current.first_lsn
+                bodies = []
+            case _:
+                if number in self.decisions.prepared.values() or number == current.installed_by:
+                    return True
+                bodies = []
+        if number > self.last_trimmed:
+            return True
+        return any(self.place_of(*body) >> ITEM_BITS == number for body in bodies)
+
+    def needed(self) -> set[int]:
+        """Numbers of the records of everything that has no LSN yet, and of what is nowhere else."""
+        numbers = {place >> ITEM_BITS for places in self.places.values() for place in places.values()}
+        numbers.update(self.decisions.prepared.values())
+        if self.current.installed_by:
+            numbers.add(self.current.installed_by)
+        for origin, entries in self.streams.items():
+            if entries:
+                used = self.current.used.get(origin, 0)
+                numbers.update(row.number for row in self.index.rows(origin, used))
+        return numbers
+
+    # -------------------------------------------------------------------------- reading
+
+    def place_of(self, origin: NodeId, txid: TxId, lsn: Lsn | None = None) -> int:
+        """Place of a body, or 0; it may be that of the same id under another origin, which its record says."""
+        place = self.places.get(origin, {}).get(txid, 0)
+        if place:
+            return place
+        held = self.dropped.get((origin, txid))
+        if held is not None:
+            return held[0]
+        lsn = lsn or self.ids.find(txid)
+        return self.index.place(lsn) if lsn is not None and lsn >= self.current.first_lsn else 0
+
+    def installed(self) -> Epoch:
+        """The epoch that was installed last; there is one."""
+        number = self.current.installed_by
+        record = self._read(number)
+        if not isinstance(record, EpochInstalled) or record.epoch.id != self.current.installed:
+            raise damaged(self._place, f"record {number} does not hold the epoch {self.current.installed}")
+        return record.epoch
+
+    def prepared(self) -> dict[TxId, TxPrepared]:
+        """Prepared transactions that are not decided, oldest first."""
+        found: dict[TxId, TxPrepared] = {}
+        for txid, number in self.decisions.prepared.items():
+            record = self._read(number)
+            if not isinstance(record, TxPrepared):
+                raise damaged(self._place, f"record {number} does not hold a prepared transaction")
+            found[txid] = record
+        return found
+
+    def entry(self, lsn: Lsn) -> Ordered | None:
+        """The entry at an LSN; None when it is not held."""
+        row = self.index.find(ADDED, lsn) if lsn >= self.current.first_lsn else None
+        return None if row is None else self.added(row.number, row.start).entries[lsn - row.start]
+
+    def added(self, number: int, first_lsn: Lsn) -> Added:
+        """The record that adds entries from an LSN on. Raises JournalDamaged for another one."""
+        record = self._read(number)
+        if not isinstance(record, Added) or record.first_lsn != first_lsn:
+            raise damaged(self._place, f"record {number} does not add LSN {first_lsn}")
+        return record
+
+    def outcomes_at(self, lsn: Lsn) -> tuple[Outcomes, int] | None:
+        """The record of the result of an LSN, and how many of its results count."""
+        row = self.index.find(OUTCOMES, lsn)
+        if row is None:
+            return None
+        record = self._read(row.number)
+        if not isinstance(record, Outcomes) or record.first_lsn != row.start:
+            raise damaged(self._place, f"record {row.number} does not hold the result of LSN {lsn}")
+        return record, row.size
+
+    def fingerprint_at(self, lsn: Lsn) -> bytes:
+        """Fingerprint of the content at an LSN, from `results_from` - 1 on; unknown (empty) elsewhere."""
+        current = self.current
+        if lsn == current.executed_lsn:
+            return current.fingerprint
+        if lsn == current.results_from - 1:
+            return current.base
+        if not current.results_from <= lsn < current.executed_lsn:
+            return UNKNOWN
+        found = self.outcomes_at(lsn)
+        return UNKNOWN if found is None else found[0].results[lsn - found[0].first_lsn][3]
+
+    def items_at(self, lsn: Lsn) -> int:
+        """Quads and keys at an LSN; 0 when that is not known."""
+        current = self.current
+        if lsn == current.executed_lsn:
+            return current.items
+        found = self.outcomes_at(lsn) if current.results_from <= lsn < current.executed_lsn else None
+        if found is None or lsn != found[0].first_lsn + len(found[0].results) - 1:
+            return 0
+        return found[0].items
+
+    # ---------------------------------------------------------------------- checkpoints
+
+    def packed(self) -> Any:
+        """What a checkpoint keeps, but for index, ids and book."""
+        decisions = self.decisions
+        return [
+            self.current.pack(),
+            self.current.pack_history(),
+            self.next_number,
+            [[origin, list(places.items())] for origin, places in self.places.items()],
+            list(self.parked),
+            list(self.streams.items()),
+            [[*body, *held] for body, held in self.dropped.items()],
+            [[n, list(r.used.items()), [[*body, at] for body, at in r.loose.items()]] for n, r in self.rewinds.items()],
+            self.marks,
+            self.last_trimmed,
+            self.rebased_by,
+            self.void_results,
+            list(decisions.prepared.items()),
+            [(number, encode_record(record)) for number, record in decisions.decided.values()],
+        ]
+
+    def read(self, packed: Any) -> None:
+        """Take over what `packed` gave."""
+        current, history, self.next_number, places, parked, streams, dropped, rewinds, marks, *rest = packed
+        self.last_trimmed, self.rebased_by, self.void_results, prepared, decided = rest
+        self.current = unpack(current, history)
+        self.places = {self.node: {}, **{origin: dict(held) for origin, held in places}}
+        self.parked = dict.fromkeys(parked)
+        self.streams = {origin: list(entries) for origin, entries in streams}
+        self.dropped = {(origin, txid): (place, lsn) for origin, txid, place, lsn in dropped}
+        self.rewinds = {n: Rewind(dict(used), {(o, txid): at for o, txid, at in loose}) for n, used, loose in rewinds}
+        self.marks = [tuple(mark) for mark in marks]
+        self.decisions = Decisions()
+        for txid, number in prepared:
+            self.decisions.load_prepared(number, txid)
+        for number, encoded in decided:
+            record = decode_record(encoded)
+            if isinstance(record, TxDecided):
+                self.decisions.load_decided(number, record)
+
+
+def _first_of(origin: NodeId, record: Added) -> Entry | None:
+    return next(((timestamp, txid) for timestamp, txid, o in record.entries if o == origin), None)
+
+
+def _bodies_of(epoch: Epoch) -> set[Body]:
+    return {(origin, txid) for _, txid, origin in epoch.recovered}

@@ -1,0 +1,290 @@
+"""Disks: `FileDisk` is a directory of the machine, `MemoryDisk` the same without one.
+
+    <directory>/owner     locked by the one process that has the directory open, or by all that only read it; holds a process id
+
+A file is written by one `pwrite` and made durable by one `fdatasync`; space that was reserved before makes the latter cheaper, as the
+length of the file does not change. Descriptors stay open, the last `HANDLES` of them.
+
+Must never: let two processes write one directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+from brokerha.model.errors import JournalError, JournalInUse
+
+OWNER = "owner"
+HANDLES = 64
+"""Open descriptors, at most."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class FileDisk:
+    """`ports.disk.Disk` of a directory. Raises JournalInUse, and JournalError when it cannot be used."""
+
+    def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
+        self.path = path
+        self._is_read_only = is_read_only
+        self._handles: OrderedDict[str, int] = OrderedDict()
+        self._lock = Lock()
+        self._owner = -1
+        self._written = ""
+        try:
+            if not is_read_only:
+                path.mkdir(parents=True, exist_ok=True)
+            self._owner = self._opened_owner()
+            self._hold()
+            if not is_read_only:
+                self._remove_empty()
+        except OSError as error:
+            self.close()
+            raise JournalError(f"the directory {path} of the journal cannot be used: {error.strerror}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _remove_empty(self) -> None:
+        """Remove folders whose last file was removed just before a crash."""
+        for folder in self.path.iterdir():
+            if folder.is_dir() and not list(folder.iterdir()):
+                folder.rmdir()
+
+    def _opened_owner(self) -> int:
+        try:
+            return os.open(self.path / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            if not self._is_read_only:
+                raise
+            # Who may not write here has the file, or nobody can write here at all.
+            there = self.path / OWNER
+            return os.open(there if there.exists() else self.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _hold(self) -> None:
+        try:
+            fcntl.flock(self._owner, (fcntl.LOCK_SH if self._is_read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._owner, 40, 0).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
+            raise JournalInUse(
+                f"process {holder} has the journal in {self.path} open: stop it first, or give this node its own node id and directory"
+            ) from None
+        with suppress(OSError):
+            if not self._is_read_only:
+                os.ftruncate(self._owner, 0)
+            os.pwrite(self._owner, f"{os.getpid()}{' (which reads it)' if self._is_read_only else ''}\n".encode(), 0)
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages to people."""
+        return str(self.path)
+
+    def names(self) -> list[str]:
+        """All files but the lock, sorted."""
+        found: list[str] = []
+        for entry in self.path.iterdir():
+            if entry.is_dir():
+                found += [f"{entry.name}/{inner.name}" for inner in entry.iterdir() if inner.is_file()]
+            elif entry.name != OWNER:
+                found.append(entry.name)
+        return sorted(found)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        return (self.path / name).stat().st_size
+
+    def create(self, name: str, reserve_bytes: int = 0) -> None:
+        """Make an empty file, with space reserved where the file system can do that."""
+        path = self.path / name
+        path.parent.mkdir(exist_ok=True)
+        self._forget(name)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        if reserve_bytes:
+            try:
+                os.posix_fallocate(handle, 0, reserve_bytes)
+            except OSError as error:
+                if error.errno in FULL:
+                    os.close(handle)
+                    raise
+        self._keep(name, handle)
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from an offset on."""
+        with self._lock:
+            # Another thread may close what is not used for long, so it is used behind the lock.
+            return os.pread(self._handle(name), size, offset)
+
+    def write(self, name: str, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of it at an offset, with one call unless the kernel takes less."""
+        handle = self._used(name)
+        done = os.pwrite(handle, data, offset)
+        while done < len(data):
+            done += os.pwrite(handle, memoryview(data)[done:], offset + done)
+
+    def sync(self, name: str) -> None:
+        """Make a file durable."""
+        os.fdatasync(self._used(name))
+
+    def sync_names(self, folder: str = "") -> None:
+        """Make names durable."""
+        for path in dict.fromkeys((self.path / folder, self.path, self.path.parent)):
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def cut(self, name: str, size: int) -> None:
+        """Make a file shorter."""
+        os.ftruncate(self._used(name), size)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        self._forget(old)
+        self._forget(new)
+        (self.path / old).replace(self.path / new)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, and its folder with the last one. Idempotent."""
+        self._forget(name)
+        path = self.path / name
+        path.unlink(missing_ok=True)
+        if path.parent != self.path:
+            with suppress(OSError):
+                path.parent.rmdir()
+
+    def free_bytes(self) -> int:
+        """Space that is left on the file system."""
+        usage: int = shutil.disk_usage(self.path).free
+        return usage
+
+    def close(self) -> None:
+        """Let others open the directory. Idempotent."""
+        with self._lock:
+            for handle in self._handles.values():
+                os.close(handle)
+            self._handles.clear()
+            if self._owner >= 0:
+                os.close(self._owner)
+                self._owner = -1
+
+    def _handle(self, name: str) -> int:
+        handle = self._handles.get(name)
+        if handle is None:
+            handle = os.open(self.path / name, (os.O_RDONLY if self._is_read_only else os.O_RDWR) | os.O_CLOEXEC)
+            self._add(name, handle)
+        else:
+            self._handles.move_to_end(name)
+        return handle
+
+    def _used(self, name: str) -> int:
+        """The descriptor of a file that is written next; no reader closes it meanwhile."""
+        with self._lock:
+            self._written = name
+            return self._handle(name)
+
+    def _keep(self, name: str, handle: int) -> None:
+        with self._lock:
+            self._add(name, handle)
+
+    def _add(self, name: str, handle: int) -> None:
+        self._handles[name] = handle
+        while len(self._handles) > HANDLES:
+            oldest = next(found for found in self._handles if found != self._written)
+            os.close(self._handles.pop(oldest))
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            handle = self._handles.pop(name, -1)
+            if handle >= 0:
+                os.close(handle)
+
+
+class MemoryDisk:
+    """A disk without a machine; `is_full` makes it refuse to write. What was written is there after a crash of the process."""
+
+    def __init__(self, place: str = "memory") -> None:
+        self.files: dict[str, bytearray] = {}
+        self.is_full = False
+        self._place = place
+
+    def copy(self) -> MemoryDisk:
+        """An independent disk with the same files: what a process finds that starts after this one was killed."""
+        copy = MemoryDisk(self._place)
+        copy.files = {name: bytearray(data) for name, data in self.files.items()}
+        return copy
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages to people."""
+        return self._place
+
+    def names(self) -> list[str]:
+        """All files, sorted."""
+        return sorted(self.files)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        return len(self._file(name))
+
+    def create(self, name: str, reserve_bytes: int = 0) -> None:
+        """Make an empty file; space is not reserved."""
+        self._check()
+        self.files[name] = bytearray()
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from an offset on."""
+        return bytes(self._file(name)[offset : offset + size])
+
+    def write(self, name: str, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of it at an offset."""
+        file = self._file(name)
+        if offset + len(data) > len(file):
+            self._check()
+        if offset > len(file):
+            file += bytes(offset - len(file))
+        file[offset : offset + len(data)] = data
+
+    def sync(self, name: str) -> None:
+        """Make a file durable."""
+        self._file(name)
+
+    def sync_names(self, folder: str = "") -> None:
+        """Make names durable."""
+
+    def cut(self, name: str, size: int) -> None:
+        """Make a file shorter."""
+        del self._file(name)[size:]
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        self.files[new] = self._file(old)
+        if new != old:
+            del self.files[old]
+
+    def remove(self, name: str) -> None:
+        """Remove a file. Idempotent."""
+        self.files.pop(name, None)
+
+    def free_bytes(self) -> int:
+        """Space that is left."""
+        return 0 if self.is_full else 1 << 40
+
+    def close(self) -> None:
+        """Let others open it."""
+
+    def _file(self, name: str) -> bytearray:
+        try:
+            return self.files[name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "there is no such file", name) from None
+
+    def _check(self) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "no space left on device")

@@ -1,0 +1,522 @@
+"""Log: the durable record of one master, append-only (FORMAT.md). What a core may ask about its own past is answered from here.
+
+    log = Log(FileDisk(Path("data/m1")), cluster="orders", node="m1")
+    state = log.state()                                # what the core begins from
+    log.append([Started(state.incarnation + 1)])       # durable from here on: one write, one sync
+    log.keep(below=state.lsn - 100_000, ids_below=1)   # one bounded step of forgetting, in the loop
+
+    append, follow --> frame and content (content.py) for each record --> one write, one sync (segments.py)
+    start          --> checkpoint --> the same for each frame after it --> the last segment is written anew
+
+Memory moves on before the write, because records of one turn build on each other. When anything fails in between, it is read back from
+the disk, up to what was durable. One thread appends and forgets, any thread reads; a read waits while an `append` is being synced, so that
+nobody sees what is not durable, but for what was deferred.
+
+Must never: go on writing after a sync that failed, or take anything as durable that was not synced.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import msgpack
+
+from brokerha.log.beginning import Beginning
+from brokerha.log.content import Content
+from brokerha.log.disks import FULL, FileDisk
+from brokerha.log.frames import FORGOTTEN, LAST, RECORD, TRIMMED, Frame, damaged, sealed, unsealed
+from brokerha.log.history import LogHistory
+from brokerha.log.ids import Ids
+from brokerha.log.limits import (
+    CACHE_BYTES,
+    FORGET_AT_ONCE,
+    IDS_HELD,
+    ROOM_BYTES,
+    SEGMENT_BYTES,
+    TRIM_LSNS,
+    TRIM_RECORDS,
+    UNPACKED_BYTES,
+)
+from brokerha.log.recent import Recent, Unpacked
+from brokerha.log.segments import CHECKPOINT, Segments
+from brokerha.log.split_book import SplitBook
+from brokerha.model.codec import decode_record, encode_record
+from brokerha.model.errors import JournalError, JournalForeign, JournalFull, ProtocolError
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.records import (
+    Added,
+    EpochInstalled,
+    Outcomes,
+    Record,
+    Rewound,
+    StateTaken,
+)
+from brokerha.ports.disk import Disk
+
+FORMAT = 4
+CURRENT, PROMISE = "current", "promise"
+OLD = "data.mdb"
+
+
+class Log(LogHistory):
+    """A `ports.Journal` on a disk, for one node of one cluster; both empty where it is only read and whoever wrote it does not matter.
+
+    ``name`` is that of a new log, random without; ``begin_at`` lets a new one begin after an LSN. The bounds are those of limits.py.
+    Raises JournalForeign, JournalDamaged, JournalError; JournalInUse comes from the disk, which `close` closes.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        cluster: str = "",
+        node: NodeId = "",
+        *,
+        name: str = "",
+        begin_at: Beginning | None = None,
+        folder: str = "",
+        is_read_only: bool = False,
+        segment_bytes: int = SEGMENT_BYTES,
+        cache_bytes: int = CACHE_BYTES,
+        ids_held: int = IDS_HELD,
+    ) -> None:
+        self.disk = disk
+        self.cluster, self.node = cluster, node
+        self._is_read_only = is_read_only
+        self._segment_bytes, self._cache_bytes, self._ids_held = segment_bytes, cache_bytes, ids_held
+        self._lock = Lock()
+        self._is_closed = False
+        self._refusal = ""
+        """Why nothing is written any more; empty while all is well."""
+        self._forgotten_below: Lsn = 0
+        """Ids below were forgotten since the log was opened."""
+        self._lately = {}
+        self._promised = 0
+        self._checkpoint_at = 0
+        """The segment at which a start begins."""
+        self._named: list[str] = []
+        """Files that the checkpoint on the disk names, beside segments."""
+        try:
+            with self._disk_errors("cannot be opened"):
+                self.folder = folder or self._found(is_new=begin_at is not None)
+                if not self.folder:
+                    self._create(name or secrets.token_hex(8), begin_at)
+                self._promised = self._read_promise()
+                self._load()
+                if not is_read_only:
+                    self._make_durable()
+        except BaseException:
+            disk.close()
+            raise
+
+    # ------------------------------------------------------------------------- opening
+
+    def _found(self, *, is_new: bool) -> str:
+        """Folder of the log that is there; empty when there is none."""
+        names = self.disk.names()
+        if OLD in names:
+            raise JournalError(
+                f"{self.disk.place} holds a journal of brokerha 0.1 ({OLD}), which this version does not read: write a backup with 0.1 and "
+                "restore it with this version, or move the directory away and let the node begin anew"
+            )
+        if CURRENT in names and is_new:
+            raise JournalError(f"there is a journal in {self.disk.place} already: a backup is restored into a new directory")
+        if CURRENT in names:
+            return str(unsealed(self.disk.read(CURRENT, 0, 4_096), f"{self.disk.place}/{CURRENT}"))
+        if self._is_read_only:
+            raise JournalError(f"there is no journal in {self.disk.place}")
+        if PROMISE in names:
+            raise damaged(self.disk.place, "there is a promise of this process and no log")
+        return ""
+
+    def _create(self, name: str, begin_at: Beginning | None) -> None:
+        self.folder = "1"
+        for left in self.disk.names():
+            # What a crash left of the beginning of a log; other files in the directory are of others.
+            if left.startswith(f"{self.folder}/"):
+                self.disk.remove(left)
+        self._prepare(name)
+        if begin_at is not None:
+            content = self._content
+            content.current = begin_at.current()
+            content.ids.lsns.update(begin_at.ids)
+            content.ids.rejected.update(begin_at.rejections)
+            content.marks = [(begin_at.lsn, begin_at.last[0])]
+        self._segments.begin(1)
+        self._write_checkpoint()
+        self._write_sealed(CURRENT, self.folder)
+
+    def _prepare(self, name: str) -> None:
+        """Empty memory."""
+        self._name = name
+        self._segments = Segments(self.disk, self.folder, name, self._segment_bytes)
+        ids = Ids(self.disk, self.folder, self._ids_held)
+        book = SplitBook(self.disk, self.folder)
+        self._content = Content(self.node, self._segments.index, ids, book, self._record, self.disk.place)
+        self._recent = Recent(self.node, self._cache_bytes)
+        self._unpacked = Unpacked(UNPACKED_BYTES)
+        self._lately = {}
+
+    def _load(self, known_end: tuple[int, int] | None = None) -> None:
+        """Read memory back from the disk, up to (segment, length) when that is known."""
+        self._prepare("")
+        values = self._segments.read_checkpoint()
+        try:
+            version, cluster, node, name, content, ids, book = values
+        except ValueError:
+            raise damaged(self.disk.place, "the checkpoint is not what was written") from None
+        self._check_identity(version, cluster, node)
+        self._segments.journal = self._name = name
+        self._content.node = self.node
+        self._content.read(content)
+        self._content.ids.read(ids)
+        self._content.book.read(book)
+        self._recent = Recent(self.node, self._cache_bytes)
+        self._note_checkpoint()
+        self._segments.replay(self._replay, known_end)
+
+    def _check_identity(self, version: int, cluster: str, node: NodeId) -> None:
+        if version > FORMAT:
+            raise JournalError(f"the journal in {self.disk.place} has format {version}, this version reads {FORMAT}: start a later version")
+        self.cluster, self.node = self.cluster or cluster, self.node or node
+        if cluster != self.cluster:
+            raise JournalForeign(f"the journal in {self.disk.place} belongs to cluster {cluster}, not to {self.cluster}")
+        if node != self.node:
+            raise JournalForeign(f"the journal in {self.disk.place} belongs to node {node}, not to node {self.node}")
+
+    def _replay(self, frame: Frame) -> None:
+        kind = frame.kind & ~LAST
+        if kind == RECORD:
+            try:
+                record = decode_record(frame.payload)
+            except ProtocolError as error:
+                raise damaged(self.disk.place, f"record {frame.number} is none that this version knows ({error})") from error
+            self._take(frame.number, record, len(frame.payload))
+        elif kind == TRIMMED:
+            self._trim_to(*msgpack.unpackb(frame.payload))
+        elif kind == FORGOTTEN:
+            self._content.forget(*msgpack.unpackb(frame.payload))
+
+    def _take(self, number: int, record: Record, size_bytes: int) -> None:
+        self._recent.add(number, record, size_bytes)
+        content = self._content
+        content.take(number, record)
+        kind = type(record)
+        if kind is Added or kind is EpochInstalled:
+            self._segments.need(content.oldest, content.current.lsn)
+        elif kind is Outcomes:
+            self._segments.need(number, content.current.executed_lsn)
+        elif kind is StateTaken or kind is Rewound:
+            # What it leaves behind must not be found in memory.
+            self._recent.clear()
+            self._unpacked.clear()
+            self._lately = {}
+
+    def _make_durable(self) -> None:
+        """What a start has read must be durable before anybody is told of it; what was left half written goes."""
+        for name in (f"{CURRENT}.new", f"{PROMISE}.new"):
+            self.disk.remove(name)
+        self._segments.make_durable()
+        if self._segments.active.place != self._checkpoint_at:
+            self._grow(is_due=True)
+        else:
+            self._tidy()
+
+    def _read_promise(self) -> int:
+        if PROMISE not in self.disk.names():
+            return 0
+        view = unsealed(self.disk.read(PROMISE, 0, 4_096), f"{self.disk.place}/{PROMISE}")
+        return int(view)
+
+    # ------------------------------------------------------------------------- writing
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write all records of a turn, and what was deferred before, in one write, and sync it before returning.
+
+        Raises JournalFull or JournalError; then nothing of it was written, and the log stays usable for reading.
+        """
+        if records:
+            self._write(list(enumerate(records, self._content.next_number)), is_deferred=False)
+
+    def defer(self, records: Sequence[Record]) -> None:
+        """Take records that are durable with the next write. Raises as `append` does; then all that waited is lost."""
+        if records:
+            self._write(list(enumerate(records, self._content.next_number)), is_deferred=True)
+
+    def follow(self, records: Sequence[tuple[int, Record]]) -> None:
+        """Write records of another process under its numbers, which grow. Raises as `append` does."""
+        if records:
+            self._write(records, is_deferred=False)
+
+    def settle(self) -> None:
+        """Make durable what was deferred; nothing is done when nothing was. Raises as `append` does; then it is lost."""
+        with self._lock:
+            self._settle()
+
+    def _write(self, records: Sequence[tuple[int, Record]], *, is_deferred: bool) -> None:
+        with self._lock:
+            self._check_writable()
+            add, left = self._segments.add, len(records)
+            try:
+                for number, record in records:
+                    left -= 1
+                    data = encode_record(record)
+                    add(number, data, is_last=not (left or is_deferred))
+                    self._take(number, record, len(data))
+                if not is_deferred:
+                    self._commit()
+            except BaseException as error:
+                self._recover_from(error)
+                raise
+
+    def torn(self, records: Sequence[tuple[int, Record]]) -> tuple[str, int, bytes]:
+        """File, offset and bytes of the write that an `append` would make with what waits, for those who simulate a crash in it."""
+        segments = self._segments
+        for at, (number, record) in enumerate(records, 1):
+            segments.add(number, encode_record(record), is_last=at == len(records))
+        return segments.name(segments.active.place), segments.active.length, bytes(segments.pending)
+
+    def _commit(self) -> None:
+        segments = self._segments
+        try:
+            segments.commit()
+        except OSError as error:
+            raise self._error("cannot be written", error) from error
+        if segments.all[-1].length >= segments.roll_at or self._content.ids.is_full:
+            self._grow()
+
+    def _settle(self) -> None:
+        if not self._segments.pending:
+            return
+        self._check_writable()
+        try:
+            self._commit()
+        except BaseException as error:
+            self._recover_from(error)
+            raise
+
+    def _grow(self, *, is_due: bool = False) -> None:
+        """Begin another segment, or write ids, which is due; a full disk puts it off, as everything is in the segment."""
+        segments = self._segments
+        try:
+            if self._content.ids.is_full:
+                self._content.ids.flush()
+            if is_due or segments.active.length >= segments.roll_at:
+                self._roll()
+        except OSError as error:
+            if error.errno not in FULL:
+                self._refuse(error)
+            segments.roll_at = segments.active.length + self._segment_bytes // 16
+
+    def _roll(self) -> None:
+        """Close the active segment, go on in another one, and let a start begin there."""
+        segments = self._segments
+        segments.close_active()
+        segments.begin(self._content.next_number)
+        self._write_checkpoint()
+        self._tidy()
+
+    def _write_checkpoint(self) -> None:
+        """Let a start begin here; segments that nothing needs any more are not in it."""
+        content, current = self._content, self._content.current
+        gone = []
+        if self._segments.all[0].last <= current.lacking_to:
+            gone = self._segments.unneeded(current.lacking_to, current.first_lsn, content.needed())
+        values = [FORMAT, self.cluster, self.node, self._name, content.packed(), content.ids.packed(), content.book.packed()]
+        self._segments.write_checkpoint(values, [*content.ids.unsynced, *content.book.write()], gone)
+        self._segments.drop(gone)
+        content.ids.unsynced = []
+        content.book.written()
+        self._note_checkpoint()
+
+    def _note_checkpoint(self) -> None:
+        self._checkpoint_at = self._segments.active.place
+        self._named = [*self._content.ids.files(), *self._content.book.files()]
+
+    def _tidy(self) -> None:
+        # What came after the checkpoint is named by the next one.
+        self._segments.tidy([*self._named, *self._content.ids.files(), *self._content.book.files()])
+
+    def promise(self, view: int) -> None:
+        """Remember durably that this process promised to a view; of the process, so beside the log. Raises JournalFull, JournalError."""
+        with self._lock:
+            self._check_writable()
+            if view > self._promised:
+                with self._disk_errors("cannot keep the promise of this process"):
+                    self._write_sealed(PROMISE, view)
+                self._promised = view
+
+    def _write_sealed(self, name: str, value: Any) -> None:
+        new = f"{name}.new"
+        self.disk.create(new)
+        self.disk.write(new, 0, sealed(value))
+        self.disk.sync(new)
+        self.disk.rename(new, name)
+        self.disk.sync_names()
+
+    def _check_writable(self) -> None:
+        if self._is_closed:
+            raise JournalError(f"the journal in {self.disk.place} is closed")
+        if self._refusal:
+            raise JournalError(self._refusal)
+        if self._is_read_only:
+            raise JournalError(f"the journal in {self.disk.place} is open for reading only")
+
+    def _refuse(self, error: BaseException) -> None:
+        self._refusal = f"{error}; nothing more is written until the node is started again"
+
+    def _recover_from(self, error: BaseException) -> None:
+        """Bring memory back to what is durable, after a turn that was not written."""
+        if isinstance(error, JournalError) and not isinstance(error, JournalFull):
+            # What a failed sync left in the page cache is unknown.
+            self._refuse(error)
+        try:
+            with self._disk_errors("cannot be read back"):
+                active = self._segments.active
+                if not self._refusal:
+                    self._segments.take_back()
+                self._load((active.place, active.length))
+        except JournalError as second:
+            self._refuse(second)
+
+    @contextmanager
+    def _disk_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._error(what, error) from error
+
+    def _error(self, what: str, error: OSError) -> JournalError:
+        kind = JournalFull if error.errno in FULL else JournalError
+        name = f" ({error.filename})" if error.filename else ""
+        return kind(f"the journal in {self.disk.place} {what}: {error.strerror}{name}")
+
+    # ---------------------------------------------------------------------- forgetting
+
+    def trim(self, below: Lsn) -> int:
+        """Forget bodies, entries and results below an LSN, by whole records; ids stay known. Returns the number of LSNs dropped.
+
+        At most `TRIM_LSNS` (or one record's): call it again in later turns. Disk space is given back by whole segments. Raises JournalFull
+        or JournalError; then nothing was dropped.
+        """
+        with self._lock:
+            self._check_writable()
+            content = self._content
+            old = content.current.first_lsn, content.last_trimmed
+            plan = content.plan(below, TRIM_LSNS, TRIM_RECORDS)
+            if plan == old:
+                self._settle()
+                return 0
+            try:
+                self._trim_to(*plan)
+                self._segments.add(0, msgpack.packb(plan), TRIMMED, is_last=True)
+                self._commit()
+            except BaseException as error:
+                self._recover_from(error)
+                raise
+            return plan[0] - old[0]
+
+    def _trim_to(self, first: Lsn, last: int) -> None:
+        self._content.trim_to(first, last)
+        self._recent.forget_below(last)
+        self._lately = {}
+
+    def forget_ids(self, below: Lsn) -> bool:
+        """Forget transaction ids that were synchronised below an LSN, as far as they are trimmed; False: nothing is left to do."""
+        with self._lock:
+            self._check_writable()
+            below = min(below, self._content.current.first_lsn)
+            try:
+                self._content.forget(below)
+                self._segments.add(0, msgpack.packb([below]), FORGOTTEN, is_last=True)
+                self._commit()
+            except BaseException as error:
+                self._recover_from(error)
+                raise
+            return False
+
+    def keep(self, below: Lsn, ids_below: Lsn) -> bool:
+        """Take one bounded step of forgetting: trim below an LSN, forget ids below another, or give back disk space.
+
+        Returns whether there is more to do at once; costs next to nothing when there is nothing. An id below ``ids_below`` may stay
+        known for longer. Raises JournalFull or JournalError.
+        """
+        is_trimmed = self.trim(below) > 0
+        ids_below = min(ids_below, self._content.current.first_lsn)
+        if ids_below - self._forgotten_below >= FORGET_AT_ONCE:
+            self.forget_ids(ids_below)
+            self._forgotten_below = ids_below
+        with self._lock, self._disk_errors("cannot merge its ids"):
+            is_more = self._content.ids.merge_some()
+            if not is_trimmed:
+                self._give_back()
+        return is_trimmed or is_more
+
+    def _give_back(self) -> None:
+        """Close a segment early when that gives back much space."""
+        segments, current = self._segments, self._content.current
+        if len(segments.all) < 2 or segments.all[0].last > current.lacking_to or self._refusal:
+            return
+        room = sum(segment.length for segment in segments.all[:-1] if segment.last <= current.lacking_to)
+        if room < ROOM_BYTES:
+            return
+        gone = segments.unneeded(current.lacking_to, current.first_lsn, self._content.needed())
+        if sum(segment.length for segment in gone) >= ROOM_BYTES:
+            self._settle()
+            self._grow(is_due=True)
+
+    def hold_files(self) -> tuple[int, bytes, list[tuple[str, int]]]:
+        """What a copy of the log is made of now: number of the last record, checkpoint, (file, bytes of it); all stay until `let_go`."""
+        with self._lock:
+            self._check_writable()
+            self._settle()
+            segments = self._segments
+            name = f"{self.folder}/{CHECKPOINT}"
+            checkpoint = self.disk.read(name, 0, self.disk.size(name))
+            names = [*self._named, *segments.files()]
+            active = segments.name(segments.active.place)
+            lengths = [segments.active.length if name == active else self.disk.size(name) for name in names]
+            for name in names:
+                segments.pinned[name] = segments.pinned.get(name, 0) + 1
+            return self.last_number, checkpoint, [(name.partition("/")[2], size) for name, size in zip(names, lengths, strict=True)]
+
+    def let_go(self, names: list[str]) -> None:
+        """End what `hold_files` began; what nobody needs goes with the next checkpoint."""
+        with self._lock:
+            pinned = self._segments.pinned
+            for name in names:
+                pinned[name] = pinned.get(name, 1) - 1
+                if not pinned[name]:
+                    del pinned[name]
+
+    def end(self) -> None:
+        """Write no more, with what was deferred durable if it can be; the disk stays open. Idempotent."""
+        with self._lock:
+            if not self._is_closed:
+                with suppress(JournalError):
+                    self._settle()
+                self._is_closed = True
+
+    def close(self) -> None:
+        """Release the directory, with what was deferred durable if it can be. Idempotent."""
+        self.end()
+        self.disk.close()
+
+
+@contextmanager
+def open_log(directory: Path) -> Iterator[Log]:
+    """The log in a directory, for reading, as long as the block runs; others may read it at the same time, and nobody may write it.
+
+    Raises JournalInUse, JournalDamaged, JournalError.
+    """
+    if not (directory / CURRENT).exists() and not (directory / OLD).exists():
+        raise JournalError(f"there is no journal in {directory}")
+    log = Log(FileDisk(directory, is_read_only=True), is_read_only=True)
+    try:
+        yield log
+    finally:
+        log.close()

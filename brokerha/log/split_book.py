@@ -1,0 +1,128 @@
+"""The split book: what was given up when the synchronised queue went back (`Rewound`), kept for people.
+
+    splits()                     [Split(number=412, epoch=3, lineage=5, keeps_content=False, lsn=100, total=2, stamped=…, held=2)]      oldest first
+    given_up(412, 101, 1_000)    [GivenUp(101, "x", "m3", "applied"), GivenUp(102, "y", "m3", "rejected")]
+
+Each `Rewound` is one split, named by the number of its record, also where nothing was given up. It has the old LSNs with their transactions
+and what had become of them here, as far as that was known. The last `SPLITS_KEPT` splits stay, and of their entries
+`ENTRIES_KEPT` in all: the oldest splits lose theirs first and keep their head line; of a split with more than that the first stay.
+The book outlives trimming and forgotten ids, and is a part of each copy of the log.
+
+Head lines are in memory and in checkpoints, entries in a file of their own (``split-<number>``), in sealed pages of `PAGE_ENTRIES`; what
+came since the last checkpoint is in memory, as the log has it too.
+
+Invariant: the same records give the same book, whatever a log has trimmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from brokerha.log.frames import sealed, unsealed
+from brokerha.model.given_up import GivenUp, Split
+from brokerha.model.ids import Lsn
+from brokerha.ports.disk import Disk
+
+SPLITS_KEPT = 32
+ENTRIES_KEPT = 1_000_000
+PAGE_ENTRIES = 1_000
+"""Entries that are read at once."""
+
+
+def losers(heads: Sequence[Split]) -> tuple[list[Split], list[Split]]:
+    """Of splits, oldest first: those that go, and those that stay and lose their entries."""
+    gone, kept = list(heads[:-SPLITS_KEPT]), heads[-SPLITS_KEPT:]
+    entries, emptied = 0, list[Split]()
+    for split in reversed(kept):
+        entries += split.held
+        if entries > ENTRIES_KEPT and split.held:
+            emptied.append(split)
+    return gone, emptied
+
+
+class SplitBook:
+    """The book of one log, with files in ``folder``. Raises OSError, JournalDamaged."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self.splits: dict[int, Split] = {}
+        self._pages: dict[int, list[tuple[Lsn, int, int]]] = {}
+        """For each split (last LSN, offset, size in bytes) of each page."""
+        self._fresh: dict[int, bytes] = {}
+        """Pages of the splits that no checkpoint named yet."""
+
+    def add(self, split: Split, entries: Sequence[GivenUp]) -> None:
+        """Take in what a `Rewound` gave up, all of it, and keep the book within its bounds."""
+        held = entries[:ENTRIES_KEPT]
+        self.splits[split.number], self._pages[split.number] = split._replace(held=len(held)), []
+        if held:
+            data = bytearray()
+            for start in range(0, len(held), PAGE_ENTRIES):
+                page = held[start : start + PAGE_ENTRIES]
+                packed = sealed(page)
+                self._pages[split.number].append((page[-1].lsn, len(data), len(packed)))
+                data += packed
+            self._fresh[split.number] = bytes(data)
+        gone, emptied = losers(list(self.splits.values()))
+        for old in emptied:
+            self.splits[old.number], self._pages[old.number] = old._replace(held=0), []
+        for old in gone:
+            del self.splits[old.number], self._pages[old.number]
+
+    def given_up(self, number: int, first_lsn: Lsn, limit: int) -> list[GivenUp]:
+        """Up to ``limit`` entries of a split, from an old LSN on; none when they are not listed any more."""
+        found: list[GivenUp] = []
+        for last, offset, size in self._pages.get(number, ()):
+            if last >= first_lsn:
+                found += [entry for entry in self._page(number, offset, size) if entry.lsn >= first_lsn]
+                if len(found) >= limit:
+                    break
+        return found[:limit]
+
+    def _page(self, number: int, offset: int, size: int) -> list[GivenUp]:
+        name, fresh = self._name(number), self._fresh.get(number)
+        data = self._disk.read(name, offset, size) if fresh is None else fresh[offset : offset + size]
+        entries = unsealed(data, f"{self._disk.place}/{name}")
+        return [GivenUp(*entry) for entry in entries]
+
+    def _name(self, number: int) -> str:
+        return f"{self._folder}/split-{number}"
+
+    def write(self) -> list[str]:
+        """Write what no checkpoint named yet; returns its files, which have to be synced before one does."""
+        names = [self._name(number) for number in self._fresh if self._pages.get(number)]
+        for number, data in self._fresh.items():
+            if self._pages.get(number):
+                self._disk.create(self._name(number))
+                self._disk.write(self._name(number), 0, data)
+        return names
+
+    def written(self) -> None:
+        """What `write` wrote is durable."""
+        self._fresh = {}
+
+    def files(self) -> list[str]:
+        """Files that are needed."""
+        return [self._name(number) for number, pages in self._pages.items() if pages]
+
+    def problems(self) -> Iterator[str]:
+        """Every page that is not what was written."""
+        for number, pages in self._pages.items():
+            for _, offset, size in pages:
+                try:
+                    self._page(number, offset, size)
+                except Exception as error:  # noqa: BLE001
+                    yield str(error)
+
+    def packed(self) -> Any:
+        """What a checkpoint keeps."""
+        return [[list(split), self._pages[number]] for number, split in self.splits.items()]
+
+    def read(self, packed: Any) -> None:
+        """Take over what `packed` gave."""
+        self.splits, self._pages, self._fresh = {}, {}, {}
+        for head, pages in packed:
+            split = Split(*head)
+            self.splits[split.number], self._pages[split.number] = split, [tuple(page) for page in pages]
