@@ -56,7 +56,7 @@ class MemberFaults:
         masters = members.singles
         if len(masters) < LEAST_MASTERS or any(master.is_wiped for master in masters):
             return
-        if not all(self._is_known(node) for node in members.masters):
+        if not all(self._is_known(node) for node in members.masters) or not self._is_settled():
             return
         free = [m for m in masters if world.anchor is None or world.anchor.config.master != m.node]
         if free:
@@ -71,6 +71,11 @@ class MemberFaults:
         truth = self._faults.world.checkers.truth
         mirror = truth.mirrors[node]
         return bool(mirror.epoch is not None or mirror.counts.get(node) or node in mirror.journals)
+
+    def _is_settled(self) -> bool:
+        """Whether all masters are in one epoch: until then a majority of those before a change counts as well, of whom one may be gone (R15)."""
+        world = self._faults.world
+        return len({world.checkers.truth.mirrors[node].epoch_id for node in world.members.masters}) == 1
 
     def _add_again(self) -> None:
         """A master that was taken out is emptied and comes back as a new one; with its old journal it would be refused."""
