@@ -168,7 +168,7 @@ PARTS: dict[str, list[Part]] = {
                     "broker", "-m", "broker and not campaign", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *PLACES
                 ),
             ],
-            1800,
+            2700,
         ),
         Part(
             "rabbitmq4",
