@@ -339,7 +339,8 @@ class Log(LogHistory):
 
     def _tidy(self) -> None:
         # What came after the checkpoint is named by the next one.
-        self._segments.tidy([*self._named, *self._content.ids.files(), *self._content.book.files()])
+        ids = self._content.ids
+        self._segments.tidy([*self._named, *ids.files(), *ids.making(), *self._content.book.files()])
 
     def promise(self, view: int) -> None:
         """Remember durably that this process promised to a view; of the process, so beside the log. Raises JournalFull, JournalError."""

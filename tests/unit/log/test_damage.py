@@ -118,10 +118,10 @@ def test_verification_names_each_problem_and_goes_on() -> None:
     log = written()
     assert list(log.verify()) == []
     segment, ids = log._segments.files()[0], log._content.ids.files()[0]
-    disk = flipped(flipped(disk_of(log), segment, 300), ids, len(disk_of(log).files[ids]) - 1)
+    disk = flipped(flipped(disk_of(log), segment, 300), ids, 20)
     problems = list(Log(disk, "orders", "m1", cache_bytes=1).verify())
     assert any(segment in problem and "offset" in problem for problem in problems)
-    assert any("known ids is not what was written" in problem for problem in problems)
+    assert any("ids that are known are not what was written" in problem for problem in problems)
 
 
 def test_a_promise_that_is_not_what_was_written_is_damage() -> None:

@@ -84,17 +84,53 @@ def test_a_run_that_is_not_what_was_written_is_damage() -> None:
     ids.add(1, [(0, f"t{n}", "m1") for n in range(300)])
     ids.flush()
     packed = ids.packed()
-    for offset in range(0, 24 + 8 * 300, 50):
-        disk.files["1/ids-00000001"][offset] ^= 1
+    file = disk.files["1/ids-00000001"]
+    blocks = ids.runs[0].places[-1]
+    for offset in range(blocks, len(file), 5):
+        file[offset] ^= 1
         with pytest.raises(JournalDamaged, match="ids-00000001: this node's copy is damaged"):
             Ids(disk, "1").read(packed)
-        disk.files["1/ids-00000001"][offset] ^= 1
+        file[offset] ^= 1
     again = Ids(disk, "1")
     again.read(packed)
-    rows = 24 + 8 * 300
-    # Behind the rows one more says where the last key ends.
-    for offset in [*range(rows, rows + 20 * 300, 7), *range(rows + 20 * 301, len(disk.files["1/ids-00000001"]))]:
-        disk.files["1/ids-00000001"][offset] ^= 4
-        problems = list(again.problems())
-        assert problems, offset
-        disk.files["1/ids-00000001"][offset] ^= 4
+    for offset in range(0, blocks, 7):
+        file[offset] ^= 4
+        assert len(list(again.problems())) == 1, offset
+        file[offset] ^= 4
+    assert list(again.problems()) == []
+    file[blocks // 2] ^= 4
+    with pytest.raises(JournalDamaged, match="of the ids that are known are not what was written"):
+        [again.find(f"t{n}") for n in range(300)]
+
+
+def test_a_merge_that_a_checkpoint_interrupts_keeps_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids_module, "MERGED_AT_ONCE", 5)
+    disk = MemoryDisk()
+    ids = Ids(disk, "1", held=10)
+    for run in range(4):
+        ids.add(1 + 10 * run, [(0, f"t{run}-{n}", "m1") for n in range(10)])
+        ids.flush()
+    assert ids.making() == []
+    assert ids.merge_some()
+    assert ids.making() == ["1/ids-00000005"]
+    assert "1/ids-00000005" not in ids.files()
+    while ids.merge_some():
+        pass
+    assert ids.making() == []
+    assert ids.files() == ["1/ids-00000005"]
+
+
+def test_two_ids_with_one_hash_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids_module, "hash_of", len)
+    monkeypatch.setattr(ids_module, "MERGED_AT_ONCE", 2)
+    ids = Ids(MemoryDisk(), "1", held=10)
+    for run in range(4):
+        ids.add(1 + 100 * run, [(0, f"t{n:03}", "m1") for n in range(70 * run, 70 * run + 100)])
+        ids.flush()
+    wanted = {f"t{n:03}": 1 + 100 * run + n - 70 * run for run in range(4) for n in range(70 * run, 70 * run + 100)}
+    for _ in range(2):
+        assert {txid: ids.find(txid) for txid in wanted} == wanted
+        assert sorted(row for page in pages(ids, 10**9, 7) for row in page.ids) == sorted(wanted.items())
+        while ids.merge_some():
+            pass
+    assert len(ids.runs) == 1
