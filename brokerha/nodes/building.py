@@ -33,8 +33,8 @@ from brokerha.ports.transport import Transport
 from brokerha.replication.role_config import RoleConfig, place_of
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.worker_copy import WorkerCopy
-from brokerha.transports.addresses import is_embedded
-from brokerha.transports.config import TransportConfig
+from brokerha.transports.addresses import is_embedded, parse_addresses
+from brokerha.transports.config import ELSEWHERE_WITHIN_S, TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from brokerha.transports.log_stream import LogStream
 
@@ -50,6 +50,8 @@ def _wire(
     processes |= {each.id: (each.id,) for each in config.workers}
     of_master = master if role == "backup" else ""
     times = replace(times or TransportConfig(), queue_type=config.queue_type_at(broker))
+    if not is_embedded(broker) and len(parse_addresses(broker)) > 1:
+        times = replace(times, answer_within_s=ELSEWHERE_WITHIN_S)
     return KombuTransport(broker, config.name, node_id, incarnation, role, times, of_master, processes)
 
 

@@ -13,6 +13,10 @@ from brokerha.transports.topology import CLASSIC, TX_QUEUE_EXPIRES_MS
 MEBIBYTE = 1024 * 1024
 
 
+ELSEWHERE_WITHIN_S = 2.5
+"""Half of what a channel stands still at least when it does because another node of the broker died, and longer than one of a busy broker takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaneLimit:
     """How much may wait in one lane of an inbox or outbox: whichever is reached first."""
@@ -40,6 +44,8 @@ class TransportConfig:
     """Longest pause: how long a node may take to notice that the broker is back."""
     confirm_timeout_s: float = 30.0
     """A message that is not confirmed so long, while nothing is blocked, is a reason to connect anew."""
+    answer_within_s: float = 30.0
+    """The same for a channel that was asked whether the broker serves it; `ELSEWHERE_WITHIN_S` where the broker has other nodes (nodes/building.py)."""
     redeclare_quiet_ms: int = 1_500
     """A sync inbox that is silent so long may have lost its binding: exchanges and queues are declared again."""
     redeclare_every_ms: int = 5_000

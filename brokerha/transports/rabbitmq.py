@@ -108,6 +108,11 @@ class RabbitChannel(pyamqp.Channel):
         self.connection.transport.write(b"".join(frames))
         self._write_body(body)
 
+    def ask(self, on_answer: Callable[[], None]) -> None:
+        """Have the broker say that it serves this channel; it does so behind all that was sent before. One question at a time."""
+        self._callbacks[spec.Channel.FlowOk] = lambda _is_active: on_answer()
+        self.send_method(spec.Channel.Flow, "b", (True,))
+
     def leave(self) -> None:
         """Close the channel without waiting: what was not acknowledged goes back; what still comes is ignored."""
 

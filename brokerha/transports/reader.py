@@ -9,7 +9,7 @@
 Invariants: acknowledgements are made in this thread, on the channel that delivered, and only there. A full lane withholds acknowledgements, and
 prefetch stops the broker; the other lanes go on. A cancelled consumer (its queue was deleted) ends the session, and
 the next one declares everything. A deleted exchange cancels nobody: so a silent sync inbox, and time, are reasons to
-declare again, which costs nothing where all is as it was.
+declare again, which costs nothing where all is as it was, and to ask the broker whether it still serves that channel (pulse.py).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from brokerha.transports.declaring import LANE_OF_KIND, declare
 from brokerha.transports.inbox import Inbox
 from brokerha.transports.lookout import Lookout
 from brokerha.transports.parcels import DATA_LANE, SYNC_LANE, Arrival, Counters, arrival_of
+from brokerha.transports.pulse import Pulse
 from brokerha.transports.quiet_channel import QuietChannel
 from brokerha.transports.reader_wishes import Doors, Followed, Settled, Sightings
 from brokerha.transports.topology import QueueRow, Topology, consumer_tag
@@ -96,6 +97,7 @@ class ReaderSession:
         self._tx = TxReader(
             partial(QuietChannel, connection.connection), node, followed, inbox, self._arrived, config, counters
         )
+        self._pulse = Pulse(self._nodes[SYNC_LANE].channel.ask, config.answer_within_s)
         self._heard_s = self._declared_s = time.monotonic()
         open_channel = partial(QuietChannel, connection.connection)
         self._lookout = Lookout(open_channel, self._arrived, sightings, self._declared_s + config.look_after_s)
@@ -131,11 +133,11 @@ class ReaderSession:
         due_s = min(
             self._declared_s + self._config.redeclare_every_ms / 1000, max(self._heard_s, self._declared_s) + quiet_s
         )
-        if now_s < due_s:
-            return due_s
-        declare(self._control, self._topology, nowait=True)
-        self._declared_s = now_s
-        return now_s + quiet_s
+        if is_due := now_s >= due_s:
+            declare(self._control, self._topology, nowait=True)
+            self._declared_s = now_s
+            due_s = now_s + quiet_s
+        return min(due_s, self._pulse.turn(now_s, is_used=is_due))
 
     def _consume_from(self, row: QueueRow) -> None:
         lane = LANE_OF_KIND[row.kind]

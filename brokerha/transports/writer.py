@@ -13,6 +13,8 @@
 
 ¹ But for answers by direct reply-to: whether such an answer was delivered nobody tells.
 
+Whether the plain channel is served at all, the broker is asked each second (pulse.py).
+
 Invariants: of what is confirmed never more than a window is on its way; nothing new is written while the broker is blocked or the socket
 is full, so a broker that does not keep up stops what is plain by reading less; messages of nodes that waited too long for a connection are
 dropped, not sent.
@@ -45,6 +47,7 @@ from brokerha.transports.parcels import (
     Publication,
 )
 from brokerha.transports.properties import Message
+from brokerha.transports.pulse import Pulse
 from brokerha.transports.quiet_channel import QuietChannel
 from brokerha.transports.topology import REJECTED_EXCHANGE, REPLY_ADDRESS, Topology
 from brokerha.transports.tx_writer import TxWriter
@@ -86,6 +89,7 @@ class WriterSession:
         declare(self._channel, topology.to_publish())
         self._channel.confirm_select()
         self._plain: Any = connection.channel()
+        self._pulse = Pulse(self._plain.ask, config.answer_within_s)
         self._plain.events["basic_return"].add(self._on_return)
         self._channel.events["basic_ack"].add(self._on_ack)
         self._channel.events["basic_nack"].add(self._on_nack)
@@ -99,19 +103,24 @@ class WriterSession:
         if self._state.is_blocked():
             self._window.oldest_since_s = now_s
             self._tx.pause(now_s)
+            self._pulse.pause(now_s)
             return now_s + _FAR_S
         if self._again and now_s >= self._again_s:
             self._outbox.put_back(self._again)
             self._again = []
         tx_s = now_s + _FAR_S
-        if not self._frames.unsent_bytes:
-            for publication in self._outbox.take(PLAIN_LANES, self._config.window_messages, self._config.window_bytes):
+        if self._frames.unsent_bytes:
+            self._pulse.pause(now_s)
+        else:
+            plain = self._outbox.take(PLAIN_LANES, self._config.window_messages, self._config.window_bytes)
+            for publication in plain:
                 self._publish_plain(publication)
             self._publish_confirmed(now_s)
             tx_s = self._tx.turn(now_s)
             if self._outbox.has_any(PLAIN_LANES):
                 # The rest follows once the socket has taken this.
                 tx_s = now_s
+            tx_s = min(tx_s, self._pulse.turn(now_s, is_used=bool(plain)))
         due_s = min(tx_s, self._again_s) if self._again else tx_s
         if not self._window:
             return due_s

@@ -241,3 +241,15 @@ def test_a_wait_ends_in_time_although_heartbeats_come_and_the_connection_lives_o
                 connection.connection.drain_events(timeout=2.5)
         # Then the broker has heard this side meanwhile
         assert channel.queue_declare(queue="still-here", durable=True, auto_delete=False).queue == "still-here"
+
+
+def test_the_broker_answers_on_a_channel_that_it_serves_behind_what_was_sent_before(vhost_url: str) -> None:
+    (address,) = parse_addresses(vhost_url)
+    with open_connection(address, Identity("asks", "tool"), TransportConfig()) as connection:
+        channel = connection.channel()
+        answers: list[int] = []
+        for number in range(3):
+            channel.ask(lambda number=number: answers.append(number))
+            while len(answers) <= number:
+                connection.connection.drain_events(timeout=5)
+        assert answers == [0, 1, 2]

@@ -142,6 +142,26 @@ class TestWriting:
         writing.session.turn(0.0)
         assert writing.published() == ["first", "a", "b"]
 
+    def test_a_channel_that_is_used_and_does_not_answer_is_an_end_but_not_while_the_broker_takes_nothing(self):
+        writing = Writing(answer_within_s=2.0)
+        assert writing.plain.asked("ask") == []
+        writing.outbox.put([publication("a")])
+        assert writing.session.turn(10.0) == 12.0
+        (question,) = writing.plain.asked("ask")
+        question[0]()
+        assert writing.session.turn(12.0) > 1_000
+        writing.outbox.put([publication("b")])
+        writing.session.turn(12.0)
+        writing.state.block("out", "memory")
+        writing.session.turn(13.0)
+        writing.state.unblock("out")
+        writing.connection.connection.transport.unsent_bytes = 1
+        writing.session.turn(14.5)
+        writing.connection.connection.transport.unsent_bytes = 0
+        assert writing.session.turn(16.0) == 16.5
+        with pytest.raises(RecoverableConnectionError, match="does not answer on a channel"):
+            writing.session.turn(16.5)
+
     def test_messages_of_nodes_and_answers_wait_for_no_confirmation(self):
         writing = Writing(window_messages=2)
         writing.outbox.put(
@@ -416,3 +436,10 @@ class TestReading:
         reading.session.turn(6.5)
         assert len(reading.control.calls) > before
         assert all(call[2].get("nowait") for call in reading.control.calls[before:])
+
+    def test_a_silent_inbox_is_a_reason_to_ask_whether_its_channel_is_served(self, monkeypatch):
+        reading = Reading(monkeypatch, redeclare_quiet_ms=1500, answer_within_s=2.0)
+        reading.session.turn(1.5)
+        assert len(reading.sync.asked("ask")) == 1
+        with pytest.raises(RecoverableConnectionError, match="does not answer on a channel"):
+            reading.session.turn(3.5)
