@@ -99,7 +99,9 @@ class Content:
         self.void_results = 0
         """Number of the last record of results that was given up since the last `Rebased`."""
         self.oldest = 0
-        """Lowest number of a record that the last one made needed up to the last LSN; 0 for none."""
+        """Lowest number of a record that the last one made needed; 0 for none."""
+        self.oldest_to: Lsn = 0
+        """The LSN up to which it is."""
 
     # ------------------------------------------------------------------- one more record
 
@@ -173,6 +175,7 @@ class Content:
     def _added(self, number: int, record: Added) -> None:
         before = {origin: self.current.used.get(origin, 0) for origin in record.used}
         self.current.advance(record, number)
+        self.oldest_to = self.current.lsn
         places = self._settle(record)
         lowest = number
         # What a tail or a recovered list brings is in no stream's unused end; equal counts say nothing then.
@@ -217,7 +220,9 @@ class Content:
         for txid in duplicates:
             place = self.places.get(origin, {}).pop(txid, 0)
             if place:
-                self.dropped[origin, txid] = place, self.current.lsn
+                # With the next LSN: up to the last one everything may be trimmed already.
+                self.dropped[origin, txid] = place, self.current.lsn + 1
+                self.oldest_to = self.current.lsn + 1
                 lowest = min(lowest, place >> ITEM_BITS)
             if origin == self.node:
                 # After going back it may be parked although it stands in the stream.
@@ -226,9 +231,12 @@ class Content:
 
     def _installed(self, number: int, record: EpochInstalled) -> None:
         epoch = record.epoch
+        # What a stream brought last is held until this record is trimmed, which is with the next LSN at the earliest.
+        unused = [self.index.find(origin, self.current.used.get(origin, 0)) for origin, entries in self.streams.items() if entries]
+        lowest = min([number, *(row.number for row in unused if row is not None)])
         self.current.advance(record, number)
+        self.oldest_to = self.current.lsn + 1
         recovered = _bodies_of(epoch)
-        lowest = number
         for origin, entries in self.streams.items():
             if origin != self.node:
                 lowest = min(lowest, self._drop_all(origin, {txid for _, txid in entries if (origin, txid) not in recovered}))
@@ -310,7 +318,7 @@ class Content:
         self.ids.void_rejections(lsn, old)
         bodies = {(origin, txid): place for _, (_, txid, origin), place in entries if place}
         bodies.update({body: self.dropped.pop(body)[0] for body in [body for body in self.dropped if body[1] in txids]})
-        self.dropped = {body: (place, min(at, lsn)) for body, (place, at) in self.dropped.items()}
+        self.dropped = {body: (place, min(at, lsn + 1)) for body, (place, at) in self.dropped.items()}
         loose = {body: place for body, place in bodies.items() if body[0] != self.node}
         for (origin, txid), place in bodies.items():
             self.places.setdefault(origin, {})[txid] = place

@@ -207,7 +207,7 @@ class Log(LogHistory):
         content.take(number, record)
         kind = type(record)
         if kind is Added or kind is EpochInstalled:
-            self._segments.need(content.oldest, content.current.lsn)
+            self._segments.need(content.oldest, content.oldest_to)
         elif kind is Outcomes:
             self._segments.need(number, content.current.executed_lsn)
         elif kind is StateTaken or kind is Rewound:
@@ -444,7 +444,7 @@ class Log(LogHistory):
         """Take one bounded step of forgetting: trim below an LSN, forget ids below another, or give back disk space.
 
         Returns whether there is more to do at once; costs next to nothing when there is nothing. An id below ``ids_below`` may stay
-        known for longer. Raises JournalFull or JournalError.
+        known for longer. What is the last write by now is attested. Raises JournalFull or JournalError.
         """
         is_trimmed = self.trim(below) > 0
         ids_below = min(ids_below, self._content.current.first_lsn)
@@ -455,7 +455,17 @@ class Log(LogHistory):
             is_more = self._content.ids.merge_some()
             if not is_trimmed:
                 self._give_back()
+            self._attest()
         return is_trimmed or is_more
+
+    def _attest(self) -> None:
+        """Let damage to the last write be told from a write that a crash tore. For the next one to say so may take hours."""
+        try:
+            self._segments.attest()
+        except OSError as error:
+            failure = self._error("cannot be written", error)
+            self._recover_from(failure)
+            raise failure from error
 
     def _give_back(self) -> None:
         """Close a segment early when that gives back much space."""
@@ -500,6 +510,8 @@ class Log(LogHistory):
             if not self._is_closed:
                 with suppress(JournalError):
                     self._settle()
+                    if not (self._refusal or self._is_read_only):
+                        self._attest()
                 self._is_closed = True
 
     def close(self) -> None:

@@ -90,6 +90,8 @@ class Segments:
         """Frames that wait for the next write."""
         self._is_ended = True
         """Whether the last of them says that it is the last."""
+        self._proven = 0
+        """Bytes of the active segment that a later frame says were durable: damage to them is never taken for a torn write."""
         self._seed = 0
         self._active_name = ""
         self.roll_at = segment_bytes
@@ -120,12 +122,30 @@ class Segments:
             self.add(0, b"", NOTHING, is_last=True)
         self.disk.write(name, active.length, self.pending)
         self.disk.sync(name)
+        self._proven = active.length
         active.length += len(self.pending)
         self.pending = bytearray()
 
+    @property
+    def proven_bytes(self) -> int:
+        """So many bytes of the active segment were durable, as a frame behind them says."""
+        return self._proven
+
+    def attest(self) -> None:
+        """Let a frame say that the last write was durable, unless one does or something waits; the next write takes its place.
+
+        It is not synced, so nothing may come behind it: a frame there would say of it what is not so.
+        """
+        active = self.all[-1]
+        if self._proven < active.length and not self.pending:
+            frame = bytearray()
+            pack_into(frame, active.length, 0, NOTHING | LAST, b"", self._seed)
+            self.disk.write(self._active_name, active.length, frame)
+            self._proven = active.length
+
     def take_back(self) -> None:
         """Forget what waits, and what a write that failed left of it in the file."""
-        self.pending, self._is_ended = bytearray(), True
+        self.pending, self._is_ended, self._proven = bytearray(), True, 0
         if self.all:
             self.disk.cut(self.name(self.active.place), self.active.length)
 
@@ -146,7 +166,7 @@ class Segments:
             self.disk.sync_names(self.folder)
             raise
         self.all.append(Segment(place, first, 0, size))
-        self._seed, self.roll_at, self._active_name = seed, self._segment_bytes, name
+        self._seed, self.roll_at, self._active_name, self._proven = seed, self._segment_bytes, name, 0
         self.index.roll(place)
 
     def close_active(self) -> None:
@@ -216,7 +236,7 @@ class Segments:
                 elif frame.kind & ~LAST == RECORD:
                     self.index.put(frame.number, frame.offset)
                     active.last = frame.number
-                active.length = frame.end
+                active.length, self._proven = frame.end, frame.batch
                 take(frame)
             if not active.length:
                 raise damaged(place, "the segment does not say what it is")

@@ -124,6 +124,13 @@ class SimDisk(MemoryDisk):
         self.files = {name: file for name, file in kept.items() if file is not None}
         self._read_platters()
 
+    def flip(self, name: str, offset: int, bit: int) -> None:
+        """One bit of a file turns over, for readers and on the platter."""
+        file = self._file(name)
+        for data in (file, self._platters[id(file)]):
+            if offset < len(data):
+                data[offset] ^= 1 << bit
+
     def _read_platters(self) -> None:
         """Readers see what is durable."""
         found: dict[str, bytearray] = {}
@@ -301,9 +308,21 @@ class SimJournal(Log):
         else:
             self.disk.crash()
 
+    def rot(self, rng: Random) -> None:
+        """Flip a bit of what a start reads, of which something says that it was durable."""
+        segments = self._segments
+        active = segments.name(segments.active.place)
+        name = rng.choice([active, active, f"{self.folder}/checkpoint", "current"])
+        end = segments.proven_bytes if name == active else self.disk.size(name)
+        self.disk.flip(name, rng.randrange(max(1, end)), rng.randrange(8))
+
     def survivor(self) -> SimJournal:
-        """The journal that the next start finds."""
+        """The journal that the next start finds after a crash."""
         self.die()
+        return self.found_again()
+
+    def found_again(self) -> SimJournal:
+        """The journal that a start finds. Raises JournalDamaged."""
         fails, self.disk.sync_fails = self.disk.sync_fails, 0.0
         journal = type(self)(self.disk, CLUSTER, self.node, **BOUNDS)
         self.disk.sync_fails = fails

@@ -48,6 +48,8 @@ FAULTS_OF_MEMBERS = {
     "add again": 5 * SECOND_US,
 }
 """What operators do to masters, with the usual mean time between two of a kind."""
+ROTS = 0.5
+"""Part of them in which bits of a disk flip."""
 WITH_BACKUPS = 0.2
 """Part of them in which masters have backups as well."""
 SPLITTING = ("isolate", "partition", "bridge", "cut link", "cut one way", "crash master", "crash all", "aimed crash")
@@ -137,6 +139,9 @@ def draw_members(seed: int) -> Options:
     splitting = {kind: int(FAULTS[kind] * rng.choice((0.5, 1.0, 2.0))) for kind in SPLITTING if rng.random() < part}
     changing = {kind: int(us * rng.choice((0.5, 1.0))) for kind, us in FAULTS_OF_MEMBERS.items() if rng.random() < 0.8}
     workers = tuple(rng.randint(0, 1) for _ in range(masters))
+    rots = Random(seed * 11 + 7)
+    if rots.random() < ROTS:
+        changing["rot"] = int(4 * SECOND_US * rots.choice((0.5, 1.0)))
     return replace(
         drawn,
         workers=workers,

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import ADD, REMOVE
+from brokerha.model.errors import JournalDamaged
 from brokerha.model.ids import NodeId
 
 if TYPE_CHECKING:
     from brokerha.simulator.faults import Faults
+    from brokerha.simulator.processes import SimMaster
 
 LEAST_MASTERS = 3
 """With fewer, one that lost its disk leaves no majority."""
@@ -25,6 +27,7 @@ class MemberFaults:
             "remove master": self._remove,
             "replace master": self._replace,
             "add again": self._add_again,
+            "rot": self._rot,
         }
 
     def _add(self) -> None:
@@ -50,21 +53,45 @@ class MemberFaults:
             members.want(REMOVE, node)
 
     def _replace(self) -> None:
-        """A machine is lost, of a master without which the others are a majority and know each other."""
+        master = self._expendable()
+        if master is not None:
+            self._lose(master, "machine lost")
+
+    def _lose(self, master: SimMaster, why: str) -> None:
+        """The disks of a site are gone; an operator takes the master out and adds it again, empty."""
+        members = self._faults.world.members
+        self._faults.note(why, master.node)
+        members.empty_site(master.node)
+        members.want(ADD, master.node)
+        members.say(REMOVE, master.node)
+
+    def _expendable(self) -> SimMaster | None:
+        """A master without which the others are a majority and know each other."""
         world = self._faults.world
         members = world.members
         masters = members.singles
         if len(masters) < LEAST_MASTERS or any(master.is_wiped for master in masters):
-            return
+            return None
         if not all(self._is_known(node) for node in members.masters) or not self._is_settled():
-            return
+            return None
         free = [m for m in masters if world.anchor is None or world.anchor.config.master != m.node]
-        if free:
-            node = world.rng.choice(free).node
-            self._faults.note("machine lost", node)
-            members.empty_site(node)
-            members.want(ADD, node)
-            members.say(REMOVE, node)
+        return world.rng.choice(free) if free else None
+
+    def _rot(self) -> None:
+        """While a master is down a bit flips of what its start reads: it does not start then, and its machine is replaced."""
+        master = self._expendable()
+        if master is None:
+            return
+        if master.is_up:
+            master.die()
+        master.journal.rot(self._faults.world.rng)
+        try:
+            master.journal = master.journal.found_again()
+        except JournalDamaged:
+            self._lose(master, "disk rotted")
+        else:
+            # What nobody reads, such as the zeros between two frames.
+            self._faults.world.plan_restart(master)
 
     def _is_known(self, node: NodeId) -> bool:
         """Whether its journal says that all have known it."""

@@ -72,10 +72,10 @@ class EpochModel:
         names += [f"s{lsn + len(names) + n}" for n in range(1, 2 + seed % 5)]
         ids = [(txid, at) for at, txid in enumerate(names, lsn + 1)]
         author.known.update(ids)
-        for txid in names:
-            self._open.pop(txid, None)
-            if txid in parked:
-                parked.remove(txid)
+        # What is parked here and had its LSN through another stream is done as well.
+        for txid in [txid for txid in self._open if txid in author.known]:
+            del self._open[txid]
+        parked[:] = [txid for txid in parked if txid not in author.known]
         rejections = tuple((at, f"no place for {at}") for _, at in ids if at % 5 == 0)
         return IdsTaken(tuple(ids), rejections), author.take_state(lsn + len(ids))
 
