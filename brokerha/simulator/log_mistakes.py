@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+import msgpack
+
 from brokerha.log import frames as frames_module
+from brokerha.log import log as log_module
 from brokerha.log import segments as segments_module
 from brokerha.log.content import Content
-from brokerha.log.frames import HEAD, HEAD_BYTES, LAST, RECORD, Frame
+from brokerha.log.frames import HEAD, HEAD_BYTES, LAST, RECORD, SUM, Frame
 from brokerha.log.ids import Ids
 from brokerha.log.index import Index
 from brokerha.log.log import Log
 from brokerha.log.segments import Segment, Segments
+from brokerha.model.errors import JournalDamaged
 from brokerha.simulator.worker_mistakes import Patch
 
 # The replacements below take ``self`` of classes whose insides they must touch.
@@ -150,6 +154,27 @@ def _take_twice(self: Log, frame: Frame) -> None:
 _replay = Log._replay
 
 
+def _read_unsummed(data: bytes, place: str) -> Any:
+    with suppress(JournalDamaged):
+        return _unsealed(data, place)
+    with suppress(Exception):
+        return msgpack.unpackb(data[SUM.size :], use_list=False, strict_map_key=False)
+    raise frames_module.damaged(place, "the file cannot be read")
+
+
+_unsealed = frames_module.unsealed
+
+
+def _attest_in_the_way(self: Segments) -> None:
+    before = self._proven
+    _attest(self)
+    if self._proven != before:
+        self.active.length += HEAD_BYTES
+
+
+_attest = Segments.attest
+
+
 LOG_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "fsync skipped": lambda: [(Segments, "commit", _write_only)],
     "a sync that failed is believed": lambda: [(Segments, "commit", _believe)],
@@ -169,5 +194,11 @@ LOG_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "ids that were given up stay known": lambda: [(Content, "_gone_back", _known_still)],
     "a checkpoint loses what is parked": lambda: [(Content, "read", _parked_lost)],
     "a start leaves out a record": lambda: [(Log, "_replay", _take_twice)],
+    "damage passes for the end of the log": lambda: [(frames_module, "_written_after", lambda *_: None)],
+    "damage: small files are taken without their sums": lambda: [
+        (segments_module, "unsealed", _read_unsummed),
+        (log_module, "unsealed", _read_unsummed),
+    ],
+    "the frame that attests is not written over": lambda: [(Segments, "attest", _attest_in_the_way)],
 }
 """Every mistake about the log, by what goes wrong."""
