@@ -7,7 +7,7 @@
 
 A write is one `write` and one `sync` of the segment. A segment that is long enough is closed, in this order:
 
-    1. it is cut to its length, synced; its index is written, synced
+    1. it is cut to its length, synced; its index is written, synced, its name too
     2. the next segment begins, synced, its name too
     3. what the checkpoint names is synced; the checkpoint is written beside the old one, synced, renamed, the name synced
     4. segments that nothing needs are removed, and files that no checkpoint names
@@ -179,6 +179,8 @@ class Segments:
         self.disk.create(index)
         self.disk.write(index, 0, self.index.active.packed())
         self.disk.sync(index)
+        # Once the next segment is there, a start takes this one for closed.
+        self.disk.sync_names(self.folder)
 
     def need(self, oldest: int, lsn: int) -> None:
         """Note that records from a number on have something of an LSN."""

@@ -1,11 +1,12 @@
 """A crash at every call that writes to the disk, by count: whatever was acknowledged is there, each turn whole or not at all.
 
-The disk is the simulator's. Before the n-th call the process dies (what it wrote is there) or the power goes as well (what was not synced
-is lost but for some sectors); for each n there are several of each.
+The disk is the simulator's. Before each call the process dies (what it wrote is there) or the power goes as well (what was not synced
+is lost but for some sectors); for each call there are several of both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -28,12 +29,13 @@ class DiedError(BaseException):
 
 
 class CountingDisk(SimDisk):
-    """Counts the calls that change it, and dies at one of them."""
+    """Counts the calls that change it; dies at one of them, or tells somebody before each."""
 
-    def __init__(self, seed: str, dies_at: int = 0) -> None:
+    def __init__(self, seed: str, dies_at: int = 0, before_call: Callable[[], None] = lambda: None) -> None:
         super().__init__(seed)
         self.calls: list[str] = []
         self.dies_at = dies_at
+        self.before_call = before_call
 
     def __getattribute__(self, name: str) -> Any:
         found = object.__getattribute__(self, name)
@@ -44,19 +46,39 @@ class CountingDisk(SimDisk):
             self.calls.append(name)
             if len(self.calls) == self.dies_at:
                 raise DiedError
+            self.before_call()
             return found(*arguments, **options)
 
         return counted
 
 
-def workload(log: Log, told: list[dict[str, object]], turns: int) -> None:
-    """Turns with everything: accepted and foreign bodies, deferred places, trimming, forgotten ids, and a queue that goes back."""
+def twin(disk: SimDisk, seed: str) -> SimDisk:
+    """Another disk with the same bytes, for readers and on the platters."""
+    other = SimDisk(seed)
+    made: dict[int, bytearray] = {}
+
+    def of(file: bytearray) -> bytearray:
+        if id(file) not in made:
+            made[id(file)] = bytearray(file)
+            other._platters[id(made[id(file)])] = bytearray(disk._platters[id(file)])
+            other._dirty[id(made[id(file)])] = list(disk._dirty[id(file)])
+        return made[id(file)]
+
+    other.files = {name: of(file) for name, file in disk.files.items()}
+    other._stable = {name: of(file) for name, file in disk._stable.items()}
+    return other
+
+
+def workload(log: Log, turns: int, note: Callable[[], None]) -> None:
+    """Turns with everything: accepted and foreign bodies, deferred places, trimming, forgotten ids, a queue that goes back, files that are held for a
+    snapshot."""
     author = Author("m1", "m2")
+    held: list[str] = []
     for n in range(turns):
         first = author.lsn + 1
         txids = [f"t{first + i + 200 * n}" for i in range(3)]
         log.append([author.accept(*txids), author.stamp(*txids), author.hold("m2", f"m{n}"), author.append("m2", f"m{n}")])
-        note(log, told)
+        note()
         log.defer([author.add(4), author.execute(4)])
         if n % 5 == 3:
             log.append([author.go_back(max(author.lsn - 2, log.first_lsn() - 1))])
@@ -64,78 +86,79 @@ def workload(log: Log, told: list[dict[str, object]], turns: int) -> None:
             log.trim(max(1, author.lsn - 12))
         else:
             log.settle()
-        note(log, told)
+        note()
         if n % 7 == 6:
             log.forget_ids(author.lsn - 20)
-            note(log, told)
+            note()
+        if n % 9 == 4:
+            log.let_go(held)
+            held = [f"{log.folder}/{name}" for name, _ in log.hold_files()[2]]
         while log.keep(0, 0):
             pass
 
 
-def note(log: Log, told: list[dict[str, object]]) -> None:
-    """What is durable now."""
-    told.append(facts(log))
-
-
-def facts(log: Log) -> dict[str, object]:
+def facts(log: Log) -> int:
+    """All that is told of a log, as one number."""
     found = everything(log, TXIDS, ["m1", "m2"])
-    return {name: found[name] for name in ("state", "first", "numbers", "lsns", "ordered", "results", "rejections", "bodies")}
+    return hash(repr([found[name] for name in ("state", "first", "numbers", "lsns", "ordered", "results", "rejections", "bodies")]))
 
 
-def calls_of(turns: int) -> int:
-    disk = CountingDisk("count")
-    workload(Log(disk, "c", "m1", name="j", **BOUNDS), [], turns)
-    assert {"create", "sync_names", "rename", "remove", "cut"} <= set(disk.calls)
-    return len(disk.calls)
+def crash_at_every_call(turns: int, part: int = 0, parts: int = 1) -> tuple[int, int]:
+    """Let a process live through a workload; before each call that writes, or each so many-th, it dies three times, the power going twice. Returns the
+    calls and the crashes."""
+    told: list[int] = []
+    found: list[tuple[int, int, int]] = []
+
+    def die() -> None:
+        at = len(disk.calls)
+        if at % parts != part:
+            return
+        for seed in range(3):
+            left = twin(disk, f"{turns} {at} {seed}")
+            if seed:
+                left.lose_power()
+            again = Log(left, "c", "m1", name="j", **BOUNDS)
+            assert list(again.verify()) == [], (at, seed)
+            if told:
+                found.append((at, len(told), facts(again)))
+                go_on(again, left)
+            else:
+                assert again.last_number == 0
+
+    disk = CountingDisk("life", before_call=die)
+    log = Log(disk, "c", "m1", name="j", **BOUNDS)
+    told.append(facts(log))
+    workload(log, turns, lambda: told.append(facts(log)))
+    for at, count, answers in found:
+        # What was told last, or what the turn that was under way comes to, whole.
+        assert answers in told[count - 1 : count + 1], at
+    return len(disk.calls), len(found)
 
 
-def crash(seed: int, dies_at: int, turns: int) -> None:
-    """One life that ends at a call, and what the next one finds."""
-    disk, told = CountingDisk(f"{seed}", dies_at), list[dict[str, object]]()
-    try:
-        log = Log(disk, "c", "m1", name="j", **BOUNDS)
-        note(log, told)
-        workload(log, told, turns)
-    except DiedError:
-        pass
-    disk.dies_at = 0
-    if seed % 3:
-        disk.lose_power()
-    found = Log(disk, "c", "m1", name="j", **BOUNDS)
-    assert list(found.verify()) == [], (seed, dies_at)
-    answers = facts(found)
-    if not told:
-        assert found.last_number == 0
-        return
-    if answers != told[-1]:
-        # Then it is what the turn that was under way would have come to, whole.
-        assert answers in following(told, turns), (seed, dies_at)
-    state = found.state()
+def go_on(log: Log, disk: SimDisk) -> None:
+    """What is written after a crash is there after the next one."""
+    state = log.state()
     author = Author("m1")
     author.lsn, author.executed, author.clock = state.lsn, state.executed_lsn, 10**6
     author.streams["m1"] = [(0, "")] * state.used.get("m1", 0)
     author.used["m1"] = state.used.get("m1", 0)
     if not state.streams.get("m1", (0, []))[1]:
-        found.append(author.synchronised("afterwards"))
+        log.append(author.synchronised("afterwards"))
         disk.lose_power()
         assert Log(disk, "c", "m1", **BOUNDS).lsn_of("afterwards") == state.lsn + 1
 
 
-def following(told: list[dict[str, object]], turns: int) -> list[dict[str, object]]:
-    """What the same workload says at its next moments."""
-    whole: list[dict[str, object]] = []
-    log = Log(SimDisk("again"), "c", "m1", name="j", **BOUNDS)
-    note(log, whole)
-    workload(log, whole, turns)
-    return whole[len(told) : len(told) + 1]
-
-
 @pytest.mark.parametrize("part", range(4))
 def test_a_crash_at_every_write_leaves_what_was_told_and_no_turn_by_half(part: int) -> None:
-    turns = 14
-    for dies_at in range(1 + part, calls_of(turns) + 1, 4):
-        for seed in range(3):
-            crash(3 * dies_at + seed, dies_at, turns)
+    calls, crashes = crash_at_every_call(40, part, 4)
+    assert calls > 300
+    assert crashes > calls / 2
+
+
+@pytest.mark.campaign
+def test_a_crash_at_every_write_of_two_thousand_transactions() -> None:
+    calls, crashes = crash_at_every_call(500)
+    print(f"{calls} calls that write, {crashes} crashes")
 
 
 def test_a_commit_of_one_record_is_one_write_and_one_sync() -> None:
