@@ -31,7 +31,7 @@ READS_INSIDE = frozenset({"query", "statements", "size", "contexts", "get", "ran
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """The broker says that nobody reads the inbox of a master: its process has ended, or has lost its connection."""
+    """The broker says that the inbox of a master is gone: its process has ended, or has lost its connection."""
 
     node: NodeId
 

@@ -96,7 +96,7 @@ class ClusterConfig(SiteKeys):
         Key(
             "The masters that hear each other go on without one of which nothing was heard, or which held up the order, for this long, and "
             "take it back when it is heard again. With split-recovery = quorum if they are a majority of three or more; with simple and smart "
-            "in any case; none does not wait so long. With quorum a master whose inbox nobody reads is missed after two round-timeout-ms: its process has "
+            "in any case; none does not wait so long. With quorum a master whose inbox is gone is missed after two round-timeout-ms: its process has "
             "ended. At least two idle-round-ms and a round-timeout-ms.",
             unit="seconds",
             low=0.1,

@@ -3,7 +3,7 @@
     epoch begins         number, proposer, members, who was left out, who came back, LSN, entries that were recovered
     masters change       who was added and who was taken out, with that epoch; all masters from then on
     epoch change begins  it has promised the next one, and is frozen until one begins
-    is gone              the broker says that nobody reads the inbox of a master that is silent
+    is gone              the broker says that the inbox of a master that is silent is gone
     is excluded          the others are in a later epoch          hears no majority    writes wait
     waits to be added    it is none of their masters yet           is taken out          it is none any more
     is left behind       it needs what no other master holds      agrees again         none of these any more
@@ -60,7 +60,7 @@ class EpochLog:
             self._on_epoch(sync.epoch)
         gone, before = sync.epochs.suspicion.gone, self._gone
         for master in sorted(gone - before):
-            log.warning("is gone", node=self._master, master=master, reason="nobody reads its inbox at the broker")
+            log.warning("is gone", node=self._master, master=master, reason="its inbox at the broker is gone")
         self._gone = gone
         is_frozen = sync.epochs.is_frozen(sync.epoch) and not sync.is_joiner()
         promised = sync.epochs.promised if is_frozen else None

@@ -84,9 +84,9 @@ class Transport(Protocol):
         """Make a waiting `receive` return at once. Callable from any thread."""
 
     def look(self, masters: Sequence[NodeId]) -> None:
-        """Ask the broker who reads the inboxes of masters; never blocks.
+        """Ask the broker whether the inboxes of masters are there; never blocks.
 
-        An `Absence` is received for each that exists and that nobody reads. Nothing comes where that is not sure: no inbox at this broker,
+        An `Absence` is received for each that was seen and is gone. Nothing comes where that is not sure: an inbox never seen at this broker,
         a connection of our own that is so young that others may still be on their way, a master with several processes.
         """
 

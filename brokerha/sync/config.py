@@ -72,7 +72,7 @@ class SyncConfig:
 
     @property
     def gone_ms(self) -> int:
-        """A member that is silent for this long, of which the broker says that nobody reads its inbox, is gone."""
+        """A member that is silent for this long, of which the broker says that its inbox is gone, has ended."""
         return 2 * self.round_timeout_ms
 
     @property

@@ -367,7 +367,7 @@ class Epochs:
             self._joins[first] = row
 
     def on_absence(self, core: SyncCore, node: NodeId, now: Instant) -> None:
-        """The broker says that nobody reads the inbox of a master."""
+        """The broker says that the inbox of a master is gone."""
         peer = core.peers.peers.get(node)
         if peer is not None and self.suspicion.on_absence(peer, now.mono_ms):
             self._is_touched = True

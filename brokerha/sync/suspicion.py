@@ -1,7 +1,7 @@
 """When a master begins an epoch change (rule R8): who is missing, and who wants to come back.
 
     silent     nothing new was heard of a member, directly or through another one, for `max_peer_lag`
-    gone       the same for two round time-outs, and the broker says that nobody reads its inbox (quorum only)
+    gone       the same for two round time-outs, and the broker says that its inbox is gone (quorum only)
     stuck      the head of the queue has not moved for that long: its culprits count as silent
     joining    a master outside says that it hears this one (Join): it is taken back after a short while, with others that come
     on its way a member that was on another side reads what it lacks before it is in this epoch: while it gets on it is waited for, `HELD_LAGS` at most
@@ -51,7 +51,7 @@ class Suspicion:
         self._asked_ms: dict[NodeId, int] = {}
         """When the broker was last asked who reads the inbox of a member that is silent."""
         self.gone: frozenset[NodeId] = frozenset()
-        """Members whose inbox nobody reads, and that were not heard since that was said."""
+        """Members whose inbox is gone, and that were not heard since that was said."""
         self.missing_ms: int | None = None
         """Since when there is somebody to leave out; None when nobody is."""
 

@@ -51,7 +51,7 @@ class TransportConfig:
     redeclare_every_ms: int = 5_000
     """They are declared again after this time in any case, for the queues that are silent by nature."""
     look_after_s: float = 3.0
-    """How old a connection must be before an inbox without a reader says that its master is gone: a broker that comes back has not all nodes
+    """How old a connection must be before an inbox that is gone says that its master has ended: a broker that comes back has not all nodes
     at once. Above ``retry_most_ms``."""
     stale_after_ms: int = 1_000
     """Messages to nodes that waited longer for a lost broker are dropped: the protocol has newer ones by then."""

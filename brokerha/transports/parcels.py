@@ -29,7 +29,7 @@ TX_LANE = "tx"
 """Queues of transactions and what travels through them: on channels of its own, because making a queue takes time."""
 
 ABSENCE_LANE = "absence"
-"""No message: the broker's answer that nobody reads the inbox of a master, whose id is the routing key."""
+"""No message: the broker's answer that the inbox of a master is gone, whose id is the routing key."""
 
 ARRIVAL_LANES = (ABSENCE_LANE, SYNC_LANE, TX_LANE, DATA_LANE, CLIENT_LANE)
 PUBLICATION_LANES = (SYNC_LANE, TX_LANE, FIRM_LANE, REPLY_LANE, DATA_LANE, BULK_LANE)
@@ -82,7 +82,7 @@ class Publication:
 
 
 def absence_of(master: str) -> Arrival:
-    """What arrives when nobody reads a master's inbox."""
+    """What arrives when a master's inbox is gone."""
     return Arrival(ABSENCE_LANE, ClientTag(0, 0), b"", {}, "", False, master)
 
 

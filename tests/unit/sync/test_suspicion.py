@@ -232,7 +232,7 @@ def test_one_that_does_not_get_on_is_missed() -> None:
 
 
 class TestAbsence:
-    """The broker says that nobody reads the inbox of a member."""
+    """The broker says that the inbox of a member is gone."""
 
     def told(self, watch: Watch, node: NodeId) -> bool:
         return watch.suspicion.on_absence(watch.peers.peers[node], watch.ms)
