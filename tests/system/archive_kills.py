@@ -1,7 +1,7 @@
 """`brokerha pipeline archive` as a process that is killed at random moments, while a cluster of processes writes on and loses nodes.
 
-Somebody writes all the time and keeps the ids of what was acknowledged. Each job follows the log in small batches until it is killed. In the
-end a job runs undisturbed into a second archive, and both are read row by row.
+Somebody writes all the time and keeps the ids of what was acknowledged. Each job follows the log in small batches until it is killed; the last
+one until it is asked to end. In the end a job runs undisturbed into a second archive, and both are read row by row.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import brokerha
 from brokerha import errors
 from brokerha.pipeline.audit_rows import check_file
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.table import LogTable
+from tests.support.commands_on_spark import answer, one_session
 from tests.system.processes import ProcessCluster
 from tests.unit.pipeline.made_archives import held
 
 AGAIN = (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable)
 SMALL = ("--spark-memory", "1g")
 BATCHES = ("--batch-entries", "80")
+COMPACTLY = ("--compact", "--vacuum", "--keep-s", "0")
 ENDS_WITHIN_S = 240.0
 
 
@@ -100,6 +102,12 @@ def job(cluster: ProcessCluster, into: Path, *options: str) -> Iterator[subproce
         process.wait(30)
 
 
+def last_lsn(urls: str) -> int:
+    """How far the log goes."""
+    with brokerha.connect(urls) as db:
+        return max(row["applied_lsn"] or 0 for row in db.status(timeout=60)["nodes"])
+
+
 def commits(into: Path) -> int:
     """How many versions the table has."""
     return len(list((into / "_delta_log").glob("*.json")))
@@ -113,15 +121,24 @@ def until_it_works(into: Path, before: int, process: subprocess.Popen[bytes], mo
         time.sleep(0.01)
 
 
-def finish(cluster: ProcessCluster, into: Path, *options: str) -> None:
-    """One job from here to the end of the log; tried again while nodes are on their way back."""
+def until_held(into: Path, lsn: int) -> None:
+    """Wait until the archive goes up to an LSN."""
     deadline = time.monotonic() + ENDS_WITHIN_S
-    while True:
-        with job(cluster, into, *options) as process:
-            code = process.wait(ENDS_WITHIN_S)
-        if code == 0:
-            return
-        assert time.monotonic() < deadline, (into.parent / "jobs.log").read_text("utf-8", "replace")[-3000:]
+    while not LogTable(str(into)).exists() or LogTable(str(into)).state().head.last_lsn < lsn:
+        assert time.monotonic() < deadline, said(into)
+        time.sleep(0.1)
+
+
+def said(into: Path) -> str:
+    """What the jobs said last."""
+    return (into.parent / "jobs.log").read_text("utf-8", "replace")[-3000:]
+
+
+def archived(into: Path, *options: str) -> Any:
+    """What one job from here to the end of the log says of itself, in this process."""
+    code, report = answer("pipeline", "archive", "--into", str(into), *options)
+    assert code == 0, report
+    return report
 
 
 def everything(into: Path) -> list[LogEntry]:
@@ -132,21 +149,20 @@ def everything(into: Path) -> list[LogEntry]:
 
 
 def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node_kills: int, seed: int) -> str:
-    """The whole scenario; a sentence about what was covered."""
+    """The whole scenario; a sentence about what was covered. What the masters keep for the archive begins behind it in the end."""
     chance = random.Random(seed)
     urls = ",".join(cluster.url(master) for master in cluster.masters)
     into, undisturbed = folder / "archive", folder / "undisturbed"
-    fill(urls, 3000)
+    fill(urls, 1500)
     losing = set(chance.sample(range(kills), node_kills))
     reached: list[int] = []
+    following = ("--every", "0.1", "--retry-s", "60", *SMALL, *BATCHES)
     with Writing(urls) as writing, ExitStack() as jobs:
         for number in range(kills):
-            more = ("--compact", "--vacuum", "--keep-s", "0") if chance.random() < 0.5 else ()
+            more = COMPACTLY if chance.random() < 0.5 else ()
             before = commits(into)
             # What Spark leaves of a killed job may write on while the next one begins: that is part of what is tried.
-            process = jobs.enter_context(
-                job(cluster, into, "--every", "0.1", "--retry-s", "60", *SMALL, *BATCHES, *more)
-            )
+            process = jobs.enter_context(job(cluster, into, *following, *more))
             # Now and then it is killed while it starts; else some commits later, however slow the machine is.
             if number == 0 or chance.random() < 0.8:
                 until_it_works(into, before, process, 2 + chance.randrange(6))
@@ -159,15 +175,23 @@ def kill_again_and_again(cluster: ProcessCluster, folder: Path, kills: int, node
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
             else:
-                raise AssertionError((into.parent / "jobs.log").read_text("utf-8", "replace")[-3000:])
+                raise AssertionError(said(into))
             process.wait(30)
             if commits(into):
                 found = everything(into)
                 assert [entry.lsn for entry in found] == list(range(1, len(found) + 1))
                 reached.append(len(found))
     cluster.await_ready(cluster.masters)
-    finish(cluster, into, *SMALL, "--compact", "--vacuum", "--keep-s", "0")
-    finish(cluster, undisturbed, *SMALL)
+    with job(cluster, into, *following) as process:
+        until_held(into, last_lsn(urls))
+        fill(urls, 100)
+        until_held(into, last := last_lsn(urls))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(90) == 0, said(into)
+    with one_session():
+        report = archived(into, "-c", str(cluster.path), *COMPACTLY)
+        assert report["pinned_from"] == report["last_lsn"] + 1 > last
+        archived(undisturbed, "-c", str(cluster.path), "--no-pin")
     found, expected = everything(into), everything(undisturbed)
     assert [entry.lsn for entry in found] == list(range(1, len(found) + 1))
     assert found == expected[: len(found)]

@@ -7,10 +7,7 @@ of its files is gone, then the audit names node, store and key, or file and LSN,
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,20 +21,17 @@ import pytest
 import brokerha
 from brokerha.pipeline.table import LogTable
 from brokerha.stores.fingerprint import key_digest
+from tests.support.commands_on_spark import answer, one_session
 from tests.system.processes import ProcessCluster
 from tests.system.test_workers_heal import opened
 
-WITHIN_S = 240
 SETTINGS = "scrub-every-s = 0\n"
 GONE, FOREIGN = "<urn:s5> <urn:p> <urn:o>", "<urn:nobody> <urn:wrote> <urn:this>"
 
 
 def run(cluster: ProcessCluster, *words: str) -> tuple[int, Any]:
     """Exit code and answer of a command of the pipeline."""
-    command = [sys.executable, "-m", "brokerha", "pipeline", *words, "-c", str(cluster.path), "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
-    assert done.stdout, f"{words}: {done.stderr}"
-    return done.returncode, json.loads(done.stdout)
+    return answer("pipeline", *words, "-c", str(cluster.path))
 
 
 def write(cluster: ProcessCluster, first: int, last: int) -> list[str]:
@@ -104,7 +98,10 @@ def test_the_audit_names_what_was_changed_behind_everybodys_back(
     vhost_url: str, tmp_path: Path, covered: Callable[[str], None]
 ) -> None:
     directory, ids = tmp_path / "archive", tmp_path / "ids"
-    with ProcessCluster(tmp_path, vhost_url, masters=1, workers_each=3, settings=SETTINGS) as cluster:
+    with (
+        ProcessCluster(tmp_path, vhost_url, masters=1, workers_each=3, settings=SETTINGS) as cluster,
+        one_session(),
+    ):
         first, second, third = cluster.workers
         acknowledged = write(cluster, 0, 10)
         code, answer = run(cluster, "archive", "--into", str(directory), "--batch-entries", "12", "--no-pin")

@@ -11,7 +11,6 @@ The short form takes a sample of all subjects. The campaign takes everything, an
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import shutil
 import signal
@@ -20,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 import pytest
@@ -30,6 +29,7 @@ from brokerha.pipeline.table import LogTable
 from brokerha.stores.copy_directory import POINTER, read_pointer
 from brokerha.stores.rdf_query import spelled
 from brokerha.stores.worker_copy import WorkerCopy
+from tests.support.commands_on_spark import answer, one_session
 from tests.system.processes import ProcessCluster
 from tests.system.test_history import changes, releases
 
@@ -59,12 +59,10 @@ class History:
         self._is_on_spark = is_on_spark
 
     def run(self, *words: str) -> dict[str, Any]:
-        """The answer of a command that does what it should."""
-        command = [sys.executable, "-m", "brokerha", *words, "-c", str(self.cluster.path), "-o", "json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
-        assert done.returncode == 0, f"{words}: {done.returncode} {done.stderr}\n{done.stdout}"
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        """The answer of a command that does what it should, in this process."""
+        code, found = answer(*words, "-c", str(self.cluster.path))
+        assert code == 0, f"{words}: {code} {found}"
+        return cast("dict[str, Any]", found)
 
     def pipeline(self, job: str, *words: str) -> dict[str, Any]:
         """The answer of a job."""
@@ -93,7 +91,7 @@ class History:
         file = self.home / f"{name}.nt"
         file.write_text("\n".join(sorted(lines)) + "\n", encoding="utf-8")
         if self._is_on_spark:
-            self.run("pipeline", "load", str(file), "--state", str(self.home / "load-state"))
+            self.run("pipeline", "load", str(file), "--rejects", str(self.home / "rejects"))
         else:
             self.run("load", str(file), "--key", f"load-{name}")
 
@@ -155,7 +153,7 @@ def through_the_pipeline(
     broker: str, home: Path, *, first: int, one_of: int, is_on_spark: bool, covered: Callable[[str], None]
 ) -> None:
     published = [(name, sampled(lines, one_of)) for name, lines in releases()[:first]]
-    with ProcessCluster(home, broker, masters=2, workers_each=2, settings=SETTINGS) as cluster:
+    with ProcessCluster(home, broker, masters=2, workers_each=2, settings=SETTINGS) as cluster, one_session():
         history = History(cluster, home, is_on_spark=is_on_spark)
         written: list[Release] = []
         with history.followed():

@@ -1,0 +1,45 @@
+"""Commands of the pipeline in the process of a test, on one session of Spark: the whole way from the command line to its answer, without a JVM for each.
+
+The session is the one thing that is lent; a command that starts as a process of its own, is killed or gets a signal is no matter for this.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+from unittest.mock import patch
+
+from brokerha.cli.main import main
+from brokerha.spark.session import SparkOptions, cache_folder, failures_told, session
+
+
+@contextmanager
+def lent(spark: Any) -> Iterator[None]:
+    """Within the block each job gets this session, and leaves it as it is when it ends."""
+
+    @contextmanager
+    def running(name: str, _options: SparkOptions) -> Iterator[Any]:
+        with failures_told(cache_folder() / f"{name}.log"):
+            yield spark
+
+    with patch("consumers.pipeline.main.session", running), patch("producers.bulk_load.main.session", running):
+        yield
+
+
+@contextmanager
+def one_session() -> Iterator[None]:
+    """A session of its own that each job within the block gets."""
+    with session("tests", SparkOptions(memory="1g")) as spark, lent(spark):
+        yield
+
+
+def answer(*words: str) -> tuple[int, Any]:
+    """Exit code and JSON of a command, which must say some."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([*words, "-o", "json"])
+    assert out.getvalue(), f"{words}: {code} {err.getvalue()}"
+    return code, json.loads(out.getvalue())
