@@ -55,7 +55,7 @@ def needed() -> None:
     """Raise ConfigurationError when the extra is not installed."""
     from importlib.util import find_spec
 
-    if any(find_spec(name) is None for name in ("pyspark", "pyarrow", "deltalake")):
+    if any(find_spec(name) is None for name in ("pyspark", "pyarrow", "deltalake", "vl_convert")):
         raise ConfigurationError(NEEDED)
 
 
