@@ -1,4 +1,4 @@
-"""One entry of the log as the pipeline sees it, and the sources that have entries.
+"""One entry of the log as the pipeline sees it.
 
 An entry is a line of the log with what masters know beside it. Sources differ in what they can say:
 
@@ -18,14 +18,12 @@ at every master and in every source. (Origin and epoch are not in it, because a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgpack
 
 from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId
-from brokerha.model.log_lineages import Rewinds
 
 UNKNOWN_ORIGIN = ""
 UNKNOWN_EPOCH = 0
@@ -64,34 +62,3 @@ def entry_hash(entry: LogEntry) -> bytes:
             )
         )
     ).digest()
-
-
-class EntrySource(Protocol):
-    """Entries of one cluster's log. Open it where it is used; what travels between processes is its description."""
-
-    @property
-    def cluster(self) -> str:
-        """Name of the cluster; empty when the source does not say."""
-
-    def first_lsn(self) -> Lsn:
-        """Lowest LSN that can be read now; one more than the last when there is nothing."""
-
-    def last_lsn(self) -> Lsn:
-        """Highest LSN with a result that can be read now; one less than the first when there is nothing."""
-
-    def rewinds(self) -> Rewinds:
-        """How often the log has gone back after splits (model/log_lineages.py)."""
-
-    def read(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
-        """Entries of a range, both ends included, in order and without a gap.
-
-        Raises LinesMissing, naming the first LSN that there is, for a range that begins before it or ends behind the last.
-        """
-
-    def batches(
-        self, first_lsn: Lsn, last_lsn: Lsn, columns: Sequence[str], stores: frozenset[str] | None
-    ) -> Iterator[Any]:
-        """The same as Arrow batches of rows (rows.py)."""
-
-    def close(self) -> None:
-        """Let go of connections and files. Idempotent."""

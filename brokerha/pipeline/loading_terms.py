@@ -20,6 +20,7 @@ import datetime as dt
 import json
 import math
 import re
+from collections.abc import Callable
 from collections.abc import Mapping as Values
 from decimal import Decimal
 from typing import Any
@@ -78,37 +79,32 @@ def text_of(value: Any) -> str | None:
     """A value as XSD spells it; None for no value. Raises RowRefused for what is no single value."""
     if value is None or isinstance(value, str):
         return value or None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        if math.isnan(value):
-            return "NaN"
-        return repr(value) if math.isfinite(value) else ("INF" if value > 0 else "-INF")
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, dt.datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
+    for kind, _, spelled in _SPELLED:
+        if isinstance(value, kind):
+            return spelled(value)
     raise RowRefused(f"a value of type {type(value).__name__} cannot be a literal")
 
 
+def _double(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return repr(value) if math.isfinite(value) else ("INF" if value > 0 else "-INF")
+
+
+_SPELLED: tuple[tuple[type[Any], str, Callable[[Any], str]], ...] = (
+    (bool, "boolean", lambda value: "true" if value else "false"),
+    (int, "integer", str),
+    (float, "double", _double),
+    (Decimal, "decimal", lambda value: format(value, "f")),
+    (dt.datetime, "dateTime", lambda value: value.isoformat().replace("+00:00", "Z")),
+    (dt.date, "date", dt.date.isoformat),
+    (dt.time, "time", dt.time.isoformat),
+)
+"""Type of a value, the XSD datatype that it has by nature, and how that spells it; the first one that fits."""
+
+
 def _natural_datatype(value: Any) -> str:
-    if isinstance(value, bool):
-        return f"{XSD}boolean"
-    if isinstance(value, int):
-        return f"{XSD}integer"
-    if isinstance(value, float):
-        return f"{XSD}double"
-    if isinstance(value, Decimal):
-        return f"{XSD}decimal"
-    if isinstance(value, dt.datetime):
-        return f"{XSD}dateTime"
-    if isinstance(value, dt.date):
-        return f"{XSD}date"
-    return f"{XSD}time" if isinstance(value, dt.time) else ""
+    return next((f"{XSD}{name}" for kind, name, _ in _SPELLED if isinstance(value, kind)), "")
 
 
 def _object(one: Property, row: Values[str, Any]) -> str:

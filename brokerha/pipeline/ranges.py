@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import Lsn
-from brokerha.pipeline.entries import EntrySource
 from brokerha.pipeline.rows import SCHEMA
+from brokerha.pipeline.sources import OpenSource
 from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
 from brokerha.stores.log_pages import LinesMissing
 
@@ -112,7 +112,7 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def planned(source: EntrySource, options: ReadOptions) -> tuple[Lsn, Lsn]:
+def planned(source: OpenSource, options: ReadOptions) -> tuple[Lsn, Lsn]:
     """The first and the last LSN of a batch; the first above the last when there is nothing.
 
     Raises LinesMissing when `startingLsn` or `endingLsn` asks for what is not there, unless data may be lost.
@@ -160,7 +160,7 @@ def pieces(first_lsn: Lsn, last_lsn: Lsn, partitions: int | None = None) -> list
 
 
 def batches(
-    source: EntrySource,
+    source: OpenSource,
     first_lsn: Lsn,
     last_lsn: Lsn,
     options: ReadOptions,
@@ -173,7 +173,7 @@ def batches(
         yield from source.batches(first_lsn, last_lsn, columns, options.stores)
 
 
-def reach(source: EntrySource, start_lsn: Lsn, last_lsn: Lsn, max_entries: int | None, max_bytes: int | None) -> Lsn:
+def reach(source: OpenSource, start_lsn: Lsn, last_lsn: Lsn, max_entries: int | None, max_bytes: int | None) -> Lsn:
     """The last LSN of the next batch of a stream that has come to ``start_lsn``: at least one entry, when there is one."""
     end = last_lsn if max_entries is None else min(last_lsn, start_lsn + max_entries)
     if max_bytes is None or end <= start_lsn:

@@ -315,19 +315,6 @@ def reason_kind(reason: str) -> str:
     return shortened(reason.split(":", 1)[0].strip() or "no reason given", 60)
 
 
-def key_text(key: bytes) -> str:
-    """A key as people read it: its text, or hexadecimal digits where it is none.
-
-    >>> key_text(b"sku-1"), key_text(bytes([0, 255]))
-    ('sku-1', '0x00ff')
-    """
-    try:
-        text = key.decode()
-    except UnicodeDecodeError:
-        return f"0x{key.hex()}"
-    return text if text.isprintable() and text else f"0x{key.hex()}"
-
-
 def total(series: Sequence[Series]) -> float:
     """Of all series together."""
     return sum(each.total for each in series)

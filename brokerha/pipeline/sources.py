@@ -45,14 +45,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 PAGE_ENTRIES: Final = 5_000
 BEHIND_S: Final = 0.2
 """Between two questions for entries that another node of the list had already."""
-_NAMES: Final = {
-    "url": "url",
-    "stream": "stream",
-    "master": "master",
-    "journal": "journal",
-    "backup": "backup",
-    "archive": "archive",
-}
+_NAMES: Final = ("url", "stream", "master", "journal", "backup", "archive")
 _TIMEOUT: Final = "timeout"
 
 
@@ -103,7 +96,7 @@ class SourceSpec:
 
     def options(self) -> dict[str, str]:
         """As options of the data source; `from_options` makes the same of them."""
-        told = {name: str(getattr(self, field)) for name, field in _NAMES.items() if getattr(self, field)}
+        told = {name: str(getattr(self, name)) for name in _NAMES if getattr(self, name)}
         return told if self.timeout_s == DEFAULT_TIMEOUT_S else {**told, _TIMEOUT: repr(self.timeout_s)}
 
     @classmethod
@@ -114,13 +107,14 @@ class SourceSpec:
             timeout_s = float(lower.get(_TIMEOUT, DEFAULT_TIMEOUT_S))
         except ValueError:
             raise ConfigurationError(f"timeout is a number of seconds, not {lower[_TIMEOUT]!r}") from None
-        return cls(**{field: lower.get(name, "") for name, field in _NAMES.items()}, timeout_s=timeout_s)
+        return cls(**{name: lower.get(name, "") for name in _NAMES}, timeout_s=timeout_s)
 
 
 class OpenSource:
-    """An `EntrySource` that is closed at the end of a block; from `open_source`."""
+    """Entries of one cluster's log, closed at the end of a block; from `open_source`. What travels between processes is its `spec`."""
 
     cluster = ""
+    """Empty when the source does not say."""
 
     def __init__(self, spec: SourceSpec) -> None:
         self.spec = spec

@@ -33,10 +33,9 @@ from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import Rewinds, newest, problem
 from brokerha.pipeline import observations
-from brokerha.pipeline.entries import EntrySource
 from brokerha.pipeline.places import place
 from brokerha.pipeline.ranges import VIEW_PIECES
-from brokerha.pipeline.sources import SourceSpec, open_source
+from brokerha.pipeline.sources import OpenSource, SourceSpec, open_source
 from brokerha.pipeline.table import WRITTEN_SCHEMA, Head, LogFile, LogState, LogTable, Written, groups, write_log
 from brokerha.spark.session import errors_of_tasks
 from brokerha.stores.log_pages import LinesMissing
@@ -420,7 +419,7 @@ def _merge(
                 yield pa.RecordBatch.from_pylist([{"place": number, **written._asdict()}])
 
 
-def checked_begin(table: LogTable, state: LogState, source: EntrySource, from_lsn: Lsn) -> Lsn:
+def checked_begin(table: LogTable, state: LogState, source: OpenSource, from_lsn: Lsn) -> Lsn:
     """The LSN at which the archive begins: the source goes on where it ends, with the same cluster and history, without a gap.
 
     Raises LinesMissing at a gap, InvalidRequest, StoreError for another history, WentBack for one that was given up in a split.

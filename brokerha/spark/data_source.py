@@ -41,11 +41,10 @@ from pyspark.sql.types import StructType
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest, WentBack
 from brokerha.model.ids import Lsn
 from brokerha.model.log_lineages import newest, problem
-from brokerha.pipeline.entries import EntrySource
 from brokerha.pipeline.ranges import OF_PIECES, VIEW_PIECES, ReadOptions, batches, lost, pieces, planned, reach
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.source_nodes import cluster_of
-from brokerha.pipeline.sources import SourceSpec, open_source
+from brokerha.pipeline.sources import OpenSource, SourceSpec, open_source
 from brokerha.spark.sink import RowWriter, StreamRowWriter
 from brokerha.stores.log_pages import LinesMissing
 
@@ -236,7 +235,7 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
                     cluster.pin(self.options.pin, lsn, self.options.pin_for_s)
             self._pinned_s = time.monotonic()
 
-    def _lsn_of(self, offset: dict[str, Any], source: EntrySource) -> Lsn:
+    def _lsn_of(self, offset: dict[str, Any], source: OpenSource) -> Lsn:
         """Raises InvalidRequest for an offset of another cluster, WentBack for one behind the place to which the log went back."""
         if offset["cluster"] and source.cluster and offset["cluster"] != source.cluster:
             raise InvalidRequest(
@@ -247,7 +246,7 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return int(offset["lsn"])
 
 
-def _offset(source: EntrySource, lsn: Lsn) -> dict[str, Any]:
+def _offset(source: OpenSource, lsn: Lsn) -> dict[str, Any]:
     """An offset; one of a log that never went back says nothing of lineages."""
     lineage = newest(source.rewinds())
     return {"cluster": source.cluster, "lsn": lsn, **({"lineage": lineage} if lineage else {})}

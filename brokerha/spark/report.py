@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import APPLIED
 from brokerha.pipeline import observations, report_nodes
+from brokerha.pipeline.audit_rows import text_of
 from brokerha.pipeline.places import place
 from brokerha.pipeline.report import (
     OTHERS,
@@ -33,7 +34,6 @@ from brokerha.pipeline.report import (
     ReportOptions,
     Series,
     Tell,
-    key_text,
     reason_kind,
     series_of,
     span,
@@ -185,7 +185,7 @@ def _rejections(work: _Work, entries: _Entries) -> tuple[tuple[Rejection, ...], 
 def _keys(work: _Work) -> tuple[Busy, ...]:
     of_keys = work.rows("store", "name", "key").filter(f.col("store") == TABLE).groupBy("name", "key").count()
     found = of_keys.orderBy(f.desc("count"), "name", "key").limit(ROWS_MOST).collect()
-    return tuple(Busy(row.name, key_text(bytes(row.key)), row["count"]) for row in found)
+    return tuple(Busy(row.name, text_of(bytes(row.key)), row["count"]) for row in found)
 
 
 def _predicates(work: _Work) -> tuple[Busy, ...]:

@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
 from brokerha.model.errors import ConfigurationError
-from brokerha.model.log_lineages import Rewinds
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.ranges import PIECE_ENTRIES, ReadOptions, batches, pieces, planned, reach
-from brokerha.pipeline.rows import SCHEMA, batches_of, table_of
+from brokerha.pipeline.rows import SCHEMA, table_of
+from brokerha.pipeline.sources import OpenSource, SourceSpec
 from brokerha.stores.log_pages import LinesMissing
 from tests.unit.pipeline.random_log import random_entries
 
 
-class Held:
+class Held(OpenSource):
     """A log of which the beginning may be gone."""
 
-    cluster = "orders"
-
     def __init__(self, entries: list[LogEntry], first_lsn: int = 1) -> None:
+        super().__init__(SourceSpec(journal="held"))
         self.entries = entries
         self.first = first_lsn
 
-    def first_lsn(self) -> int:
-        return self.first
+    def range(self) -> tuple[int, int]:
+        return self.first, self.entries[-1].lsn
 
-    def last_lsn(self) -> int:
-        return self.entries[-1].lsn
-
-    def rewinds(self) -> Rewinds:
-        return ()
-
-    def read(self, first_lsn: int, last_lsn: int) -> Iterator[LogEntry]:
-        if first_lsn < self.first or last_lsn > self.last_lsn():
-            raise LinesMissing(f"not {first_lsn} to {last_lsn}")
-        return iter(self.entries[first_lsn - 1 : last_lsn])
-
-    def batches(
-        self, first_lsn: int, last_lsn: int, columns: Sequence[str], stores: frozenset[str] | None
-    ) -> Iterator[pa.RecordBatch]:
-        return batches_of(self.read(first_lsn, last_lsn), columns=columns, stores=stores)
-
-    def close(self) -> None:
-        """Nothing is open."""
+    def _entries(self, first_lsn: int, last_lsn: int) -> Iterator[LogEntry]:
+        return iter(self.entries[max(first_lsn, self.first) - 1 : last_lsn])
 
 
 ENTRIES = random_entries(1, 100)
