@@ -113,7 +113,7 @@ def pipeline(
 
 
 def _generated(place: Path, entries: int, report: Report) -> float:
-    from brokerha.pipeline.generating import write_backup
+    from brokerha.cli.bench_pipeline_log import write_backup
     from brokerha.stores.backup_directory import BackupDirectory
 
     begun = time.perf_counter()

@@ -14,7 +14,6 @@
 | `publishing` | rows as transactions: what the sink does, with a table of its modules |
 | `loading` | files as rows for the sink, with a table of its modules |
 | `report` | what a report tells, and its page (`report_nodes`, `report_page`, `report_charts`, `report_writing`) |
-| `generating` | logs made up, to measure with |
 
 What runs on Spark is in `brokerha.spark`. So all of this is tested without a Java runtime. Needs pyarrow and deltalake, from the extra
 ``brokerha[spark]``.

@@ -16,7 +16,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from brokerha.pipeline.generating import write_backup
+from brokerha.cli.bench_pipeline_log import write_backup
 from brokerha.spark.java import find_runtime
 from brokerha.spark.session import cache_folder
 from brokerha.stores.backup_directory import BackupFolder

@@ -8,8 +8,8 @@ import pytest
 
 from brokerha.cli import bench_pipeline
 from brokerha.cli import bench_pipeline_plain as plain
+from brokerha.cli.bench_pipeline_log import entries, write_backup
 from brokerha.model.errors import NotReady
-from brokerha.pipeline.generating import entries, write_backup
 from brokerha.pipeline.sources import SourceSpec
 
 ENTRIES = 11_000

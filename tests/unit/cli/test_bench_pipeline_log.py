@@ -7,8 +7,8 @@ from itertools import islice
 
 import pytest
 
+from brokerha.cli.bench_pipeline_log import BEGIN_US, MASTERS, entries, write_backup
 from brokerha.model.operations import REJECTED, unpack_effect
-from brokerha.pipeline.generating import BEGIN_US, MASTERS, entries, write_backup
 from brokerha.pipeline.sources import SourceSpec, open_source
 from brokerha.stores.backup_directory import BackupDirectory
 from tests.unit.pipeline.plain_state import State, state_at
