@@ -3,7 +3,7 @@
     first start     loads 17,000 classes from jars, and keeps them in a file when it ends: classes-KEY.PID.new
     next start      finds that file complete, gives it its name, classes-KEY.jsa, and each start maps it from then on
 
-The key is made of the versions of Spark and Java, so a new one of either begins anew. A JVM ignores an archive that does not fit it. A
+The key is made of the versions of Spark and Java and of where they lie, because the archive only fits the jars that it was made of. A JVM ignores an archive that does not fit it. A
 file that a kill cut off has no head, because the JVM writes the head last: it is never given the name. Runtimes without an archive of
 Java's own classes, which the other one builds on, get that one made first (about a second, once).
 
@@ -52,7 +52,8 @@ def classes(cache: Path, runtime: Runtime) -> list[str]:
 
     if runtime.root is None:
         return []
-    key = hashlib.sha256(f"{pyspark.__version__} {runtime.root} {runtime.told}".encode()).hexdigest()[:12]
+    told = f"{pyspark.__version__} {pyspark.__file__} {runtime.root} {runtime.told}"
+    key = hashlib.sha256(told.encode()).hexdigest()[:12]
     base = _base(cache, runtime, key)
     if base is None:
         return []

@@ -23,8 +23,10 @@ place, or named by ``--spark-conf spark.pyspark.python=…`` (docs/pipeline.md).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
+import shutil
 import socket
 import sys
 import tempfile
@@ -142,7 +144,7 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     else:
         runtime = find_runtime(cache)
         settings = _settings(cache, runtime, options)
-        _prepare_environment(runtime, options)
+        _prepare_environment(cache, runtime, options)
     log = cache / f"{name}.log"
     log.unlink(missing_ok=True)
     with _standard_error_to(log), start_is_clean():
@@ -258,19 +260,40 @@ def _check_answer(master: str) -> None:
     )
 
 
-def _prepare_environment(runtime: Runtime, options: SparkOptions) -> None:
+def _prepare_environment(cache: Path, runtime: Runtime, options: SparkOptions) -> None:
     """What the JVM and the Python workers learn by variables, before the first of them starts."""
     import pyspark
 
     if runtime.home is not None:
         os.environ["JAVA_HOME"] = str(runtime.home)
+    own = Path(pyspark.__file__).parent
     # Else a shell script starts another Python only to find it.
-    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    os.environ.setdefault("SPARK_HOME", str(spark_home(cache, own) if options.is_local else own))
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", java_start.LAUNCHER)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if options.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def spark_home(cache: Path, own: Path) -> Path:
+    """A folder that serves as SPARK_HOME: links to all of PySpark's own one but its zip of sources.
+
+    Spark has a process of Python look up, make and plan a data source each time that one is used, and puts that zip in front of what is installed
+    here: each of them would compile PySpark anew. Made beside and renamed, because several processes may start at once.
+    """
+    home = cache / f"home-{hashlib.sha256(str(own).encode()).hexdigest()[:12]}"
+    if not home.exists():
+        partial = home.with_suffix(f".{os.getpid()}")
+        partial.mkdir()
+        for each in own.iterdir():
+            if each.name != "python":
+                (partial / each.name).symlink_to(each)
+        try:
+            partial.rename(home)
+        except OSError:
+            shutil.rmtree(partial)
+    return home
 
 
 def _settings(cache: Path, runtime: Runtime, options: SparkOptions) -> dict[str, str]:

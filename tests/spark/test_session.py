@@ -141,6 +141,16 @@ def test_another_build_of_java_begins_anew(tmp_path: Path):
     assert made_by(java_start.classes(tmp_path, one)) != made_by(java_start.classes(tmp_path, other))
 
 
+def test_the_home_of_spark_has_all_but_the_zip_that_each_process_of_python_would_compile(tmp_path: Path):
+    own = tmp_path / "pyspark"
+    for name in ("bin", "jars", "python"):
+        (own / name).mkdir(parents=True)
+    home = session.spark_home(tmp_path, own)
+    assert sorted(path.name for path in home.iterdir()) == ["bin", "jars"]
+    assert session.spark_home(tmp_path, own) == home
+    assert session.spark_home(tmp_path, tmp_path / "empty") != home
+
+
 def test_a_runtime_that_cannot_make_an_archive_starts_without_one(tmp_path: Path):
     home = runtime(tmp_path / "jdk", "17.0.15", exit_code=1)
     assert java_start.classes(tmp_path, Runtime(home, home, 17, "17")) == []
