@@ -267,6 +267,6 @@ def test_the_archive_is_a_source_of_rows_like_any_log(place: Place, spark: Any) 
     assert sorted((row.lsn, bytes(row.key)) for row in found) == sorted((row["lsn"], row["key"]) for row in expected)
     query = spark.readStream.format("brokerha").option("archive", table.where).load().writeStream
     said = query.format("memory").queryName("of_archive").trigger(availableNow=True).start()
-    assert said.awaitTermination(60)
+    assert said.awaitTermination(600)
     assert spark.sql("select count(distinct lsn) from of_archive").first()[0] == 600
     assert json.loads(said.lastProgress["sources"][0]["endOffset"])["lsn"] == 600

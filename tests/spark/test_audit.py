@@ -155,7 +155,7 @@ def rename(archive: LogTable, path: str) -> None:
 def test_an_entry_that_was_replaced_before_it_was_archived_breaks_the_proof_at_its_lsn(
     audited: Any, tmp_path: Path
 ) -> None:
-    lsn = lsn_with(ENTRIES, "put")
+    lsn = lsn_with(ENTRIES, "put", 10)
     changes = [(*each[:3], b"changed") if each[0] == "put" else each for each in unpack_effect(ENTRIES[lsn - 1].effect)]
     entries = list(ENTRIES[: lsn + 20])
     entries[lsn - 1] = entries[lsn - 1]._replace(effect=msgpack.packb(changes))

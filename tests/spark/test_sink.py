@@ -23,6 +23,7 @@ from brokerha.pipeline.loading import LoadOptions, LoadReport
 from brokerha.spark.load import load
 from tests.support.free_ports import free_ports
 
+SOON_S = 600
 KEYS = '[keys]\ntable = "t"\nkey = "{k}"\nvalue = "v"\n'
 
 
@@ -123,7 +124,7 @@ def test_a_batch_of_a_stream_that_comes_again_publishes_nothing_twice(spark: Any
     def run() -> None:
         stream = spark.readStream.schema("value string").parquet(f"{tmp_path}/in").writeStream.format("brokerha")
         options = {"url": url, "queue": "stream", "checkpointLocation": f"{tmp_path}/at", "report": f"{tmp_path}/report.json"}
-        stream.options(**options).trigger(availableNow=True).start().awaitTermination(60)
+        assert stream.options(**options).trigger(availableNow=True).start().awaitTermination(SOON_S)
 
     run()
     for name in ("0", ".0.crc"):
@@ -143,7 +144,8 @@ def test_a_write_for_each_batch_has_the_ids_of_its_stream(spark: Any, url: str, 
         write(batch, url, queue="each")
 
     stream = spark.readStream.schema("value string").parquet(f"{tmp_path}/in").writeStream.foreachBatch(write_twice)
-    stream.option("checkpointLocation", f"{tmp_path}/at").trigger(availableNow=True).start().awaitTermination(60)
+    query = stream.option("checkpointLocation", f"{tmp_path}/at").trigger(availableNow=True).start()
+    assert query.awaitTermination(SOON_S)
     assert messages(db, "each") == sorted(str(number) for number in range(100))
 
 
@@ -269,9 +271,9 @@ def test_files_that_only_a_parser_can_read_are_loaded_one_by_one(spark: Any, url
 def test_an_ordered_load_keeps_the_order_of_files_and_rows(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text(KEYS)
     for name in ("b", "a"):
-        (tmp_path / f"{name}.csv").write_text("k,v\n" + "".join(f"ordered,{name}{n}\n" for n in range(20_000)))
+        (tmp_path / f"{name}.csv").write_text("k,v\n" + "".join(f"ordered,{name}{n}\n" for n in range(5_000)))
     report = loaded(spark, url, tmp_path, "b.csv", "a.csv", mapping=f"{tmp_path}/m.toml", is_ordered=True)
-    assert (report.result.items, db.get("t", "ordered")) == (40_000, b"a19999")
+    assert (report.result.items, db.get("t", "ordered")) == (10_000, b"a4999")
 
 
 @pytest.mark.parametrize(
