@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from brokerha.spark.session import SparkOptions, session
+from tests.support.commands_on_spark import QUICK
 from tests.support.free_ports import free_ports
 
 
@@ -32,5 +33,5 @@ def s3_port() -> int:
 
 @pytest.fixture(scope="session")
 def spark(s3_port: int) -> Iterator[Any]:
-    with session("tests", SparkOptions(conf={"spark.sql.shuffle.partitions": "2"})) as running:
+    with session("tests", SparkOptions(conf={**QUICK, "spark.sql.shuffle.partitions": "2"})) as running:
         yield running

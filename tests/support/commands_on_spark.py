@@ -15,6 +15,11 @@ from unittest.mock import patch
 from brokerha.cli.main import main
 from brokerha.spark.session import SparkOptions, cache_folder, failures_told, session
 
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""Settings for a JVM that is over before the slow compiler has paid: it took a third of the processor time of tests."""
+SMALL = ("--spark-memory", "1g", "--spark-conf", *(f"{key}={value}" for key, value in QUICK.items()))
+"""The same as words of a command."""
+
 
 @contextmanager
 def lent(spark: Any) -> Iterator[None]:
@@ -32,7 +37,7 @@ def lent(spark: Any) -> Iterator[None]:
 @contextmanager
 def one_session() -> Iterator[None]:
     """A session of its own that each job within the block gets."""
-    with session("tests", SparkOptions(memory="1g")) as spark, lent(spark):
+    with session("tests", SparkOptions(memory="1g", conf=QUICK)) as spark, lent(spark):
         yield
 
 

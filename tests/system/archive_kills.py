@@ -24,12 +24,11 @@ from brokerha import errors
 from brokerha.pipeline.audit_rows import check_file
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.table import LogTable
-from tests.support.commands_on_spark import answer, one_session
+from tests.support.commands_on_spark import SMALL, answer, one_session
 from tests.system.processes import ProcessCluster
 from tests.unit.pipeline.made_archives import held
 
 AGAIN = (errors.OutcomeUnknown, errors.NotReady, errors.Unreachable)
-SMALL = ("--spark-memory", "1g")
 BATCHES = ("--batch-entries", "80")
 COMPACTLY = ("--compact", "--vacuum", "--keep-s", "0")
 ENDS_WITHIN_S = 240.0

@@ -29,7 +29,7 @@ from brokerha.pipeline.table import LogTable
 from brokerha.stores.copy_directory import POINTER, read_pointer
 from brokerha.stores.rdf_query import spelled
 from brokerha.stores.worker_copy import WorkerCopy
-from tests.support.commands_on_spark import answer, one_session
+from tests.support.commands_on_spark import SMALL, answer, one_session
 from tests.system.processes import ProcessCluster
 from tests.system.test_history import changes, releases
 
@@ -71,7 +71,7 @@ class History:
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
         """The archive follows as long as the block runs, and ends whole."""
-        words = ["pipeline", "archive", "--into", str(self.archive), "--every", "0.5", "-c", str(self.cluster.path)]
+        words = ["pipeline", "archive", "--into", str(self.archive), "--every", "0.5", *SMALL, "-c", str(self.cluster.path)]
         with (self.home / "archive.log").open("wb") as log:
             process = subprocess.Popen([sys.executable, "-m", "brokerha", *words], stderr=log, stdout=log)
             try:

@@ -30,7 +30,7 @@ import pytest
 
 import brokerha
 from brokerha.pipeline.publishing import ROWS_LIMIT, prefix_of
-from tests.support.commands_on_spark import answer, one_session
+from tests.support.commands_on_spark import SMALL, answer, one_session
 from tests.system.processes import ProcessCluster
 
 DEADLINE_S = 600.0
@@ -103,8 +103,7 @@ class Load:
 
     def __init__(self, cluster: ProcessCluster, path: Path, *more: str) -> None:
         self._words = [
-            "pipeline", "load", str(path), "-c", str(cluster.path), "--rejects", str(cluster.folder / "rejects"), "--spark-memory", "1g",
-            *more,
+            "pipeline", "load", str(path), "-c", str(cluster.path), "--rejects", str(cluster.folder / "rejects"), *SMALL, *more,
         ]  # fmt: skip
 
     def finish(self, *, is_worker_killed_when: Callable[[], bool] | None = None) -> dict[str, Any]:
