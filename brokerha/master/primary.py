@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from brokerha.following.offering import OfferConfig, Offering
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import ChunksWanted, Envelope, Outgoing, SnapshotDone, SnapshotWanted
 from brokerha.model.numbers import Numbers
@@ -24,7 +25,6 @@ from brokerha.replication.gate import Gate, GateConfig
 from brokerha.replication.journal_backups import READY
 from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
 from brokerha.replication.journal_log import NumberedLog
-from brokerha.replication.offering import OfferConfig, Offering
 from brokerha.replication.role import Role
 from brokerha.replication.role_config import RoleChange
 from brokerha.replication.role_table import RoleState

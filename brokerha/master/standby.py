@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from brokerha.following.machine import FOLLOWING, State
 from brokerha.model import states
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Chunk, ChunksWanted, Envelope, Outgoing, SnapshotOffered, SnapshotWanted
@@ -30,7 +31,6 @@ from brokerha.model.process_messages import (
 )
 from brokerha.model.ready import CopyAnswer, CopyDecision, LoadFailed, LoadOpened, TxQueueDecision
 from brokerha.model.records import MasterState, Record, TxDecided, TxPrepared
-from brokerha.replication.follower import FOLLOWING, State
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_follower_config import JournalFollowerConfig
 from brokerha.replication.journal_log import NumberedLog
@@ -142,10 +142,8 @@ class Standby:
                 self.follower.on_records_missing(sender, message, now)
             case RecordsWanted():
                 self.follower.on_records_wanted(sender, message)
-            case SnapshotOffered():
-                self.follower.on_offered(sender, message, now)
-            case Chunk():
-                self.follower.on_chunk(sender, message, now)
+            case SnapshotOffered() | Chunk():
+                self.follower.on_load_message(sender, message, now)
 
     def _on_replicate(self, sender: NodeId, message: Replicate, now: Instant) -> None:
         self.role.heard(sender, message.view, now)

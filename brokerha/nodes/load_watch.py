@@ -5,7 +5,7 @@
 It only looks: the load is the core's, the clock is the shell's.
 
 >>> from brokerha.model.ids import Instant
->>> from brokerha.replication.loading import LoadConfig, Loading
+>>> from brokerha.following.loading import LoadConfig, Loading
 >>> watch, loading = LoadWatch(), Loading(LoadConfig(), ("w2",), "w1-7", Instant(0, 0))
 >>> watch.note(loading, 100), watch.note(None, 600), watch.last
 (False, False, None)
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from brokerha.following.loading import Loading, Phase
 from brokerha.model.numbers import Numbers
-from brokerha.replication.loading import Loading, Phase
 
 
 class LoadTimes(NamedTuple):

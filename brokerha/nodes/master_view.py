@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import nan
 from typing import Any
 
+from brokerha.following.leader import NEVER
 from brokerha.master.belonging import is_outside
 from brokerha.master.pins import lowest_back, needed_entries
 from brokerha.model import states
@@ -26,7 +27,7 @@ from brokerha.nodes.status import FIELDS
 from brokerha.nodes.wire_metrics import wire_metrics
 from brokerha.ports.transport import Transport
 from brokerha.replication.healing import progress_of
-from brokerha.replication.site_config import NEVER, WorkerFeed
+from brokerha.replication.site_config import WorkerFeed
 from brokerha.sync.core import SyncCore
 
 LOG_LIMIT = 10_000

@@ -26,6 +26,10 @@ def adopts(site: Site, worker: WorkerFeed, progress: Progress, found: Verdict) -
     """Whether that settles what the worker is, for now; otherwise it is judged as any other."""
     if worker.condemned:
         return False
+    if found is Verdict.BEYOND and site.splits.void(worker):
+        # Its load came to nothing, and this is still the old copy: the log will never have that LSN.
+        worker.trust = Trust.NONE
+        return False
     if found is Verdict.BEYOND:
         site.stand(worker, Standing.OUT_OF_SYNC, f"waits until the log has LSN {progress.applied_lsn}")
         return True

@@ -20,16 +20,15 @@ that is not durable in the synchronised queue (R7); what a worker confirmed neve
 from __future__ import annotations
 
 from collections.abc import Container
+from functools import partial
 
+from brokerha.following.leader import NEVER, Followed
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.messages import Apply, Execute, Executed, Outgoing, Progress, RangeMissing, Request
 from brokerha.model.operations import NO_OPERATIONS
 from brokerha.model.records import History, Outcomes
 from brokerha.replication.site import Site
-from brokerha.replication.site_config import NEVER, FeedConfig, WorkerFeed
-
-RANGES_LIMIT = 8
-"""Ranges of one worker that may wait to be sent."""
+from brokerha.replication.site_config import FeedConfig, WorkerFeed
 
 
 class Feed:
@@ -37,6 +36,7 @@ class Feed:
 
     def __init__(self, config: FeedConfig, history: History, site: Site, lsn: Lsn, executed: Lsn) -> None:
         self.config = config
+        self._window = config.under_way
         self.history = history
         self.site = site
         self.lsn = lsn
@@ -70,7 +70,7 @@ class Feed:
         worker.executed_items = report.items
         skip = self.executed + 1 - report.first_lsn
         if skip < 0:
-            self._want(worker, self.executed + 1, report.first_lsn - 1)
+            worker.want(self.executed + 1, report.first_lsn - 1)
             return None
         fresh = report.results[skip:]
         if not fresh:
@@ -80,7 +80,7 @@ class Feed:
             self.ignored += 1
             return None
         self.executed += len(fresh)
-        worker.moved_ms = mono_ms
+        worker.moved_ms, worker.stalls = mono_ms, 0
         # A report in parts, or one that was asked for again, counts the items of a later LSN than its last result.
         items = report.items if report.applied_lsn == self.executed else 0
         return Outcomes(first, fresh, items)
@@ -99,7 +99,7 @@ class Feed:
         """A worker asks for exactly this range."""
         worker = self.workers.get(sender)
         if worker is not None:
-            self._want(worker, request.first_lsn, request.last_lsn)
+            worker.want(request.first_lsn, request.last_lsn)
 
     def on_lines(self, sender: NodeId, lines: Apply, mono_ms: int) -> Outcomes | None:
         """Lines of somebody else's log that were asked for, because a good copy here is ahead of the results."""
@@ -148,23 +148,16 @@ class Feed:
         filling.asked_ms = mono_ms
         return [Outgoing(filling.source, Request(self.executed + 1, filling.last))]
 
-    def _want(self, worker: WorkerFeed, first: Lsn, last: Lsn) -> None:
-        if first <= last and (first, last) not in worker.wanted and len(worker.wanted) < RANGES_LIMIT:
-            worker.wanted.append((first, last))
-
     def _confirm(self, worker: WorkerFeed, applied: Lsn, mono_ms: int) -> None:
         worker.heard_ms = mono_ms
-        if applied > worker.applied:
-            worker.applied = applied
-            worker.moved_ms = mono_ms
-        worker.sent = max(worker.sent, worker.applied)
+        worker.confirm(applied, mono_ms)
 
     def rebase(self, lsn: Lsn) -> None:
         """The log's results begin anew after ``lsn``."""
         self.executed = lsn
         self._probe = None
         for worker in self.workers.values():
-            worker.sent = worker.applied
+            worker.rewind(worker.applied)
 
     def rewind(self, lsn: Lsn, lineage: int, mono_ms: int, content: str = "") -> None:
         """The log goes another way after ``lsn``; see `Site.rewind`, which this does too."""
@@ -174,7 +167,7 @@ class Feed:
         self._probe = None
         self.site.rewind(lsn, lineage, mono_ms, content)
         for worker in self.workers.values():
-            worker.sent = min(worker.applied, lsn)
+            worker.rewind(min(worker.applied, lsn))
 
     def on_changed_workers(self) -> None:
         """Workers were added or removed."""
@@ -229,7 +222,7 @@ class Feed:
         self._turn_ends = self.executed + self.config.probe_turn
         if self._probe is not None and self._probe != before:
             worker = self.workers[self._probe]
-            worker.sent = min(worker.sent, max(worker.applied, self.executed))
+            worker.rewind(min(worker.sent, max(worker.applied, self.executed)))
         for node, worker in self.workers.items():
             worker.is_probe = node == self._probe
 
@@ -265,82 +258,71 @@ class Feed:
         is_shared = not self.config.probe and len(self.workers) > 1 and len(self.site.in_sync(mono_ms)) > 1
         return min(self.lsn, self._turn_ends) if is_shared else self.lsn
 
+    def _base(self, worker: WorkerFeed) -> Lsn:
+        """From where on its word is waited for; of the probe it is results, which may be lost although it has applied them."""
+        return min(worker.applied, self.executed) if worker.node == self._probe else worker.applied
+
     def _answers_for(self, worker: WorkerFeed) -> list[Outgoing]:
         """Exactly the ranges that it asked for, as far as a window allows; it asks again for the rest."""
         outgoing: list[Outgoing] = []
-        wanted, worker.wanted = worker.wanted, []
-        for first, last in wanted:
-            kept_from = self.history.results_from()
+        kept_from = self.history.results_from()
+        for first, last in worker.take_wanted():
             if first <= self.executed and first < kept_from:
                 outgoing.append(Outgoing(worker.node, RangeMissing(first, last, kept_from)))
                 continue
-            outgoing.extend(self._range(worker, first, min(last, first + self.config.window - 1)))
-        return outgoing
-
-    def _range(self, worker: WorkerFeed, first: Lsn, last: Lsn) -> list[Outgoing]:
-        outgoing: list[Outgoing] = []
-        while first <= last:
-            message, count = self._piece(worker, first, min(self.config.message_items, last - first + 1))
-            if message is None:
-                break
-            outgoing.append(Outgoing(worker.node, message))
-            first += count
+            answer = Followed(worker.node, applied=first - 1, sent=first - 1)
+            outgoing += answer.push(first - 1, last, self._window, partial(self._part, worker), 0)
         return outgoing
 
     def _messages_for(self, worker: WorkerFeed, mono_ms: int) -> list[Outgoing]:
-        is_probe = worker.node == self._probe
-        confirmed = min(worker.applied, self.executed) if is_probe else worker.applied
-        goal = self._probe_goal(mono_ms) if is_probe else self.executed
-        if confirmed >= goal:
+        base = self._base(worker)
+        goal = self._probe_goal(mono_ms) if worker.node == self._probe else self.executed
+        if base >= goal:
             worker.moved_ms = mono_ms
             return []
-        worker.sent = max(worker.sent, confirmed)
-        if worker.sent == confirmed:
-            worker.moved_ms = mono_ms
-        elif mono_ms - worker.moved_ms >= self.config.retransmit_ms:
-            worker.sent, worker.moved_ms = confirmed, mono_ms
-        if confirmed + 1 < self.history.results_from() and confirmed < self.executed:
+        worker.resend(base, self._window, mono_ms)
+        if base + 1 < self.history.results_from() and base < self.executed:
             # The log does not reach back to it any more: its next heartbeat is judged accordingly.
             return []
-        room = min(goal, confirmed + self.config.window)
-        outgoing = self._range(worker, worker.sent + 1, room)
-        for each in outgoing:
-            if isinstance(each.message, Apply | Execute):
-                worker.sent += len(each.message.items)
-        return outgoing
+        return worker.push(base, goal, self._window, partial(self._part, worker), mono_ms)
 
-    def _piece(self, worker: WorkerFeed, first: Lsn, count: int) -> tuple[Apply | Execute | None, int]:
+    def _part(self, worker: WorkerFeed, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Outgoing, Lsn, int] | None:
         """Lines of the log as far as there are results, transactions to execute beyond, for the probe only."""
-        message: Apply | Execute | None = None
+        last = min(last, first + self.config.message_items - 1)
+        limit_bytes = min(limit_bytes, self.config.message_bytes)
+        found: tuple[Apply | Execute, int] | None = None
         if first <= self.executed and worker.applied < first:
-            message = self._apply(first, min(count, self.executed - first + 1))
+            found = self._apply(first, min(last, self.executed), limit_bytes)
         elif worker.node == self._probe:
-            message = self._execute(first, min(count, self.lsn - first + 1))
-        return (message, len(message.items)) if message is not None else (None, 0)
+            found = self._execute(first, min(last, self.lsn), limit_bytes)
+        if found is None:
+            return None
+        message, size = found
+        return Outgoing(worker.node, message), first + len(message.items) - 1, size
 
-    def _apply(self, first: Lsn, count: int) -> Apply | None:
+    def _apply(self, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Apply, int] | None:
         items: list[tuple[str, int, str, str, bytes, bytes]] = []
         size = 0
-        results = self.history.results(first, count)
+        results = self.history.results(first, last - first + 1)
         for (timestamp, txid, _), result in zip(self.history.ordered(first, len(results)), results, strict=False):
             items.append((txid, timestamp, *result))
             size += len(result.effect)
-            if size >= self.config.message_bytes:
+            if size >= limit_bytes:
                 break
-        return Apply(first, tuple(items), self.site.view, self.site.lineages.number) if items else None
+        return (Apply(first, tuple(items), self.site.view, self.site.lineages.number), size) if items else None
 
-    def _execute(self, first: Lsn, count: int) -> Execute | None:
+    def _execute(self, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Execute, int] | None:
         items = []
         size = 0
-        for timestamp, txid, origin in self.history.ordered(first, count):
+        for timestamp, txid, origin in self.history.ordered(first, last - first + 1):
             body = self.history.body(origin, txid)
             if body is None:
                 break
             items.append((txid, timestamp, NO_OPERATIONS if txid in self.executed_before else body))
             size += len(body)
-            if size >= self.config.message_bytes:
+            if size >= limit_bytes:
                 break
-        return Execute(first, tuple(items), self.site.view, self.site.lineages.number) if items else None
+        return (Execute(first, tuple(items), self.site.view, self.site.lineages.number), size) if items else None
 
     # ---- questions
 
@@ -375,7 +357,7 @@ class Feed:
             if mono_ms - worker.heard_ms >= self.config.dead_after_ms:
                 due.append(self._greet_again_ms(worker.node, mono_ms))
                 continue
-            if worker.applied < self.lsn and worker.is_following:
-                due.append(max(worker.moved_ms, mono_ms - self.config.retransmit_ms + 1) + self.config.retransmit_ms)
+            if worker.sent > self._base(worker) and worker.is_following:
+                due.append(max(worker.resend_at_ms(self._window), mono_ms + 1))
             due.append(worker.heard_ms + self.config.dead_after_ms)
         return min(due, default=None)

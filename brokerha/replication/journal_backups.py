@@ -12,14 +12,13 @@ Invariant: what a backup confirmed never moves backwards as long as its journal 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from brokerha.following.leader import Followed
+from brokerha.following.machine import FOLLOWING, State
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.process_messages import Confirmed, RecordsWanted
-from brokerha.replication.follower import FOLLOWING, State
-from brokerha.replication.journal_log import RANGES_LIMIT
+from brokerha.model.process_messages import Confirmed
 
 JOINING = "joining"
 CATCH_UP = "catch-up"
@@ -50,11 +49,10 @@ class BackupRow:
 
 
 @dataclass(slots=True)
-class BackupFeed:
-    """One backup. Numbers are those of the journal's records; times are of the monotonic clock, in milliseconds."""
+class BackupFeed(Followed):
+    """One backup. Numbers are those of the journal's records; a snapshot of another backup may stand below what it had before."""
 
-    node: NodeId
-    guard: int
+    guard: int = 0
     """Of an expected one that was never heard: the last record when this primary began."""
     trackers: dict[TxId, int | None] = field(default_factory=dict)
     """Number of the record that prepared it, None as long as it is open."""
@@ -75,18 +73,8 @@ class BackupFeed:
     """How often in a row it spoke for another journal."""
     confirmed: int = 0
     """Highest number that it ever confirmed in this view."""
-    reported: int = 0
-    """Highest number since it joined: a snapshot of another backup may stand below what it had before."""
-    sent: int = 0
-    """Number up to which it was sent records, never below `reported`."""
-    in_flight: deque[tuple[int, int]] = field(default_factory=deque)
-    """(last number, bytes) of each message that it did not confirm yet."""
-    in_flight_bytes: int = 0
-    moved_ms: int = 0
-    stalls: int = 0
     sent_ms: int | None = None
     must_greet: bool = True
-    wanted: list[RecordsWanted] = field(default_factory=list)
 
     def on_heard(self, confirmed: Confirmed, last_number: int, mono_ms: int) -> None:
         """Any word of it, when our journal ended there."""
@@ -100,59 +88,37 @@ class BackupFeed:
     def needs_from(self) -> int | None:
         """Lowest number that it still needs of our journal; None when nobody knows."""
         if self.is_fed:
-            return self.reported + 1
+            return self.applied + 1
         return self.load_from + 1 if self.load_from is not None and self.is_alive else None
 
     def join(self, number: int, last_number: int, trackers: dict[TxId, int | None], mono_ms: int) -> None:
         """It has everything up to ``number``, and from now on it is fed live."""
         self.is_fed, self.trouble, self.paused = True, "", ""
         self.guard, self.trackers = last_number, trackers
-        self.reported, self.moved_ms, self.stalls, self.load_from = number, mono_ms, 0, None
-        self.rewind(number)
+        self.moved_ms, self.load_from = mono_ms, None
+        self.stand(number)
 
     def part(self, reason: str) -> None:
         """It is fed no longer, and has to join anew."""
         self.is_fed = self.is_ready = False
         self.trouble = reason
         self.paused = ""
-        self.rewind(self.reported)
+        self.rewind(self.applied)
 
     def forget(self) -> None:
         """It has another journal: what it confirmed is gone."""
-        self.confirmed = self.reported = 0
-        self.rewind(0)
+        self.confirmed = 0
+        self.stand(0)
 
     def on_number(self, number: int, mono_ms: int) -> None:
         """It has everything up to here."""
         self.confirmed = max(self.confirmed, number)
-        if number > self.reported:
-            self.reported = number
-            self.moved_ms, self.stalls, self.paused = mono_ms, 0, ""
-        self.sent = max(self.sent, self.reported)
-        while self.in_flight and self.in_flight[0][0] <= self.reported:
-            self.in_flight_bytes -= self.in_flight.popleft()[1]
-        self.trackers = {txid: at for txid, at in self.trackers.items() if at is None or at > self.reported}
+        if self.confirm(number, mono_ms):
+            self.paused = ""
+        self.settle(self.applied)
+        self.trackers = {txid: at for txid, at in self.trackers.items() if at is None or at > self.applied}
 
-    def on_sent(self, last: int, size: int, mono_ms: int) -> None:
-        """A message with records up to this one is on its way."""
-        if not self.in_flight:
-            self.moved_ms = mono_ms
-        self.in_flight.append((last, size))
-        self.in_flight_bytes += size
-        self.sent = last
-
-    def rewind(self, number: int) -> None:
-        """What was sent after this number counts as lost."""
-        self.sent = number
-        self.in_flight.clear()
-        self.in_flight_bytes = 0
-
-    def want(self, wanted: RecordsWanted) -> None:
-        """It asked for records."""
-        if wanted not in self.wanted and len(self.wanted) < RANGES_LIMIT:
-            self.wanted.append(wanted)
-
-    def settle(self, txids: Iterable[TxId]) -> None:
+    def drop_trackers(self, txids: Iterable[TxId]) -> None:
         """These transactions were rolled back before they were prepared."""
         for txid in txids:
             self.trackers.pop(txid, None)
@@ -161,7 +127,7 @@ class BackupFeed:
         """Decide whether it is ready; returns whether that changed."""
         before = self.is_ready
         is_following = self.heard is not None and self.heard.follows in FOLLOWING
-        is_there = self.reported >= self.guard and not self.trackers
+        is_there = self.applied >= self.guard and not self.trackers
         if not (self.is_fed and self.is_alive and is_following) or self.paused:
             self.is_ready = False
         elif is_there and self.heard is not None and self.heard.follows == State.BASIC:
@@ -184,8 +150,8 @@ class BackupFeed:
             return CATCH_UP, self.paused
         if self.is_ready:
             return READY, ""
-        if self.reported < self.guard:
-            return CATCH_UP, f"{self.guard - self.reported} records are lacking up to its guard {self.guard}"
+        if self.applied < self.guard:
+            return CATCH_UP, f"{self.guard - self.applied} records are lacking up to its guard {self.guard}"
         if self.trackers:
             return CATCH_UP, f"transactions that were open when it joined: {', '.join(sorted(self.trackers)[:3])}"
         return CATCH_UP, heard.reason or f"it is in {heard.follows}"

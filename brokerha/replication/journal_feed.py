@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from brokerha.following.leader import Window
+from brokerha.following.machine import FOLLOWING
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Outgoing
 from brokerha.model.process_messages import Confirmed, Records, RecordsWanted, Replicate
 from brokerha.model.records import Record, TxDecided, TxPrepared
-from brokerha.replication.follower import FOLLOWING
 from brokerha.replication.journal_backups import BackupFeed, BackupRow
 from brokerha.replication.journal_log import (
     MESSAGE_BYTES,
@@ -105,6 +107,7 @@ class JournalFeed:
         open or prepared, whenever a backup joins.
         """
         self.config = config
+        self._window = Window(config.window_records, config.window_bytes, config.resend_ms)
         self.view = view
         self.journal = journal
         self.floor: tuple[Lsn, Lsn] = (0, 0)
@@ -139,7 +142,7 @@ class JournalFeed:
     def on_tx_settled(self, txid: TxId) -> None:
         """A transaction ended without a trace (rolled back, or empty): nobody has to get it any more."""
         for backup in self._backups.values():
-            backup.settle((txid,))
+            backup.drop_trackers((txid,))
             self._judge(backup)
 
     def on_confirmed(self, sender: NodeId, word: Confirmed, now: Instant) -> None:
@@ -188,7 +191,7 @@ class JournalFeed:
         if backup is None or wanted.view != self.view or wanted.first > self.last_number:
             self.ignored += 1
             return
-        backup.want(wanted)
+        backup.want(wanted.first, wanted.last)
 
     def part(self, node: NodeId, reason: str) -> None:
         """A backup was lost in the middle of a transaction: it is not ready before it has joined anew."""
@@ -220,59 +223,45 @@ class JournalFeed:
             self._judge(backup)
 
     def _answers_for(self, backup: BackupFeed) -> list[Outgoing]:
+        """It gets what it asked for this way; pushing it as well would be twice the work."""
         messages: list[Outgoing] = []
-        wanted, backup.wanted = backup.wanted, []
-        for each in wanted:
-            found = answers(self._log, self._views, each, self.last_number, self.config.answer)
+        for first, last in backup.take_wanted():
+            found = answers(self._log, self._views, first, last, self.last_number, self.config.answer)
             messages += [Outgoing(backup.node, message) for message in found]
-            if found and isinstance(found[-1], Records):
-                # It gets them this way; pushing them as well would be twice the work.
-                backup.sent = max(backup.sent, found[-1].items[-1][0])
+            for message in found:
+                if isinstance(message, Records):
+                    backup.note_sent(message.items[-1][0], sum(len(data) for _, data in message.items))
         return messages
 
     def _records_for(self, backup: BackupFeed, mono_ms: int) -> list[Outgoing]:
-        """Everything new, in as few messages as possible, as far as the window allows."""
         if not backup.is_fed or not backup.is_alive or self._is_paused(backup, mono_ms):
             return []
-        config = self.config
-        outgoing: list[Outgoing] = []
-        while backup.sent < self.last_number:
-            room = config.window_records - (backup.sent - backup.reported)
-            room_bytes = config.window_bytes - backup.in_flight_bytes
-            if room <= 0 or (room_bytes <= 0 and backup.in_flight):
-                break
-            last = min(self.last_number, backup.sent + room)
-            reader = Reader(backup.node, backup.reported, backup.guard)
-            limit = min(config.message_bytes, max(room_bytes, 1))
-            first = backup.sent + 1
-            items = self._recent.read(first, last, limit, reader) or self._log.numbered(first, last, limit)
-            if items == []:
-                # A whole window of void results: the record behind them is the next one.
-                items = self._log.numbered(first, self.last_number, 1)
-            if not items:
-                backup.paused = f"the journal does not reach back to record {first}: it asks the others, and loads"
-                self._judge(backup)
-                backup.must_greet = True
-                break
-            outgoing.append(Outgoing(backup.node, self._replicate(backup, backup.sent, tuple(items))))
-            backup.on_sent(items[-1][0], sum(len(data) for _, data in items), mono_ms)
-        return outgoing
+        return backup.push(backup.applied, self.last_number, self._window, partial(self._part, backup), mono_ms)
+
+    def _part(self, backup: BackupFeed, first: int, last: int, limit_bytes: int) -> tuple[Outgoing, int, int] | None:
+        reader = Reader(backup.node, backup.applied, backup.guard)
+        limit = min(self.config.message_bytes, limit_bytes)
+        items = self._recent.read(first, last, limit, reader) or self._log.numbered(first, last, limit)
+        if items == []:
+            # A whole window of void results: the record after them is the next one.
+            items = self._log.numbered(first, self.last_number, 1)
+        if not items:
+            backup.paused = f"the journal does not reach back to record {first}: it asks the others, and loads"
+            self._judge(backup)
+            backup.must_greet = True
+            return None
+        message = self._replicate(backup, first - 1, tuple(items))
+        return Outgoing(backup.node, message), items[-1][0], sum(len(data) for _, data in items)
 
     def _is_paused(self, backup: BackupFeed, mono_ms: int) -> bool:
         """Whether it gets nothing new; what stays unconfirmed for too long is sent again, and finally left to be asked for."""
-        if backup.in_flight and not backup.paused and mono_ms >= self._resend_at_ms(backup):
-            backup.stalls += 1
-            backup.moved_ms = mono_ms
-            backup.rewind(backup.reported)
-            if backup.stalls >= PAUSE_AFTER:
-                behind = self.last_number - backup.reported
-                backup.paused = f"too slow, {behind} records behind: it is fed no more, and asks for what it lacks"
-                backup.must_greet = True
-                self._judge(backup)
+        is_lost = not backup.paused and backup.resend(backup.applied, self._window, mono_ms)
+        if is_lost and backup.stalls >= PAUSE_AFTER:
+            behind = self.last_number - backup.applied
+            backup.paused = f"too slow, {behind} records behind: it is fed no more, and asks for what it lacks"
+            backup.must_greet = True
+            self._judge(backup)
         return bool(backup.paused)
-
-    def _resend_at_ms(self, backup: BackupFeed) -> int:
-        return backup.moved_ms + self.config.resend_ms * (1 << backup.stalls)
 
     def _replicate(self, backup: BackupFeed, previous: int, items: tuple[Item, ...]) -> Replicate:
         position = self._views.position(previous) if previous else (0, 0)
@@ -342,7 +331,7 @@ class JournalFeed:
     def _row(self, backup: BackupFeed) -> BackupRow:
         state, reason = backup.word()
         heard = backup.heard
-        number = backup.reported if backup.is_fed else backup.confirmed
+        number = backup.applied if backup.is_fed else backup.confirmed
         lag = max(0, self.last_number - number)
         return BackupRow(
             backup.node, state, reason, backup.confirmed, backup.guard, lag, self._bytes_behind(number, lag),
@@ -362,6 +351,6 @@ class JournalFeed:
             due.append(0 if backup.sent_ms is None or backup.must_greet else backup.sent_ms + self.config.heartbeat_ms)
             if backup.is_alive and backup.heard_ms is not None:
                 due.append(backup.heard_ms + self.config.dead_after_ms)
-            if backup.in_flight and not backup.paused:
-                due.append(self._resend_at_ms(backup))
+            if backup.sent > backup.applied and not backup.paused:
+                due.append(backup.resend_at_ms(self._window))
         return min(due, default=None)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from brokerha.following.asking import AskConfig
+from brokerha.following.loading import LoadConfig
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Outgoing
 from brokerha.model.ready import CopyDecision
 from brokerha.model.records import Record
-from brokerha.replication.asking import AskConfig
 from brokerha.replication.journal_log import AnswerLimits
-from brokerha.replication.loading import LoadConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,6 @@ class JournalFollowerConfig:
     """After a failure of the disk records are taken again after this long."""
     coin_again_ms: int = 30_000
     """A backup that failed to load tries it again after this long, as long as it hears its primary."""
-    patience_ms: int = 10_000
-    """A process other than the primary that was asked for records and is silent for so long does not count."""
     batch_bytes: int = 8 * 1024 * 1024
     line_bytes: int = 64 * 1024 * 1024
     """Received and not written, and as much again after a gap; what comes beyond is dropped and asked for later."""

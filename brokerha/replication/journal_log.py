@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from brokerha.model.process_messages import Records, RecordsMissing, RecordsWanted
+from brokerha.model.process_messages import Records, RecordsMissing
 from brokerha.model.records import VIEWS_KEPT, Record, ViewStarted
 
 Position = tuple[int, int]
@@ -25,9 +25,6 @@ Item = tuple[int, bytes]
 FIRST_VIEW = 1
 MESSAGE_BYTES = 4 * 1024 * 1024
 """Records in one message; a single one that is larger goes alone."""
-
-RANGES_LIMIT = 8
-"""Questions for records that may wait for their answer."""
 
 
 class NumberedLog(Protocol):
@@ -102,21 +99,22 @@ class ViewHistory:
 
 
 def answers(
-    log: NumberedLog, views: ViewHistory, wanted: RecordsWanted, last_number: int, limits: AnswerLimits
+    log: NumberedLog, views: ViewHistory, first: int, wanted_last: int, last_number: int, limits: AnswerLimits
 ) -> list[Records | RecordsMissing]:
     """What is said to a question: all that one answer may bring, in order; or that it is not held here.
 
     Where the range ends with results that became void, the record behind it comes too. Every message stands for itself.
     """
-    first, last = wanted.first, min(wanted.last, last_number)
+    wanted = (first, wanted_last)
+    last = min(wanted_last, last_number)
     if first > last or first < 1:
-        return [RecordsMissing(wanted.first, wanted.last, log.numbered_from())]
+        return [RecordsMissing(*wanted, log.numbered_from())]
     messages: list[Records | RecordsMissing] = []
     total = 0
     while first <= last and total < limits.total_bytes:
         items = log.numbered(first, last, limits.message_bytes)
         if items is None:
-            return messages or [RecordsMissing(wanted.first, wanted.last, log.numbered_from())]
+            return messages or [RecordsMissing(*wanted, log.numbered_from())]
         if not items:
             # Void up to the end of the range: the next record says so, wherever the answer arrives, and whatever was lost before it.
             items = log.numbered(first, last_number, 1)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from brokerha.following.leader import NEVER
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Outgoing
 from brokerha.model.split_messages import Keep
-from brokerha.replication.site_config import NEVER, FeedConfig, WorkerFeed
+from brokerha.replication.site_config import FeedConfig, WorkerFeed
 
 
 class Keeping:

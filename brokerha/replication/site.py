@@ -15,6 +15,7 @@ nothing is chosen: an operator does (`trust`); after the log went back nobody is
 
 from __future__ import annotations
 
+from brokerha.following.leader import NEVER
 from brokerha.model import states
 from brokerha.model.fingerprints import from_text
 from brokerha.model.ids import Instant, Lsn, NodeId
@@ -24,7 +25,7 @@ from brokerha.replication.adopting import adopts
 from brokerha.replication.healing import behind, foreign_sources, should_copy, sources_for
 from brokerha.replication.judging import Ruling, Verdict, Votes, cut_off, verdict
 from brokerha.replication.lineages import Rewind
-from brokerha.replication.site_config import NEVER, FeedConfig, Filling, Named, Standing, Trust, WorkerFeed
+from brokerha.replication.site_config import FeedConfig, Filling, Named, Standing, Trust, WorkerFeed
 from brokerha.replication.site_words import attention_of, read_only_reason_of
 from brokerha.replication.splits import NO_CONTENT, Splits
 
@@ -79,7 +80,7 @@ class Site:
             worker.load_begun_ms = mono_ms
             if progress.follows == "idle":
                 # A new process, or one that was told to stop: what was under way to it is lost.
-                worker.sent = worker.applied
+                worker.rewind(worker.applied)
         if not progress.differs_lsn:
             worker.forgiven_lsn = 0
             self._take_back_vote(worker.node)

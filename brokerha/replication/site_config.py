@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from brokerha.following.leader import NEVER, Followed, Window
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.messages import Progress
 
-NEVER = -(10**12)
 Named = tuple[tuple[NodeId, bool, bool], ...]
 """Workers: name, whether it is read, whether it is switched on."""
 PAST_JOURNALS = 8
@@ -23,11 +23,13 @@ class FeedConfig:
     unreadable: tuple[NodeId, ...] = ()
     """Those of them that get no reads."""
     window: int = 4000
-    """Transactions sent to a worker beyond what it confirmed."""
+    """Transactions sent to a worker beyond what it confirmed,"""
+    window_bytes: int = 32 * 1024 * 1024
+    """and about as many bytes of them."""
     message_items: int = 1000
     message_bytes: int = 1024 * 1024
     retransmit_ms: int = 1000
-    """What a worker has not confirmed after this long is sent again."""
+    """What a worker has not confirmed after this long is sent again, and ever more patiently after that."""
     dead_after_ms: int = 5000
     """A worker that was not heard for this long is dead, and another one executes."""
     order_ms: int = 700
@@ -46,6 +48,11 @@ class FeedConfig:
     """Guess of how fast a snapshot travels."""
     others: tuple[NodeId, ...] = ()
     """Workers of other sites, from which a site without any good copy takes one."""
+
+    @property
+    def under_way(self) -> Window:
+        """How much may be under way to a worker."""
+        return Window(self.window, self.window_bytes, self.retransmit_ms)
 
 
 class Standing(StrEnum):
@@ -88,10 +95,9 @@ class Filling:
 
 
 @dataclass(slots=True)
-class WorkerFeed:
-    """One worker, as its master sees it."""
+class WorkerFeed(Followed):
+    """One worker, as its master sees it; `applied` and `sent` are LSNs."""
 
-    node: NodeId
     is_readable: bool = True
     is_switched_on: bool = True
     task: str = ""
@@ -107,10 +113,8 @@ class WorkerFeed:
     journal: str = ""
     past_journals: tuple[str, ...] = ()
     """Names of the copies that it had before; what comes late of them counts no more."""
-    applied: Lsn = 0
     waits_lsn: Lsn = 0
     """It is ahead of the log, which is about to come here; 0 when it is not."""
-    sent: Lsn = 0
     agreed_lsn: Lsn = 0
     """Highest LSN at which it had the content that the log says."""
     vouched_lsn: Lsn = 0
@@ -119,15 +123,11 @@ class WorkerFeed:
     executed_fingerprint: str = ""
     executed_items: int = 0
     """Of its content at `executed_lsn`, as it said with results: newer than its last heartbeat."""
-    moved_ms: int = NEVER
-    """When it last confirmed something, or had nothing to confirm."""
     heard_ms: int = NEVER
     ordered_ms: int = NEVER
     """When it was last given an order."""
     order: str = ""
     """What kind of order that was."""
-    wanted: list[tuple[Lsn, Lsn]] = field(default_factory=list)
-    """Ranges that it asked for."""
     progress: Progress | None = None
     load_from_lsn: Lsn | None = None
     """No snapshot that it may be loading is of a lower LSN; None when it loads none."""
@@ -146,7 +146,7 @@ class WorkerFeed:
         self.past_journals = tuple(name for name in known if name != progress.journal)
         if self.journal != progress.journal:
             self.journal, self.condemned = progress.journal, ""
-        self.applied = self.sent = progress.applied_lsn
+        self.stand(progress.applied_lsn)
         self.agreed_lsn, self.vouched_lsn, self.reason = 0, 0, ""
         self.rated_ms = NEVER
         self.wanted.clear()

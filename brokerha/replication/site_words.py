@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerha.replication.site_config import NEVER
+from brokerha.following.leader import NEVER
 
 if TYPE_CHECKING:
     from brokerha.replication.site import Site

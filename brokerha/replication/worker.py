@@ -1,11 +1,11 @@
 """WorkerCore: follows the log of its site, hands it to the store one decision at a time, and gives and takes snapshots.
 
-    Execute, Apply --> backlog --> decision --> store --> StoreDone --> Executed, Progress
-    Coin, Idle, LoadFrom --> follower's machine (follower.py) --> Request, or a load (loading.py)
-    SnapshotWanted, ChunksWanted --> offering.py          Keep, Restore --> kept_here.py
+    Execute, Apply --> line --> decision --> store --> StoreDone --> Executed, Progress
+    Coin, Idle, LoadFrom --> Follower (following/follower.py) --> Request, or a load
+    SnapshotWanted, ChunksWanted --> Offering             Keep, Restore --> kept_here.py
 
-While a decision is with the store, what comes in meanwhile gathers in the backlog and becomes the next decision: batches
-grow with the load by themselves. What the store did is durable before it is reported.
+It is the policy of a `Follower`. While a decision is with the store, what comes in meanwhile gathers in its line and becomes the next decision:
+batches grow with the load by themselves. What the store did is durable before it is reported.
 
 Invariants: decisions are contiguous from the store's applied LSN on; never two of the store at once, none while a load is under
 way; nothing is handed over twice; what was confirmed never moves backwards within a copy; records of an older view, of an
@@ -15,6 +15,13 @@ A copy goes over to another lineage by a Coin only, and only where it is not bey
 
 from __future__ import annotations
 
+from typing import Any
+
+from brokerha.following.cutting import cut, result_bytes
+from brokerha.following.follower import FollowConfig, Follower
+from brokerha.following.line import Limits, Line, piece
+from brokerha.following.machine import Event, State
+from brokerha.following.offering import Offering
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.invariants import invariant
 from brokerha.model.messages import (
@@ -55,12 +62,7 @@ from brokerha.model.ready import (
     StoreFailed,
 )
 from brokerha.model.split_messages import Keep, Restore
-from brokerha.replication.asking import Asking
-from brokerha.replication.backlog import Backlog, Items
-from brokerha.replication.cutting import cut, result_bytes
-from brokerha.replication.follower import FOLLOWING, Event, State, after
 from brokerha.replication.going_over import GoingOver
-from brokerha.replication.offering import Offering
 from brokerha.replication.replacing import Replacing
 from brokerha.replication.resending import Resending
 from brokerha.replication.worker_config import CopyState, WorkerConfig
@@ -79,7 +81,6 @@ class WorkerCore:
         self.items = copy.items
         self.trouble = copy.condemned
         """Why this copy must not be trusted; empty when it may be."""
-        self.state = State.IDLE
         self.view = 0
         self.idle_reason = ""
         self.failure = ""
@@ -89,20 +90,22 @@ class WorkerCore:
         self.running_reads = 0
         self.free_bytes = 0
         self.offering = Offering(config.offer)
-        self.replacing = Replacing(config, copy)
+        self._line = Line(copy.applied, Limits(config.backlog, config.backlog_bytes))
+        follow = FollowConfig(config.node, config.heartbeat_ms, config.retry_ms, config.ask, config.load)
+        self.follower = Follower(follow, self._line, self._on_left, copy.pending_load)
+        self.replacing = Replacing(self.follower.loads, copy)
         self.kept = self.replacing.kept
         self.differs: tuple[Lsn, bytes] = (0, b"")
         """Line of the log that led this copy to another content, and to which; (0, empty) when none did."""
-        self._asking = Asking(config.ask)
-        self._backlog = Backlog(copy.applied, config.backlog)
         self._resending = Resending()
-        self._at_store: StoreDecision | None = None
-        self._retry_at_ms: int | None = None
         self._sources: tuple[NodeId, ...] = ()
         self._outgoing: list[Outgoing] = []
         self._decisions: list[Decision] = []
-        self._heartbeat_at_ms: int | None = None
-        self._tell = True
+
+    @property
+    def state(self) -> State:
+        """Where it stands as a follower."""
+        return self.follower.state
 
     @property
     def lineage(self) -> int:
@@ -124,7 +127,7 @@ class WorkerCore:
                 self._on_damaged(item.reason)
             case CopyKept():
                 self.kept.on_kept(item)
-                self._tell = True
+                self.follower.must_tell = True
             case _ if isinstance(item, OfferAnswer):
                 self.offering.on_answer(item, self.view, now, self.lineage)
             case LoadOpened():
@@ -140,16 +143,16 @@ class WorkerCore:
             self.ignored += 1
             return
         match message:
-            case Apply() if sender == self.config.master or self._asking.is_asked(sender, message.first_lsn):
+            case Apply() if sender == self.config.master or self.follower.asking.is_asked(sender, message.first_lsn):
                 self._on_items(False, message.first_lsn, message.items, message.view, now)
             case Execute() if sender == self.config.master:
                 self._on_items(True, message.first_lsn, message.items, message.view, now)
             case RangeMissing():
-                self._on_range_missing(sender, message, now)
+                self._on_range_missing(sender, message.first_lsn, now)
             case _ if isinstance(message, SnapshotAsked):
                 self.offering.on_message(sender, message, self._refusal(message), now)
-            case SnapshotOffered() | Chunk() if self.replacing.loading is not None:
-                self.replacing.on_message(sender, message, now)
+            case SnapshotOffered() | Chunk() if self.follower.loads.current is not None:
+                self.follower.loads.on_message(sender, message, now)
             case _:
                 self.ignored += 1
 
@@ -162,71 +165,66 @@ class WorkerCore:
             return True
         is_new = message.view > self.view
         self.view = message.view
-        self._tell = True
+        self.follower.must_tell = True
         match message:
             case Coin():
                 self._sources = message.sources
                 if message.forgiven_lsn and message.forgiven_lsn == self.differs[0]:
                     self.trouble, self.differs = "", (0, b"")
-                    self._change(Event.PAUSED)
+                    self.follower.change(Event.PAUSED)
                 is_other = self._goes_over(message)
                 if (is_new or is_other or self.state is State.IDLE) and not self.trouble:
-                    self._change(Event.COINED)
+                    self.follower.change(Event.COINED)
             case Idle():
                 self.idle_reason = message.reason
-                self._change(Event.PAUSED)
+                self.follower.change(Event.PAUSED)
             case LoadFrom() if self.replacing.on_load_from(message, now):
-                self._change(Event.TOLD)
+                self.follower.change(Event.TOLD)
             case Keep():
                 self.kept.on_keep(message, self._refusal(message))
             case Restore() if self.replacing.on_restore(message, self.lineage, self.applied):
-                self._change(Event.TOLD)
+                self.follower.change(Event.TOLD)
         return True
 
     def _goes_over(self, coin: Coin) -> bool:
         """Go over to the lineage that the primary says, if this copy may; what was received of the other one is dropped."""
         if self.state is State.LOAD or self.trouble:
             return False
-        is_busy = self._at_store is not None
-        end = self.going_over.place(coin, self._backlog_end(), self.fingerprint, is_busy=is_busy)
+        end = self.going_over.place(coin, self._line_start(), self.fingerprint, is_busy=self.is_writing)
         if end is None:
             return False
         self.applied = min(end, self.applied)
-        self._asking.stop()
-        self._backlog.restart(end)
+        self.follower.asking.stop()
+        self._line.restart(end)
         self._resending.drop()
         self.master_lsn = end
         return True
 
-    def _change(self, event: Event) -> None:
-        """Let the machine take an event; whatever belonged to the state that it leaves is dropped."""
-        before, self.state = self.state, after(self.state, event)
-        if self.state is before:
-            return
-        self._tell = True
-        self._asking.stop()
-        self.idle_reason = "" if self.state in FOLLOWING else self.idle_reason
-        if self.state not in FOLLOWING or event is Event.COINED:
-            self._backlog.restart(self._backlog_end())
+    def _on_left(self, before: State, event: Event) -> None:
+        """Whatever belonged to the state that was left is dropped."""
+        is_following = self.follower.is_following
+        self.idle_reason = "" if is_following else self.idle_reason
+        if not is_following or event is Event.COINED:
+            self._line.restart(self._line_start())
             self._resending.drop()
         if before is State.LOAD:
-            self.replacing.stop()
-        if self.state not in FOLLOWING:
+            self.kept.stop()
+        if not is_following:
             self.offering.forget_all()
 
-    def _backlog_end(self) -> Lsn:
+    def _line_start(self) -> Lsn:
         """Where the store will stand after what it is doing."""
-        decision = self._at_store
+        decision = self.follower.at_disk
         if isinstance(decision, ExecuteBatch | ApplyBatch):
             return decision.first_lsn + len(decision.items) - 1
         return self.applied
 
-    def _on_items(self, is_execute: bool, first: Lsn, items: Items, view: int, now: Instant) -> None:
+    def _on_items(self, is_execute: bool, first: Lsn, items: tuple[Any, ...], view: int, now: Instant) -> None:
         if not items:
             # The master asks where this worker stands.
-            self._tell = True
+            self.follower.must_tell = True
             return
-        if self.state not in FOLLOWING or view < self.view:
+        if not self.follower.is_following or view < self.view:
             # Refused; the heartbeat says why nothing is confirmed.
             self.ignored += 1
             return
@@ -234,36 +232,32 @@ class WorkerCore:
         self.master_lsn = max(self.master_lsn, last)
         if is_execute and first <= self.applied:
             self._resending.want(first, min(last, self.applied))
-        if last <= self._backlog.queued:
-            self._tell = self._tell or last <= self.applied
+        if last <= self._line.end:
+            self.follower.must_tell |= last <= self.applied
             return
-        self._backlog.add(is_execute, first, items)
-        self._look_for_gap(now)
+        # The body of a transaction, or the effect in a line of the log.
+        sizes = [len(item[2]) for item in items] if is_execute else [len(item[4]) for item in items]
+        self._line.add(piece(first, items, sizes, is_execute))
+        self.follower.look_for_gap((self.config.master, *self._sources), now)
 
-    def _look_for_gap(self, now: Instant) -> None:
-        gap = self._backlog.gap()
-        if gap is None:
-            self._change(Event.FILLED)
-        else:
-            self._change(Event.GAP)
-            self._asking.want(gap, (self.config.master, *self._sources), now)
+    def _on_range_missing(self, sender: NodeId, first: Lsn, now: Instant) -> None:
+        asking = self.follower.asking
+        if self.state is State.REQUEST and first == asking.first and asking.on_missing(sender, now):
+            self._fall_for_want_of_lines()
 
-    def _on_range_missing(self, sender: NodeId, answer: RangeMissing, now: Instant) -> None:
-        if self.state is State.REQUEST and self._asking.on_missing(sender, answer, now):
-            self._fall("the log lacks LSN " + self._asking.range_text() + " everywhere", Event.MISSING)
+    def _fall_for_want_of_lines(self) -> None:
+        self._fall(f"the log lacks LSN {self.follower.asking.range_text()} everywhere", Event.MISSING)
 
     # ---- the store
 
     def _on_done(self, done: StoreDone) -> None:
-        decision, self._at_store = self._at_store, None
-        invariant(decision is not None, "the store answers what it was asked")
+        decision = self.follower.finish()
         invariant(done.applied_lsn >= self.applied, "what was applied never moves backwards", lsn=done.applied_lsn)
         self.failure = ""
         self.applied, self.fingerprint, self.items = done.applied_lsn, done.fingerprint, done.items
-        self._backlog.on_applied(self.applied)
         if isinstance(decision, ApplyBatch | BeginLineage):
             self.going_over.on_written(decision)
-            self._tell = True
+            self.follower.must_tell = True
             return
         if isinstance(decision, ResendResults) and not done.results:
             # This copy came from elsewhere and does not know how it came to be there.
@@ -275,15 +269,15 @@ class WorkerCore:
             first += len(part)
 
     def _on_failed(self, failed: StoreFailed, now: Instant) -> None:
-        self._at_store = None
-        self._backlog.restart(self.applied)
-        self._tell = True
+        self.follower.finish()
+        self._line.restart(self.applied)
+        self.follower.must_tell = True
         if failed.is_damage:
             self.differs = (failed.lsn, failed.fingerprint)
             self._on_damaged(failed.reason)
             return
         self.failure = failed.reason
-        self._retry_at_ms = now.mono_ms + self.config.retry_ms
+        self.follower.retry(now)
 
     def _on_damaged(self, reason: str) -> None:
         if not self.trouble:
@@ -295,9 +289,9 @@ class WorkerCore:
     def _fall(self, reason: str, event: Event) -> None:
         """This copy is of no use any more; the master will name a source."""
         self.trouble = reason
-        self._tell = True
+        self.follower.must_tell = True
         self.offering.forget_all()
-        self._change(event)
+        self.follower.change(event)
 
     def _on_opened(self, opened: LoadOpened) -> None:
         """There is another copy, whatever was decided meanwhile."""
@@ -307,53 +301,46 @@ class WorkerCore:
         self.trouble, self.failure, self.differs = "", "", (0, b"")
         self.going_over.on_opened(opened.lineage)
         self.master_lsn = max(self.master_lsn, self.applied)
-        self._change(Event.LOADED)
-        self._backlog.restart(self.applied)
-        self._tell = True
+        self.follower.change(Event.LOADED)
+        self._line.restart(self.applied)
+        self.follower.must_tell = True
 
     def _refusal(self, message: Message) -> str:
         """Why nobody gets anything of this copy; empty when they may. Lines of the log are right also when it is idle."""
         if self.trouble or self.failure:
             return f"its own copy is in trouble: {self.trouble or self.failure}"
-        is_fit = self.state in FOLLOWING or (self.state is State.IDLE and isinstance(message, Request))
+        is_fit = self.follower.is_following or (self.state is State.IDLE and isinstance(message, Request))
         return "" if is_fit else f"it is {self.state.value}"
 
     # ---- time
 
     def wake(self, now: Instant) -> None:
         """Serve what is due."""
-        if self._retry_at_ms is not None and now.mono_ms >= self._retry_at_ms:
-            self._retry_at_ms, self._tell = None, True
+        if self.follower.wake(now):
+            self.follower.must_tell = True
             # Where nothing is left to be done, nothing would show that the store can do it again.
             self.failure = self.failure if self.master_lsn > self.applied else ""
 
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken; None before the first turn."""
-        # A load begins when the store has finished what it is doing.
-        loading = self.replacing.deadline_ms() if self._at_store is None else None
-        waits = (self._heartbeat_at_ms, self._retry_at_ms, loading, self._asking.deadline_ms(), self.offering.deadline_ms())
+        waits = (self.follower.heartbeat_at_ms(), self.follower.deadline_ms(), self.offering.deadline_ms())
         return min((at for at in waits if at is not None), default=None)
 
     # ---- output
 
     def take_ready(self, now: Instant) -> Ready:
         """What to send and what to have done."""
-        if self._at_store is None and self._retry_at_ms is None:
-            self._at_store = self._next_decision()
-            if self._at_store is not None:
-                self._decisions.append(self._at_store)
-        for target, request in self._asking.take(now):
-            self._send(target, request)
-        loads, replaced, failure = self.replacing.take(now, is_free=self._at_store is None)
+        decision = self._next_decision() if self.follower.may_write else None
+        if decision is not None:
+            self.follower.begin(decision)
+            self._decisions.append(decision)
+        self._ask(now)
+        loads, replaced, failure = self.replacing.take(now, is_free=not self.is_writing)
         messages, decisions = self.offering.take(now)
         self._outgoing += [*messages, *loads]
         self._decisions += [*decisions, *replaced]
         self._fail_load(failure)
-        if self._heartbeat_at_ms is None or now.mono_ms >= self._heartbeat_at_ms:
-            self._tell = True
-        if self._tell:
-            self._tell = False
-            self._heartbeat_at_ms = now.mono_ms + self.config.heartbeat_ms
+        if self.follower.is_due(now):
             self._send(self.config.master, progress_of(self))
         ready = Ready(messages=tuple(self._outgoing), decisions=tuple(self._decisions))
         self._outgoing, self._decisions = [], []
@@ -363,19 +350,34 @@ class WorkerCore:
         """Nothing takes the place of this copy: back to IDLE, the old files as they were. Empty for no reason."""
         if reason:
             self.idle_reason = reason
-            self._change(Event.FAILED)
+            self.follower.change(Event.FAILED)
+
+    def _ask(self, now: Instant) -> None:
+        if self.follower.asking.is_in_vain(now):
+            self._fall_for_want_of_lines()
+        question = self.follower.question(now)
+        if question is not None:
+            self._send(question[0], Request(*question[1]))
 
     def _next_decision(self) -> StoreDecision | None:
-        if self.state not in FOLLOWING or self.replacing.is_opening:
-            return None
         if not self.going_over.is_durable:
             return self.going_over.decision()
         if (again := self._resending.take(self.config.decision_items)) is not None:
             return again
-        if not self._backlog.has_pieces:
+        pieces = self._line.pieces
+        if not pieces:
             return None
-        is_execute, first, items = self._backlog.take(self.config.decision_items, self.config.decision_bytes)
-        return ExecuteBatch(first, items) if is_execute else ApplyBatch(first, items)
+        first, is_execute = pieces[0].numbers[0], pieces[0].kind
+        items: list[Any] = []
+        size = 0
+        # Pieces of one kind, put together.
+        while pieces and pieces[0].kind is is_execute and len(items) < self.config.decision_items:
+            taken = self._line.pop()
+            items.extend(taken.items)
+            size += taken.size
+            if size >= self.config.decision_bytes:
+                break
+        return ExecuteBatch(first, tuple(items)) if is_execute else ApplyBatch(first, tuple(items))
 
     def _send(self, to: NodeId, message: Message) -> None:
         self._outgoing.append(Outgoing(to, message))
@@ -385,12 +387,12 @@ class WorkerCore:
     @property
     def is_writing(self) -> bool:
         """Whether the store is changing the copy."""
-        return self._at_store is not None
+        return self.follower.at_disk is not None
 
     @property
     def may_be_read(self) -> bool:
         """Whether this copy may answer reads."""
-        return self.state in FOLLOWING and not self.trouble
+        return self.follower.is_following and not self.trouble
 
     def word(self) -> tuple[str, str]:
         """State word and reason."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from brokerha.following.asking import AskConfig
+from brokerha.following.loading import LoadConfig
+from brokerha.following.offering import OfferConfig
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.replication.asking import AskConfig
 from brokerha.replication.kept_here import NOTHING, KeptState
-from brokerha.replication.loading import LoadConfig
-from brokerha.replication.offering import OfferConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,9 @@ class WorkerConfig:
     master: NodeId
     heartbeat_ms: int = 1000
     backlog: int = 8000
-    """Transactions that may wait for the store; what comes beyond is dropped and asked for again."""
+    """Transactions that may wait for the store, and as many after a gap; what comes beyond is dropped and asked for again."""
+    backlog_bytes: int = 64 * 1024 * 1024
+    """Of their bodies or effects, likewise."""
     decision_items: int = 1000
     decision_bytes: int = 4 * 1024 * 1024
     retry_ms: int = 2000

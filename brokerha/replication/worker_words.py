@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokerha.following.machine import State
 from brokerha.model import states
 from brokerha.model.messages import Progress
-from brokerha.replication.follower import State
 
 if TYPE_CHECKING:
     from brokerha.replication.worker import WorkerCore

@@ -15,9 +15,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from brokerha.following.asking import AskConfig
+from brokerha.following.loading import LoadConfig
 from brokerha.master.retention import RetentionConfig
 from brokerha.replication.journal_log import AnswerLimits
-from brokerha.replication.loading import LoadConfig
 from brokerha.simulator.options import (
     FAULTS,
     KEEP_RESULTS,
@@ -267,7 +268,7 @@ def _journal_follower(rng: Random) -> dict[str, Any]:
         "fill_wait_ms": rng.choice((20, 500)),
         "retry_ms": rng.choice((100, 2_000)),
         "coin_again_ms": rng.choice((300, 5_000)),
-        "patience_ms": rng.choice((500, 10_000)),
+        "ask": AskConfig(patience_ms=rng.choice((500, 10_000))),
         "batch_bytes": rng.choice((2_000, 1_000_000)),
         "line_bytes": rng.choice((16_000, 1_000_000)),
         "load": LoadConfig(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from brokerha.following.line import piece
 from brokerha.log.history import LogHistory
 from brokerha.model.epoch_messages import Row
 from brokerha.model.errors import JournalError
@@ -149,7 +150,7 @@ def _execute_again(
     self: WorkerCore, is_execute: bool, first: int, items: tuple[Any, ...], view: int, now: Instant
 ) -> None:
     if is_execute and items and first <= self.applied:
-        self._backlog._pieces.append((True, first, items))
+        self._line.pieces.append(piece(first, items, kind=True))
     else:
         _on_items(self, is_execute, first, items, view, now)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from brokerha.following.asking import AskConfig
+from brokerha.following.loading import LoadConfig
+from brokerha.following.offering import OfferConfig
 from brokerha.master.retention import RetentionConfig
-from brokerha.replication.asking import AskConfig
-from brokerha.replication.loading import LoadConfig
-from brokerha.replication.offering import OfferConfig
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US

@@ -9,6 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from brokerha.following import follower as follower_module
+from brokerha.following.follower import Follower
+from brokerha.following.line import Line, Piece, piece
+from brokerha.following.loading import Loading
+from brokerha.following.machine import Event, State
+from brokerha.following.offering import Offering
 from brokerha.model.ids import Instant, NodeId
 from brokerha.model.messages import Message, Outgoing, Progress
 from brokerha.model.ready import CopyDecision, StoreFailed
@@ -16,13 +22,8 @@ from brokerha.model.records import History
 from brokerha.ports.copies import Snapshot
 from brokerha.replication import adopting as adopting_module
 from brokerha.replication import site as site_module
-from brokerha.replication import worker as worker_module
-from brokerha.replication.backlog import Backlog, Items
 from brokerha.replication.feed import Feed
-from brokerha.replication.follower import Event, State
 from brokerha.replication.judging import Verdict, verdict
-from brokerha.replication.loading import Loading
-from brokerha.replication.offering import Offering
 from brokerha.replication.site import Site
 from brokerha.replication.site_config import WorkerFeed
 from brokerha.replication.worker import WorkerCore
@@ -111,20 +112,19 @@ def _ask_for_everything(self: Loading, now: Instant) -> None:
 _fetch = Loading._fetch
 
 
-def _go_on_when_told_to_stop(self: WorkerCore, event: Event) -> None:
+def _go_on_when_told_to_stop(self: Follower, event: Event) -> None:
     if event is not Event.PAUSED:
         _change(self, event)
 
 
-_change = WorkerCore._change
+_change = Follower.change
 
 
-def _take_next(self: Backlog, is_execute: bool, first: int, items: Items) -> int:
-    first = min(first, self.queued + 1)
-    return _add(self, is_execute, first, items)
+def _take_next(self: Line, came: Piece) -> int:
+    return _add(self, piece(min(came.after, self.end) + 1, came.items, came.sizes, came.kind))
 
 
-_add = Backlog.add
+_add = Line.add
 
 
 def _keep_confirmed(self: Site, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
@@ -187,9 +187,9 @@ WORKER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     ],
     "lost chunks not asked for again": lambda: [(Loading, "take", _never_ask_again)],
     "window of chunks ignored": lambda: [(Loading, "_fetch", _ask_for_everything)],
-    "records taken while loading": lambda: [(worker_module, "FOLLOWING", frozenset(State))],
-    "order to stop ignored": lambda: [(WorkerCore, "_change", _go_on_when_told_to_stop)],
-    "gap taken as next": lambda: [(Backlog, "add", _take_next)],
+    "records taken while loading": lambda: [(follower_module, "FOLLOWING", frozenset(State))],
+    "order to stop ignored": lambda: [(Follower, "change", _go_on_when_told_to_stop)],
+    "gap taken as next": lambda: [(Line, "add", _take_next)],
     "damaged copy read": lambda: [(WorkerCore, "may_be_read", property(_always))],
     "damage forgotten at a restart": lambda: [(MemoryCopy, "condemn", _nothing)],
     "differing copy kept": lambda: [(WorkerCore, "_on_failed", _shrug)],

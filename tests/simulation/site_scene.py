@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from brokerha.following.loading import LoadConfig
 from brokerha.model.ids import NodeId
-from brokerha.replication.loading import LoadConfig
 from brokerha.replication.site_config import WorkerFeed
 from brokerha.simulator.processes import SimWorker
 from tests.simulation.scene import Scene

@@ -26,7 +26,13 @@ from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
 from brokerha.sync.peers import PeerTable
 
 MOST_SEEDS = 25
-FIRST_SEEDS = {"back one too far": 50, "former primary goes on": 100, "given up and not handed in again": 25}
+FIRST_SEEDS = {
+    "back one too far": 50,
+    "former primary goes on": 100,
+    "given up and not handed in again": 25,
+    "second head stays": 100,
+    "void results kept": 130,
+}
 """Where to begin with what seldom does harm: whoever goes back too far mostly reads again what it had."""
 """Each mistake is caught within so many seeds; most within three."""
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from brokerha.following.loading import Phase
 from brokerha.master.retention import RetentionConfig
 from brokerha.model import states
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import ChunksWanted, Outgoing
-from brokerha.replication.loading import Phase
 from brokerha.replication.site_config import Standing
 from brokerha.simulator.processes import Aim
 from tests.simulation.scene import Scene

@@ -37,7 +37,7 @@ UNREACHED: dict[str, str] = {
 }
 """Module that no program imports -> why it stays."""
 
-PROTOCOL_PAGES = ("brokerha/sync/PROTOCOL.md", "brokerha/replication/PROTOCOL.md", "brokerha/transactions/PROTOCOL.md")
+PROTOCOL_PAGES = tuple(f"brokerha/{core}/PROTOCOL.md" for core in ("sync", "replication", "following", "transactions"))
 
 # Put together from pieces, so that this file does not contain what it forbids.
 TRACES = {

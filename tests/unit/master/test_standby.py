@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from brokerha.following.machine import State
 from brokerha.master.standby import Standby, StandbyReady
 from brokerha.model import states
 from brokerha.model.codec import encode_record
@@ -23,7 +24,6 @@ from brokerha.model.messages import (
 from brokerha.model.process_messages import Candidate, Confirmed, Promote, Replicate, TxAnswer, TxEvents, TxJoin, Vote
 from brokerha.model.ready import FollowTxQueue, LoadFailed, LoadOpened
 from brokerha.model.records import Record, Started, TxPrepared, ViewStarted
-from brokerha.replication.follower import State
 from brokerha.replication.role import Role
 from brokerha.replication.role_config import RoleConfig
 from brokerha.replication.role_table import RoleState

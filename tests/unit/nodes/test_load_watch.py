@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from brokerha.following.loading import LoadConfig, Loading, Phase
 from brokerha.model.ids import Instant
 from brokerha.model.messages import SnapshotOffered
 from brokerha.nodes.load_watch import LoadWatch
-from brokerha.replication.loading import LoadConfig, Loading, Phase
 
 
 def loading_of(total_bytes: int) -> Loading:

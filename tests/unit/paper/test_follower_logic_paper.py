@@ -53,8 +53,8 @@ def test_a_request_that_is_not_the_next_one_is_queued_and_what_is_missing_is_rem
     """Basic logic: it "is queued up the requestQueue again", the range is saved, the state "is changed to REQUEST"."""
     bench = WorkerBench(applied=3)
     bench.take(lines(6, 7))
-    assert bench.core._backlog.gap() == (4, 5)
-    assert len(bench.core._backlog) == 2
+    assert bench.core._line.gap() == (4, 5)
+    assert len(bench.core._line) == 2
     assert bench.progress().follows == "request"
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from brokerha.following.machine import State
 from brokerha.model.codec import encode_record
 from brokerha.model.ids import Instant, NodeId, TxId
 from brokerha.model.messages import Message
 from brokerha.model.process_messages import Confirmed, Records, RecordsWanted, Replicate
 from brokerha.model.records import Record, TxPrepared, ViewStarted
-from brokerha.replication.follower import State
 from brokerha.replication.journal_backups import BackupRow
 from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
 from brokerha.replication.journal_follower import JournalFollower

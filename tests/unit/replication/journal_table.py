@@ -12,6 +12,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
+from brokerha.following.offering import OfferConfig, Offering
 from brokerha.model.ids import Instant, NodeId, TxId
 from brokerha.model.messages import (
     Chunk,
@@ -42,7 +43,6 @@ from brokerha.model.records import (
 from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_follower_config import JournalFollowerConfig
-from brokerha.replication.offering import OfferConfig, Offering
 from tests.unit.replication.plain_log import PlainLog
 
 CHUNK_BYTES = 200
@@ -247,10 +247,8 @@ class JournalTable:
                 follower.on_records_missing(sender, message, self.now)
             case RecordsWanted():
                 follower.on_records_wanted(sender, message)
-            case SnapshotOffered():
-                follower.on_offered(sender, message, self.now)
-            case Chunk():
-                follower.on_chunk(sender, message, self.now)
+            case SnapshotOffered() | Chunk():
+                follower.on_load_message(sender, message, self.now)
 
     def round(self, choice: Choice = everything, step_ms: int = 10) -> None:
         """A turn of everybody, then the mail."""

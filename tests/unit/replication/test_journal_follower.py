@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from brokerha.following.asking import AskConfig
+from brokerha.following.machine import State
 from brokerha.model.codec import encode_record
 from brokerha.model.ids import Instant
 from brokerha.model.process_messages import Confirmed, Records, RecordsMissing, Replicate
 from brokerha.model.records import Accepted, TxDecided, TxPrepared
-from brokerha.replication.follower import State
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_follower_config import FollowerReady, JournalFollowerConfig
 from tests.unit.replication.journal_benches import BODY, PREPARED, VIEW, WITHOUT, FollowerBench
@@ -194,7 +195,7 @@ def test_what_nobody_holds_leads_to_a_load() -> None:
 
 
 def test_a_silent_backup_counts_as_one_that_does_not_hold_it() -> None:
-    bench = FollowerBench(patience_ms=5000)
+    bench = FollowerBench(ask=AskConfig(patience_ms=5000))
     bench.fillers(9, 10)
     bench.turn()
     bench.core.on_records_missing("p0", RecordsMissing(7, 8, 9), bench.now)
@@ -242,7 +243,7 @@ def test_what_waits_behind_a_gap_is_bounded() -> None:
     bench = FollowerBench(line_bytes=1000)
     for number in range(9, 100):
         bench.records(number, filler(number, 100))
-    assert bench.core._line._ahead_bytes <= 1000
+    assert bench.core._line.line.bytes_ahead <= 1000
     assert bench.asked() == [("p0", 7, 8)]
 
 

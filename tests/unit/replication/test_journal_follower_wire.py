@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
+from brokerha.following.loading import LoadConfig
 from brokerha.model.codec import decode_record
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.records import Accepted, Outcomes, Rebased, Record, TxDecided, TxPrepared
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_log import AnswerLimits
-from brokerha.replication.loading import LoadConfig
 from tests.unit.replication.journal_table import JournalTable
 from tests.unit.replication.plain_log import filler
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from brokerha.following.offering import OfferConfig
 from brokerha.model import states
 from brokerha.model.messages import (
     Apply,
@@ -32,7 +33,6 @@ from brokerha.model.ready import (
     ResendResults,
     StoreFailed,
 )
-from brokerha.replication.offering import OfferConfig
 from tests.unit.replication.benches import WorkerBench, content, line, lines, results, text, told, transactions
 
 
@@ -145,7 +145,9 @@ def test_the_backlog_is_bounded() -> None:
     bench.take(transactions(1, 1))
     bench.take(transactions(2, 9))
     ready = bench.done(1, 1, results(1, 1))
-    assert ready.decisions == (ExecuteBatch(2, transactions(2, 3).items),)
+    assert ready.decisions == (ExecuteBatch(2, transactions(2, 4).items),)
+    # What found no room is asked for as soon as there is some.
+    assert Request(5, 9) in told(ready)
 
 
 def test_it_tells_where_it_stands_when_its_master_asks_whatever_it_is_doing() -> None:

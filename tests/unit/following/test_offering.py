@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from brokerha.following.offering import OfferConfig, Offering
 from brokerha.model.ids import Instant
 from brokerha.model.messages import Chunk, ChunksWanted, Message, SnapshotOffered, SnapshotWanted
 from brokerha.model.ready import ChunksRead, CopyDecision, DropSnapshot, MakeSnapshot, ReadChunks, SnapshotMade
-from brokerha.replication.offering import OfferConfig, Offering
 
 FILES = (("data", 25, b"s" * 96),)
 MADE = SnapshotMade("w1-7", 40, "1:ff", 9, 10, FILES)

@@ -1,4 +1,4 @@
-"""The follower's machine: four states, and what makes a follower change from one to another (replication, section 2).
+"""The follower's machine: four states, and what makes a follower change from one to another (PROTOCOL.md, section 4).
 
 | state | does |
 |---|---|

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.replication.follower import FOLLOWING, TRANSITIONS, Event, State, after, diagram
+from brokerha.following.machine import FOLLOWING, TRANSITIONS, Event, State, after, diagram
 
-PROTOCOL = Path(__file__).parents[3] / "brokerha" / "replication" / "PROTOCOL.md"
+PROTOCOL = Path(__file__).parents[3] / "brokerha" / "following" / "PROTOCOL.md"
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(State, Event)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from brokerha.following.cutting import cut, result_bytes
 from brokerha.model.ids import Instant, NodeId
 from brokerha.model.messages import (
     Apply,
@@ -36,7 +37,6 @@ from brokerha.model.ready import (
     ReadRange,
     SnapshotMade,
 )
-from brokerha.replication.cutting import cut, result_bytes
 
 
 @dataclass(frozen=True, slots=True)

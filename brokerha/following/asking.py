@@ -1,16 +1,18 @@
-"""Asking: the follower's half of REQUEST: exactly the range that is missing, from whoever has it (replication, section 2).
+"""Asking: a follower's question for exactly the range that it lacks, to whoever has it (PROTOCOL.md, section 4).
 
-The primary is asked first, then the other sources. No answer is tried again with growing patience, for as long as it takes:
-only a source that says that it does not have the range is left for the next one, and only when none has it the range counts
-as missing. Answers are as long as the window of the sender; what is still missing then is asked for anew.
+The leader is asked first, then the other sources. A question without an answer is repeated with growing patience. A source that says
+that it does not hold the range is left for the next one, and so is one beside the leader that stays silent for `patience_ms`; only when
+none is left the range counts as missing. Answers are as long as the window of the sender; what is still missing then is asked for anew.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from brokerha.model.ids import Instant, Lsn, NodeId
-from brokerha.model.messages import RangeMissing, Request
+from brokerha.model.ids import Instant, NodeId
+
+Range = tuple[int, int]
+"""Numbers of the first and the last record, both included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class AskConfig:
     first_wait_ms: int = 100
     """The least time between two questions about one range; doubled each time the range has not become smaller."""
     longest_wait_ms: int = 3000
+    patience_ms: int = 10_000
+    """A source other than the leader that is silent for so long does not hold it. The leader is asked for as long as it takes."""
 
 
 class Asking:
@@ -27,20 +31,23 @@ class Asking:
 
     def __init__(self, config: AskConfig) -> None:
         self.config = config
-        self._range: tuple[Lsn, Lsn] | None = None
+        self._range: Range | None = None
         self._sources: tuple[NodeId, ...] = ()
         self._place = 0
+        self._since_ms = 0
+        """Since when this source has had this question."""
         self._wait_ms = config.first_wait_ms
         self._ask_at_ms = 0
         self._asked_at_ms = -(10**12)
 
-    def want(self, missing: tuple[Lsn, Lsn], sources: tuple[NodeId, ...], now: Instant) -> None:
-        """This range is missing now; what was asked for before is taken into account."""
+    def want(self, missing: Range, sources: tuple[NodeId, ...], now: Instant) -> None:
+        """This range is missing now; what was asked for before is taken into account. The first source is the leader."""
         if missing == self._range:
             return
         is_rest = self._range is not None and self._range[1] == missing[1] and missing[0] > self._range[0]
         self._range = missing
         self._wait_ms = self.config.first_wait_ms
+        self._since_ms = now.mono_ms
         if not is_rest:
             self._place = 0
             self._sources = sources
@@ -53,20 +60,20 @@ class Asking:
         self._range = None
         self._place = 0
 
-    def is_asked(self, sender: NodeId, first: Lsn) -> bool:
-        """Whether this node was asked for a range that this LSN is in."""
+    def is_asked(self, sender: NodeId, number: int) -> bool:
+        """Whether this node was asked for a range that this record is in."""
         if self._range is None or sender not in self._sources[: self._place + 1]:
             return False
-        return self._range[0] <= first <= self._range[1]
+        return self._range[0] <= number <= self._range[1]
 
-    def on_missing(self, sender: NodeId, answer: RangeMissing, now: Instant) -> bool:
-        """A source does not have the range. Returns whether nobody has it."""
-        if self._range is None or answer.first_lsn != self._range[0] or sender != self._sources[self._place]:
+    def on_missing(self, sender: NodeId, now: Instant) -> bool:
+        """A source does not have the range, or not as it should be. Returns whether nobody has it."""
+        if sender != self.source or self._range is None:
             return False
         if self._place + 1 >= len(self._sources):
             return True
         self._place += 1
-        self._ask_at_ms = now.mono_ms
+        self._since_ms = self._ask_at_ms = now.mono_ms
         return False
 
     @property
@@ -74,18 +81,28 @@ class Asking:
         """Who is asked now; empty when nothing is missing."""
         return self._sources[self._place] if self._range is not None else ""
 
+    @property
+    def first(self) -> int:
+        """First record that is asked for; 0 when none is."""
+        return self._range[0] if self._range is not None else 0
+
     def range_text(self) -> str:
         """The range, for a reason."""
         return f"{self._range[0]} to {self._range[1]}" if self._range is not None else "nothing"
 
-    def take(self, now: Instant) -> list[tuple[NodeId, Request]]:
+    def is_in_vain(self, now: Instant) -> bool:
+        """Leave a source that was silent for too long. Returns whether nobody is left."""
+        is_silent = self._place > 0 and now.mono_ms - self._since_ms >= self.config.patience_ms
+        return is_silent and self.on_missing(self.source, now)
+
+    def take(self, now: Instant) -> tuple[NodeId, Range] | None:
         """The question that is due."""
         if self._range is None or now.mono_ms < self._ask_at_ms:
-            return []
+            return None
         self._asked_at_ms = now.mono_ms
         self._ask_at_ms = now.mono_ms + self._wait_ms
         self._wait_ms = min(2 * self._wait_ms, self.config.longest_wait_ms)
-        return [(self._sources[self._place], Request(*self._range))]
+        return self.source, self._range
 
     def deadline_ms(self) -> int | None:
         """When the next question is due."""

@@ -1,4 +1,4 @@
-"""Loading: the follower's half of LOAD, from the first source that is asked to the copy that is open (replication, 2).
+"""Loading: the follower's half of LOAD, from the first source that is asked to the copy that is open (PROTOCOL.md, section 5).
 
     ask a source -> offer -> make room -> chunks, a window of them in flight, in any order -> open
          |                                   |
@@ -274,3 +274,67 @@ def chunk_sizes(offer: SnapshotOffered) -> list[int]:
         whole, rest = divmod(size, offer.chunk_bytes)
         sizes += [offer.chunk_bytes] * whole + ([rest] if rest else [])
     return sizes
+
+
+class Loads:
+    """The loads of one follower, one at a time. The name of a snapshot outlives a restart, so that its chunks are not fetched twice."""
+
+    def __init__(self, config: LoadConfig, name: NodeId, pending: str) -> None:
+        """``pending`` names the snapshot whose load was under way when the process ended; empty for none."""
+        self.current: Loading | None = None
+        self.is_opening = False
+        """Whether the loaded copy takes the place of the present one at the moment: nothing else may change it."""
+        self._config = config
+        self._name = name
+        self._pending = pending
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether one goes on."""
+        return self.current is not None and self.current.phase is not Phase.FAILED
+
+    def begin(self, sources: tuple[NodeId, ...], now: Instant) -> None:
+        """Load from the first of these that gives a snapshot; one under way is given up for it."""
+        request = self._pending or new_request(self._name, now)
+        self._pending = ""
+        self.current = Loading(self._config, sources, request, now)
+
+    def stop(self) -> None:
+        """It is over, one way or the other."""
+        self.current = None
+
+    def on_message(self, sender: NodeId, message: SnapshotOffered | Chunk, now: Instant) -> None:
+        """A source says something."""
+        if self.current is None:
+            return
+        if isinstance(message, Chunk):
+            self.current.on_chunk(sender, message, now)
+        else:
+            self.current.on_offered(sender, message, now)
+
+    def on_answer(self, answer: LoadBegun | ChunkKept | LoadFailed, now: Instant) -> None:
+        """The disk answers; that the copy is open is told by `on_opened`."""
+        self.is_opening = self.is_opening and not isinstance(answer, LoadFailed)
+        if self.current is not None:
+            self.current.on_answer(answer, now)
+
+    def on_opened(self) -> list[Outgoing]:
+        """There is another copy, whatever was decided meanwhile; returns what its source has to know."""
+        self.is_opening, self._pending = False, ""
+        return self.current.farewell() if self.current is not None else []
+
+    def take(self, now: Instant) -> tuple[list[Outgoing], list[CopyDecision], str]:
+        """What is to be sent and done now, and what each source said if none gave a snapshot; empty as long as one may."""
+        if self.current is None:
+            return [], [], ""
+        messages, decisions = self.current.take(now)
+        self.is_opening = self.is_opening or any(isinstance(each, OpenLoad) for each in decisions)
+        failures = ""
+        if self.current.phase is Phase.FAILED:
+            self._pending = ""
+            failures = "; ".join(self.current.failures) or "there is no other one"
+        return messages, decisions, failures
+
+    def deadline_ms(self) -> int | None:
+        """When something has to be asked again."""
+        return self.current.deadline_ms() if self.current is not None else None
