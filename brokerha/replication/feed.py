@@ -20,6 +20,7 @@ that is not durable in the synchronised queue (R7); what a worker confirmed neve
 from __future__ import annotations
 
 from collections.abc import Container
+from itertools import chain
 
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.messages import Apply, Execute, Executed, Outgoing, Progress, RangeMissing, Request
@@ -28,6 +29,8 @@ from brokerha.model.records import History, Outcomes
 from brokerha.replication.site import Site
 from brokerha.replication.site_config import NEVER, FeedConfig, WorkerFeed
 
+BODIES_READ = 64
+"""Bodies that are looked up together."""
 RANGES_LIMIT = 8
 """Ranges of one worker that may wait to be sent."""
 
@@ -332,8 +335,13 @@ class Feed:
     def _execute(self, first: Lsn, count: int) -> Execute | None:
         items = []
         size = 0
-        for timestamp, txid, origin in self.history.ordered(first, count):
-            body = self.history.body(origin, txid)
+        ordered = self.history.ordered(first, count)
+        names = [(origin, txid) for _, txid, origin in ordered]
+        # A few at a time: large ones fill the message soon.
+        bodies = chain.from_iterable(
+            self.history.bodies(names[at : at + BODIES_READ]) for at in range(0, len(names), BODIES_READ)
+        )
+        for (timestamp, txid, _), body in zip(ordered, bodies, strict=True):
             if body is None:
                 break
             items.append((txid, timestamp, NO_OPERATIONS if txid in self.executed_before else body))
