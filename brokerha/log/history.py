@@ -9,7 +9,7 @@ All methods may be called by any thread: one lock, held for microseconds by read
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -135,14 +135,24 @@ class LogHistory:
         with self._lock:
             return self._content.ids.find(txid)
 
+    def known(self, txids: Iterable[TxId]) -> Collection[TxId]:
+        """Those of these transactions that are synchronised. Raises JournalDamaged."""
+        with self._lock:
+            return self._content.ids.known(txids)
+
     def body(self, origin: NodeId, txid: TxId) -> bytes | None:
         """Body of a transaction by origin and id, or None when it is not held. Raises JournalDamaged."""
+        return self.bodies(((origin, txid),))[0]
+
+    def bodies(self, names: Sequence[tuple[NodeId, TxId]]) -> list[bytes | None]:
+        """Bodies of transactions by origin and id; None for what is not held. Raises JournalDamaged."""
         with self._lock:
-            body = self._recent.body(origin, txid)
-            if body is not None:
-                return body
-            place = self._content.place_of(origin, txid, self._lately.get(txid))
-            return self._body_at(place, origin, txid) if place else None
+            found = self._recent.bodies(names)
+            for at in [at for at, body in enumerate(found) if body is None]:
+                origin, txid = names[at]
+                place = self._content.place_of(origin, txid, self._lately.get(txid))
+                found[at] = self._body_at(place, origin, txid) if place else None
+            return found
 
     def _body_at(self, place: int, origin: NodeId, txid: TxId) -> bytes | None:
         record, at = self._record(place >> ITEM_BITS), place & (ITEMS_LIMIT - 1)
@@ -186,7 +196,7 @@ class LogHistory:
                 return None if row is None else (row.start, self._content.added(row.number, row.start).entries[: row.size])
 
             found = _gather(find, first_lsn, current.lsn + 1, limit)
-            if found and self._recent.body(found[0][2], found[0][1]) is None:
+            if found and self._recent.bodies([(found[0][2], found[0][1])]) == [None]:
                 self._lately = {entry[1]: lsn for lsn, entry in enumerate(found, first_lsn)}
             return found
 

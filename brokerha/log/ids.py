@@ -205,6 +205,11 @@ class Ids:
             lsn = 0 if found is None else found[0]
         return lsn or None
 
+    def known(self, txids: Iterable[TxId]) -> set[TxId]:
+        """Those that have an LSN."""
+        find = self.find if self.runs else self.lsns.get
+        return {txid for txid in txids if find(txid)}
+
     def rejection(self, lsn: Lsn) -> str | None:
         """Why the transaction at an LSN was rejected, or None."""
         reason = self.rejected.get(lsn)

@@ -10,6 +10,7 @@ Invariant: what they answer equals what the log holds; they are dropped whole wh
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.records import Accepted, BodiesHeld, Record
@@ -51,6 +52,9 @@ class Unpacked:
         self._size_bytes = 0
 
 
+_NO_BODIES: dict[TxId, bytes] = {}
+
+
 class Recent(Unpacked):
     """The records appended last, and their bodies by origin and transaction id."""
 
@@ -59,10 +63,10 @@ class Recent(Unpacked):
         self._bodies: dict[NodeId, dict[TxId, bytes]] = {node: {}}
         self._own = self._bodies[node]
 
-    def body(self, origin: NodeId, txid: TxId) -> bytes | None:
-        """Return a body, or None when it is not held here."""
-        bodies = self._bodies.get(origin)
-        return None if bodies is None else bodies.get(txid)
+    def bodies(self, names: Iterable[tuple[NodeId, TxId]]) -> list[bytes | None]:
+        """Bodies by origin and id; None for what is not held here."""
+        of_origin = self._bodies.get
+        return [of_origin(origin, _NO_BODIES).get(txid) for origin, txid in names]
 
     def add(self, number: int, record: Record, size_bytes: int) -> None:
         """Hold a record that was appended."""

@@ -47,7 +47,9 @@ class Waiting:
 class Waiters:
     """Everybody who waits for an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: NodeId) -> None:
+        """Of this master: what came in through it is what was asked for."""
+        self._node = node
         self._open: dict[int, Waiting] = {}
         self._by_txid: dict[TxId, list[Waiting]] = {}
         self._by_lsn: dict[Lsn, list[Waiting]] = {}
@@ -108,7 +110,7 @@ class Waiters:
                 if waiting.ticket not in self._open:
                     continue
                 waiting.lsn = lsn
-                if is_other(origin, txid):
+                if origin != self._node and is_other(origin, txid):
                     self._answer(waiting, REFUSED)
                 elif waiting.level == SYNCHRONISED:
                     self._answer(waiting, SYNCHRONISED)
@@ -151,9 +153,11 @@ class Waiters:
                 waiting.lsn, waiting.rejection = 0, None
                 self._by_txid.setdefault(waiting.txid, []).append(waiting)
 
-    def awaited_copies(self) -> list[int]:
-        """Numbers of copies that somebody waits for."""
-        return [copies for copies, heap in self._to_apply.items() if heap]
+    def settle(self, applied_by: Callable[[int], Lsn]) -> None:
+        """Answer whoever waits for as many copies as have applied it."""
+        for copies, heap in self._to_apply.items():
+            if heap:
+                self.on_applied(copies, applied_by(copies))
 
     def expire(self, mono_ms: int) -> None:
         """Answer *unknown* to everybody whose time is over."""

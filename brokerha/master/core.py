@@ -100,7 +100,7 @@ class MasterCore:
         self.dropped_pins: tuple[str, ...] = ()
         """Who needs more of the log than is kept, and has to begin anew from a snapshot."""
         self.sites = SiteComparison()
-        self.waiters = Waiters()
+        self.waiters = Waiters(self.sync.node)
         self._taking_over = TakingOver()
         self.parting = Parting(self, state.taken_splits)
         self.ignored: Counter[str] = Counter()
@@ -119,6 +119,8 @@ class MasterCore:
         self._outcomes_due_ms: int | None = None
         self._settled_at: Instant | None = None
         """When all was said: asking again in the same instant, with nothing new, need not look."""
+        self._room = 0
+        """So many more writes that come one after the other may be taken in without asking again."""
         self._agreed_at: Instant | None = None
         """When a round left sync nothing to do, but for what its records release once they are durable."""
         self.bodies: dict[str, bytes] = {}
@@ -146,6 +148,7 @@ class MasterCore:
         if isinstance(item, Submit):
             self._on_submit(item, now)
             return
+        self._room = 0
         if isinstance(item, TxCommand):
             self.transacting.step(item, now)
             return
@@ -211,7 +214,10 @@ class MasterCore:
         if self.transacting.is_known(submit.txid):
             self.attend(submit, now, is_compared=True)
             return
-        refusal = self.transacting.refusal(now) or self.transacting.refusal_of(submit)
+        refusal = None
+        if self._room <= 0 and (refusal := self.transacting.refusal(now)) is None:
+            self._room = self.transacting.room()
+        refusal = refusal or self.transacting.refusal_of(submit)
         if refusal is not None:
             self.waiters.refuse(submit, *refusal)
             return
@@ -223,6 +229,7 @@ class MasterCore:
 
     def admit(self, txid: TxId, body: bytes) -> None:
         """Take in what is not known here."""
+        self._room -= 1
         self.sync.accept(txid, body)
         self.bodies[txid] = body
 
@@ -239,6 +246,7 @@ class MasterCore:
     def wake(self, now: Instant) -> None:
         """Serve what is due."""
         self._settled_at = self._agreed_at = None
+        self._room = 0
         self.waiters.expire(now.mono_ms)
         self.transacting.wake(now)
 
@@ -281,8 +289,7 @@ class MasterCore:
             self.waiters.on_added(first_lsn, added, partial(is_other_origin, self.history, self.sync.node))
             self.transacting.on_added(first_lsn, added)
         if len(self.waiters):
-            for copies in self.waiters.awaited_copies():
-                self.waiters.on_applied(copies, self.feed.applied_by(copies))
+            self.waiters.settle(self.feed.applied_by)
         if self.waiters.ready_replies:
             replies, tx_replies = self.transacting.split(self.waiters.ready_replies)
             self.waiters.ready_replies = []
@@ -294,11 +301,12 @@ class MasterCore:
             round_, self._agreed_at = self.sync.collect(now), now
             self.bodies, self._added = {}, (round_.first_lsn, round_.added)
             self._taking_over.on_round(self, round_)
-        self._rebase()
+        if self.site.overruled is not None or self.site.adopted is not None:
+            self._rebase()
         is_transacting = not self.transacting.is_quiet
         waiting, self.to_write = [*self.to_write, *(self.transacting.records(now) if is_transacting else ())], []
-        outcomes = self._due_outcomes(bool(waiting or round_.records), now)
-        after = self.parting.on_round(round_, now)
+        outcomes = self._due_outcomes(bool(waiting or round_.records), now) if self._outcomes else []
+        after = self.parting.on_round(round_, now) if round_.rewound is not None else []
         records: tuple[Record, ...] = (*waiting, *outcomes, *round_.records, *after)
         self._carried_lsn = self.sync.lsn
         messages, queues, tx_replies = self.transacting.outgoing() if is_transacting else ([], (), ())
@@ -309,7 +317,7 @@ class MasterCore:
             messages += self.tasks.messages(now)
         if not records and not self.sync.has_more():
             self._settled_at = now
-        replies, answers = self.transacting.split(self.waiters.replies)
+        replies, answers = self.transacting.split(self.waiters.replies) if self.waiters.replies else ((), ())
         self.waiters.replies = []
         waits = self.deferring.decide(records, now)
         return Ready(

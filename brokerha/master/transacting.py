@@ -95,7 +95,7 @@ class Transacting:
     def refusal_of(self, submit: Submit) -> tuple[str, str] | None:
         """What speaks against a plain write by itself, or beside the open transactions: (name of an error, reason), or None."""
         book = self.coordinator.book
-        if wrong := self.wrong_terms(submit.level, submit.copies):
+        if submit.copies > len(self._core.site.workers) and (wrong := self.wrong_terms(submit.level, submit.copies)):
             return "InvalidRequest", wrong
         if submit.txid in book.table:
             return "KeyReused", f"transaction {submit.txid} is open: commit it, or use a new key"
@@ -109,7 +109,7 @@ class Transacting:
 
     def split(self, replies: list[Reply]) -> tuple[tuple[Reply, ...], tuple[TxReply, ...]]:
         """Replies to writes, and those that answer commits."""
-        if not any(reply.ticket < 0 for reply in replies):
+        if not replies or min([reply.ticket for reply in replies]) >= 0:
             return tuple(replies), ()
         answers: list[TxReply] = []
         for reply in replies:
@@ -164,6 +164,10 @@ class Transacting:
         return self.coordinator.deadline_ms()
 
     # ---- Log
+
+    def room(self) -> int:
+        """How many transactions may be taken in before `refusal` may say something else."""
+        return self._core.config.accept_limit - self._core.sync.backlog()
 
     def refusal(self, now: Instant) -> tuple[str, str] | None:
         """Why nothing can be taken in now."""

@@ -1,7 +1,7 @@
 """Bytes to messages and records, and back: one definition, the class itself.
 
-On the wire an envelope is the msgpack list ``[version, cluster, sender, incarnation, process, kind, field, field, …]``; in the
-journal a record is ``[version, kind, field, …]``. ``kind`` is the place in `MESSAGES` or `RECORDS`. Each field is
+On the wire an envelope is the msgpack list ``[version, cluster, sender, incarnation, process, kind, field, field, …]``, and several of
+them may stand one behind the other; in the journal a record is ``[version, kind, field, …]``. ``kind`` is the place in `MESSAGES` or `RECORDS`. Each field is
 checked against the annotation of its class before an object is made, so that nothing behind this module ever sees a
 wrong type; limits on size and nesting hold before anything is decoded (a msgpack bomb: a length header costs
 five bytes and may promise gigabytes).
@@ -34,10 +34,12 @@ from brokerha.model.unpacking import BROKEN, unpack_foreign
 
 VERSION = 1
 """Of records."""
-WIRE_VERSION = 5
+WIRE_VERSION = 6
 """Of messages."""
 MESSAGE_LIMIT_BYTES = 12 * 1024 * 1024
 """Below RabbitMQ's own limit of 16 MiB; senders split long before it."""
+TOGETHER_LIMIT = 64
+"""Messages that travel as one."""
 
 LEAST: dict[type, int] = {Epoch: 9}
 """How many fields a class had when a journal could first hold it, where it has more now; those that are not there have their default."""
@@ -85,9 +87,8 @@ def _any_of(options: tuple[Any, ...]) -> _Shape:
     return _Shape(None, read, is_kept=False)
 
 
-def _check_kinds(values: Iterable[Any], kind: type) -> None:
-    if not {*map(type, values)} <= {kind}:
-        raise _wrong(kind.__name__, next(value for value in values if type(value) is not kind))
+def _wrong_kind(values: Iterable[Any], kind: type) -> ProtocolError:
+    return _wrong(kind.__name__, next(value for value in values if type(value) is not kind))
 
 
 def _sequence(item: Any) -> _Shape:
@@ -101,7 +102,8 @@ def _sequence(item: Any) -> _Shape:
         if type(value) is not tuple:
             raise _wrong("list", value)
         if is_plain and kind is not None:
-            _check_kinds(value, kind)
+            if not {*map(type, value)} <= {kind}:
+                raise _wrong_kind(value, kind)
             return value
         items = tuple([read_item(v) for v in value])
         return value if is_kept else items
@@ -152,8 +154,10 @@ def _mapping(key: Any, item: Any) -> _Shape:
         if type(value) is not dict:
             raise _wrong("map", value)
         if keys.is_plain and items.is_plain and keys.kind is not None and items.kind is not None:
-            _check_kinds(value, keys.kind)
-            _check_kinds(value.values(), items.kind)
+            if not {*map(type, value)} <= {keys.kind}:
+                raise _wrong_kind(value, keys.kind)
+            if not {*map(type, value.values())} <= {items.kind}:
+                raise _wrong_kind(value.values(), items.kind)
             return value
         return {keys.read(k): items.read(v) for k, v in value.items()}
 
@@ -233,8 +237,27 @@ def encode_envelope(cluster: str, sender: str, incarnation: int, message: Messag
 
 
 def decode_envelope(data: bytes) -> Envelope:
-    """Return the message in ``data``. Raises ProtocolError, naming what is wrong."""
-    values = _unpack(data, MESSAGE_LIMIT_BYTES)
+    """Return the only message in ``data``. Raises ProtocolError, naming what is wrong."""
+    envelopes = decode_envelopes(data)
+    if len(envelopes) > 1:
+        message = "more than one message"
+        raise ProtocolError(message)
+    return envelopes[0]
+
+
+def decode_envelopes(data: bytes) -> list[Envelope]:
+    """Return the messages in ``data``, one at least. Raises ProtocolError, naming what is wrong."""
+    found: list[Envelope] = []
+    while len(found) < TOGETHER_LIMIT:
+        values, data = _unpack(data, MESSAGE_LIMIT_BYTES)
+        found.append(_envelope(values))
+        if not data:
+            return found
+    message = f"more than {TOGETHER_LIMIT} messages"
+    raise ProtocolError(message)
+
+
+def _envelope(values: tuple[Any, ...]) -> Envelope:
     if len(values) < 6 or values[0] != WIRE_VERSION:
         message = f"not a message of version {WIRE_VERSION}"
         raise ProtocolError(message)
@@ -260,8 +283,8 @@ def encode_record(record: Record) -> bytes:
 
 def decode_record(data: bytes) -> Record:
     """Return the record in ``data``. Raises ProtocolError."""
-    values = _unpack(data, 4 * 1024 * 1024 * 1024 - 1)
-    if len(values) < 2 or values[0] != VERSION or type(values[1]) is not int:
+    values, rest = _unpack(data, 4 * 1024 * 1024 * 1024 - 1)
+    if rest or len(values) < 2 or values[0] != VERSION or type(values[1]) is not int:
         message = f"not a record of version {VERSION}"
         raise ProtocolError(message)
     if not 0 <= values[1] < len(_RECORD_READERS):
@@ -271,16 +294,20 @@ def decode_record(data: bytes) -> Record:
     return record
 
 
-def _unpack(data: bytes, limit_bytes: int) -> tuple[Any, ...]:
+def _unpack(data: bytes, limit_bytes: int) -> tuple[tuple[Any, ...], bytes]:
+    """The first list, and what is behind it."""
     if len(data) > limit_bytes:
         message = f"{len(data)} bytes; the limit is {limit_bytes}"
         raise ProtocolError(message)
+    rest = b""
     try:
         values = unpack_foreign(data)
+    except msgpack.ExtraData as more:
+        values, rest = more.unpacked, more.extra
     except BROKEN as error:
         message = f"not msgpack: {type(error).__name__}"
         raise ProtocolError(message) from None
     if type(values) is not tuple:
         message = "not a list"
         raise ProtocolError(message)
-    return values
+    return values, rest

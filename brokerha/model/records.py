@@ -7,6 +7,7 @@ everything that a master must not forget.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -328,6 +329,12 @@ class History(Protocol):
 
     def lsn_of(self, txid: TxId) -> Lsn | None:
         """LSN of a synchronised transaction, or None."""
+
+    def known(self, txids: Iterable[TxId]) -> Collection[TxId]:
+        """Those of these transactions that are synchronised."""
+
+    def bodies(self, names: Sequence[tuple[NodeId, TxId]]) -> list[bytes | None]:
+        """Bodies of transactions by origin and id; None for what is not held."""
 
     def body(self, origin: NodeId, txid: TxId) -> bytes | None:
         """Body of a transaction by origin and id, or None when it is not held."""

@@ -253,12 +253,14 @@ class AmqpFront:
         if self._fresh:
             fresh, self._fresh = self._fresh, []
             self._when_safe(functools.partial(self._settle, fresh))
-        for batch in self._answered.values():
-            self._send(batch.message, batch.answers)
-            batch.answers = []
-        self._settle([batch.message for batch in self._answered.values() if not batch.open])
-        self._answered = {}
-        self._flush()
+        if self._answered:
+            for batch in self._answered.values():
+                self._send(batch.message, batch.answers)
+                batch.answers = []
+            self._settle([batch.message for batch in self._answered.values() if not batch.open])
+            self._answered = {}
+        if self._outbox:
+            self._flush()
 
     def _settle(self, messages: list[ClientMessage]) -> None:
         """Those that are not settled, held or rejected yet."""
@@ -267,8 +269,7 @@ class AmqpFront:
             self._transport.settle(settled)
 
     def _flush(self) -> None:
-        if self._outbox:
-            self._transport.reply([self._outbox.popleft() for _ in range(len(self._outbox))])
+        self._transport.reply([self._outbox.popleft() for _ in range(len(self._outbox))])
 
     def _send(self, message: ClientMessage, answers: list[Reply]) -> None:
         body = client_wire.encode_replies([(a.txid, a.status, a.lsn, a.error, a.reason) for a in answers])

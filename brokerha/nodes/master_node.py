@@ -34,7 +34,7 @@ from brokerha.nodes.master_view import MasterView
 from brokerha.nodes.reading import Reads
 from brokerha.nodes.reads_queue import WorkerFacts
 from brokerha.nodes.reads_routing import RoutingLimits
-from brokerha.nodes.runner import IDLE_MS, MasterRunner
+from brokerha.nodes.runner import MasterRunner
 from brokerha.nodes.staleness import Staleness, with_age
 from brokerha.nodes.status import StatusGathering, summary
 from brokerha.nodes.tickets import Tickets
@@ -150,9 +150,10 @@ class MasterNode:
             self.followers.note(min(self.runner.core.feed.executed, self.runner.safe_lsn))
         self.commands.settle(self.runner)
         self.loop.serve_calls()
-        self.transacting.tick()
-        now = self.clock.now()
-        self.watching.note(self.runner, self._reads.asked + self._near_reads, now)
+        now = self.runner.now
+        self.transacting.tick(now.mono_ms)
+        if self.watching.is_due(now):
+            self.watching.note(self.runner, self._reads.asked + self._near_reads, now)
         if self._readable is not None:
             self._readable = tuple(self.runner.core.feed.readable(now.mono_ms))
         if self._reads.is_busy:
@@ -162,17 +163,19 @@ class MasterNode:
 
     def _handed_in(self) -> Iterator[Submit | TxCommand]:
         """What the core is to be told in this turn: the runner asks once it is awake, so that whoever woke it is among them."""
-        yield from [self._inbox.popleft() for _ in range(len(self._inbox))]
-        yield from self.transacting.take_commands()
-        yield from self.amqp.retry(self.clock.now())
+        if self._inbox:
+            yield from [self._inbox.popleft() for _ in range(len(self._inbox))]
+        if self.transacting.has_commands:
+            yield from self.transacting.take_commands()
+        yield from self.amqp.retry(self.runner.now)
 
     def _wait_ms(self) -> int:
         """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
-        others = (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms())
-        due = [*[wait[2] for wait in self._waits], *[at for at in others if at is not None]]
-        if not due:
-            return min(self.runner.wait_ms(), IDLE_MS)
-        return max(0, min(self.runner.wait_ms(), IDLE_MS, min(due) - self.clock.now().mono_ms))
+        due = [at for at in (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms()) if at is not None]
+        if self._waits:
+            due += [wait[2] for wait in self._waits]
+        wait_ms = self.runner.wait_ms()
+        return max(0, min(wait_ms, min(due) - self.clock.now().mono_ms)) if due else wait_ms
 
     def _readers(self, mono_ms: int) -> list[WorkerFacts]:
         """Workers that may be asked to read now."""

@@ -221,8 +221,7 @@ class Routing:
 
     def due_ms(self) -> int | None:
         """When `tick` wants to be called; None when nothing waits."""
-        due = self._timetable.next()
-        return None if due is None else int(due)
+        return int(self._timetable.next() or 0) if self._timetable.due else None
 
     def is_over(self, number: int) -> bool:
         """Whether no answer of this attempt is waited for."""

@@ -99,6 +99,8 @@ class MasterRunner:
         self.failure = ""
         """Why the journal cannot be written; empty when it can."""
         self.turns = 0
+        self.now = clock.now()
+        """When the last turn began, after its sleep."""
         self.writes = Histogram()
         """How long the journal took to make the records of a turn durable."""
         self.on_client: ClientHandler = lambda _messages, _now: ()
@@ -139,7 +141,7 @@ class MasterRunner:
     def turn(self, submits: Iterable[Submit | TxCommand] = (), wait_ms: int = 0) -> int:
         """Take in what there is, carry out what follows; returns how many inputs there were. ``submits`` are asked for after the sleep."""
         items = self.transport.receive(TURN_LIMIT, wait_ms)
-        now = self.clock.now()
+        self.now = now = self.clock.now()
         self.turns += 1
         clients = [item for item in items if isinstance(item, ClientMessage)]
         fresh = [*submits, *(self.on_client(clients, now) if clients else ())]
@@ -156,7 +158,9 @@ class MasterRunner:
             return len(items) + len(fresh)
         for item in items:
             if isinstance(item, Absence) or (
-                isinstance(item, Envelope) and not self._is_for_primary(item) and not self.on_node(item, now)
+                isinstance(item, Envelope)
+                and not (self.primary is not None and self.primary.takes(item))
+                and not self.on_node(item, now)
             ):
                 self.core.step(item, now)
         for submit in fresh:
@@ -165,14 +169,12 @@ class MasterRunner:
             self.core.step(submit, now)
         self.core.wake(now)
         self._carry_out(now)
-        self._release(now)
+        if self.primary is not None:
+            self._release(now)
         self._forget(now)
         return len(items) + len(fresh)
 
     # ---- backups
-
-    def _is_for_primary(self, envelope: Envelope) -> bool:
-        return self.primary is not None and self.primary.takes(envelope)
 
     def _serve_backups(self, items: Sequence[Inbound], now: Instant) -> None:
         """Take in what the other processes of this master say, and tell the core what follows from it."""
@@ -226,7 +228,8 @@ class MasterRunner:
         return True
 
     def _tell(self, messages: Sequence[Outgoing], replies: Sequence[Reply], tx_replies: Sequence[TxReply]) -> None:
-        self.transport.send(messages)
+        if messages:
+            self.transport.send(messages)
         self.crash_point("sent, not answered")
         for reply in replies:
             self._answer(reply)
@@ -239,7 +242,7 @@ class MasterRunner:
             if not ready:
                 return
             self.crash_point("nothing written")
-            if not self._write(ready, now):
+            if (ready.records or ready.settles) and not self._write(ready, now):
                 return
             for decision in ready.tx_queues:
                 if isinstance(decision, OpenTxQueue):
@@ -263,8 +266,6 @@ class MasterRunner:
                     self.transport.tx_queue(decision)
 
     def _write(self, ready: Ready, now: Instant) -> bool:
-        if not (ready.records or ready.settles):
-            return True
         # A backup follows what is durable, number by number, and so nothing waits where there may be one.
         is_deferred = ready.is_deferred and self.primary is None
         began_s = perf_counter()
@@ -336,8 +337,8 @@ class MasterRunner:
         if self.primary is not None and reply.ticket not in self._open:
             # It was held back for the backups when its ticket was answered with *unknown*: the journal failed meanwhile.
             return
-        invariant(reply.ticket in self._open, "each ticket gets one reply", ticket=reply.ticket)
-        del self._open[reply.ticket]
+        if self._open.pop(reply.ticket, None) is None:
+            invariant(False, "each ticket gets one reply", ticket=reply.ticket)
         if isinstance(reply, TxReply):
             self.on_tx_reply(reply)
         else:

@@ -18,33 +18,33 @@ class Timetable:
     """Numbers and their times."""
 
     def __init__(self) -> None:
-        self._due: dict[int, float] = {}
+        self.due: dict[int, float] = {}
         self._order: SortedList[tuple[float, int]] = SortedList()
 
     def set(self, number: int, due: float) -> None:
         """Give a number its time, in place of the one that it had."""
         self.drop(number)
-        self._due[number] = due
+        self.due[number] = due
         self._order.add((due, number))
 
     def drop(self, number: int) -> None:
         """Take a number out; nothing happens when it is not there."""
-        due = self._due.pop(number, None)
+        due = self.due.pop(number, None)
         if due is not None:
             self._order.remove((due, number))
 
     def next(self) -> float | None:
         """The earliest time; None when nothing waits."""
-        return self._order[0][0] if self._due else None
+        return self._order[0][0] if self.due else None
 
     def take(self, now: float) -> list[int]:
         """The numbers that are due now, earliest first; they are taken out."""
         taken = []
         while self._order and self._order[0][0] <= now:
             _, number = self._order.pop(0)
-            del self._due[number]
+            del self.due[number]
             taken.append(number)
         return taken
 
     def __len__(self) -> int:
-        return len(self._due)
+        return len(self.due)

@@ -142,9 +142,8 @@ class Transacting:
         if waiting is not None:
             waiting.receiver(reply)
 
-    def tick(self) -> None:
+    def tick(self, now_ms: int) -> None:
         """Do what is due; called once in a turn."""
-        now_ms = self._clock.now().mono_ms
         if self._parked:
             applied = self._host.applied_lsn()
             parked, self._parked = self._parked, []
@@ -161,8 +160,10 @@ class Transacting:
 
     def due_ms(self) -> int | None:
         """When `tick` wants to be called; None when nothing waits."""
-        applied = self._host.applied_lsn() if self._parked else 0
-        return min((taking.due_ms(applied) for taking in self._parked), default=None)
+        if not self._parked:
+            return None
+        applied = self._host.applied_lsn()
+        return min([taking.due_ms(applied) for taking in self._parked])
 
     def close(self, reason: str) -> None:
         """Answer everybody who waits: the node stops, or another process is primary now."""

@@ -51,11 +51,13 @@ class Watching:
         self._look_at_ms = 0
         self._is_owed = False
 
-    def note(self, runner: MasterRunner, reads: int, now: Instant) -> None:
-        """A turn is over; ``reads`` were asked so far."""
+    def is_due(self, now: Instant) -> bool:
+        """A turn is over: whether to `note` it now; if not, that is owed."""
         self._is_owed = now.mono_ms < self._look_at_ms
-        if self._is_owed:
-            return
+        return not self._is_owed
+
+    def note(self, runner: MasterRunner, reads: int, now: Instant) -> None:
+        """Look; ``reads`` were asked so far."""
         self._look_at_ms = now.mono_ms + LOOK_MS
         core = runner.core
         self._serve_shared(runner, now)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from functools import partial
+from itertools import chain
 
 from brokerha.following.leader import NEVER, Followed
 from brokerha.model.ids import Lsn, NodeId, TxId
@@ -29,6 +30,9 @@ from brokerha.model.operations import NO_OPERATIONS
 from brokerha.model.records import History, Outcomes
 from brokerha.replication.site import Site
 from brokerha.replication.site_config import FeedConfig, WorkerFeed
+
+BODIES_READ = 64
+"""Bodies that are looked up together."""
 
 
 class Feed:
@@ -314,8 +318,13 @@ class Feed:
     def _execute(self, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Execute, int] | None:
         items = []
         size = 0
-        for timestamp, txid, origin in self.history.ordered(first, last - first + 1):
-            body = self.history.body(origin, txid)
+        ordered = self.history.ordered(first, last - first + 1)
+        names = [(origin, txid) for _, txid, origin in ordered]
+        # A few at a time: large ones fill the message soon.
+        bodies = chain.from_iterable(
+            self.history.bodies(names[at : at + BODIES_READ]) for at in range(0, len(names), BODIES_READ)
+        )
+        for (timestamp, txid, _), body in zip(ordered, bodies, strict=True):
             if body is None:
                 break
             items.append((txid, timestamp, NO_OPERATIONS if txid in self.executed_before else body))

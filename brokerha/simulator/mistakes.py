@@ -65,9 +65,9 @@ def _forgotten_clock(self: HybridClock, high_water: int, reserve_us: int) -> Non
     self.last, self.high_water, self._reserve_us = 0, high_water, reserve_us
 
 
-def _wall_tick(self: HybridClock, wall_us: int) -> int:
+def _wall_ticks(self: HybridClock, wall_us: int, count: int) -> list[int]:
     self.last = wall_us
-    return wall_us
+    return [wall_us] * count
 
 
 def _send_then_write(self: MasterRunner, now: Instant) -> None:
@@ -202,7 +202,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "promises not qualified": lambda: [(PeerTable, "qualify", _qualify_unseen)],
     "clock not moved by own promises": lambda: [(HybridClock, "promise", _promise_without_moving)],
     "clock not moved by entries seen": lambda: [(HybridClock, "saw", _saw_nothing)],
-    "clock follows the wall": lambda: [(HybridClock, "tick", _wall_tick)],
+    "clock follows the wall": lambda: [(HybridClock, "ticks", _wall_ticks)],
     "high-water mark forgotten": lambda: [(HybridClock, "__init__", _forgotten_clock)],
     "posted before it is durable": lambda: [(MasterRunner, "_carry_out", _send_then_write)],
     "answered before it is durable": lambda: [(MasterRunner, "_carry_out", _answer_then_write)],

@@ -9,7 +9,7 @@ neither held nor posted, so nobody can be asked to execute what it does not have
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -51,17 +51,17 @@ class BodyExchange:
         self._arrived: list[Item] = []
         self._arrived_bytes = 0
 
-    def take(self, items: Iterable[Item], origins: Collection[NodeId] | None) -> int:
+    def take(self, items: Sequence[Item], origins: Collection[NodeId] | None) -> int:
         """Take in bodies, each once, of these origins (None: of all); return how many were of another one.
 
         A master whose disk was emptied gets back its own ones, too.
         """
         strangers = 0
-        for item in items:
-            name = (item[0], item[1])
+        names = [(item[0], item[1]) for item in items]
+        for item, name, held in zip(items, names, self._history.bodies(names), strict=True):
             if origins is not None and item[0] not in origins:
                 strangers += 1
-            elif name not in self._loose and self._history.body(*name) is None:
+            elif held is None and name not in self._loose:
                 self._loose[name] = None
                 self._arrived.append(item)
                 self._arrived_bytes += len(item[2])
@@ -121,7 +121,7 @@ class BodyExchange:
             asking = stream.asking
             if stream.waiting or asking.announced or asking.again_at_ms is not None:
                 requests.append(self._fetch(stream, peers, mono_ms))
-        return [request for request in requests if request is not None]
+        return [request for request in requests if request is not None] if requests else []
 
     def _fetch(self, stream: Stream, peers: PeerTable, mono_ms: int) -> Outgoing | None:
         """Return the request for what a stream waits for, when it is due.
@@ -177,24 +177,25 @@ class BodyExchange:
     def due_ms(self, streams: Iterable[Stream]) -> list[int]:
         """When to look again what streams wait for, of those that wait for something."""
         due: list[int] = []
-        for asking in [stream.asking for stream in streams]:
+        for stream in streams:
+            asking = stream.asking
             if asking.again_at_ms is not None:
                 due.append(asking.again_at_ms)
             elif asking.announced:
                 due.append(asking.announced[0][1] + self._config.fetch_after_ms)
         return due
 
-    def pushed(self, stamped: Iterable[TxId], fresh: Mapping[TxId, bytes], to: Collection[NodeId]) -> list[Outgoing]:
+    def pushed(self, stamped: Sequence[TxId], fresh: Mapping[TxId, bytes], to: Collection[NodeId]) -> list[Outgoing]:
         """Bodies of own transactions that were stamped just now, for everybody; ``fresh`` ones are not in the journal yet."""
-        if not to:
+        if not (to and stamped):
             return []
         items: list[Item] = []
+        node = self._config.node
         for txid in stamped:
             body = fresh.get(txid)
-            if body is None:
-                body = self._history.body(self._config.node, txid)
-            invariant(body is not None, "an accepted transaction has its body", txid=txid)
-            items.append((self._config.node, txid, body or b""))
+            if body is None and (body := self._history.body(node, txid)) is None:
+                invariant(False, "an accepted transaction has its body", txid=txid)
+            items.append((node, txid, body or b""))
         return [Outgoing(node, part) for part in split(items, self._config.body_message_bytes) for node in to]
 
     def answer(self, wanted: Iterable[tuple[NodeId, TxId]]) -> list[Bodies]:

@@ -24,10 +24,11 @@ class HybridClock:
         self.high_water: Timestamp = high_water
         self._reserve_us = reserve_us
 
-    def tick(self, wall_us: int) -> Timestamp:
-        """Return a new timestamp, above everything given, promised or seen."""
-        self.last = max(self.last + 1, wall_us)
-        return self.last
+    def ticks(self, wall_us: int, count: int) -> range:
+        """Return so many new timestamps, one at least, above everything given, promised or seen."""
+        first = max(self.last + 1, wall_us)
+        self.last = first + count - 1
+        return range(first, first + count)
 
     def promise(self, wall_us: int) -> Timestamp:
         """Return the promise for a post: nothing will be stamped at or below it from now on."""

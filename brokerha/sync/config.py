@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
@@ -44,8 +44,14 @@ class SyncConfig:
     body_message_bytes: int = 1024 * 1024
     clock_reserve_us: int = 2_000_000
     """Timestamps are reserved this far ahead of use, so that few turns have to write the reservation."""
+    is_quorum: bool = field(init=False)
+    """Whether only a majority may go on without the others; else any side of a split may."""
+    heard_ms: int = field(init=False)
+    """How long after its last post a member still counts as heard: an idle heartbeat may be that far away."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "is_quorum", self.split_recovery == "quorum")
+        object.__setattr__(self, "heard_ms", self.idle_round_ms + self.round_timeout_ms)
         if self.node not in self.members:
             message = f"master {self.node} is not among the masters {', '.join(self.members)}"
             raise ConfigurationError(message)
@@ -66,11 +72,6 @@ class SyncConfig:
             raise ConfigurationError(message)
 
     @property
-    def heard_ms(self) -> int:
-        """How long after its last post a member still counts as heard: an idle heartbeat may be that far away."""
-        return self.idle_round_ms + self.round_timeout_ms
-
-    @property
     def gone_ms(self) -> int:
         """A member that is silent for this long, of which the broker says that its inbox is gone, has ended."""
         return 2 * self.round_timeout_ms
@@ -79,11 +80,6 @@ class SyncConfig:
     def look_ms(self) -> int:
         """Time between two looks whether an epoch change is due, while nothing is heard of one: a small part of every wait that leads to one."""
         return self.round_timeout_ms // 20
-
-    @property
-    def is_quorum(self) -> bool:
-        """Whether only a majority may go on without the others; else any side of a split may."""
-        return self.split_recovery == "quorum"
 
     def stamp_window(self, members: int) -> int:
         """Own entries that may be ahead of what is added. All members' together have to fit into one message (`EpochReport`)."""

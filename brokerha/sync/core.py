@@ -110,7 +110,8 @@ class SyncCore:
 
     def accept(self, txid: TxId, body: bytes) -> None:
         """Take in an own transaction that is neither known here nor synchronised (R1)."""
-        invariant(txid not in self.pending, "a transaction is accepted once", txid=txid)
+        if txid in self.pending:
+            invariant(False, "a transaction is accepted once", txid=txid)
         self.pending.add(txid)
         self._accepted.append((txid, body))
 
@@ -122,7 +123,7 @@ class SyncCore:
             self.epochs.on_stranger(self, sender, post.row, now)
             return
         verdict = self._learn(post.row, now)
-        if self.peers.is_known_journal(post.row):
+        if verdict != REFUSED or self.peers.is_known_journal(post.row):
             peer.heard_ms = now.mono_ms
         is_unlike = sender in self.peers.impostors or sender in self.peers.unlike
         is_elsewhere = verdict == REFUSED and post.row.epoch != self.epoch.id and not is_unlike
@@ -202,7 +203,7 @@ class SyncCore:
         result.messages.extend(self.posting.posts(self, now))
         if is_frozen or epoch is not self.epoch or self.epochs.is_due(now.mono_ms):
             self.epochs.after(self, result, now)
-        self._is_settled = epoch is self.epoch and not self.parked and self.recovery.is_over()
+        self._is_settled = epoch is self.epoch and not self.parked and self.recovery.is_over
         reservation = self.clock.reservation()
         if reservation:
             # First: a backup that has a part of a turn only must not stamp below what the turn stamped.
@@ -227,7 +228,7 @@ class SyncCore:
         recovered = 0
         if not is_frozen:
             counts = {stream.origin: self.bodies.acquire(stream) for stream in self.streams.values() if stream.waiting}
-            if not self.recovery.is_over() and (recovered := self.recovery.hold(self.bodies.has)):
+            if not self.recovery.is_over and (recovered := self.recovery.hold(self.bodies.has)):
                 self.peers.tell_all()
         # Bodies without entries wait for them, or for something else to write: the entry is about to come, and one fsync is saved.
         if any(counts.values()) or recovered or result.records or self.bodies.is_full():
@@ -245,7 +246,7 @@ class SyncCore:
 
     def _fetch(self, result: RoundResult, now: Instant) -> None:
         result.messages += self.bodies.fetches(self.streams.values(), self.peers, now.mono_ms)
-        if self.recovery.is_over():
+        if self.recovery.is_over:
             return
         holders = sorted(self.peers.givers(), key=lambda node: not self.peers.is_heard(node, now.mono_ms))
         again_ms = self.config.retransmit_ms
@@ -256,16 +257,17 @@ class SyncCore:
         self.counts[stream.origin] = stream.count
         self.peers.tell_all()
         result.records.append(Appended(stream.origin, first, tuple(entries)))
-        self.incoming.merge((*entry, stream.origin, number) for number, entry in enumerate(entries, first))
+        origin = stream.origin
+        self.incoming.merge([(*entry, origin, number) for number, entry in enumerate(entries, first)])
 
     def _stamp(self, result: RoundResult, now: Instant) -> list[TxId]:
         """Give parked transactions timestamps, at most the window ahead of what is added (R2)."""
-        if not self.is_known() or not self.recovery.is_over():
+        if not self.is_known() or not self.recovery.is_over:
             return []  # What the next epoch may have to recover stays within one window of each master.
         room = self.config.stamp_window(len(self.epoch.members)) - (self.own.count - self.own.used)
         stamped = [self.parked.popleft() for _ in range(min(room, len(self.parked)))]
         if stamped:
-            self._hold(self.own, [(self.clock.tick(now.wall_us), txid) for txid in stamped], result)
+            self._hold(self.own, list(zip(self.clock.ticks(now.wall_us, len(stamped)), stamped, strict=True)), result)
         return stamped
 
     def is_known(self) -> bool:
@@ -278,8 +280,8 @@ class SyncCore:
 
     def _add(self, result: RoundResult, now: Instant) -> None:
         """ADD: what was recovered, then the longest common prefix up to the least counter (R6), each transaction id once (S2)."""
-        is_recovered = self.recovery.is_over()
-        if is_recovered and not self.incoming:
+        is_recovered = self.recovery.is_over
+        if is_recovered and not self.incoming.count:
             return
         self.peers.qualify(self.streams)
         if not self.peers.is_active():
@@ -289,7 +291,7 @@ class SyncCore:
             recovered = self.recovery.next(up_to)
             if recovered:
                 self.append(recovered, {}, result)
-            if not self.recovery.is_over():
+            if not self.recovery.is_over:
                 return
         least = self.peers.least_promise()
         head = self.incoming.head()
@@ -348,9 +350,10 @@ class SyncCore:
     def _without_known(self, prefix: list[Incoming], result: RoundResult) -> list[Ordered]:
         """Drop what is in the synchronised queue already: the same transaction came in through two masters."""
         seen = {txid for _, txid, _ in result.added}
+        seen.update(self.history.known([entry[1] for entry in prefix]))
         added: list[Ordered] = []
         for timestamp, txid, origin, _ in prefix:
-            if txid not in seen and self.history.lsn_of(txid) is None:
+            if txid not in seen:
                 seen.add(txid)
                 added.append((timestamp, txid, origin))
         return added
@@ -373,11 +376,11 @@ class SyncCore:
     def is_busy(self) -> bool:
         """Whether there is anything to agree on (R17)."""
         return bool(
-            len(self.incoming)
+            self.incoming.count
             or self.parked
             or self._accepted
             or self.epochs.is_frozen(self.epoch)
-            or not self.recovery.is_over()
+            or not self.recovery.is_over
             or [stream for stream in self.streams.values() if stream.waiting]
         )
 
@@ -387,7 +390,7 @@ class SyncCore:
 
     def backlog(self) -> int:
         """Accepted and announced transactions that are not yet synchronised."""
-        return len(self.incoming) + len(self.parked) + len(self._accepted)
+        return self.incoming.count + len(self.parked) + len(self._accepted)
 
     def deadline_ms(self) -> int | None:
         """When the core wants to be woken, in monotonic milliseconds; None when only a message can change anything."""
@@ -395,6 +398,7 @@ class SyncCore:
             return None
         due = [self.posting.due_ms(self), self.epochs.deadline_ms(self)]
         if not self.epochs.is_standing_still(self.epoch):
-            due.append(self.recovery.due_ms(self.config.retransmit_ms))
+            if not self.recovery.is_over:
+                due.append(self.recovery.due_ms(self.config.retransmit_ms))
             due += self.bodies.due_ms(self.streams.values())
         return min([at for at in due if at is not None])

@@ -117,8 +117,8 @@ class Epochs:
         return (
             self._is_touched
             or self.proposing.attempt is not None
-            or self.membership.is_under_way
-            or self.choosing.is_under_way
+            or (self.membership.wish is not None and self.membership.is_under_way)
+            or (self.choosing.choice is not None and self.choosing.is_under_way)
         )
 
     # ---- inputs

@@ -214,7 +214,7 @@ class Membership:
             return []
         if wish.is_decided:
             # Before a majority is in that epoch another one may still come without it; by force there may be none.
-            if wish.is_forced or (core.recovery.is_over() and core.peers.is_active()):
+            if wish.is_forced or (core.recovery.is_over and core.peers.is_active()):
                 self._end(core, DONE, f"since epoch {core.epoch.number}")
             return []
         if now.mono_ms - wish.moved_ms >= PATIENCE_MS:

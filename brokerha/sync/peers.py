@@ -96,6 +96,7 @@ class PeerTable:
         """Go on in this epoch: nothing that was heard in another one counts in it, but that it was heard."""
         before = {**self.peers, **self.outside}
         self.epoch = epoch
+        self._is_active = False
         configuration = epoch.configuration
         self._trust(configuration.journals)
         masters = configuration.masters or self.config.members
@@ -171,11 +172,14 @@ class PeerTable:
         of an incarnation).
         """
         peer = self.peers.get(row.node)
-        refusal = self._refusal(row)
-        if peer is None or refusal:
-            self.ignored[refusal] += 1
+        known = peer.row if peer is not None else None
+        if known is None or not self._is_like(known, row):
+            refusal = self._refusal(row)
+            if refusal:
+                self.ignored[refusal] += 1
+                return REFUSED
+        if peer is None:
             return REFUSED
-        known = peer.row
         if known is not None and known.incarnation == row.incarnation:
             if row.number <= known.number:
                 return OLD
@@ -188,6 +192,16 @@ class PeerTable:
         peer.row = row
         self.pass_on(row.node)
         return RESTARTED
+
+    def _is_like(self, known: Row, row: Row) -> bool:
+        """Whether nothing speaks against a row that did not speak against the last one of the same master in this epoch."""
+        node = row.node
+        is_same = (row.epoch, row.journal, row.incarnation, row.mode) == (
+            known.epoch, known.journal, known.incarnation, known.mode,
+        )  # fmt: skip
+        return (
+            is_same and self.journals.get(node) == row.journal and not (node in self.impostors or node in self.unlike)
+        )
 
     def _refusal(self, row: Row) -> str:
         peer = self.peer(row.node)
@@ -258,11 +272,11 @@ class PeerTable:
         """Smallest promise known of the other members; None when there are no others, 0 before all were heard."""
         if not self.peers:
             return None
-        return min(peer.promise for peer in self.peers.values())
+        return min([peer.promise for peer in self.peers.values()])
 
     def is_heard(self, node: NodeId, mono_ms: int) -> bool:
         """Whether a direct post of this member came lately."""
-        peer = self.peer(node)
+        peer = self.peers.get(node) or self.outside.get(node)
         return peer is not None and mono_ms - peer.heard_ms <= self.config.heard_ms
 
     def heard_of(self, nodes: Iterable[NodeId], mono_ms: int) -> list[NodeId]:
@@ -271,14 +285,19 @@ class PeerTable:
 
     def heard(self, mono_ms: int) -> tuple[NodeId, ...]:
         """Members heard directly and lately, in order."""
-        return tuple(node for node in self.peers if self.is_heard(node, mono_ms))
+        oldest_ms = mono_ms - self.config.heard_ms
+        return tuple([node for node, peer in self.peers.items() if peer.heard_ms >= oldest_ms])
 
     def is_active(self) -> bool:
         """Whether rows of this epoch came from enough members to add anything (R5)."""
-        known = 1 + sum(peer.row is not None for peer in self.peers.values())
-        if not self.config.is_quorum:
-            return known >= len(self.epoch.members)
-        return known >= self.majority and self.is_known_before()
+        if not self._is_active:
+            # Rows of an epoch stay.
+            known = 1 + sum([peer.row is not None for peer in self.peers.values()])
+            if self.config.is_quorum:
+                self._is_active = known >= self.majority and self.is_known_before()
+            else:
+                self._is_active = known >= len(self.epoch.members)
+        return self._is_active
 
     @property
     def majority(self) -> int:

@@ -68,8 +68,9 @@ class Posting:
                 continue
             streams = self._listings(core, peer, now)
             window = self._config.post_window
-            peer.has_more = bool(streams) and any(len(entries) == window for _, _, entries in streams)
-            if not (peer.is_post_due or streams or self._is_heartbeat_due(core, since)):
+            peer.has_more = bool(streams) and window in [len(entries) for _, _, entries in streams]
+            is_quiet = since < self._config.retransmit_ms and since < self._config.idle_round_ms
+            if not (peer.is_post_due or streams) and (is_quiet or not self._is_heartbeat_due(core, since)):
                 continue
             if row is None:
                 row = core.own_row(now)
@@ -94,7 +95,9 @@ class Posting:
         """Rows of others, members or not, for a peer that does not hear them."""
         peers = core.peers
         told = peers.last_row(peer.node)
-        heard = (*told.heard, peer.node) if told else (peer.node,)
+        heard = {*told.heard, peer.node} if told else {peer.node}
+        if not peers.outside and peers.peers.keys() <= heard:
+            return ()
         members = [other.row for other in peers.peers.values() if other.node not in heard]
         outside = [peers.elsewhere.get(node) for node in peers.outside if node not in heard]
         return tuple(row for row in (*members, *outside) if row is not None)

@@ -35,11 +35,9 @@ class Recovery:
         self.held = self.done
         """How many, from the head on, are durable here with their bodies."""
         self._missing = Missing(self.entries[self.done :])
-        self.hold(has)
-
-    def is_over(self) -> bool:
+        self.is_over = self.done == len(self.entries)
         """Whether all of it is synchronised here."""
-        return self.done == len(self.entries)
+        self.hold(has)
 
     def left(self) -> Sequence[Ordered]:
         """What is not synchronised here yet."""
@@ -54,6 +52,7 @@ class Recovery:
     def next(self, up_to: int) -> list[Ordered]:
         """What may be added when ``up_to`` entries are held wherever they have to be; it counts as done."""
         first, self.done = self.done, max(self.done, min(up_to, self.held))
+        self.is_over = self.done == len(self.entries)
         return list(self.entries[first : self.done])
 
     def reported(self, has: Has) -> tuple[tuple[int, Timestamp, TxId, NodeId], ...]:

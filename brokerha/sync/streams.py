@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from operator import lt
 
 from sortedcontainers import SortedList
 
@@ -93,10 +94,10 @@ class Stream:
     def hold(self, entries: Sequence[Entry]) -> int:
         """Append entries whose bodies are here; return the number of the first."""
         first = self.count
-        for entry in entries:
-            invariant(entry[0] > self.last, "timestamps of a stream grow", origin=self.origin, entry=entry)
-            self.last = entry[0]
-            self.entries.append(entry)
+        times = [self.last, *[entry[0] for entry in entries]]
+        invariant(all(map(lt, times, times[1:])), "timestamps of a stream grow", origin=self.origin, entries=entries)
+        self.last = times[-1]
+        self.entries.extend(entries)
         self.count += len(entries)
         return first
 
@@ -123,9 +124,11 @@ class IncomingQueue:
 
     def __init__(self) -> None:
         self._queue: SortedList[Incoming] = SortedList()
+        self.count = 0
+        """How many wait."""
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return self.count
 
     def __iter__(self) -> Iterator[Incoming]:
         yield from self._queue
@@ -133,6 +136,7 @@ class IncomingQueue:
     def merge(self, entries: Iterable[Incoming]) -> None:
         """Put entries at their sorting places (MERGE)."""
         self._queue.update(entries)
+        self.count = len(self._queue)
 
     def common_prefix(self, up_to: Timestamp, held: dict[NodeId, int]) -> list[Incoming]:
         """Entries, from the head on, up to a timestamp that are held where they have to be.
@@ -150,7 +154,8 @@ class IncomingQueue:
     def remove_head(self, count: int) -> None:
         """Take the first ``count`` entries out: they were added, or dropped as duplicates."""
         del self._queue[:count]
+        self.count -= count
 
     def head(self) -> Incoming | None:
         """The entry that has to be added next, or None."""
-        return self._queue[0] if self._queue else None
+        return self._queue[0] if self.count else None

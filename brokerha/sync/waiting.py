@@ -15,7 +15,7 @@ def head_of(core: SyncCore) -> Head | None:
     """What has to be added next, to see whether it moves; None when nothing waits, or nothing may be added."""
     if core.epochs.is_standing_still(core.epoch):
         return None
-    if not core.recovery.is_over():
+    if not core.recovery.is_over:
         return core.lsn, len(core.recovery.left()), ""
     head = core.incoming.head()
     return None if head is None else (core.lsn, 0, head[1])
@@ -26,7 +26,7 @@ def culprits(core: SyncCore, mono_ms: int) -> list[NodeId]:
     peers = core.peers.peers
     silent = {node for node in peers if not core.peers.is_heard(node, mono_ms)}
     head = core.incoming.head()
-    if not core.recovery.is_over():
+    if not core.recovery.is_over:
         done = core.recovery.done
         silent.update(node for node, peer in peers.items() if peer.row is None or peer.row.recovered <= done)
     elif head is not None:
@@ -41,4 +41,4 @@ def culprits(core: SyncCore, mono_ms: int) -> list[NodeId]:
 def reach_of(core: SyncCore) -> Lsn:
     """How far the queue may come by itself: with all that is held, was recovered, or is read of others."""
     recovered = len(core.recovery.entries) - core.recovery.done
-    return max(core.lsn + len(core.incoming) + recovered, core.epochs.tail.target)
+    return max(core.lsn + core.incoming.count + recovered, core.epochs.tail.target)

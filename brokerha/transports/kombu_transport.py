@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from brokerha.model.channels import SYNC
-from brokerha.model.codec import decode_envelope, encode_envelope
+from brokerha.model.codec import TOGETHER_LIMIT, decode_envelopes, encode_envelope
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
 from brokerha.model.messages import Bodies, Chunk, Message, Outgoing
@@ -62,8 +62,11 @@ from brokerha.transports.topology import (
 
 ENVELOPE_TYPE = "application/vnd.brokerha.envelope+msgpack"
 _TRANSIENT = 1
-SMALL_BYTES = 4 * 1024
+SMALL_BYTES = 16 * 1024
 """Bodies of no more do not keep the protocol's own messages waiting."""
+TOGETHER_BYTES = 64 * 1024
+"""Messages for the same nodes travel as one up to this size."""
+_LANES_OF_NODES = (SYNC_LANE, DATA_LANE)
 
 
 class KombuTransport:
@@ -96,6 +99,8 @@ class KombuTransport:
         self._user = users.pop() if len(users) == 1 else ""
         self._senders = Senders(cluster, node, self._user, processes)
         self._heard: set[NodeId] = set()
+        self._left: list[Inbound] = []
+        """What came with the last message that was taken, beyond what was asked for."""
         self._kinds: dict[type[Message], tuple[str, str, dict[str, Any]]] = {}
         """Lane, exchange and properties by kind of message, as far as any was sent."""
         self._link: Link
@@ -105,7 +110,7 @@ class KombuTransport:
             self._link = DirectLink(url, node, role, self._config, self._counters, master)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Queue messages for publishing; what goes to several nodes is encoded and published once.
+        """Queue messages for publishing; what goes to several nodes is encoded and published once, what goes to the same ones together.
 
         A node joins a publication that stands before its own only where nothing for it stands in between.
         """
@@ -117,7 +122,7 @@ class KombuTransport:
             name = (id(each.message), each.sender, each.incarnation)
             place = places.get(name)
             same = None if place is None else made[place]
-            may_join = same is not None and same.lane in (SYNC_LANE, DATA_LANE) and not each.queue
+            may_join = same is not None and same.lane in _LANES_OF_NODES and not each.queue
             if same is not None and place is not None and may_join and last.get(each.to, -1) < place:
                 same.also += (each.to,)
                 last[each.to] = place
@@ -125,7 +130,7 @@ class KombuTransport:
                 made.append(self._publication(each, now_s, b"" if same is None else same.body))
                 places[name] = last[each.to] = len(made) - 1
         if made:
-            self._link.publish(made)
+            self._link.publish(_together(made) if len(made) > 1 else made)
 
     def look(self, masters: Sequence[NodeId]) -> None:
         """Ask the broker for the inboxes of masters."""
@@ -134,13 +139,18 @@ class KombuTransport:
 
     def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
         """Up to ``limit`` messages, sync first; see the port."""
+        if self._left:
+            taken, self._left = self._left[:limit], self._left[limit:]
+            return taken
         deadline_s = time.monotonic() + timeout_ms / 1000
         while True:
             arrivals = self._link.take(limit, max(0.0, deadline_s - time.monotonic()))
-            messages = [message for message in map(self._message, arrivals) if message is not None]
+            messages = [message for arrival in arrivals for message in self._messages(arrival)]
             # What is no use to anybody must not end the wait; an empty take means woken, or out of time.
             if messages or not arrivals:
                 self._counters.add("received", len(messages))
+                if len(messages) > limit:
+                    messages, self._left = messages[:limit], messages[limit:]
                 return messages
 
     def wake(self) -> None:
@@ -249,29 +259,47 @@ class KombuTransport:
             kept = rejected(self._node, arrival.body, arrival.properties, came, f"{word}: {reason}", now_ms, now_s)
             self._link.publish([kept])
 
-    def _message(self, arrival: Arrival) -> Inbound | None:
+    def _messages(self, arrival: Arrival) -> Sequence[Inbound]:
         if arrival.lane == ABSENCE_LANE:
-            return Absence(arrival.routing_key)
+            return (Absence(arrival.routing_key),)
         if arrival.lane == CLIENT_LANE:
             # What came before the door was closed goes back unlooked at.
-            return _client_message(arrival) if self._is_serving else None
+            return (_client_message(arrival),) if self._is_serving else ()
         try:
-            envelope = decode_envelope(arrival.body)
+            envelopes = decode_envelopes(arrival.body)
         except ProtocolError as error:
             self._set_aside(arrival, UNDECODABLE, str(error))
-            return None
-        if envelope.cluster != self._cluster:
-            self._set_aside(
-                arrival, FOREIGN_CLUSTER, f"it is of cluster {envelope.cluster!r}, this is {self._cluster!r}"
-            )
-            return None
-        if problem := self._senders.problem(envelope.sender, arrival.properties.get("user_id") or "", envelope.process):
-            self._set_aside(arrival, *problem)
-            return None
-        if envelope.sender not in self._heard:
-            self._heard.add(envelope.sender)
-            self._link.hear(envelope.sender)
-        return envelope
+            return ()
+        user = arrival.properties.get("user_id") or ""
+        for envelope in envelopes:
+            if envelope.cluster != self._cluster:
+                self._set_aside(
+                    arrival, FOREIGN_CLUSTER, f"it is of cluster {envelope.cluster!r}, this is {self._cluster!r}"
+                )
+                return ()
+            if problem := self._senders.problem(envelope.sender, user, envelope.process):
+                self._set_aside(arrival, *problem)
+                return ()
+            if envelope.sender not in self._heard:
+                self._heard.add(envelope.sender)
+                self._link.hear(envelope.sender)
+        return envelopes
+
+
+def _together(made: Sequence[Publication]) -> list[Publication]:
+    """Put behind each other what goes the same way to the same nodes, with nothing in between."""
+    kept: list[Publication] = []
+    way: tuple[str, str, str, tuple[str, ...]] | None = None
+    count = 0
+    for each in made:
+        before, way = way, (each.lane, each.exchange, each.routing_key, each.also)
+        count = count + 1 if way == before and each.lane in _LANES_OF_NODES else 1
+        if 1 < count <= TOGETHER_LIMIT and len(kept[-1].body) + len(each.body) <= TOGETHER_BYTES:
+            kept[-1].body += each.body
+        else:
+            kept.append(each)
+            count = 1
+    return kept
 
 
 def _deed(deed: str, queue: str) -> Publication:

@@ -1,10 +1,12 @@
 """The reading half of a link: what the broker delivers goes into the inbox, acknowledgements go back.
 
     channel   queues                       prefetch        acknowledged
-    sync      brokerha.<node>.sync         prefetch_sync   when it is in the inbox and the inbox has room
+    sync      brokerha.<node>.sync         prefetch_sync   when it is in the inbox and the inbox has room, with others¹
     data      brokerha.<node>.data         prefetch_data   the same
     clients   writes and reads of apps     each its own    when the loop has settled it (client_reader.py)
-    several   brokerha.tx.….<node>         prefetch_tx     as the first two (tx_reader.py)
+    several   brokerha.tx.….<node>         prefetch_tx     as the first two, each (tx_reader.py)
+
+¹ An eighth of the prefetch, 1 MiB or a second: nothing waits for it, and what was not acknowledged is gone with the inbox when the connection ends.
 
 Invariants: acknowledgements are made in this thread, on the channel that delivered, and only there. A full lane withholds acknowledgements, and
 prefetch stops the broker; the other lanes go on. A cancelled consumer (its queue was deleted) ends the session, and
@@ -37,6 +39,8 @@ from brokerha.transports.tx_reader import TxReader
 
 _NO_GENERATION = 0
 """Messages of nodes are not settled by the loop."""
+_TOGETHER_BYTES = 1024 * 1024
+_TOGETHER_S = 1.0
 
 
 class _NodeChannel:
@@ -44,9 +48,23 @@ class _NodeChannel:
 
     def __init__(self, channel: Any, prefetch: int) -> None:
         self.channel = channel
-        self.delivered = 0
-        self.acknowledged = 0
         self.prefetch = prefetch
+        self.delivered = self.acknowledged = 0
+        self.size_bytes = 0
+        """Of what was delivered and not acknowledged."""
+        self.due_s: float | None = None
+        """When that is acknowledged at the latest."""
+
+    def acknowledge(self, now_s: float) -> float:
+        """Acknowledge everything at once when it is much or old; returns until when nothing is owed."""
+        if self.due_s is None:
+            self.due_s = now_s + _TOGETHER_S
+        is_much = 8 * (self.delivered - self.acknowledged) >= self.prefetch or self.size_bytes >= _TOGETHER_BYTES
+        if is_much or now_s >= self.due_s:
+            self.channel.basic_ack(self.delivered, multiple=True)
+            self.acknowledged, self.size_bytes, self.due_s = self.delivered, 0, None
+            return now_s + _TOGETHER_S
+        return self.due_s
 
 
 class ReaderSession:
@@ -113,13 +131,13 @@ class ReaderSession:
         if self._looks:
             self._lookout.look(self._looks, now_s)
             self._looks.clear()
+        due_s = self._declare_again(now_s)
         for lane, node_channel in self._nodes.items():
             if node_channel.delivered > node_channel.acknowledged and self._inbox.has_room(lane):
-                node_channel.channel.basic_ack(node_channel.delivered, multiple=True)
-                node_channel.acknowledged = node_channel.delivered
+                due_s = min(due_s, node_channel.acknowledge(now_s))
         self._clients.turn()
         self._tx.turn()
-        return self._declare_again(now_s)
+        return due_s
 
     def is_idle(self) -> bool:
         """Whether everything settled is acknowledged; what is not settled comes again."""
@@ -157,6 +175,7 @@ class ReaderSession:
         def collect(raw: Any) -> None:
             arrival = arrival_of(raw, lane, _NO_GENERATION)
             node_channel.delivered = arrival.tag.delivery_tag
+            node_channel.size_bytes += len(arrival.body)
             arrived.append(arrival)
 
         return collect

@@ -119,7 +119,8 @@ class TestInProcess(TransportContract):
     def test_a_full_inbox_drops_its_oldest_messages_and_the_sender_counts_them(self, world: World, monkeypatch):
         monkeypatch.setattr("brokerha.transports.topology.SYNC_QUEUE_BYTES", 2000)
         sender, receiver = world.node("m1"), world.node("m2")
-        sender.send([Outgoing("m2", fetch(f"{n:04}")) for n in range(200)])
+        for n in range(200):
+            sender.send([Outgoing("m2", fetch(f"{n:04}"))])
         dropped = count_of(sender, "dropped")
         assert 0 < dropped < 200
         assert [text_of(m) for m in take(receiver, 200 - dropped)] == [f"{n:04}" for n in range(dropped, 200)]
@@ -167,7 +168,8 @@ class TestRabbitMQ(TransportContract):
             )
         )
         # When more is sent than the outbox may hold, then the newest stay
-        sender.send([Outgoing("m2", fetch(str(n))) for n in range(25)])
+        for n in range(25):
+            sender.send([Outgoing("m2", fetch(str(n)))])
         status = sender.status()
         assert (status.outbox, status.counters["dropped"]) == (10, 15)
         assert status.state == "waiting-for-broker"

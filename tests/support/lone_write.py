@@ -47,10 +47,12 @@ from brokerha.replication.worker import WorkerCore
 from brokerha.replication.worker_config import WorkerConfig
 from brokerha.stores.memory_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
+from brokerha.transports.direct_link import DirectLink
 from brokerha.transports.kombu_transport import KombuTransport
 
 NAMES = ("m1", "m2", "m3")
 BODY = pack_operations([("put", "t", b"key", b"v" * 100)])
+PATIENCE_MS = 1000
 STEP_MS = 1
 """Between two passes over the nodes."""
 _ROOT = str(Path(brokerha.__file__).parent)
@@ -119,6 +121,7 @@ class Trio:
                 core.config, core, _Door(copy), self._wire(url, worker, "worker"), self.clock
             )
         self.count_turn: Callable[[MasterNode], None] = lambda node: node.turn()
+        self.worker_turns = 0
         for _ in range(200):
             self.clock.ms += 20
             self._pass(everybody=True)
@@ -136,15 +139,23 @@ class Trio:
             wire.close(0)
 
     def write(self, together: int = 1) -> int:
-        """Hand writes in at once and turn whoever has something to do, until they are applied everywhere; returns the last LSN."""
+        """Hand writes in at once and turn whoever has something to do until they are answered; returns the last LSN."""
         node = self.masters["m1"]
         futures: list[Future[Reply]] = []
         self.wake(node, lambda: futures.extend(node.submit(BODY) for _ in range(together)))
-        while self._pass():
+        self._turn_until(lambda: all(future.done() for future in futures))
+        return max(future.result(0).lsn for future in futures)
+
+    def settle(self, lsn: int) -> None:
+        """Turn whoever has something to do until it is applied everywhere up to there."""
+        self._turn_until(lambda: all(master.applied_lsn() == lsn for master in self.masters.values()))
+
+    def _turn_until(self, is_done: Callable[[], bool]) -> None:
+        most = self.clock.ms + PATIENCE_MS
+        while not is_done():
+            assert self.clock.ms < most, "it is done in time"
+            self._pass()
             self.clock.ms += STEP_MS
-        lsn = max(future.result(0).lsn for future in futures)
-        assert all(master.applied_lsn() == lsn for master in self.masters.values())
-        return lsn
 
     def wake(self, node: MasterNode, act: Callable[[], object]) -> None:
         """Take the turn of a master whose loop sleeps when somebody comes and wakes it."""
@@ -160,24 +171,24 @@ class Trio:
         wire.receive = receive
         self.count_turn(node)
 
-    def _pass(self, *, everybody: bool = False) -> bool:
-        """Turn every node for which something has arrived, once; whether there was any."""
+    def _pass(self, *, everybody: bool = False) -> None:
+        """Turn every node for which something has arrived, or that is due, once."""
         nodes: list[MasterNode | WorkerRunner] = [*self.masters.values(), *self.workers.values()]
-        due = [each for each in nodes if everybody or _has_arrivals(each)]
-        for each in due:
+        for each in [each for each in nodes if everybody or _has_arrivals(each)]:
             each.transport.wake()
             if isinstance(each, MasterNode):
                 self.count_turn(each)
             else:
+                self.worker_turns += 1
                 each.turn()
-        return bool(due)
 
 
 def _has_arrivals(node: MasterNode | WorkerRunner) -> bool:
     wire: Any = node.transport
     door: Any = node.door if isinstance(node, WorkerRunner) else None
     handed_in = node._inbox if isinstance(node, MasterNode) else door.answers
-    return bool(handed_in) or any(channel.has_work() for channel in wire._link._in_process.channels)
+    wait_ms = node._wait_ms() if isinstance(node, MasterNode) else node.wait_ms()
+    return bool(handed_in) or wait_ms <= 0 or any(channel.has_work() for channel in wire._link._in_process.channels)
 
 
 @contextmanager
@@ -211,13 +222,15 @@ def counted(counts: Counter[str], trio: Trio) -> Iterator[None]:
     undo = [counting(MasterCore, "take_ready", "take_ready")]
     kombu_transport = sys.modules[KombuTransport.__module__]
     undo.append(counting(kombu_transport, "encode_envelope", "encodings"))
-    undo.append(counting(kombu_transport, "decode_envelope", "decodings"))
+    undo.append(counting(kombu_transport, "decode_envelopes", "arrivals"))
     undo.append(counting(Log, "append", "commits"))
-    undo.append(counting(kombu_transport, "Publication", "publications"))
+    undo.append(counting(DirectLink, "_publish", "publications"))
     trio.count_turn = turn
+    before = trio.worker_turns
     try:
         yield
     finally:
+        counts["turns of workers"] = trio.worker_turns - before
         trio.count_turn = lambda node: node.turn()
         for each in undo:
             each()
@@ -236,7 +249,7 @@ def _home(file: str) -> str:
     return "calls of the journal" if file.startswith(f"{_ROOT}/log/") else "calls"
 
 
-def counts_per_round(folder: Path, together: int = 1, rounds: int = 5) -> dict[str, float]:
+def counts_per_round(folder: Path, together: int = 1, rounds: int = 40) -> dict[str, float]:
     """What so many writes at once cost the three masters together, on average."""
     trio = Trio(folder)
     try:
@@ -244,8 +257,7 @@ def counts_per_round(folder: Path, together: int = 1, rounds: int = 5) -> dict[s
             trio.write(together)
         counts: Counter[str] = Counter()
         with counted(counts, trio):
-            for _ in range(rounds):
-                trio.write(together)
+            trio.settle([trio.write(together) for _ in range(rounds)][-1])
         return {name: count / rounds for name, count in sorted(counts.items())}
     finally:
         trio.close()

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerha.model import codec
-from brokerha.model.codec import WIRE_VERSION, decode_envelope, decode_record, encode_envelope, encode_record
+from brokerha.model.codec import (
+    WIRE_VERSION,
+    decode_envelope,
+    decode_envelopes,
+    decode_record,
+    encode_envelope,
+    encode_record,
+)
 from brokerha.model.epoch_messages import (
     EpochInstall,
     EpochPrepare,
@@ -333,3 +340,14 @@ def test_what_is_small_on_the_wire_and_large_in_memory_is_refused_before_it_is(b
     finally:
         tracemalloc.stop()
     assert peak_bytes < most_mb * 1024 * 1024
+
+
+def test_messages_stand_one_behind_the_other_and_their_number_is_bounded() -> None:
+    one, other = (encode_envelope("orders", "m1", 3, Fetch((("m2", name),))) for name in ("t-1", "t-2"))
+    assert decode_envelopes(one + other) == [decode_envelope(one), decode_envelope(other)]
+    with pytest.raises(ProtocolError, match="more than one message"):
+        decode_envelope(one + other)
+    with pytest.raises(ProtocolError, match="more than 64 messages"):
+        decode_envelopes(one * 65)
+    with pytest.raises(ProtocolError):
+        decode_envelopes(one + other[:-1])

@@ -94,7 +94,7 @@ class Bench:
 
     def tick(self, later_ms: int) -> None:
         self.now_ms += later_ms
-        self.transacting.tick()
+        self.transacting.tick(self.now_ms)
         self.turn()
 
 

@@ -54,7 +54,7 @@ def test_a_restart_finds_promise_epoch_queue_and_list_at_every_step() -> None:
     alike(table, "m2")
     table.tell("m2", replace(table.posts("m1", "m2")[-1], row=replace(row, number=100, recovered=2)), "m1")
     table.round("m2")
-    assert table.cores["m2"].recovery.is_over()
+    assert table.cores["m2"].recovery.is_over
     alike(table, "m2")
     assert len(table.queue("m2")) == 4
 

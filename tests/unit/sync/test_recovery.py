@@ -24,7 +24,7 @@ class Bodies:
 def test_what_is_here_from_the_head_on_is_held_at_once() -> None:
     bodies = Bodies("a", "c")
     recovery = Recovery(EPOCH, 5, bodies.has)
-    assert (recovery.done, recovery.held, recovery.is_over()) == (0, 1, False)
+    assert (recovery.done, recovery.held, recovery.is_over) == (0, 1, False)
     assert recovery.left() == LIST
     # But what is behind a gap is reported, too: somebody has to keep it
     assert recovery.reported(bodies.has) == ((0, 30, "a", "m1"), (2, 20, "c", "m3"))
@@ -53,14 +53,14 @@ def test_it_is_added_as_far_as_it_is_held_everywhere_and_each_entry_once() -> No
     assert recovery.reported(bodies.has) == ((2, 20, "c", "m3"),)
     # One that says more than is held here is not followed further than that
     assert recovery.next(9) == [LIST[2]]
-    assert recovery.is_over()
+    assert recovery.is_over
     assert list(recovery.left()) == []
 
 
 def test_what_is_not_held_here_is_not_added() -> None:
     recovery = Recovery(EPOCH, 5, Bodies("a").has)
     assert recovery.next(3) == [LIST[0]]
-    assert not recovery.is_over()
+    assert not recovery.is_over
 
 
 def test_a_restart_finds_its_place_by_the_lsn() -> None:
@@ -68,11 +68,11 @@ def test_a_restart_finds_its_place_by_the_lsn() -> None:
     middle = Recovery(EPOCH, 7, Bodies("a", "b").has)
     assert (middle.done, middle.held, list(middle.left())) == (2, 2, [LIST[2]])
     behind = Recovery(EPOCH, 30, Bodies().has)
-    assert (behind.done, behind.held, behind.is_over()) == (3, 3, True)
+    assert (behind.done, behind.held, behind.is_over) == (3, 3, True)
 
 
 def test_an_epoch_without_a_recovered_list_is_over_it_at_once() -> None:
     recovery = Recovery(Epoch(1, "", ("m1", "m2")), 0, Bodies().has)
-    assert recovery.is_over()
+    assert recovery.is_over
     assert recovery.reported(Bodies().has) == ()
     assert recovery.fetch(Bodies().has, ["m2"], 1000, 250) == []

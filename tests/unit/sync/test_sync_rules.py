@@ -91,14 +91,14 @@ def test_timestamps_do_not_go_back_when_the_clock_does() -> None:
 
 def test_the_clock_reserves_in_steps() -> None:
     clock = HybridClock(0, 1000)
-    assert clock.tick(5000) == 5000
+    assert clock.ticks(5000, 1) == range(5000, 5001)
     record = clock.reservation()
     assert record is not None
     assert record.high_water == 6000
     clock.saw(5100)
     assert clock.reservation() is None
     assert clock.promise(5050) == 5100
-    assert clock.tick(1) == 5101
+    assert clock.ticks(1, 3) == range(5101, 5104)
     clock.saw(5800)
     assert clock.reservation() is not None
 

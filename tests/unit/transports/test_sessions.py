@@ -376,19 +376,32 @@ class TestReading:
         assert own["x-priority"] > 0
         assert shared == {}
 
-    def test_messages_of_nodes_are_acknowledged_together_when_they_are_in_the_inbox(self, monkeypatch):
+    def test_messages_of_nodes_are_acknowledged_together_after_a_while(self, monkeypatch):
         reading = Reading(monkeypatch)
         for tag in (1, 2, 3):
             reading.deliver(reading.sync, "brokerha.m1.sync", tag)
-        assert reading.sync.asked("basic_ack") == []
-        reading.session.turn(0.0)
-        assert reading.sync.calls[-1] == ("basic_ack", (3,), {"multiple": True})
-        reading.session.turn(0.0)
-        assert len(reading.sync.asked("basic_ack")) == 1
+        due_s = reading.session.turn(0.0)
         assert len(reading.inbox.take(10)) == 3
+        assert reading.sync.asked("basic_ack") == []
+        assert due_s <= 1.0, "it asks to be served, though nothing comes"
+        reading.session.turn(1.0)
+        assert reading.sync.calls[-1] == ("basic_ack", (3,), {"multiple": True})
+        reading.session.turn(3.0)
+        assert len(reading.sync.asked("basic_ack")) == 1
+
+    def test_messages_of_nodes_are_acknowledged_at_once_when_they_are_many_or_large(self, monkeypatch):
+        reading = Reading(monkeypatch, prefetch_sync=80)
+        for tag in range(1, 10):
+            reading.deliver(reading.sync, "brokerha.m1.sync", tag)
+        reading.session.turn(0.0)
+        assert reading.sync.asked("basic_ack") == []
+        reading.deliver(reading.sync, "brokerha.m1.sync", 10)
+        reading.deliver(reading.data, "brokerha.m1.data", 1, b"x" * 1024 * 1024)
+        reading.session.turn(0.0)
+        assert (reading.sync.asked("basic_ack"), reading.data.asked("basic_ack")) == ([(10,)], [(1,)])
 
     def test_a_full_inbox_withholds_acknowledgements_of_its_lane_only(self, monkeypatch):
-        reading = Reading(monkeypatch, inbox_data=LaneLimit(2, 1000))
+        reading = Reading(monkeypatch, inbox_data=LaneLimit(2, 1000), prefetch_data=8, prefetch_sync=8)
         for tag in (1, 2):
             reading.deliver(reading.data, "brokerha.m1.data", tag)
         reading.deliver(reading.sync, "brokerha.m1.sync", 1)
