@@ -213,16 +213,16 @@ class Content:
     def _drop(self, origin: NodeId, used: set[TxId], record: Added) -> int:
         """Note the duplicates among what was used up; returns the lowest number of their records."""
         duplicates = used.difference(txid for _, txid, o in record.entries if o == origin)
-        return self._drop_all(origin, duplicates)
+        # A record without entries may find everything up to the last LSN trimmed already.
+        return self._drop_all(origin, duplicates, self.current.lsn if record.entries else self.current.lsn + 1)
 
-    def _drop_all(self, origin: NodeId, duplicates: Iterable[TxId]) -> int:
+    def _drop_all(self, origin: NodeId, duplicates: Iterable[TxId], at: Lsn) -> int:
         lowest = self.next_number
         for txid in duplicates:
             place = self.places.get(origin, {}).pop(txid, 0)
             if place:
-                # With the next LSN: up to the last one everything may be trimmed already.
-                self.dropped[origin, txid] = place, self.current.lsn + 1
-                self.oldest_to = self.current.lsn + 1
+                self.dropped[origin, txid] = place, at
+                self.oldest_to = max(at, self.oldest_to)
                 lowest = min(lowest, place >> ITEM_BITS)
             if origin == self.node:
                 # After going back it may be parked although it stands in the stream.
@@ -239,7 +239,7 @@ class Content:
         recovered = _bodies_of(epoch)
         for origin, entries in self.streams.items():
             if origin != self.node:
-                lowest = min(lowest, self._drop_all(origin, {txid for _, txid in entries if (origin, txid) not in recovered}))
+                lowest = min(lowest, self._drop_all(origin, {txid for _, txid in entries if (origin, txid) not in recovered}, self.oldest_to))
             self.streams[origin] = []
         for origin in epoch.starts:
             self.streams.setdefault(origin, [])
@@ -438,7 +438,10 @@ class Content:
                 if number in self.decisions.prepared.values() or number == current.installed_by:
                     return True
                 bodies = []
-        if number > self.last_trimmed:
+        if isinstance(record, Added | EpochInstalled | Rewound):
+            # Trimming reads them.
+            return number > self.last_trimmed
+        if number > max(self.last_trimmed, current.lacking_to):
             return True
         return any(self.place_of(*body) >> ITEM_BITS == number for body in bodies)
 

@@ -211,6 +211,9 @@ class Log(LogHistory):
         elif kind is Outcomes:
             self._segments.need(number, content.current.executed_lsn)
         elif kind is StateTaken or kind is Rewound:
+            if kind is Rewound:
+                # It goes with the next LSN at the earliest, and trimming reads it.
+                self._segments.need(number, content.current.lsn + 1)
             # What it leaves behind must not be found in memory.
             self._recent.clear()
             self._unpacked.clear()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from brokerha.log.log import Log
 from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Entry, Ordered
 from brokerha.model.operations import Result
@@ -179,13 +180,17 @@ def agreed(journal: Journal, other: Journal, txids: Sequence[str], nodes: Sequen
     known = [txid for txid in txids if other.lsn_of(txid) is not None]
     unordered = [txid for txid in txids if journal.lsn_of(txid) is None and other.lsn_of(txid) is None]
     held = [txid for _, txid, _ in other.ordered(first, state.lsn)]
+    # What an epoch dropped goes with a trim of each.
+    dropped = {body for log in (journal, other) if isinstance(log, Log) for body in log._content.dropped}
     begin = max(journal.numbered_from(), other.numbered_from())
     return {
         "state": state,
         "last": journal.last_number,
         "records": journal.numbered(begin, journal.last_number, 1 << 40),
         "lsns": {txid: journal.lsn_of(txid) for txid in known if journal.lsn_of(txid) is not None},
-        "bodies": {(node, txid): journal.body(node, txid) for node in nodes for txid in (*held, *unordered)},
+        "bodies": {
+            (node, txid): journal.body(node, txid) for node in nodes for txid in (*held, *unordered) if (node, txid) not in dropped
+        },
         "ordered": journal.ordered(first, state.lsn),
         "epochs": journal.epochs(first, state.lsn),
         "results": journal.results(results, state.lsn),
