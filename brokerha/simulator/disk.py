@@ -279,7 +279,7 @@ class SimJournal(Log):
         """Leave a part of a write behind, or nothing."""
         if not self.disk.is_full and self.disk.rng.random() < 0.7:
             with self._lock:
-                if self._numbers:
+                if self._numbers and records:
                     found = list(zip(self._numbers, records, strict=True))
                 else:
                     found = list(enumerate(records[len(self.waiting) :], self.last_number + 1))

@@ -100,6 +100,8 @@ class Truth:
         self.founders = self.members[: len(world.options.workers)]
         self.acknowledge = world.masters[0].config.sync.acknowledge
         self.mirrors = {node: Mirror() for node in self.members}
+        self.fresh: dict[NodeId, int] = {}
+        """Where the streams of masters with new disks begin, which have stamped nothing yet."""
         self.before_wipe: dict[NodeId, Mirror] = {}
         """Mirrors of what was on the disks that were lost, until their masters are back with other ones."""
         self.past: dict[NodeId, list[Mirror]] = {node: [] for node in self.members}
@@ -221,6 +223,7 @@ class Truth:
             seen["epoch begun"] += 1
             seen["member left out"] += len(before - members)
             seen["member taken back"] += len(members - before)
+            self._leap_again(epoch)
             self._come_back(epoch)
 
     def _come_back(self, epoch: Epoch) -> None:
@@ -237,8 +240,19 @@ class Truth:
                 # A disk that is new begins well behind what the old one may have stamped.
                 stream[start:] = []
                 stream.extend([(0, "")] * (start - len(stream)))
+                self.fresh[node] = start
                 self.world.master(node).is_wiped = False
                 self.world.faults_seen["master came back"] += 1
+
+    def _leap_again(self, epoch: Epoch) -> None:
+        """A master with a new disk that was not there yet when the epoch began that named it: the next one lets it begin further behind."""
+        for node, start in [*self.fresh.items()]:
+            stream, begin = self.streams[node], epoch.starts.get(node, 0)
+            if len(stream) > start:
+                del self.fresh[node]
+            elif begin > start:
+                stream.extend([(0, "")] * (begin - start))
+                self.fresh[node] = begin
 
     def body_at(self, lsn: Lsn) -> bytes:
         """Body of the transaction at an LSN."""
