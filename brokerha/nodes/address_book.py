@@ -3,10 +3,11 @@
     receive ── who speaks for m1, with which incarnation? ── lower than known ──> dropped, counted as ``fenced``
                                                           └─ else ──> noted, handed on
     send ── to m1 ──> the process that spoke last for m1, with the highest incarnation
-                  └─ before any did ──> all processes of m1
+                  └─ before any did, or when none did for long ──> all processes of m1
 
 A process that begins to act for its own master begins anew: whoever acted for the others may be another one by now, and two masters
-that change their primaries at once would never find each other.
+that change their primaries at once would never find each other. Nor would they when each then hears a late message of the other's former
+primary; so whoever is not heard for `UNHEARD_MESSAGES` is looked for again.
 
 Every restart and every fail-over of a master has a higher incarnation than the one before. So an old primary that does
 not know yet that another acts in its stead is heard by nobody who has heard the new one, and gets no answers.
@@ -36,6 +37,10 @@ from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transp
 
 _AS_ITSELF: frozenset[type[Message]] = BETWEEN_PROCESSES | {StatusRequest, StatusReport}
 """A process that stands by says these under its own id, which may be that of its master."""
+
+
+UNHEARD_MESSAGES = 64
+"""So many messages go to one process of a master that is not heard; the next ones go to all, until one is."""
 
 
 class _Acting(NamedTuple):
@@ -70,6 +75,8 @@ class AddressBook:
         self._retired: frozenset[tuple[NodeId, str]] = frozenset()
         self._doubted: set[NodeId] = set()
         """Masters that were heard, but not lately."""
+        self._unheard: dict[NodeId, int] = {}
+        """Messages to each master with several processes since one was heard."""
 
     def trust(
         self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Iterable[tuple[NodeId, str]]
@@ -112,6 +119,7 @@ class AddressBook:
             return False
         self._known[master] = _Acting(incarnation, process, is_shown or known.is_shown)
         self._doubted.discard(master)
+        self._unheard.pop(master, None)
         return True
 
     def doubt(self) -> None:
@@ -119,15 +127,20 @@ class AddressBook:
         self._doubted = set(self._known)
 
     def addresses(self, node: NodeId) -> tuple[NodeId, ...]:
-        """Whose inboxes take what is for this node: one, or all that may act for a master that was not heard.
+        """Whose inboxes take the next message for this node: one, or all that may act for a master that was not heard.
 
         >>> book = AddressBook(["m1"], {"m1": ("m1", "m1b")})
         >>> book.addresses("m1"), book.note("m1", 3, "m1b"), book.addresses("m1")
         (('m1', 'm1b'), True, ('m1b',))
         """
+        names = self._processes.get(node, (node,))
+        if len(names) > 1 and node in self._known:
+            self._unheard[node] = unheard = self._unheard.get(node, 0) + 1
+            if unheard > UNHEARD_MESSAGES:
+                self._doubted.add(node)
         if node in self._known and node not in self._doubted:
             return (self._known[node].process,)
-        return self._processes.get(node, (node,))
+        return names
 
     def processes(self, master: NodeId) -> Collection[NodeId]:
         """All that may act for a master."""

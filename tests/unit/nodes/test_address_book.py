@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from brokerha.model.messages import BETWEEN_PROCESSES, Envelope, Fetch, Message, Outgoing, StatusRequest
 from brokerha.model.process_messages import Candidate
 from brokerha.model.ready import DropTxQueue
-from brokerha.nodes.address_book import AddressBook, AddressedTransport
+from brokerha.nodes.address_book import UNHEARD_MESSAGES, AddressBook, AddressedTransport
 from brokerha.ports.transport import ClientMessage, Transport, TransportStatus
 
 FETCH = Fetch((("m1", "t-1"),))
@@ -299,3 +299,26 @@ def test_a_worker_hears_a_master_that_began_anew_once_the_one_before_is_silent()
     assert hears(1)
     assert hears(57)
     assert not hears(1)
+
+
+def test_a_master_that_is_not_heard_for_long_is_looked_for_again_among_its_processes() -> None:
+    # Given two masters that changed their primaries at once, and each heard a late message of the other's former one
+    names = {"m1": ("m1", "m1b"), "m2": ("m2", "m2b")}
+    first, second = AddressBook(names, names), AddressBook(names, names)
+    first.note("m2", 39, "m2b")
+    second.note("m1", 20, "m1")
+    sent = 0
+    while "m2" not in first.addresses("m2"):
+        assert (sent := sent + 1) <= UNHEARD_MESSAGES
+    # Then whoever acts is found by the next message, and one process is enough again
+    assert second.note("m1", 21, "m1b")
+    assert second.addresses("m1") == ("m1b",)
+    assert first.note("m2", 40, "m2")
+    assert first.addresses("m2") == ("m2",)
+    assert sent == UNHEARD_MESSAGES
+
+
+def test_a_master_of_one_process_is_looked_for_nowhere_else() -> None:
+    book = AddressBook(["m1"], {"m1": ("m1",)})
+    book.note("m1", 1, "m1")
+    assert {book.addresses("m1") for _ in range(3 * UNHEARD_MESSAGES)} == {("m1",)}
