@@ -52,6 +52,8 @@ OPEN_LIMIT_BYTES = 256 * 1024 * 1024
 """Handed in and not answered yet; more is refused with NotReady."""
 SILENCE_S = 15.0
 """A node says at least that it has nothing to say in this time; else it is taken for dead."""
+HEAD_S = 5.0
+"""A node says in this time that it has taken a batch in, where another one may do so; a process that is frozen answers nothing."""
 WORTH_AGAIN_S = 0.1
 """A write with less time left than this is not sent again."""
 _REPLY_BYTES = 64 * 1024 * 1024
@@ -200,7 +202,7 @@ class HttpLane:
             "Brokerha-Timeout-Ms": str(max(1, round(left_s * 1000))),
         }
         content = encode_writes([(write.txid, write.body) for write in batch])
-        wait_s = min(left_s + 1.0, SILENCE_S)
+        wait_s = min(left_s + 1.0, SILENCE_S if len(self._nodes.urls) == 1 else HEAD_S)
         try:
             response = self._connections.send("POST", url, "/tx/batch", headers, content, min(left_s, 3.0), wait_s)
             if response.status == 200:

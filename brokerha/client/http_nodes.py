@@ -6,8 +6,8 @@ the answer.
 
 Writes divide themselves: whenever none is under way, the next may go anywhere without losing its place behind the one before, so
 `choose` takes any of the nodes that answer writes about as fast as the fastest: a near one, one with little load. What is known of a node
-fades, so that one that was slow is tried again. One that failed is in trouble until it says, asked beside the writes, that it takes them
-again and is not alone.
+fades, so that one that was slow is tried again. No write waits to find out about a node: the first of the list gets them until the others say,
+asked beside the writes, that they take them and are not alone; and so does one that failed before it gets any again.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ ALIKE = 1.5
 FADING_S = 5.0
 """Half of what is known of the time of a node that gets no writes is forgotten in this time."""
 SMOOTHING = 0.3
+GREETING_S = 0.1
+"""Time until the other nodes of the list are asked whether they take writes: a program that writes once asks nobody else."""
 TROUBLE_FIRST_S = 1.0
 TROUBLE_MOST_S = 30.0
 """Time until a node that failed is asked whether it takes writes, from the first time to many times."""
@@ -47,13 +49,13 @@ class _Standing:
 
     __slots__ = ("ask_at_s", "failures", "noted_s", "seconds")
 
-    def __init__(self) -> None:
+    def __init__(self, ask_at_s: float | None = None) -> None:
         self.seconds: float | None = None
         """What a write takes there; 0 after the first one, which had to connect, and None before it."""
         self.noted_s = 0.0
         self.failures = 0
-        self.ask_at_s = 0.0
-        """When it is to be asked whether it takes writes again; in trouble only."""
+        self.ask_at_s = ask_at_s
+        """When it is to be asked whether it takes writes; None when it does."""
 
     def expected_s(self, now_s: float) -> float:
         return float((self.seconds or 0.0) * self._kept(now_s))
@@ -82,7 +84,7 @@ class HttpNodes:
         is_writable: Callable[[str], bool] = lambda _url: True,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``is_writable`` asks a node whether it takes writes; in a thread of its own, and only after the node has failed."""
+        """``is_writable`` asks a node whether it takes writes, in a thread of its own; it must end."""
         self.urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in urls if url.strip()))
         if not self.urls or not all(url.startswith(("http://", "https://")) for url in self.urls):
             raise ConfigurationError(
@@ -91,7 +93,8 @@ class HttpNodes:
         self._draw = draw
         self._is_writable = is_writable
         self._clock_s = clock_s
-        self._standing = {url: _Standing() for url in self.urls}
+        self._standing = {url: _Standing(clock_s() + GREETING_S) for url in self.urls}
+        self._standing[self.urls[0]] = _Standing()
         self._lock = threading.Lock()
         self._place = 0
         self._failures = 0
@@ -108,10 +111,10 @@ class HttpNodes:
         with self._lock:
             now_s = self._clock_s()
             for url, standing in self._standing.items():
-                if standing.failures and standing.ask_at_s <= now_s:
+                if standing.ask_at_s is not None and standing.ask_at_s <= now_s:
                     standing.ask_at_s = now_s + TROUBLE_MOST_S
                     threading.Thread(target=self._ask, args=(url,), name="brokerha writable", daemon=True).start()
-            expected_s = {url: each.expected_s(now_s) for url, each in self._standing.items() if not each.failures}
+            expected_s = {url: each.expected_s(now_s) for url, each in self._standing.items() if each.ask_at_s is None}
             if expected_s:
                 most_s = ALIKE * min(expected_s.values())
                 alike = [url for url, seconds in expected_s.items() if seconds <= most_s]
@@ -119,7 +122,7 @@ class HttpNodes:
             return self.current
 
     def _ask(self, url: str) -> None:
-        """Whether a node that failed takes writes again."""
+        """Whether a node that is not known, or failed, takes writes."""
         is_well = self._is_writable(url)
         with self._lock:
             if is_well:

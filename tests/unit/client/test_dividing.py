@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import socket
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import brokerha
-from brokerha.client.http_nodes import FADING_S, TROUBLE_FIRST_S, HttpNodes
+from brokerha.client import Session, http_lane
+from brokerha.client.http_nodes import FADING_S, GREETING_S, TROUBLE_FIRST_S, TROUBLE_MOST_S, HttpNodes
 from brokerha.client.http_wire import HttpWire
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
@@ -32,9 +35,17 @@ class Bench:
 
     def __init__(self, *urls: str) -> None:
         self.now_s = 0.0
-        self.well: set[str] = set()
+        self.well: set[str] = set(urls)
         self.asked: list[str] = []
         self.nodes = HttpNodes(urls, random.Random(7).random, self._is_writable, lambda: self.now_s)
+
+    def greeted(self) -> Bench:
+        """Once all nodes were asked and said that they take writes."""
+        self.now_s += GREETING_S
+        self.nodes.choose()
+        wait_until(lambda: not any(each.ask_at_s for each in self.nodes._standing.values()))
+        self.asked.clear()
+        return self
 
     def _is_writable(self, url: str) -> bool:
         self.asked.append(url)
@@ -51,13 +62,34 @@ class Bench:
         return went
 
 
+def test_the_first_gets_all_writes_until_the_others_say_that_they_take_them() -> None:
+    bench = Bench(A, B, C)
+    bench.well = {A, C}
+    assert bench.write({A: 0.01}) == {A: 1}
+    assert bench.asked == []
+    bench.now_s += GREETING_S
+    bench.nodes.choose()
+    wait_until(lambda: bench.nodes._standing[C].ask_at_s is None and bench.nodes._standing[B].failures)
+    assert sorted(bench.asked) == [B, C]
+    assert bench.write({A: 0.01, C: 0.01}, 50).keys() == {A, C}
+
+
+def test_one_that_is_frozen_holds_up_no_write() -> None:
+    answered, bench = threading.Event(), Bench(A, B)
+    bench.nodes._is_writable = lambda url: answered.wait(WAIT_S)
+    assert bench.write({A: 0.01}, 1000) == {A: 1000}
+    assert bench.now_s < TROUBLE_MOST_S
+    answered.set()
+    wait_until(lambda: bench.nodes.choose() == B)
+
+
 def test_masters_that_are_alike_get_alike() -> None:
-    went = Bench(A, B, C).write({A: 0.010, B: 0.012, C: 0.011}, 300)
+    went = Bench(A, B, C).greeted().write({A: 0.010, B: 0.012, C: 0.011}, 300)
     assert min(went.values()) > 70
 
 
 def test_a_master_that_is_far_or_busy_gets_few_writes_and_is_tried_again() -> None:
-    bench = Bench(A, B, C)
+    bench = Bench(A, B, C).greeted()
     assert bench.write({A: 0.001, B: 0.050, C: 0.050}, 1000)[A] > 900
     # When the near one gets busy, the others are noticed
     bench.write({A: 0.500, B: 0.010, C: 0.010}, 50)
@@ -69,10 +101,11 @@ def test_a_master_that_is_far_or_busy_gets_few_writes_and_is_tried_again() -> No
 
 
 def test_a_master_in_trouble_gets_no_write_until_it_says_that_it_takes_them() -> None:
-    bench = Bench(A, B)
+    bench = Bench(A, B).greeted()
     bench.write({A: 0.01, B: 0.01}, 10)
     failed = bench.nodes.current
     other = ({A, B} - {failed}).pop()
+    bench.well.discard(failed)
     bench.nodes.on_failed(failed)
     assert bench.write({A: 0.01, B: 0.01}, 50) == {other: 50}
     assert bench.asked == []
@@ -88,7 +121,7 @@ def test_a_master_in_trouble_gets_no_write_until_it_says_that_it_takes_them() ->
 
 
 def test_when_all_are_in_trouble_they_are_asked_in_turn() -> None:
-    bench = Bench(A, B)
+    bench = Bench(A, B).greeted()
     found = []
     for _ in range(4):
         found.append(bench.nodes.choose())
@@ -106,33 +139,40 @@ def urls_of(servers: list[Served]) -> str:
     return ",".join(each.url for each in servers)
 
 
+def write_to_all(db: Session, servers: list[Served]) -> int:
+    """Write until each has two: those for getting to know it, however slow the machine is. Returns how many writes that were."""
+    numbers = itertools.count(1)
+    wait_until(lambda: db.put("t", "all", b"%d" % next(numbers)).lsn and min(each.network.batches for each in servers) >= 2, WAIT_S)
+    return next(numbers) - 1
+
+
 def test_one_write_after_the_other_goes_to_all_masters(two: list[Served]) -> None:
     with brokerha.connect(urls_of(two), timeout=WAIT_S) as db:
-        for number in range(60):
-            db.put("t", str(number), b"v")
-    # However slow the machine is: the first two writes at each are for getting to know it
-    assert min(len(each.front.results) for each in two) >= 2
-    assert sum(len(each.front.results) for each in two) == 60
+        assert write_to_all(db, two) == sum(len(each.front.results) for each in two)
 
 
 def test_writes_that_are_handed_over_in_an_order_get_their_places_in_it(two: list[Served]) -> None:
     # Given two masters with one order
     two[0].front.results = two[1].front.results
     with brokerha.connect(urls_of(two), timeout=WAIT_S) as db, db.pipeline(window=50) as pipeline:
+        first, batches = write_to_all(db, two), [each.network.batches for each in two]
         for number in range(1000):
             future = pipeline.put("t", str(number), b"v", key=f"k{number}")
             if number % 50 == 0:
                 # Now and then none is under way, so that the next ones may go elsewhere
                 future.result(WAIT_S)
-    assert [txid for txid, _, _ in two[0].front.results] == [f"k{number}" for number in range(1000)]
-    assert min(each.network.batches for each in two) >= 2
+    assert [txid for txid, _, _ in two[0].front.results][first:] == [f"k{number}" for number in range(1000)]
+    assert all(each.network.batches > before for each, before in zip(two, batches, strict=True))
 
 
 def test_what_is_only_accepted_keeps_later_writes_at_its_master(two: list[Served]) -> None:
     with brokerha.connect(urls_of(two), timeout=WAIT_S) as db:
+        write_to_all(db, two)
+        db.put("t", "first", b"v", ack="accepted")
+        before = [len(each.front.results) for each in two]
         for number in range(30):
             db.put("t", str(number), b"v", ack="accepted")
-    assert sorted(len(each.front.results) for each in two) == [0, 30]
+    assert sorted(len(each.front.results) - count for each, count in zip(two, before, strict=True)) == [0, 30]
 
 
 def test_a_master_that_takes_no_writes_is_left_out_and_comes_back(two: list[Served]) -> None:
@@ -155,6 +195,15 @@ def test_a_master_that_is_alone_is_in_trouble_although_it_takes_writes(two: list
         other.stop()
         assert not wire._is_writable(one.url)
         assert not wire._is_writable(other.url)
+
+
+def test_a_write_at_a_process_that_is_frozen_goes_elsewhere_soon(two: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_lane, "HEAD_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        url = f"http://127.0.0.1:{frozen.getsockname()[1]}"
+        with brokerha.connect(f"{url},{two[0].url}", timeout=http_lane.SILENCE_S - 5) as db:
+            assert db.put("t", "k", b"v", key="once").lsn
+    assert [txid for txid, _, _ in two[0].front.results] == ["once"]
 
 
 @pytest.fixture
@@ -181,9 +230,12 @@ def test_writes_are_read_back_at_whichever_master_they_were_and_both_order_some(
 ) -> None:
     _, url_of = doors
     with brokerha.connect(f"{url_of('m1')},{url_of('m2')}", timeout=WAIT_S) as db:
-        for number in range(40):
+        numbers = itertools.count()
+
+        def both_wrote() -> bool:
+            number = next(numbers)
             db.put("t", "counter", b"%d" % number)
             assert db.get("t", "counter") == b"%d" % number
-        origins = [line["origin"] for line in db.log(1, 40)]
-    assert len(origins) == 40
-    assert {*origins} == {"m1", "m2"}
+            return {line["origin"] for line in db.log(1)} == {"m1", "m2"}
+
+        wait_until(both_wrote, WAIT_S)
