@@ -24,9 +24,7 @@ class MessageChecks:
         truth = self._truth
         mirror = truth.mirrors[sender]
         row = post.row
-        if row.number != mirror.posted.get(row.incarnation):
-            self._row(sender, row)
-            mirror.posted[row.incarnation] = row.number
+        self._row(sender, row)
         for relayed in post.relayed:
             said = truth.rows.get((relayed.node, relayed.journal, relayed.incarnation, relayed.number))
             check(said == relayed, "R3", "a relayed row is what its master said", sender=sender, row=relayed)
@@ -43,8 +41,12 @@ class MessageChecks:
     def _row(self, sender: NodeId, row: Row) -> None:
         truth = self._truth
         mirror = truth.mirrors[sender]
+        said, last = (sender, row.journal, row.incarnation, row.number), mirror.posted.get(row.incarnation, 0)
+        if row.number == last and truth.rows.get(said) == row:
+            # The same message, to another process of a master whose primary nobody knows.
+            return
         # A former primary of a master with backups may speak on for a while; whoever heard the new one does not listen.
-        is_later = row.number > mirror.posted.get(row.incarnation, 0)
+        is_later = row.number > last
         is_later = is_later and (sender in self._groups or row.incarnation >= max(mirror.posted, default=0))
         check(is_later, "S11", "posts are numbered upwards", sender=sender)
         for origin, count in row.have.items():
@@ -63,7 +65,8 @@ class MessageChecks:
         check(back <= 0, "S11", "promises never go back", sender=sender, back=back)
         mirror.promises[row.incarnation] = row.promise
         mirror.promised = max(mirror.promised, row.promise)
-        truth.rows[sender, row.journal, row.incarnation, row.number] = row
+        truth.rows[said] = row
+        mirror.posted[row.incarnation] = row.number
 
     def on_prepare(self, sender: NodeId, _to: NodeId, prepare: EpochPrepare) -> None:
         """A proposer has promised its own proposal."""
@@ -83,7 +86,6 @@ class MessageChecks:
         is_voter = self._is_voter(sender, report)
         check(is_voter, "M4", "only who is known reports", sender=sender, epoch=report.epoch)
         self._row(sender, report.row)
-        mirror.posted[report.row.incarnation] = report.row.number
         entries = [(origin, txid) for _, _, txid, origin in report.recovered]
         entries += [(origin, txid) for origin, _, listed in report.streams for _, txid in listed]
         for origin, txid in entries:
@@ -120,7 +122,6 @@ class MessageChecks:
     def on_join(self, sender: NodeId, _to: NodeId, join: Join) -> None:
         """What it says of itself is true."""
         self._row(sender, join.row)
-        self._truth.mirrors[sender].posted[join.row.incarnation] = join.row.number
 
     def on_bodies(self, sender: NodeId, _to: NodeId, bodies: Bodies) -> None:
         """Bodies are durable at their sender, and one message is not larger than its limit by more than one body."""
