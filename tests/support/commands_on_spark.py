@@ -47,4 +47,7 @@ def answer(*words: str) -> tuple[int, Any]:
     with redirect_stdout(out), redirect_stderr(err):
         code = main([*words, "-o", "json"])
     assert out.getvalue(), f"{words}: {code} {err.getvalue()}"
-    return code, json.loads(out.getvalue())
+    # A thread of the process may log a line meanwhile; the answer begins with its brace.
+    lines = out.getvalue().splitlines()
+    begin = next((number for number, line in enumerate(lines) if line.startswith(("{", "["))), 0)
+    return code, json.loads("\n".join(lines[begin:]))
