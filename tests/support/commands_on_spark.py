@@ -12,6 +12,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 from unittest.mock import patch
 
+import structlog
+
+from brokerha.cli.logs import COMMAND, to_stderr
 from brokerha.cli.main import main
 from brokerha.spark.session import SparkOptions, cache_folder, failures_told, session
 
@@ -43,11 +46,13 @@ def one_session() -> Iterator[None]:
 
 def answer(*words: str) -> tuple[int, Any]:
     """Exit code and JSON of a command, which must say some."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = main([*words, "-o", "json"])
+    out, err, logging = io.StringIO(), io.StringIO(), structlog.get_config()
+    # A cluster of the test logs in this process too: as a node does, to standard error.
+    to_stderr(COMMAND)
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main([*words, "-o", "json"])
+    finally:
+        structlog.configure(**logging)
     assert out.getvalue(), f"{words}: {code} {err.getvalue()}"
-    # A thread of the process may log a line meanwhile; the answer begins with its brace.
-    lines = out.getvalue().splitlines()
-    begin = next((number for number, line in enumerate(lines) if line.startswith(("{", "["))), 0)
-    return code, json.loads("\n".join(lines[begin:]))
+    return code, json.loads(out.getvalue())
