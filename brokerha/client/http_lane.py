@@ -149,6 +149,7 @@ class HttpLane:
                 batch = self._next_batch()
                 if not batch:
                     return
+                self._nodes.greet()
                 url = self._nodes.choose() if self._may_move(batch) else self._nodes.current
                 began_s = time.monotonic()
                 response = self._begin(url, batch)

@@ -6,8 +6,9 @@ the answer.
 
 Writes divide themselves: whenever none is under way, the next may go anywhere without losing its place behind the one before, so
 `choose` takes any of the nodes that answer writes about as fast as the fastest: a near one, one with little load. What is known of a node
-fades, so that one that was slow is tried again. No write waits to find out about a node: the first of the list gets them until the others say,
-asked beside the writes, that they take them and are not alone; and so does one that failed before it gets any again.
+fades, so that one that was slow is tried again. No write is spent to find out about a node: before the first one all are asked whether they
+take writes and are not alone (`greet`), the first to say so gets it, and nobody gets any before it has said so. One that failed is asked the
+same, beside the writes, before it gets any again.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ ALIKE = 1.5
 FADING_S = 5.0
 """Half of what is known of the time of a node that gets no writes is forgotten in this time."""
 SMOOTHING = 0.3
-GREETING_S = 0.1
-"""Time until the other nodes of the list are asked whether they take writes: a program that writes once asks nobody else."""
+GREETING_S = 1.0
+"""Longest time that the first write waits for a node that says that it takes writes; then the first of the list gets it."""
 TROUBLE_FIRST_S = 1.0
 TROUBLE_MOST_S = 30.0
 """Time until a node that failed is asked whether it takes writes, from the first time to many times."""
@@ -49,13 +50,13 @@ class _Standing:
 
     __slots__ = ("ask_at_s", "failures", "noted_s", "seconds")
 
-    def __init__(self, ask_at_s: float | None = None) -> None:
+    def __init__(self) -> None:
         self.seconds: float | None = None
         """What a write takes there; 0 after the first one, which had to connect, and None before it."""
         self.noted_s = 0.0
         self.failures = 0
-        self.ask_at_s = ask_at_s
-        """When it is to be asked whether it takes writes; None when it does."""
+        self.ask_at_s: float | None = 0.0
+        """When it is to be asked whether it takes writes; None once it has said that it does."""
 
     def expected_s(self, now_s: float) -> float:
         return float((self.seconds or 0.0) * self._kept(now_s))
@@ -93,8 +94,10 @@ class HttpNodes:
         self._draw = draw
         self._is_writable = is_writable
         self._clock_s = clock_s
-        self._standing = {url: _Standing(clock_s() + GREETING_S) for url in self.urls}
-        self._standing[self.urls[0]] = _Standing()
+        self._standing = {url: _Standing() for url in self.urls}
+        self._is_greeted = len(self.urls) == 1
+        self._found = threading.Event()
+        """Set once a node has said that it takes writes, or all that they do not."""
         self._lock = threading.Lock()
         self._place = 0
         self._failures = 0
@@ -104,16 +107,24 @@ class HttpNodes:
         """The node that is asked now."""
         return self.urls[self._place % len(self.urls)]
 
+    def greet(self) -> None:
+        """Ask all nodes whether they take writes, once, and begin with the first that does. By the thread that sends."""
+        if not self._is_greeted:
+            self._is_greeted = True
+            with self._lock:
+                self._ask_due()
+            self._found.wait(GREETING_S)
+            with self._lock:
+                # Whoever answers later is chosen when no write is under way.
+                well = [place for place, url in enumerate(self.urls) if self._standing[url].ask_at_s is None]
+                self._place = well[0] if well else self._place
+
     def choose(self) -> str:
         """The node for the next write, when none is under way: `current` from now on."""
         if len(self.urls) == 1:
             return self.urls[0]
         with self._lock:
-            now_s = self._clock_s()
-            for url, standing in self._standing.items():
-                if standing.ask_at_s is not None and standing.ask_at_s <= now_s:
-                    standing.ask_at_s = now_s + TROUBLE_MOST_S
-                    threading.Thread(target=self._ask, args=(url,), name="brokerha writable", daemon=True).start()
+            now_s = self._ask_due()
             expected_s = {url: each.expected_s(now_s) for url, each in self._standing.items() if each.ask_at_s is None}
             if expected_s:
                 most_s = ALIKE * min(expected_s.values())
@@ -121,14 +132,26 @@ class HttpNodes:
                 self._place = self.urls.index(alike[int(self._draw() * len(alike)) % len(alike)])
             return self.current
 
+    def _ask_due(self) -> float:
+        """Begin to ask those that are to be asked; returns the time."""
+        now_s = self._clock_s()
+        for url, standing in self._standing.items():
+            if standing.ask_at_s is not None and standing.ask_at_s <= now_s:
+                standing.ask_at_s = now_s + TROUBLE_MOST_S
+                threading.Thread(target=self._ask, args=(url,), name="brokerha writable", daemon=True).start()
+        return now_s
+
     def _ask(self, url: str) -> None:
         """Whether a node that is not known, or failed, takes writes."""
         is_well = self._is_writable(url)
         with self._lock:
             if is_well:
                 self._standing[url] = _Standing()
+                self._standing[url].ask_at_s = None
             else:
                 self._standing[url].fail(self._clock_s())
+            if is_well or all(each.failures for each in self._standing.values()):
+                self._found.set()
 
     def on_written(self, url: str, seconds: float) -> None:
         """A node answered a write after so many seconds."""

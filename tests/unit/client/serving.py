@@ -15,6 +15,8 @@ CUT = "the request arrives and its answer is cut"
 CUT_BEFORE = "the connection ends before the request arrives"
 GATEWAY = "a gateway answers 502"
 HANG = "the request arrives and is never answered"
+ASKED_BESIDE = ("/readyz", "/writable")
+"""What a client with several addresses asks in threads of its own, at no certain moment."""
 
 
 class Unreliable:
@@ -28,7 +30,8 @@ class Unreliable:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         is_batch = scope["path"] == "/tx/batch"
         self.batches += is_batch
-        fault = self.faults.pop(0) if self.faults and scope["type"] == "http" else ""
+        is_due = scope["type"] == "http" and scope["path"] not in ASKED_BESIDE
+        fault = self.faults.pop(0) if self.faults and is_due else ""
         if fault == CUT_BEFORE:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
             raise ConnectionError(fault)

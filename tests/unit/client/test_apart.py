@@ -28,8 +28,11 @@ def test_a_write_that_does_not_want_to_wait_is_refused_at_once(served: Served) -
 
 
 def test_a_write_that_one_master_refuses_goes_to_the_next(served: Served) -> None:
-    served.front.refusal = errors.ReadOnly(APART)
     with serving(FakeFront(threaded=True)) as [other], brokerha.connect(f"{served.url},{other.url}") as db:
+        wait_until(lambda: db.put("t", "k", "v").lsn and served.front.apart)
+        served.front.refusal = errors.ReadOnly(APART)
+        served.front.apart.clear()
+        other.front.apart.clear()
         # Sooner or later it is the first to be asked
         wait_until(lambda: db.put("t", "k", "v", apart="refuse").lsn and served.front.apart)
         assert served.front.apart == ["refuse"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,14 +14,14 @@ import pytest
 
 import brokerha
 from brokerha.client import Session, http_lane, http_nodes
-from brokerha.client.http_nodes import FADING_S, GREETING_S, TROUBLE_FIRST_S, TROUBLE_MOST_S, HttpNodes
+from brokerha.client.http_nodes import FADING_S, TROUBLE_FIRST_S, TROUBLE_MOST_S, HttpNodes
 from brokerha.client.http_wire import HttpWire
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model import errors
 from brokerha.nodes.config import ClusterConfig
 from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
-from tests.unit.client.serving import Served, serving, wait_until
+from tests.unit.client.serving import HANG, Served, serving, wait_until
 from tests.unit.http.fake_front import FakeFront
 
 WAIT_S = 30.0
@@ -41,9 +40,8 @@ class Bench:
 
     def greeted(self) -> Bench:
         """Once all nodes were asked and said that they take writes."""
-        self.now_s += GREETING_S
-        self.nodes.choose()
-        wait_until(lambda: not any(each.ask_at_s for each in self.nodes._standing.values()))
+        self.nodes.greet()
+        wait_until(lambda: not any(each.ask_at_s is not None for each in self.nodes._standing.values()))
         self.asked.clear()
         return self
 
@@ -62,25 +60,51 @@ class Bench:
         return went
 
 
-def test_the_first_gets_all_writes_until_the_others_say_that_they_take_them() -> None:
+def test_before_the_first_write_all_are_asked_and_who_does_not_take_any_gets_none() -> None:
     bench = Bench(A, B, C)
-    bench.well = {A, C}
-    assert bench.write({A: 0.01}) == {A: 1}
-    assert bench.asked == []
-    bench.now_s += GREETING_S
-    bench.nodes.choose()
-    wait_until(lambda: bench.nodes._standing[C].ask_at_s is None and bench.nodes._standing[B].failures)
-    assert sorted(bench.asked) == [B, C]
-    assert bench.write({A: 0.01, C: 0.01}, 50).keys() == {A, C}
+    bench.well = {B, C}
+    bench.nodes.greet()
+    assert bench.nodes.current in {B, C}
+    wait_until(lambda: bench.nodes._standing[A].failures and not any(bench.nodes._standing[url].ask_at_s is not None for url in (B, C)))
+    assert bench.write({B: 0.01, C: 0.01}, 50).keys() == {B, C}
+    # And once only
+    bench.nodes.greet()
+    assert sorted(bench.asked) == [A, B, C]
+
+
+def test_the_first_of_the_list_gets_the_first_write_when_nobody_says_that_it_takes_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(A, B)
+    bench.well = set()
+    bench.nodes.greet()
+    assert bench.nodes.choose() == A
+    # Nor does it wait for ever for those that say nothing at all
+    monkeypatch.setattr(http_nodes, "GREETING_S", 0.01)
+    silent, bench = threading.Event(), Bench(B, A)
+    bench.nodes._is_writable = lambda _url: silent.wait(WAIT_S)
+    bench.nodes.greet()
+    assert bench.nodes.choose() == B
+    silent.set()
 
 
 def test_one_that_is_frozen_holds_up_no_write() -> None:
-    answered, bench = threading.Event(), Bench(A, B)
-    bench.nodes._is_writable = lambda url: answered.wait(WAIT_S)
+    answered, bench = threading.Event(), Bench(B, A)
+    bench.nodes._is_writable = lambda url: url == A or answered.wait(WAIT_S)
+    bench.nodes.greet()
     assert bench.write({A: 0.01}, 1000) == {A: 1000}
     assert bench.now_s < TROUBLE_MOST_S
     answered.set()
     wait_until(lambda: bench.nodes.choose() == B)
+
+
+def test_one_that_answers_late_takes_over_only_when_no_write_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_nodes, "GREETING_S", 0.01)
+    answered, bench = threading.Event(), Bench(A, B)
+    bench.nodes._is_writable = lambda url: url == B and answered.wait(WAIT_S)
+    bench.nodes.greet()
+    answered.set()
+    wait_until(lambda: bench.nodes._standing[B].ask_at_s is None)
+    assert bench.nodes.current == A
+    assert bench.nodes.choose() == B
 
 
 def test_masters_that_are_alike_get_alike() -> None:
@@ -182,9 +206,16 @@ def test_a_master_that_takes_no_writes_is_left_out_and_comes_back(two: list[Serv
     with brokerha.connect(urls_of(two), timeout=WAIT_S) as db:
         for number in range(10):
             db.put("t", str(number), b"v")
-        assert (len(one.front.results), one.network.batches) == (0, 1)
+        assert (len(one.front.results), one.network.batches) == (0, 0), "it said so before it was given any"
         one.front.refusal = None
         wait_until(lambda: db.put("t", "again", b"v").lsn and one.front.results, WAIT_S)
+        # One that takes none any more gets one to refuse
+        before = len(one.front.results), one.network.batches
+        one.front.refusal = errors.ReadOnly("too few workers")
+        wait_until(lambda: db.put("t", "refused", b"v").lsn and one.network.batches > before[1], WAIT_S)
+        for number in range(10):
+            db.put("t", str(number), b"v")
+        assert (len(one.front.results), one.network.batches) == (before[0], before[1] + 1)
     assert other.front.results
 
 
@@ -198,13 +229,14 @@ def test_a_master_that_is_alone_is_in_trouble_although_it_takes_writes(two: list
         assert not wire._is_writable(other.url)
 
 
-def test_a_write_at_a_process_that_is_frozen_goes_elsewhere_soon(two: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_at_a_process_that_freezes_goes_elsewhere_soon(two: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_lane, "HEAD_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as frozen:
-        url = f"http://127.0.0.1:{frozen.getsockname()[1]}"
-        with brokerha.connect(f"{url},{two[0].url}", timeout=http_lane.SILENCE_S - 5) as db:
-            assert db.put("t", "k", b"v", key="once").lsn
-    assert [txid for txid, _, _ in two[0].front.results] == ["once"]
+    with brokerha.connect(urls_of(two), timeout=http_lane.SILENCE_S - 5) as db:
+        write_to_all(db, two)
+        for each in two:
+            each.network.faults.append(HANG)
+        assert db.put("t", "k", b"v", key="late").lsn
+    assert not any(each.network.faults for each in two)
 
 
 @pytest.fixture
