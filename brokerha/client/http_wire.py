@@ -257,14 +257,11 @@ class HttpWire:
                 raise problem
 
     def _is_writable(self, url: str) -> bool:
-        """Whether a node takes writes, and is not alone or far behind: what is written there would wait."""
-        try:
-            path, until_s = f"/readyz?max-lag-s={LAG_MOST_S:g}", time.monotonic() + CONNECT_S
-            told = self._connections.send("GET", url, path, {}, b"", CONNECT_S, CONNECT_S).content(until_s)
-        except (TimeoutError, *FAULTS):
-            return False
-        answer = self._attempt(url, "GET", "/writable", {}, b"", CONNECT_S)
-        return b"[-]lag" not in told and isinstance(answer, HttpAnswer)
+        """Whether a node takes writes, and is not alone, far behind or without workers: what is written there would wait, or be refused."""
+        for path in (f"/readyz?max-lag-s={LAG_MOST_S:g}", "/writable"):
+            if not isinstance(self._attempt(url, "GET", path, {}, b"", CONNECT_S), HttpAnswer):
+                return False
+        return True
 
     def _attempt(
         self, url: str, method: str, path: str, headers: Mapping[str, str], content: bytes, seconds: float

@@ -223,6 +223,8 @@ def test_a_master_that_is_alone_is_in_trouble_although_it_takes_writes(two: list
     one, other = two
     with contextlib.closing(HttpWire(urls_of(two))) as wire:
         assert wire._is_writable(one.url)
+        monkeypatch.setattr(one.front, "ready", lambda *_: (False, ["[+]loop ok", "[-]worker this site has none"]))
+        assert not wire._is_writable(one.url)
         monkeypatch.setattr(one.front, "ready", lambda *_: (False, ["[+]loop ok", "[-]lag not known to be up to date for 60 s"]))
         other.stop()
         assert not wire._is_writable(one.url)
