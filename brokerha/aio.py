@@ -20,18 +20,21 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+
+from tenacity import AsyncRetrying
 
 import brokerha
 from brokerha.client.calls import GRACE_S
 from brokerha.client.client import Session
 from brokerha.client.outcomes import Written, written
-from brokerha.client.transactions import WAIT_SLICE_S, Transaction
+from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Transaction, retries
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown
 from brokerha.model.ids import TxId
+from brokerha.model.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.operations import Operation
 from brokerha.model.requests import Reply
 
@@ -219,10 +222,30 @@ class AsyncSession(_InThreads):
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def transaction(
-        self, *, timeout: float | None = None, ack: str | None = None, session: str = ""
+        self,
+        *,
+        timeout: float | None = None,
+        ack: str | None = None,
+        session: str = "",
+        isolation: str = READ_COMMITTED,
     ) -> AsyncTransaction:
         """As `Session.transaction`, for ``async with``."""
-        return AsyncTransaction(self._of.transaction(timeout=timeout, ack=ack, session=session), self._pool)
+        transaction = self._of.transaction(timeout=timeout, ack=ack, session=session, isolation=isolation)
+        return AsyncTransaction(transaction, self._pool)
+
+    async def run_transaction(
+        self,
+        work: Callable[[AsyncTransaction], Awaitable[Result]],
+        *,
+        isolation: str = SERIALIZABLE,
+        attempts: int = ATTEMPTS,
+    ) -> Result:
+        """As `Session.run_transaction`; ``work`` is awaited."""
+        async for attempt in AsyncRetrying(**retries(attempts)):
+            with attempt:
+                async with self.transaction(isolation=isolation) as transaction:
+                    return await work(transaction)
+        raise AssertionError("unreachable")
 
     async def accept(
         self, queue: str, count: int | None = None, *, wait: float = 0.0, timeout: float | None = None

@@ -31,9 +31,12 @@ def node(
     role: Annotated[
         str, typer.Option("--role", metavar="worker", help="Of a node that is not in the cluster file; only worker.")
     ] = "",
-    master: Annotated[str, typer.Option("--master", metavar="ID", help="With --role: the master that it belongs to.")] = "",
+    master: Annotated[
+        str, typer.Option("--master", metavar="ID", help="With --role: the master that it belongs to.")
+    ] = "",
     http: Annotated[
-        str, typer.Option("--http", metavar="HOST:PORT", help="With --role: where it listens for HTTP; nowhere without it.")
+        str,
+        typer.Option("--http", metavar="HOST:PORT", help="With --role: where it listens for HTTP; nowhere without it."),
     ] = "",
 ) -> int:
     """Run one node in the foreground: what a supervisor starts.

@@ -10,21 +10,25 @@ for message in db.consume("inbox"):
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple, overload
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, overload
+
+from tenacity import Retrying
 
 from brokerha.client.calls import Calls
 from brokerha.client.outcomes import Written
 from brokerha.client.reads import QueueMessage, as_bytes
-from brokerha.client.transactions import OCTETS, WAIT_SLICE_S, Transaction
+from brokerha.client.transactions import ATTEMPTS, OCTETS, WAIT_SLICE_S, Transaction, retries
 from brokerha.model.errors import Aborted, InvalidRequest, WrongState
 from brokerha.model.ids import TxId
+from brokerha.model.isolation import READ_COMMITTED, SERIALIZABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from brokerha.model.operations import Operation
 
+Result = TypeVar("Result")
 ABORTS_LIMIT: Final = 5
 """So often in a row another one may take the same message before that is told to the caller."""
 
@@ -45,9 +49,17 @@ class Queues(Calls):
     branch: Transaction | None = None
     """The two-phase transaction that calls belong to now (two_phase.py)."""
 
-    def transaction(self, *, timeout: float | None = None, ack: str | None = None, session: str = "") -> Transaction:
+    def transaction(
+        self,
+        *,
+        timeout: float | None = None,
+        ack: str | None = None,
+        session: str = "",
+        isolation: str = READ_COMMITTED,
+    ) -> Transaction:
         """A transaction over several stores, for ``with``; see transactions.py.
 
+        ``isolation``: ``read-committed``, ``snapshot`` or ``serializable`` (model/isolation.py); the latter two may end in Conflict.
         ``timeout``: the master ends it after so many seconds without a step (60 by default, at most 3600). ``session``: who uses
         it, this connection by default; while it is in use nobody else may end it.
         """
@@ -55,7 +67,19 @@ class Queues(Calls):
             raise WrongState(
                 f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first"
             )
-        return Transaction(self, None, timeout, ack or self.ack, session)
+        return Transaction(self, None, timeout, ack or self.ack, session, isolation)
+
+    def run_transaction(
+        self, work: Callable[[Transaction], Result], *, isolation: str = SERIALIZABLE, attempts: int = ATTEMPTS
+    ) -> Result:
+        """Run ``work`` in a transaction and commit it; again from its beginning when it was aborted. Returns what it returned.
+
+        What it does beside the transaction may happen several times. Raises Aborted after so many ``attempts``.
+        """
+        for attempt in Retrying(**retries(attempts)):
+            with attempt, self.transaction(isolation=isolation) as transaction:
+                return work(transaction)
+        raise AssertionError("unreachable")
 
     def write(
         self,

@@ -12,6 +12,9 @@ may be raised by a later call. Reads inside show the state plus the transaction'
 
 Every step may be sent again: operations are numbered, and a commit is known by its transaction id. When the connection breaks in
 the middle of a commit the outcome is asked for until the time is over; only then is it `OutcomeUnknown`.
+
+With ``isolation`` the master remembers what each read found and has it judged with the next one, and with the commit: `Conflict` says
+that somebody changed it meanwhile. `Session.run_transaction` runs it again then.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, overload
+
+from tenacity import retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from brokerha.client.reads import Least, QueueMessage, Reads, as_bytes
 from brokerha.model.errors import (
@@ -35,8 +40,10 @@ from brokerha.model.errors import (
     TimedOut,
     Unreachable,
     WrongState,
+    aborted,
 )
 from brokerha.model.ids import Lsn, NodeId, TxId, Xid
+from brokerha.model.isolation import READ_COMMITTED, checked_isolation
 from brokerha.model.levels import parse_ack
 from brokerha.model.operations import REJECTED, Operation, check_operations
 from brokerha.model.requests import ACCEPTED, LEVELS
@@ -53,6 +60,8 @@ WAIT_SLICE_S: Final = 10.0
 """Longest wait for a message in one step; a longer one is several steps, each of which keeps the transaction alive."""
 PAUSE_S: Final = 0.2
 """Between two questions for an outcome that is not decided."""
+ATTEMPTS: Final = 20
+"""Runs of a transaction that is aborted each time."""
 NEW, OPEN, PREPARED, OVER = "new", "open", "prepared", "over"
 
 
@@ -68,9 +77,16 @@ class Transaction(Reads):
     """One transaction; for one thread at a time."""
 
     def __init__(
-        self, calls: Calls, xid: Xid | None = None, timeout: float | None = None, ack: str = "", token: str = ""
+        self,
+        calls: Calls,
+        xid: Xid | None = None,
+        timeout: float | None = None,
+        ack: str = "",
+        token: str = "",
+        isolation: str = READ_COMMITTED,
     ) -> None:
         """``timeout``: seconds without any step after which the master ends it; None for the master's default."""
+        self.isolation = checked_isolation(isolation)
         self.xid = xid
         self.txid: TxId = ""
         self.state = NEW
@@ -110,6 +126,7 @@ class Transaction(Reads):
             "xid": self.xid.text if self.xid else "",
             "timeout_ms": 0 if self._idle_s is None else max(1, round(self._idle_s * 1000)),
             "session": self._token,
+            "isolation": self.isolation,
         }
         answer = self._step("begin", arguments, None)
         self.txid, self._node, self.state = answer["txid"], answer.get("node", ""), OPEN
@@ -290,6 +307,16 @@ class Transaction(Reads):
         self._calls.transactions.discard(self)
 
 
+def retries(attempts: int) -> dict[str, Any]:
+    """How a transaction that was aborted is run again, for tenacity: after a short random time that grows."""
+    return {
+        "retry": retry_if_exception_type(Aborted),
+        "stop": stop_after_attempt(attempts),
+        "wait": wait_random_exponential(multiplier=0.01, max=1.0),
+        "reraise": True,
+    }
+
+
 def step(
     calls: Calls, node: NodeId, action: str, txid: TxId, arguments: dict[str, Any], timeout: float | None
 ) -> dict[str, Any]:
@@ -340,7 +367,7 @@ def _decided(calls: Calls, node: NodeId, txid: TxId, level: str, seconds: float)
     if outcome is None:
         return None
     if outcome["state"] == "aborted" or outcome.get("outcome") == REJECTED:
-        raise Aborted(str(outcome.get("reason") or f"transaction {txid} was rolled back"))
+        raise aborted(str(outcome.get("reason") or f"transaction {txid} was rolled back"))
     if outcome["state"] == "committed":
         return int(outcome.get("lsn") or 0)
     if outcome["state"] not in LEVELS or LEVELS.index(outcome["state"]) < LEVELS.index(level):

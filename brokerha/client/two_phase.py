@@ -22,6 +22,7 @@ from brokerha.client.queues import Queues
 from brokerha.client.transactions import PREPARED, Committed, Transaction, commit_safely, step
 from brokerha.model.errors import InvalidRequest, NotFound, WrongState
 from brokerha.model.ids import NodeId, TxId, Xid, checked_xid
+from brokerha.model.isolation import READ_COMMITTED
 from brokerha.model.levels import parse_ack
 
 
@@ -36,7 +37,7 @@ class TwoPhase(Queues):
         except ValueError as error:
             raise InvalidRequest(str(error)) from None
 
-    def tpc_begin(self, xid: Xid, *, timeout: float | None = None) -> None:
+    def tpc_begin(self, xid: Xid, *, timeout: float | None = None, isolation: str = READ_COMMITTED) -> None:
         """Begin a transaction with this name; from now on the calls of this connection belong to it.
 
         ``timeout``: the master ends it after so many seconds without a step before it is prepared.
@@ -45,7 +46,7 @@ class TwoPhase(Queues):
             raise WrongState(
                 f"the two-phase transaction {self.branch.txid} is under way on this connection: end it first"
             )
-        self.branch = Transaction(self, xid, timeout).begin()
+        self.branch = Transaction(self, xid, timeout, isolation=isolation).begin()
 
     def tpc_prepare(self, *, timeout: float | None = None) -> None:
         """First phase: promise that it can be committed. Raises Aborted when it cannot; then it is rolled back."""

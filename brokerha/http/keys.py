@@ -13,7 +13,7 @@ from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call
 from brokerha.http.key_forms import group_of_json, group_of_msgpack, range_as_json
 from brokerha.http.passing import age_of, begin_write, done, read, result, write
-from brokerha.model.errors import InvalidRequest, NotAcceptable, Rejected, UnsupportedType
+from brokerha.model.errors import CONFLICT, InvalidRequest, NotAcceptable, Rejected, UnsupportedType
 from brokerha.model.etags import etag_of, is_etag
 from brokerha.model.ids import TxId
 from brokerha.model.operations import Operation
@@ -92,8 +92,8 @@ async def post_group(call: Call) -> Answer:
 
 
 def is_failed_condition(error: Rejected) -> bool:
-    """Whether a transaction was rejected because a key had not the expected ETag (stores/expectations.py)."""
-    return str(error).startswith("key ") and str(error).endswith(": read it again")
+    """Whether a transaction was rejected because a key had not the expected ETag."""
+    return str(error).startswith(CONFLICT)
 
 
 async def _write(call: Call, operations: list[Operation], txid: TxId) -> Answer:

@@ -1,6 +1,6 @@
 """Transactions over several stores, step by step (the one-request form is in transactions.py).
 
-    POST /tx                       {"xid", "timeout-s"}, or nothing     201, Location: /tx/{id}
+    POST /tx                       {"xid", "timeout-s", "isolation"}, or nothing     201, Location: /tx/{id}
     POST /tx/{id}/operations       a list of operations, JSON or msgpack; ?first=N makes it safe to send again
     POST /tx/{id}/accept           ?queue=&count=&wait-s=&first=        takes messages; they are locked until the end
     POST /tx/{id}/ping             keeps it open
@@ -27,6 +27,7 @@ from brokerha.http.operation_forms import operations_of_json
 from brokerha.http.rights import demand_operations
 from brokerha.http.users import ADMIN, READ, WRITE
 from brokerha.model.errors import InvalidRequest, NotFound, UnsupportedType
+from brokerha.model.isolation import READ_COMMITTED, checked_isolation
 
 WAIT_MOST_S = 3600.0
 _ENDS = frozenset({"prepare", "rollback", "ping", "forget"})
@@ -35,12 +36,17 @@ _ENDS = frozenset({"prepare", "rollback", "ping", "forget"})
 async def begin(call: Call, body: bytes) -> Answer:
     """Open a transaction; the body is empty, or a JSON object."""
     fields: Any = await call.door.by_size(len(body), json_of, body) if body.strip() else {}
-    if not isinstance(fields, dict) or set(fields) - {"xid", "timeout-s"}:
-        raise InvalidRequest('a transaction is begun with nothing, or with {"xid": "1:6f72646572:", "timeout-s": 60}')
-    xid, idle_s = fields.get("xid", ""), fields.get("timeout-s", 0)
+    if not isinstance(fields, dict) or set(fields) - {"xid", "timeout-s", "isolation"}:
+        raise InvalidRequest(
+            "a transaction is begun with nothing, or with "
+            '{"xid": "1:6f72646572:", "timeout-s": 60, "isolation": "serializable"}'
+        )
+    xid, idle_s, isolation = fields.get("xid", ""), fields.get("timeout-s", 0), fields.get("isolation", READ_COMMITTED)
+    if not isinstance(isolation, str):
+        raise InvalidRequest("isolation is text")
     if not isinstance(xid, str) or isinstance(idle_s, bool) or not isinstance(idle_s, (int, float)):
         raise InvalidRequest("xid is text, and timeout-s a number of seconds")
-    facts = await stepping.begin(call, xid, round(idle_s * 1000), call.key())
+    facts = await stepping.begin(call, xid, round(idle_s * 1000), call.key(), checked_isolation(isolation))
     txid = str(facts["txid"])
     headers: dict[str, str | int] = {"Location": stepping.location(txid), "Brokerha-Tx": txid}
     return answer.as_json({**facts, "state": "open"}, 201, headers)

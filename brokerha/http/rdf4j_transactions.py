@@ -11,8 +11,9 @@
     The action may stand in the path as well: …/transactions/{tx}/commit.
 
 A read shows the state of one moment with the transaction's own operations; two reads may show two moments. That is
-``SNAPSHOT_READ`` and everything below it. ``SNAPSHOT`` and ``SERIALIZABLE`` would promise more, and are refused. RDF4J's wild
-card in statements to remove stands for any term.
+``SNAPSHOT_READ`` and everything below it, and what a transaction has that names no level. Under ``SNAPSHOT`` and ``SERIALIZABLE``
+(model/isolation.py) a read or the commit may answer 409, because the repository was changed meanwhile. RDF4J's wild card in
+statements to remove stands for any term.
 """
 
 from __future__ import annotations
@@ -30,9 +31,18 @@ from brokerha.http.wild_cards import removals_of
 from brokerha.ingress import rdf_bodies
 from brokerha.ingress.rdf_bodies import Graph, base_iri_of, context_text, contexts_of, utf8
 from brokerha.model.errors import InvalidRequest, NotFound, UnknownRepository, UnsupportedType, WrongState
+from brokerha.model.isolation import READ_COMMITTED, SERIALIZABLE, SNAPSHOT
 from brokerha.model.operations import REJECTED, Operation
 
-HELD_LEVELS: Final = ("NONE", "READ_UNCOMMITTED", "READ_COMMITTED", "SNAPSHOT_READ")
+LEVELS: Final = {
+    "NONE": READ_COMMITTED,
+    "READ_UNCOMMITTED": READ_COMMITTED,
+    "READ_COMMITTED": READ_COMMITTED,
+    "SNAPSHOT_READ": READ_COMMITTED,
+    "SNAPSHOT": SNAPSHOT,
+    "SERIALIZABLE": SERIALIZABLE,
+}
+"""RDF4J's names -> ours, which promise that or more."""
 _LEVEL: Final = "isolation-level"
 _SETTING: Final = "transaction-setting__"
 _SETTING_OF_LEVEL: Final = "IsolationLevel"
@@ -41,17 +51,17 @@ _SETTING_OF_LEVEL: Final = "IsolationLevel"
 async def begin(call: Call) -> Answer:
     """Open a transaction on one repository."""
     if (media_type := call.media_type()) == FORM:
-        _check_settings(await call.form())
+        isolation = _isolation_of(await call.form())
     elif await call.body():
         raise UnsupportedType(
             f"content type {media_type or 'none'!r}: settings of a transaction are sent as {FORM}, or in the URL"
         )
     else:
-        _check_settings(call.parameters())
+        isolation = _isolation_of(call.parameters())
     repository = call.path_text("id")
     if repository not in await repository_names(call):
         raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one")
-    facts = await stepping.begin(call)
+    facts = await stepping.begin(call, isolation=isolation)
     txid = str(facts["txid"])
     address = f"{root_of(call)}/repositories/{repository}/transactions/{quote(txid, safe='')}"
     return Answer(201, headers={"Location": address, "Brokerha-Tx": txid})
@@ -84,20 +94,23 @@ async def delete(call: Call) -> Answer:
     return Answer(204, headers={"Brokerha-Tx": txid})
 
 
-def _check_settings(parameters: Parameters) -> None:
+def _isolation_of(parameters: Parameters) -> str:
+    """The level that is asked for. Raises InvalidRequest for one that is not known, and for any other setting."""
+    isolation = READ_COMMITTED
     for name in sorted(parameters.names()):
         value = parameters.one(name) or ""
         if name == _LEVEL or (
             name.startswith(_SETTING) and name.removeprefix(_SETTING).rpartition(".")[2] == _SETTING_OF_LEVEL
         ):
             level = value.rpartition("#")[2].rpartition("/")[2].upper()
-            if level not in HELD_LEVELS:
-                held = ", ".join(HELD_LEVELS)
-                raise InvalidRequest(f"isolation level {value!r} is not held by this version; {held} are")
+            if level not in LEVELS:
+                raise InvalidRequest(f"isolation level {value!r} is not known; {', '.join(LEVELS)} are")
+            isolation = LEVELS[level]
         elif name.startswith(_SETTING):
             raise InvalidRequest(f"the setting {name.removeprefix(_SETTING)!r} is not known here: leave it out")
         else:
             raise InvalidRequest(f"the parameter {name!r} is not known where a transaction begins: {_LEVEL} is")
+    return isolation
 
 
 async def _write(call: Call, operations: list[Operation]) -> Answer:

@@ -28,7 +28,7 @@ _IN_REPOSITORY = {
 }  # fmt: skip
 _ELSEWHERE = {
     "put": WRITE, "delete": WRITE, "publish": WRITE, "accept": WRITE,
-    "control-add": ADMIN, "control-remove": ADMIN, "expect-key": READ, "expect-fingerprint": READ,
+    "control-add": ADMIN, "control-remove": ADMIN, "expect-key": READ, "expect-range": READ, "expect-fingerprint": READ,
 }  # fmt: skip
 _READS_OF_REPOSITORIES = frozenset({"query", "statements", "size", "contexts", "about"})
 _OF_ADMINS = (b"-repository", b"control-")

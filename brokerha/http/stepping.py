@@ -20,6 +20,7 @@ from brokerha.http.answer import JSON, MSGPACK, Answer
 from brokerha.http.call import Call, Parameters
 from brokerha.model.errors import InvalidRequest, NotAcceptable, NotFound, OutcomeUnknown, ReadOnly, TimedOut
 from brokerha.model.ids import TxId, is_tx_id
+from brokerha.model.isolation import READ_COMMITTED
 from brokerha.model.requests import APPLIED_LEVEL
 from brokerha.nodes.checking import is_plain
 
@@ -49,9 +50,11 @@ async def step(call: Call, action: str, txid: TxId, arguments: Arguments, more_m
         raise TimedOut(f"the node did not answer in time: send this step of transaction {txid} again") from None
 
 
-async def begin(call: Call, xid: str = "", timeout_ms: int = 0, txid: TxId = "") -> dict[str, Any]:
+async def begin(
+    call: Call, xid: str = "", timeout_ms: int = 0, txid: TxId = "", isolation: str = READ_COMMITTED
+) -> dict[str, Any]:
     """Open a transaction; the master names it unless an id is given."""
-    arguments = {"xid": xid, "timeout_ms": timeout_ms, "session": session(call)}
+    arguments = {"xid": xid, "timeout_ms": timeout_ms, "session": session(call), "isolation": isolation}
     return await step(call, "begin", txid, arguments)
 
 

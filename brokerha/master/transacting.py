@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from brokerha.model.errors import aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.operations import APPLIED, ResultRow
@@ -122,9 +123,9 @@ class Transacting:
         kept = book.table.get(txid)
         if reply.status == REJECTED_STATUS and kept is not None:
             # Told with the record that remembers it.
-            book.refuse(ticket, txid, "Aborted", kept.reason)
+            book.refuse(ticket, txid, type(aborted(kept.reason)).__name__, kept.reason)
         elif reply.status in (REJECTED_STATUS, REFUSED):
-            answers.append(TxReply(ticket, txid, "Aborted", reply.reason))
+            answers.append(TxReply(ticket, txid, type(aborted(reply.reason)).__name__, reply.reason))
         elif reply.status == UNKNOWN:
             answers.append(TxReply(ticket, txid, "OutcomeUnknown", reply.reason))
         else:

@@ -15,6 +15,7 @@ The tree is split by what the caller can do about it:
         NotAllowed        ... is of a user who is not known, or may not do that              HTTP 401, 403, 429
       Rejected            the transaction was ordered and failed, at the same LSN everywhere  HTTP 409
       Aborted             nothing happened and nothing will; safe to run again             HTTP 409
+        Conflict          ... because what it read or expected was changed meanwhile       HTTP 409
       OutcomeUnknown      the deadline passed; ask again by the transaction id             HTTP 504
       NotReady            this node cannot serve now (starting, no worker, busy); try again   HTTP 503
         NotPrimary        ... another process of its master acts: ask that one             HTTP 503
@@ -100,6 +101,19 @@ class Rejected(BrokerhaError):
 
 class Aborted(BrokerhaError):
     """Nothing happened and nothing will; the same work may safely be run again."""
+
+
+class Conflict(Aborted):
+    """What the transaction had read, or expected, was changed by another one; run it again, from its first read on."""
+
+
+CONFLICT = "conflict: "
+"""What the reason of a transaction begins with that was rejected for an expectation: the log keeps reasons as text."""
+
+
+def aborted(reason: str) -> Aborted:
+    """The error for a transaction that was rejected or rolled back for this reason."""
+    return Conflict(reason) if reason.startswith(CONFLICT) else Aborted(reason)
 
 
 class OutcomeUnknown(BrokerhaError):

@@ -18,6 +18,7 @@ workers look inside. Each operation is a list whose first item names it:
 and expectations about the state before the transaction, which change nothing and reject all of it when they fail:
 
     ["expect-key", table, key, etag]         the key has this ETag (etags.py); "" = there is no such key
+    ["expect-range", table, from, to, digest]    the keys from ``from`` to below ``to`` (empty: the last) with their values are those of the digest
     ["expect-since", kind, name, lsn]        kind graph, table or queue: it was not changed after that LSN
     ["expect-fingerprint", text]             the whole content has this fingerprint (fingerprints.py)
 
@@ -48,6 +49,8 @@ from brokerha.model.unpacking import BROKEN, unpack_foreign
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""
 OPERATIONS_LIMIT = 100_000
+RANGE_DIGEST_BYTES: Final = fingerprints.DIGEST_BYTES
+"""Of an expected range: the exclusive or of the digests of its keys, as in the fingerprint."""
 LSN_LIMIT = 2**63
 """Every LSN is below it; workers and masters keep them in 63 bits."""
 KEY_LIMIT_BYTES = control.KEY_LIMIT_BYTES
@@ -73,12 +76,13 @@ _SHAPES: dict[str, tuple[type, ...]] = {
     "publish": (str, str, bytes),
     "accept": (str, str),
     "expect-key": (str, bytes, str),
+    "expect-range": (str, bytes, bytes, bytes),
     "expect-since": (str, str, int),
     "expect-fingerprint": (str,),
 }
 ON_KEYS: Final = frozenset({"put", "delete"})
 ON_QUEUES: Final = frozenset({"publish", "accept"})
-EXPECTATIONS: Final = frozenset({"expect-key", "expect-since", "expect-fingerprint"})
+EXPECTATIONS: Final = frozenset({"expect-key", "expect-range", "expect-since", "expect-fingerprint"})
 GRAPH, TABLE, QUEUE = "graph", "table", "queue"
 """Kinds of stores; the graph of that kind is a repository."""
 
@@ -261,6 +265,8 @@ def _expectation_problem(name: str, arguments: Any) -> str:
         if not problem and etag and not etags.is_etag(etag):
             problem = f"{etag!r} is no ETag of a key: give it as HTTP does, quotes included, or empty for no such key"
         return problem
+    if name == "expect-range":
+        return _range_problem(*arguments)
     if name == "expect-since":
         kind, store, lsn = arguments
         if kind not in {GRAPH, TABLE, QUEUE}:
@@ -271,6 +277,16 @@ def _expectation_problem(name: str, arguments: Any) -> str:
     known = fingerprints.from_text(arguments[0])
     if len(known) != 1 + fingerprints.DIGEST_BYTES or known[0] != fingerprints.VERSION:
         return f"{arguments[0]!r} is no fingerprint of version {fingerprints.VERSION} (1:<32 hexadecimal digits>)"
+    return ""
+
+
+def _range_problem(table: str, first: bytes, end: bytes, digest: bytes) -> str:
+    if problem := name_problem(TABLE, table):
+        return problem
+    if len(first) > KEY_LIMIT_BYTES or len(end) > KEY_LIMIT_BYTES + 1:
+        return f"a range is from a key of at most {KEY_LIMIT_BYTES} bytes to one of at most {KEY_LIMIT_BYTES + 1}"
+    if len(digest) != RANGE_DIGEST_BYTES:
+        return f"the digest of a range has {RANGE_DIGEST_BYTES} bytes, this one has {len(digest)}"
     return ""
 
 

@@ -22,6 +22,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+import msgpack
+
 from brokerha.model.errors import BrokerhaError, NotReady, OutcomeUnknown, TimedOut, error_named
 from brokerha.model.ids import BEGUN_MARK, Lsn, NodeId, TxId
 from brokerha.model.levels import LATEST_LSN
@@ -33,6 +35,8 @@ from brokerha.nodes.transaction_arguments import LIST, TAKING, checked_step
 from brokerha.ports.clock import Clock
 from brokerha.ports.front import ReadOutcome
 
+FIRST_READ: Final = "read 1: "
+"""What errors of a read of kind ``together`` begin with; who asked for one read is not told a number."""
 GRACE_MS: Final = 2000
 """How much longer than its time-out a step is waited for: the core answers by itself when it is healthy."""
 OPEN_LIMIT: Final = 10_000
@@ -97,10 +101,18 @@ class Transacting:
         rest = {name: value for name, value in arguments.items() if name != "tx"}
 
         def receive(reply: TxReply) -> None:
-            if not _failed(future, reply):
-                body = reply.answer["body"]
-                inside = {**rest, "pending": body, "txid": reply.txid} if body else rest
-                self._host.ask_read(kind, name, inside, min_lsn, timeout_ms, future)
+            if _failed(future, reply):
+                return
+            body, seen = reply.answer["body"], reply.answer.get("seen")
+            inside = {"pending": body, "txid": reply.txid} if body else {}
+            if seen is None:
+                self._host.ask_read(kind, name, {**rest, **inside}, min_lsn, timeout_ms, future)
+                return
+            reads = rest["reads"] if kind == "together" else (msgpack.packb((kind, name, rest)),)
+            found: Future[ReadOutcome] = Future()
+            found.add_done_callback(partial(self._on_found, kind, reply.txid, timeout_ms, future))
+            inside |= {"reads": reads, "seen": seen}
+            self._host.ask_read("together", "", inside, min_lsn, timeout_ms, found)
 
         def ask() -> None:
             check_read(kind, name, arguments, min_lsn, timeout_ms)
@@ -108,6 +120,33 @@ class Transacting:
 
         self._in_loop(future, ask)
         return future
+
+    def _on_found(
+        self, kind: str, txid: TxId, timeout_ms: int, future: Future[ReadOutcome], found: Future[ReadOutcome]
+    ) -> None:
+        """In the loop's thread: the transaction has to know what was read before its client does."""
+        if future.done():
+            return
+        error = found.exception()
+        if error is not None:
+            if kind != "together" and error.args:
+                error.args = (str(error.args[0]).removeprefix(FIRST_READ), *error.args[1:])
+            _fail(future, error)
+            return
+        outcome = found.result()
+        name, text, answers, packed = msgpack.unpackb(outcome.body, use_list=False)
+
+        def remembered(reply: TxReply) -> None:
+            if _failed(future, reply):
+                return
+            if name:
+                _fail(future, error_named(name, text if kind == "together" else text.removeprefix(FIRST_READ)))
+            elif kind == "together":
+                future.set_result(outcome._replace(body=msgpack.packb(answers)))
+            else:
+                future.set_result(outcome._replace(content_type=answers[0][0], body=answers[0][1]))
+
+        self._send("saw", txid, {"found": msgpack.unpackb(packed, use_list=False)}, timeout_ms, remembered)
 
     def _in_loop(self, future: Future[Any], act: Callable[[], None]) -> None:
         """Run it between two turns; what it raises is the answer."""

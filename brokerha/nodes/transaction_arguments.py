@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import Xid
+from brokerha.model.isolation import ISOLATIONS, READ_COMMITTED
 from brokerha.model.levels import COPIES_LIMIT
 from brokerha.model.operations import OPERATIONS_LIMIT, QUEUE, name_problem
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS
@@ -60,7 +61,12 @@ def _begin(given: Arguments) -> Arguments:
             xid = Xid.parse(xid).text
         except ValueError as error:
             raise InvalidRequest(str(error)) from None
-    return {"xid": xid, "timeout_ms": given.get("timeout_ms", 0), "session": given.get("session", "")}
+    return {
+        "xid": xid,
+        "timeout_ms": given.get("timeout_ms", 0),
+        "session": given.get("session", ""),
+        "isolation": given.get("isolation", READ_COMMITTED),
+    }
 
 
 def _operations(given: Arguments) -> Arguments:
@@ -90,7 +96,12 @@ _FIRST: Final = number(0, OPERATIONS_LIMIT)
 _LISTED: Final = Shape("a list", lambda value: isinstance(value, (tuple, list)))
 _QUEUE: Final = Shape(f"the name of a {QUEUE}", lambda value: is_text(value) and not name_problem(QUEUE, value))
 _SHAPES: Final[dict[str, Shapes]] = {
-    "begin": {"xid": text(XID_LIMIT), "timeout_ms": number(0, TX_TIMEOUT_LIMIT_MS), **_SESSION},
+    "begin": {
+        "xid": text(XID_LIMIT),
+        "timeout_ms": number(0, TX_TIMEOUT_LIMIT_MS),
+        "isolation": one_of(*ISOLATIONS),
+        **_SESSION,
+    },
     "operations": {"first": _FIRST, "operations": needed(listed(_LISTED, 0, OPERATIONS_LIMIT))},
     TAKING: {
         "first": _FIRST,

@@ -30,7 +30,7 @@ from brokerha.model.messages import Outgoing
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply, TxReply
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
-OUTCOME_ERRORS = frozenset({"Aborted", "Rejected", "WrongState"})
+OUTCOME_ERRORS = frozenset({"Aborted", "Conflict", "Rejected", "WrongState"})
 """Errors of a `TxReply` that tell what became of a transaction: they wait like any other answer."""
 MARKS_LIMIT = 10_000
 

@@ -88,7 +88,9 @@ class Tasks:
         if not able:
             named = f"worker {node}" if node else "no worker of this site"
             why = "is in sync and free" + (" beside another that serves reads meanwhile" if is_protected else "")
-            raise NotReady(f"{named} {why}" if not node else f"{named} is not in sync, busy, or the last one that serves")
+            raise NotReady(
+                f"{named} {why}" if not node else f"{named} is not in sync, busy, or the last one that serves"
+            )
         return min(able, key=lambda worker: (worker.is_readable, worker.running_reads, worker.node))
 
     def on_report(self, sender: NodeId, report: TaskReport, now: Instant) -> None:

@@ -38,10 +38,10 @@ from brokerha.stores.control_table import keep
 from brokerha.stores.effects_log import EffectsLog
 from brokerha.stores.environment import Environment, WriteTransaction
 from brokerha.stores.evaluation import Evaluation
-from brokerha.stores.expectations import Before, judge_expectations
+from brokerha.stores.expectations import Before, judge_expectations, range_digest
 from brokerha.stores.fingerprint import quads_digest, repository_digest
 from brokerha.stores.key_range import row_key_of
-from brokerha.stores.key_value import delete_row, get_value, put_row, rows_as_they_lie
+from brokerha.stores.key_value import delete_row, get_value, put_row, range_digests, rows_as_they_lie
 from brokerha.stores.last_changes import LastChanges
 from brokerha.stores.presence import reason_of
 from brokerha.stores.queue_change import QueueChange, check_room, order_of
@@ -200,7 +200,9 @@ class Batch:
         operations = [(number, operation) for number, operation in others if operation[0] not in _BESIDE]
         if not operations:
             return None
-        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union)
+        evaluation = Evaluation(
+            self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union
+        )
         try:
             for number, operation in operations:
                 evaluation.add(number, operation)
@@ -223,6 +225,7 @@ class Batch:
             self._stored,
             lambda kind, name: self._changes.lsn_of(transaction, kind, name),
             packed(self._fingerprint),
+            lambda low, high: range_digest(range_digests(transaction, self._keys, low, high)),
         )
         judge_expectations([operation for _, operation in beside], before)
         change = QueueChange(txid, lambda queue, message_id: self._queues.holds(transaction, queue, message_id))

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from brokerha.model.control import shortened
-from brokerha.model.errors import Rejected
+from brokerha.model.errors import CONFLICT, Rejected
 from brokerha.model.etags import etag_of
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Lsn
-from brokerha.model.operations import Operation
-from brokerha.stores.key_range import row_key_of
+from brokerha.model.operations import RANGE_DIGEST_BYTES, Operation
+from brokerha.stores.key_range import row_key_of, rows_between
 
 
 class Before(NamedTuple):
@@ -27,6 +27,8 @@ class Before(NamedTuple):
     changed_lsn: Callable[[str, str], Lsn]
     """Kind and name of a store -> LSN of the last transaction that changed it; 0 for never."""
     fingerprint: bytes
+    range_digest: Callable[[bytes, bytes], bytes]
+    """First row key and the one after the last -> digest of the rows between (`range_digest`)."""
 
 
 def judge_expectations(operations: Iterable[Operation], before: Before) -> None:
@@ -39,19 +41,38 @@ def judge_expectations(operations: Iterable[Operation], before: Before) -> None:
             found = before.changed_lsn(operation[1], operation[2])
             if found > operation[3]:
                 raise Rejected(
-                    f"expected {operation[1]} {operation[2]!r} unchanged since LSN {operation[3]}, "
+                    f"{CONFLICT}expected {operation[1]} {operation[2]!r} unchanged since LSN {operation[3]}, "
                     f"it was changed at LSN {found}"
                 )
+        elif kind == "expect-range":
+            table, first, end, digest = operation[1:]
+            if before.range_digest(*rows_between(table, first, end)) != digest:
+                raise Rejected(
+                    f"{CONFLICT}keys of table {table!r} from {_named(first)} on were changed: read them again"
+                )
         elif kind == "expect-fingerprint" and from_text(operation[1]) != before.fingerprint:
-            raise Rejected(f"expected fingerprint {operation[1]}, found {text_of(before.fingerprint)}")
+            raise Rejected(f"{CONFLICT}expected fingerprint {operation[1]}, found {text_of(before.fingerprint)}")
+
+
+def range_digest(digests: Iterable[bytes]) -> bytes:
+    """The digest of a range, from those of its rows: their exclusive or, as in the fingerprint."""
+    found = 0
+    for digest in digests:
+        found ^= int.from_bytes(digest, "big")
+    return found.to_bytes(RANGE_DIGEST_BYTES, "big")
 
 
 def _judge_key(table: str, key: bytes, etag: str, before: Before) -> None:
     value = before.value_of(row_key_of(table, key))
     found = "" if value is None else etag_of(value)
     if found != etag:
-        name = shortened(key.decode(errors="backslashreplace"))
-        raise Rejected(f"key {name!r} of table {table!r}: expected {_said(etag)}, found {_said(found)}: read it again")
+        raise Rejected(
+            f"{CONFLICT}key {_named(key)} of table {table!r}: expected {_said(etag)}, found {_said(found)}: read it again"
+        )
+
+
+def _named(key: bytes) -> str:
+    return repr(shortened(key.decode(errors="backslashreplace")))
 
 
 def _said(etag: str) -> str:

@@ -31,6 +31,11 @@ def wanted_row_key(table: str, arguments: Mapping[str, Any]) -> bytes:
     return row_key_of(_checked_table(table), _bytes_argument(arguments, "key"))
 
 
+def rows_between(table: str, first: bytes, end: bytes) -> tuple[bytes, bytes]:
+    """The row keys that keys from ``first`` to below ``end`` lie between; an empty ``end`` is that of the table."""
+    return row_key_of(table, first), row_key_of(table, end) if end else _after_all_with(row_key_of(table, b""))
+
+
 class KeyRange:
     """Which keys a read of kind ``range`` asks for.
 

@@ -96,6 +96,17 @@ def checked_rows(transaction: Any, keys: Any, beginning: bytes) -> Iterator[tupl
             is_there = cursor.next()
 
 
+def range_digests(transaction: Any, keys: Any, low: bytes, high: bytes) -> Iterator[bytes]:
+    """Digests of the rows from ``low`` to below ``high``. Raises StoreDamaged."""
+    with transaction.cursor(keys) as cursor:
+        is_there = cursor.set_range(low)
+        while is_there and (row_key := cursor.key()) < high:
+            row = cursor.value()
+            checked_value(row_key, row)
+            yield row[:DIGEST_BYTES]
+            is_there = cursor.next()
+
+
 def table_names(transaction: Any, keys: Any) -> Iterator[str]:
     """Names of tables that have a key, in byte order: one look for each table, however many keys it has."""
     with transaction.cursor(keys) as cursor:

@@ -37,7 +37,7 @@ from brokerha.model.operations import (
 from brokerha.ports.store import Applied, ReadAnswer
 from brokerha.stores.control import ControlChange
 from brokerha.stores.control_judge import judge
-from brokerha.stores.expectations import Before, judge_expectations
+from brokerha.stores.expectations import judge_expectations
 from brokerha.stores.fingerprint import text_of
 from brokerha.stores.key_range import row_key_of
 from brokerha.stores.memory_image import MemoryImage, MemoryQueue
@@ -224,10 +224,7 @@ class MemoryStore:
     def _judged_beside(self, txid: TxId, operations: list[Operation]) -> list[Change]:
         """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected."""
         image = self._image
-        before = Before(
-            image.keys.get, lambda kind, name: image.changed.get((kind, name), 0), packed(image.fingerprint)
-        )
-        judge_expectations(operations, before)
+        judge_expectations(operations, image.before())
         change = QueueChange(
             txid, lambda queue, message_id: queue in image.queues and message_id in image.queues[queue].messages
         )

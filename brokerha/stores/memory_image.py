@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import xor
 
+from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Lsn, TxId
 from brokerha.model.operations import ON_KEYS, ON_QUEUES, Change, Logged
 from brokerha.stores.control import EMPTY, ON_CONTROL, Suite
+from brokerha.stores.expectations import Before, range_digest
 from brokerha.stores.fingerprint import (
     counts_digest,
     key_digest,
@@ -91,6 +93,16 @@ class MemoryImage:
     """LSN of the first of `lines`."""
     lines: list[Logged] = field(default_factory=list)
     executed: list[tuple[TxId, Lsn]] = field(default_factory=list)
+
+    def before(self) -> Before:
+        """This state, for expectations."""
+
+        def between(low: bytes, high: bytes) -> bytes:
+            return range_digest(key_digest(key, value) for key, value in self.keys.items() if low <= key < high)
+
+        return Before(
+            self.keys.get, lambda kind, name: self.changed.get((kind, name), 0), packed(self.fingerprint), between
+        )
 
     def copy(self) -> MemoryImage:
         """An independent copy; what the containers hold never changes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgpack
@@ -16,11 +16,12 @@ from brokerha.stores.fingerprint import report
 from brokerha.stores.key_range import KeyRange, in_pieces, row_key_of, wanted_row_key
 from brokerha.stores.memory_image import MemoryImage, MemoryQueue
 from brokerha.stores.memory_rdf import NO_SPARQL, LineChange, lines_of
+from brokerha.stores.observing import is_observing, observed
 from brokerha.stores.pending import Pending
 from brokerha.stores.queue_change import Message
 from brokerha.stores.queue_reading import QueueRange
 from brokerha.stores.read_kinds import WALKS, about_answer, about_beginning, check_arguments
-from brokerha.stores.together import read_number, together_answer, wanted_reads
+from brokerha.stores.together import Wanted, read_number, together_answer, wanted_reads
 
 _TEXT, _JSON, _MSGPACK = "text/plain", "application/json", "application/x-msgpack"
 
@@ -33,14 +34,21 @@ def read_image(
     if kind in WALKS:
         return ReadAnswer(_MSGPACK, image.lsn, in_pieces(_walked(image, walk_of(kind, arguments, may_go_on))))
     pending = Pending.of(arguments)
+    if kind == "together" and is_observing(arguments):
+        reads = wanted_reads(arguments)
+        return observed(arguments, reads, pending, image.lsn, image.before(), lambda: _answers(image, reads, pending))
     if kind != "together":
         content_type, body = _answer(image, kind, name, arguments, pending)
         return ReadAnswer(content_type, image.lsn, in_pieces(body))
+    return together_answer(image.lsn, _answers(image, wanted_reads(arguments), pending))
+
+
+def _answers(image: MemoryImage, reads: Sequence[Wanted], pending: Pending) -> list[tuple[str, bytes]]:
     answers = []
-    for number, wanted in enumerate(wanted_reads(arguments), 1):
+    for number, wanted in enumerate(reads, 1):
         with read_number(number):
             answers.append(_answer(image, *wanted, pending))
-    return together_answer(image.lsn, answers)
+    return answers
 
 
 def _walked(image: MemoryImage, walk: Walk) -> bytes:

@@ -65,7 +65,7 @@ ARGUMENTS: Final[dict[str, Shapes]] = {
     "tables": {},
     "queue": {"after": _MESSAGE_ID, "limit": _ROWS, **_PENDING},
     "queues": _PENDING,
-    "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), **_PENDING},
+    "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), "seen": BYTES, **_PENDING},
     "fingerprint": {},
     "repositories": {},
     "about": {},

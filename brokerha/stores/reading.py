@@ -11,7 +11,7 @@
 | tables       |            |                                                       | application/json, names             |
 | queue *      | queue      | after (a message id), limit                            | application/x-msgpack, (message id, content type, body) |
 | queues *     |            |                                                       | application/json, name: depth, published, accepted |
-| together *   |            | reads: packed (kind, name, arguments) of each          | application/x-msgpack, (content type, body) of each |
+| together *   |            | reads: packed (kind, name, arguments) of each; seen (observing.py) | application/x-msgpack, (content type, body) of each |
 | fingerprint  |            |                                                       | application/json                    |
 | repositories |            |                                                       | application/json, names             |
 | about        | repository, or all |                                              | application/json, repository: namespaces, settings |

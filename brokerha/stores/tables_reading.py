@@ -11,8 +11,10 @@ import msgpack
 from brokerha.model import about
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.stores.environment import Environment
+from brokerha.stores.expectations import Before, range_digest
 from brokerha.stores.key_range import KeyRange, row_key_of
-from brokerha.stores.key_value import checked_rows, get_value, range_pieces, range_rows, table_names
+from brokerha.stores.key_value import checked_rows, get_value, range_digests, range_pieces, range_rows, table_names
+from brokerha.stores.last_changes import LastChanges
 from brokerha.stores.pending import Pending
 from brokerha.stores.queue_change import Message
 from brokerha.stores.queue_reading import RESULT_LIMIT_BYTES, QueueRange
@@ -25,6 +27,23 @@ class TablesReading:
     def __init__(self, environment: Environment) -> None:
         self._keys = environment.keys
         self._queues = Queues(environment)
+        self._changes = LastChanges(environment.changes)
+
+    def before(self, transaction: Any, fingerprint: bytes) -> Before:
+        """The state of an LMDB transaction, for expectations; the fingerprint is that of its commit."""
+
+        def value_of(row_key: bytes) -> bytes | None:
+            try:
+                return get_value(transaction, self._keys, row_key)
+            except NotFound:
+                return None
+
+        return Before(
+            value_of,
+            lambda kind, name: self._changes.lsn_of(transaction, kind, name),
+            fingerprint,
+            lambda low, high: range_digest(range_digests(transaction, self._keys, low, high)),
+        )
 
     def get(self, transaction: Any, row_key: bytes, pending: Pending) -> bytes:
         """The value of a key. Raises NotFound, StoreDamaged."""
@@ -37,7 +56,10 @@ class TablesReading:
 
     def is_union(self, transaction: Any, repository: str) -> bool:
         """Whether the default graph of a repository is the union of all."""
-        return transaction.get(row_key_of(about.TABLE, about.setting_key(repository, about.UNION)), db=self._keys) is not None
+        return (
+            transaction.get(row_key_of(about.TABLE, about.setting_key(repository, about.UNION)), db=self._keys)
+            is not None
+        )
 
     def rows(self, transaction: Any, table: str, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All keys of a table that begin so, in order, with their values. Raises StoreDamaged."""

@@ -23,10 +23,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
 from brokerha.model.errors import StoreError
+from brokerha.model.fingerprints import packed
 from brokerha.model.ids import Lsn, Timestamp, TxId
 from brokerha.model.invariants import invariant
 from brokerha.model.operations import Logged, LoggedRow, Result
@@ -41,6 +43,7 @@ from brokerha.stores.frozen import Frozen, backed_up
 from brokerha.stores.held import Held, answer, held, recompute
 from brokerha.stores.key_range import in_pieces
 from brokerha.stores.last_changes import begin_at, lower_rows
+from brokerha.stores.observing import is_observing, observed
 from brokerha.stores.pending import Pending
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.read_kinds import MSGPACK, WALKS, View, check_arguments
@@ -221,12 +224,17 @@ class WorkerStore:
         """Several reads at one LSN; writers wait until all snapshots are taken."""
         check_arguments("together", name, arguments)
         reads = wanted_reads(arguments)
-        run = TogetherRun(self._reader.tables, reads, Pending.of(arguments), may_go_on)
+        pending, tables = Pending.of(arguments), self._reader.tables
+        run = TogetherRun(tables, reads, pending, may_go_on)
         doing = "cannot read together"
         with self._reading.one(), store_errors(doing), ExitStack() as turn:
             turn.enter_context(self._exclusively(doing))
             view = self._view
             with self._environment.lmdb.begin() as transaction:
+                if is_observing(arguments):
+                    before = tables.before(transaction, packed(view.fingerprint))
+                    answer = partial(run.answers, view, transaction, begun=turn.close)
+                    return observed(arguments, reads, pending, view.lsn, before, answer)
                 answers = run.answers(view, transaction, begun=turn.close)
         return together_answer(view.lsn, answers)
 

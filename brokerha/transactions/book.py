@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Protocol
 
-from brokerha.model.errors import Aborted, NotFound, WrongState
+from brokerha.model.errors import NotFound, WrongState, aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Outgoing
 from brokerha.model.ready import TxQueueDecision
@@ -88,7 +88,7 @@ class Book:
             return found
         end = self.end_of(txid, now)
         if end is not None and end.state == ABORTED:
-            raise Aborted(end.reason)
+            raise aborted(end.reason)
         if end is not None or self.log.is_known(txid):
             raise WrongState(f"transaction {txid} is committed already")
         raise NotFound(f"no transaction {txid} is open here: it was never begun, or is long over; begin one")

@@ -1,6 +1,6 @@
 """Collecting: what a client does in an open transaction, before anything is decided.
 
-    begin, operations, take, pending, ping
+    begin, operations, take, pending, saw, ping
 
 Operations are checked by the front door before they come here. A call that comes again, because its answer was lost, is recognised
 by the number of its first operation and changes nothing. Nothing of an open transaction is durable anywhere.
@@ -12,10 +12,12 @@ from typing import Any
 
 from brokerha.model.errors import InvalidRequest, KeyReused, NotReady, WrongState, error_named
 from brokerha.model.ids import Instant, is_tx_id
+from brokerha.model.isolation import READ_COMMITTED, checked_isolation
 from brokerha.model.operations import Operation
 from brokerha.model.requests import TxCommand
 from brokerha.transactions.book import Book
 from brokerha.transactions.locks import accepted_in
+from brokerha.transactions.read_set import ReadSet
 from brokerha.transactions.states import Phase
 from brokerha.transactions.transaction import Transaction, body_of, packed_each
 from brokerha.transactions.tx_feed import OPERATION, TxFeed
@@ -32,6 +34,7 @@ class Collecting:
         book, config, txid = self._book, self._book.config, command.txid
         xid, session = text(command, "xid"), text(command, "session")
         timeout_ms = number(command, "timeout_ms", 0) or config.timeout_ms
+        isolation = checked_isolation(text(command, "isolation"))
         if not is_tx_id(txid):
             raise InvalidRequest(f"{txid!r} is no transaction id: 1 to 128 visible ASCII characters")
         if not 1 <= timeout_ms <= config.timeout_max_ms:
@@ -54,7 +57,8 @@ class Collecting:
             raise error_named(*refusal)
         if len(book.table) >= config.open_limit:
             raise NotReady(f"{config.open_limit} transactions are open: finish some, or try again later")
-        book.add(Transaction(txid, xid, session, timeout_ms, now.mono_ms))
+        reads = None if isolation == READ_COMMITTED else ReadSet(isolation)
+        book.add(Transaction(txid, xid, session, timeout_ms, now.mono_ms, reads=reads))
         book.presumption.on_begin(txid)
         book.dirty[txid] = None
         book.counts["begun"] += 1
@@ -77,7 +81,7 @@ class Collecting:
                 f"message {message_id} of queue {queue} is accepted in transaction {holder}: try another one"
             )
         self._book.locks.lock(transaction.txid, wanted)
-        self._add(transaction, pieces)
+        add_pieces(self._book, transaction, pieces)
         self._book.answer(command.ticket, command.txid, count=transaction.count)
 
     def take(self, command: TxCommand, now: Instant) -> None:
@@ -101,14 +105,26 @@ class Collecting:
         taken = self._book.locks.take(transaction.txid, queue, map(str, candidates), len(accepts))
         if taken:
             transaction.takes[first] = tuple(taken)
-            self._add(transaction, packed_each(("accept", queue, message_id) for message_id in taken))
+            add_pieces(self._book, transaction, packed_each(("accept", queue, message_id) for message_id in taken))
         self._book.answer(command.ticket, command.txid, taken=taken)
 
     def pending(self, command: TxCommand, now: Instant) -> None:
         """The operations so far, for reads inside the transaction."""
         transaction = self._open(command, now)
         body = body_of(transaction.pieces) if transaction.pieces else b""
-        self._book.answer(command.ticket, command.txid, body=body, count=transaction.count)
+        reads = transaction.reads
+        seen = {} if reads is None else {"seen": body_of(reads.pieces()) if len(reads) else b""}
+        self._book.answer(command.ticket, command.txid, body=body, count=transaction.count, **seen)
+
+    def saw(self, command: TxCommand, now: Instant) -> None:
+        """What a read inside an isolated transaction found."""
+        transaction = self._open(command, now)
+        found = command.arguments.get("found", ())
+        if transaction.reads is None or not isinstance(found, list | tuple):
+            raise InvalidRequest("saw: give a list of expectations, in a transaction that is isolated")
+        transaction.reads.add(found)
+        self._check_room(transaction, [])
+        self._book.answer(command.ticket, command.txid)
 
     def ping(self, command: TxCommand, now: Instant) -> None:
         """Keep an open transaction open; of a prepared one it only says that it is there."""
@@ -129,17 +145,18 @@ class Collecting:
         if self._book.open_bytes + sum(map(len, pieces)) > limit:
             raise NotReady(f"open transactions hold {limit} bytes together: finish some, or try again later")
 
-    def _add(self, transaction: Transaction, pieces: list[bytes]) -> None:
-        book = self._book
-        if transaction.count == 0 and book.backups:
-            backups = tuple(book.backups)
-            transaction.feed = TxFeed(book.config, book.node, book.view, transaction.txid, transaction.xid, backups)
-        size = transaction.size
-        transaction.add(pieces)
-        book.open_bytes += transaction.size - size
-        if transaction.feed is not None and pieces:
-            transaction.feed.add([(OPERATION, piece) for piece in pieces])
-            book.dirty[transaction.txid] = None
+
+def add_pieces(book: Book, transaction: Transaction, pieces: list[bytes]) -> None:
+    """Add packed operations to an open transaction, and tell its participants."""
+    if transaction.count == 0 and book.backups:
+        backups = tuple(book.backups)
+        transaction.feed = TxFeed(book.config, book.node, book.view, transaction.txid, transaction.xid, backups)
+    size = transaction.size
+    transaction.add(pieces)
+    book.open_bytes += transaction.size - size
+    if transaction.feed is not None and pieces:
+        transaction.feed.add([(OPERATION, piece) for piece in pieces])
+        book.dirty[transaction.txid] = None
 
 
 def text(command: TxCommand, name: str) -> str:

@@ -2,10 +2,11 @@
 
 | action | arguments | answer |
 |---|---|---|
-| begin | xid (text, empty for a transaction of one client), timeout_ms (0 for the default), session | txid, timeout_ms |
+| begin | xid (text, empty for a transaction of one client), timeout_ms (0 for the default), session, isolation (model/isolation.py) | txid, timeout_ms |
 | operations | first (number of the first of these, from 0), operations | count (so far) |
 | take | first, queue, candidates (message ids in order), count | taken (ids, in order) |
-| pending | | body (packed operations so far, empty for none), count |
+| pending | | body (packed operations so far, empty for none), count; of an isolated one seen (what it has read, in the same form) |
+| saw | found (what a read of an isolated one found, as expectations) | |
 | prepare | session | state: ``prepared``, or ``read-only``: nothing to do, it is over |
 | commit | one_phase, level, copies, session, by_hand | state ``committed``, lsn (0 below synchronised), reason when it was heuristic |
 | rollback | session, by_hand | state ``aborted`` |
@@ -67,6 +68,7 @@ class Coordinator:
             "operations": collecting.operations,
             "take": collecting.take,
             "pending": collecting.pending,
+            "saw": collecting.saw,
             "ping": collecting.ping,
             "prepare": self._deciding.prepare,
             "commit": self._deciding.commit,
@@ -127,7 +129,12 @@ class Coordinator:
         """A participant says how far it is."""
         book = self.book
         feed = book.feed_of(answer.txid)
-        if feed is None and answer.answer in ("missing", "refused") and answer.view == book.view and answer.txid not in book.table:
+        if (
+            feed is None
+            and answer.answer in ("missing", "refused")
+            and answer.view == book.view
+            and answer.txid not in book.table
+        ):
             # It takes part in what was rolled back long ago: the end was lost with the queue.
             over = TxEvents(answer.txid, book.view, answer.next, ((ROLLBACK, b"it is over"),))
             book.messages.append(Outgoing(backup, over))

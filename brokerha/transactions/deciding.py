@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState, error_named
+from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState, aborted, error_named
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
 from brokerha.model.requests import APPLIED_LEVEL, LEVELS, TxCommand
 from brokerha.transactions.book import Book
-from brokerha.transactions.collecting import flag, number, text
+from brokerha.transactions.collecting import add_pieces, flag, number, text
 from brokerha.transactions.config import ABORT
 from brokerha.transactions.outcomes import ABORTED, COMMITTED
 from brokerha.transactions.states import Phase, Step
@@ -76,7 +76,7 @@ class Deciding:
         _check_phases(transaction, command)
         if transaction.phase is Phase.HEURISTIC:
             if not transaction.is_committed:
-                raise Aborted(transaction.reason)
+                raise aborted(transaction.reason)
             book.answer(command.ticket, command.txid, state=COMMITTED, lsn=0, reason=transaction.reason)
         elif transaction.phase is Phase.PREPARED:
             self._commit_prepared(transaction, ask, now, is_by_hand=flag(command, "by_hand", False))
@@ -87,6 +87,9 @@ class Deciding:
             book.finish(transaction, COMMITTED, "nothing was done in it")
             book.answer(command.ticket, command.txid, state=COMMITTED, lsn=0)
         else:
+            if transaction.reads is not None:
+                # Whether what it read still holds is known when it is executed, and not before.
+                ask = ask._replace(level=APPLIED_LEVEL)
             transaction.asks.append(ask)
             self._close(transaction, now, is_two_phase=False)
 
@@ -141,6 +144,8 @@ class Deciding:
             self.abort(transaction, refusal[1])
             return
         transaction.is_two_phase = is_two_phase
+        if transaction.reads is not None:
+            add_pieces(book, transaction, transaction.reads.demands(transaction.pieces))
         transaction.close(now.mono_ms, now.wall_us)
         if not is_two_phase and not transaction.participants:
             self._decide(transaction, now)
@@ -214,7 +219,7 @@ class Deciding:
         book.end_feed(transaction, ROLLBACK, reason)
         book.finish(transaction, ABORTED, reason)
         for ask in transaction.asks:
-            book.refuse(ask.ticket, transaction.txid, "Aborted", reason)
+            book.refuse(ask.ticket, transaction.txid, type(aborted(reason)).__name__, reason)
         transaction.asks = []
 
     # ---- the decision to commit
@@ -261,7 +266,7 @@ class Deciding:
         book, txid = self._book, command.txid
         end = book.end_of(txid, now)
         if end is not None and end.state == ABORTED:
-            raise Aborted(end.reason)
+            raise aborted(end.reason)
         if end is not None:
             book.answer(command.ticket, txid, state=COMMITTED, lsn=0)
         elif book.log.is_known(txid):

@@ -17,6 +17,7 @@ import msgpack
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT, Operation
+from brokerha.transactions.read_set import ReadSet
 from brokerha.transactions.states import Phase
 from brokerha.transactions.tx_feed import TxFeed
 
@@ -69,6 +70,8 @@ class Transaction:
     count: int = 0
     body: bytes = b""
     """From its closing on."""
+    reads: ReadSet | None = None
+    """What it has read; None under read-committed."""
     takes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """What each ``take`` got, by the number of its first operation: the same call again gets the same."""
     feed: TxFeed | None = None
@@ -89,6 +92,8 @@ class Transaction:
     def check_room(self, pieces: list[bytes]) -> None:
         """Raise TooLarge when these operations make it larger than a transaction may be."""
         count, size = self.count + len(pieces), self.size + sum(map(len, pieces))
+        if self.reads is not None:
+            count, size = count + len(self.reads), size + self.reads.size
         if count > OPERATIONS_LIMIT:
             raise TooLarge(f"the transaction would have {count} operations; the limit is {OPERATIONS_LIMIT}: split it")
         if size + HEAD_BYTES > BODY_LIMIT_BYTES:

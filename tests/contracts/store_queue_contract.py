@@ -207,7 +207,7 @@ class StoreExpectationContract:
         assert effect(store, ("put", "t", b"k", b"w"), ("expect-key", "t", b"k", ETAG)) == [["put", "t", b"k", b"w"]]
         change = ("put", "t", b"k", b"other")
         assert reason(store, change, ("expect-key", "t", b"k", ETAG)) == (
-            f"key 'k' of table 't': expected ETag {ETAG}, found ETag {etag_of(b'w')}: read it again"
+            f"conflict: key 'k' of table 't': expected ETag {ETAG}, found ETag {etag_of(b'w')}: read it again"
         )
         assert "expected no such key, found ETag" in reason(store, ("expect-key", "t", b"k", ""), change)
         assert "found no such key" in reason(store, ("expect-key", "t", b"\xff", ETAG), change)
@@ -219,7 +219,7 @@ class StoreExpectationContract:
         assert effect(store, *[("expect-since", *each) for each in since]) == []
         for kind, name, lsn in since[:3]:
             assert reason(store, ("put", "u", b"k", b""), ("expect-since", kind, name, lsn - 1)) == (
-                f"expected {kind} '{name}' unchanged since LSN {lsn - 1}, it was changed at LSN {lsn}"
+                f"conflict: expected {kind} '{name}' unchanged since LSN {lsn - 1}, it was changed at LSN {lsn}"
             )
         assert rows(store, "u") == []
 
@@ -257,7 +257,7 @@ class StoreExpectationContract:
         assert effect(store, ("put", "t", b"k", b"v"), ("expect-fingerprint", before)) == [["put", "t", b"k", b"v"]]
         now = store.applied().fingerprint
         assert reason(store, ("put", "t", b"k", b"w"), ("expect-fingerprint", before)) == (
-            f"expected fingerprint {before}, found {now}"
+            f"conflict: expected fingerprint {before}, found {now}"
         )
         assert effect(store, ("expect-fingerprint", now)) == []
 

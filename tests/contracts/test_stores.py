@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from brokerha.model.etags import etag_of
 from brokerha.model.operations import Operation
 from brokerha.ports.store import Store
+from brokerha.stores.fingerprint import key_digest
 from brokerha.stores.memory import MemoryStore
 from brokerha.stores.worker_store import WorkerStore
 from tests.contracts.store_about_contract import StoreAboutContract, namespace
@@ -19,6 +20,7 @@ from tests.contracts.store_contract import StoreContract, lines, logged, quads, 
 from tests.contracts.store_control_contract import StoreControlContract
 from tests.contracts.store_digests_contract import StoreDigestsContract
 from tests.contracts.store_log_contract import StoreLogContract
+from tests.contracts.store_observing_contract import StoreObservingContract
 from tests.contracts.store_pending_contract import StorePendingContract
 from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract, counters, queue
 
@@ -95,6 +97,14 @@ class TestReadsOfMemoryStore(OfMemory, StorePendingContract):
     """Reads of the model that begin with some content."""
 
 
+class TestIsolatedReadsOfMemoryStore(OfMemory, StoreObservingContract):
+    """Reads of isolated transactions, in memory."""
+
+
+class TestIsolatedReadsOfWorkerStore(OfFiles, StoreObservingContract):
+    """... and in files."""
+
+
 class TestReadsOfWorkerStore(OfFiles, StorePendingContract):
     """Reads of the store in files that begin with some content."""
 
@@ -106,6 +116,8 @@ QUEUES = st.sampled_from(["p", "q"])
 LINES = st.lists(st.sampled_from([f"<urn:s> <urn:p> <urn:{name}>" for name in "abcde"]), max_size=4)
 CHECKS = st.sampled_from(["c", "d"])
 CONDITIONS = ["present", "absent", "= 1", "!= 1", ">= 2", "<= 1.5"]
+ONE = key_digest(b"t\0a", b"1")
+"""Digest of the range that holds this key alone."""
 OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.tuples(st.just("put"), TABLES, KEYS, st.sampled_from([b"", b"1", b"2"])),
     st.tuples(st.just("delete"), TABLES, KEYS),
@@ -121,6 +133,7 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.tuples(st.just("publish"), QUEUES, st.just("text/plain"), st.sampled_from([b"", b"1"])),
     st.tuples(st.just("accept"), QUEUES, st.sampled_from([f"tx.{number}" for number in range(1, 5)])),
     st.tuples(st.just("expect-key"), TABLES, KEYS, st.sampled_from(["", etag_of(b"1")])),
+    st.tuples(st.just("expect-range"), TABLES, KEYS, st.one_of(st.just(b""), KEYS), st.sampled_from([bytes(16), ONE])),
     st.tuples(st.just("expect-since"), st.just("queue"), QUEUES, st.integers(0, 6)),
     st.tuples(st.just("expect-since"), st.just("graph"), REPOSITORIES, st.integers(0, 6)),
     st.tuples(st.just("expect-since"), st.just("table"), TABLES, st.integers(0, 6)),

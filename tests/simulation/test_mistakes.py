@@ -242,7 +242,11 @@ def _crashing(mistake: str, seed: int) -> Options:
 def _rotting(seed: int) -> Options:
     """Masters on disks of which bits flip."""
     busy = _busy_operators(seed)
-    return replace(busy, faults={"rot": 2 * SECOND_US, "crash master": 2 * SECOND_US}, load=replace(busy.load, writes=60, gap_us=SECOND_US // 3))
+    return replace(
+        busy,
+        faults={"rot": 2 * SECOND_US, "crash master": 2 * SECOND_US},
+        load=replace(busy.load, writes=60, gap_us=SECOND_US // 3),
+    )
 
 
 def _options(mistake: str, seed: int) -> Options:
@@ -276,7 +280,15 @@ def test_a_planted_mistake_is_caught(mistake: str):
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    others = (WORKER_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES)
+    others = (
+        WORKER_MISTAKES,
+        BACKUP_MISTAKES,
+        EPOCH_MISTAKES,
+        MEMBER_MISTAKES,
+        MODE_MISTAKES,
+        DEFERRING_MISTAKES,
+        LOG_MISTAKES,
+    )
     assert len(MISTAKES) - sum(map(len, others)) >= 12
     assert len(LOG_MISTAKES) >= 18
     assert len(MODE_MISTAKES) >= 9

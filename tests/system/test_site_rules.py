@@ -37,7 +37,9 @@ def site_config(folder: Path, name: str, sizes: tuple[int, ...], *, is_protected
         data=folder,
         masters=tuple(MasterEntry(id=m) for m in masters),
         workers=tuple(
-            WorkerEntry(id=f"{m}{chr(97 + k)}", master=m) for m, size in zip(masters, sizes, strict=True) for k in range(size)
+            WorkerEntry(id=f"{m}{chr(97 + k)}", master=m)
+            for m, size in zip(masters, sizes, strict=True)
+            for k in range(size)
         ),
         protect_single_worker=is_protected,
     )
@@ -57,7 +59,9 @@ def await_writable(cluster: EmbeddedCluster, master: str) -> None:
     deadline = time.monotonic() + WAIT_S
     while True:
         answer = cluster.client(master).command("workers", {})
-        if not answer["read_only"] and all(row["state"] in {"on", "waiting-write", "writing"} for row in answer["workers"]):
+        if not answer["read_only"] and all(
+            row["state"] in {"on", "waiting-write", "writing"} for row in answer["workers"]
+        ):
             return
         assert time.monotonic() < deadline, answer
         time.sleep(0.02)
@@ -84,7 +88,9 @@ def test_a_site_of_two_is_read_only_while_one_is_switched_off(two_and_one: Embed
     here.wait(lsn, "all", timeout=WAIT_S)
 
 
-def test_a_master_that_starts_again_is_read_only_at_once_while_a_worker_is_switched_off(two_and_one: EmbeddedCluster) -> None:
+def test_a_master_that_starts_again_is_read_only_at_once_while_a_worker_is_switched_off(
+    two_and_one: EmbeddedCluster,
+) -> None:
     here = two_and_one.client("m1")
     first = here.put("books", "a", "1").lsn
     here.command("worker-off", {"worker": "m1b"})
@@ -99,7 +105,9 @@ def test_a_master_that_starts_again_is_read_only_at_once_while_a_worker_is_switc
     assert here.put("books", "a", "3").lsn == first + 1
 
 
-def test_a_retry_of_a_write_that_is_known_is_answered_although_the_site_is_read_only(two_and_one: EmbeddedCluster) -> None:
+def test_a_retry_of_a_write_that_is_known_is_answered_although_the_site_is_read_only(
+    two_and_one: EmbeddedCluster,
+) -> None:
     here = two_and_one.client("m1")
     first = here.put("books", "a", "1", key="once")
     here.command("worker-off", {"worker": "m1b"})
@@ -110,7 +118,9 @@ def test_the_only_worker_makes_no_backup_and_is_not_taken_away(two_and_one: Embe
     single = two_and_one.client("m2")
     single.put("books", "a", "1")
 
-    with pytest.raises(errors.NotReady, match="no worker of this site is in sync and free beside another that serves reads"):
+    with pytest.raises(
+        errors.NotReady, match="no worker of this site is in sync and free beside another that serves reads"
+    ):
         single.backup("monday")
     with pytest.raises(errors.NotReady, match="worker m2a is not in sync, busy, or the last one that serves"):
         single.backup("monday", worker="m2a")
@@ -209,7 +219,9 @@ def test_a_site_of_two_takes_writes_exactly_while_both_are_in_sync(
         assert taken > 60
         assert refused > 40
         log = (tmp_path / "up.log").read_bytes()
-        assert any(line.startswith(b"m1b ") and b"state=load" in line for line in log[log_at:].splitlines()), "it took no copy"
+        assert any(line.startswith(b"m1b ") and b"state=load" in line for line in log[log_at:].splitlines()), (
+            "it took no copy"
+        )
         assert log.count(b"read-only begins") == log.count(b"read-only ends") == 2
         assert_equal_with(cluster, [write.number for write in watch.writes if write.status != 503])
     covered(

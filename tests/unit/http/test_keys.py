@@ -199,7 +199,7 @@ def test_conditions_that_cannot_be_demanded_are_refused(node: Node, headers, tex
 
 
 def test_a_failed_condition_is_known_by_the_words_of_the_store() -> None:
-    before = Before(lambda _row: None, lambda _kind, _name: 0, b"")
+    before = Before(lambda _row: None, lambda _kind, _name: 0, b"", lambda _low, _high: b"")
     with pytest.raises(Rejected) as failed:
         judge_expectations([("expect-key", "t", b"k", '"532f4bd209979d816d52ecfb3b2d26df"')], before)
 

@@ -127,7 +127,11 @@ def test_levels_of_isolation_that_hold_are_taken(node: Node, settings) -> None:
 @pytest.mark.parametrize(
     ("form", "status", "text"),
     [
-        ("transaction-setting__org.eclipse.rdf4j.common.transaction.IsolationLevel=SERIALIZABLE", 400, "'SERIALIZABLE' is not held"),
+        (
+            "transaction-setting__org.eclipse.rdf4j.common.transaction.IsolationLevel=SERIALIZABLE",
+            400,
+            "'SERIALIZABLE' is not held",
+        ),
         ("isolation-level=SNAPSHOT", 400, "not held"),
         ("transaction-setting__colour=red", 400, "'colour' is not known"),
         ("transaction-setting__NoIsolationLevel=NONE", 400, "'NoIsolationLevel' is not known"),
@@ -143,16 +147,25 @@ def test_settings_in_a_form_are_judged_as_in_the_url(node: Node, form: str, stat
 
 
 def test_one_level_in_the_url_and_another_in_the_form_is_refused(node: Node) -> None:
-    assert node.ask("POST", f"{TRANSACTIONS}?isolation-level=NONE", "isolation-level=READ_COMMITTED", FORM).status == 400
+    assert (
+        node.ask("POST", f"{TRANSACTIONS}?isolation-level=NONE", "isolation-level=READ_COMMITTED", FORM).status == 400
+    )
     assert node.ask("POST", TRANSACTIONS, "isolation-level=SERIALIZABLE", {"Content-Type": "text/plain"}).status == 415
 
 
 def test_what_stands_beside_a_form_in_the_url_counts_too(node: Node) -> None:
     tx = begun(node)
-    node.ask("PUT", f"{tx}?action=UPDATE&insert-graph-uri=urn:g", "update=INSERT+DATA+%7B+%3Curn:a%3E+%3Curn:b%3E+1+%7D", FORM)
+    node.ask(
+        "PUT",
+        f"{tx}?action=UPDATE&insert-graph-uri=urn:g",
+        "update=INSERT+DATA+%7B+%3Curn:a%3E+%3Curn:b%3E+1+%7D",
+        FORM,
+    )
 
     assert act(node, tx, "SIZE", more="&context=%3Curn:g%3E").strip() == "1"
-    assert "false" in act(node, tx, "QUERY", "%24x=%3Curn:z%3E", FORM, more="&query=ASK%7BGRAPH+%3Fg+%7B%3Fx+%3Fp+%3Fo%7D%7D")
+    assert "false" in act(
+        node, tx, "QUERY", "%24x=%3Curn:z%3E", FORM, more="&query=ASK%7BGRAPH+%3Fg+%7B%3Fx+%3Fp+%3Fo%7D%7D"
+    )
 
 
 @pytest.mark.parametrize(
