@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 import msgpack
 
 from brokerha.model.errors import InvalidRequest
+from brokerha.model.isolation import READ_COMMITTED
 from brokerha.model.levels import ack_text
 
 MSGPACK = "application/x-msgpack"
@@ -36,6 +37,8 @@ def step_of(action: str, txid: str, arguments: Mapping[str, Any]) -> Step:
         fields: dict[str, Any] = {"xid": arguments["xid"]} if arguments.get("xid") else {}
         if arguments.get("timeout_ms"):
             fields["timeout-s"] = arguments["timeout_ms"] / 1000
+        if arguments.get("isolation", READ_COMMITTED) != READ_COMMITTED:
+            fields["isolation"] = arguments["isolation"]
         headers = {"Content-Type": "application/json", **_session(arguments)}
         return Step("POST", "/tx", headers, json.dumps(fields).encode(), 0)
     path = f"/tx/{quote(txid, safe='')}"

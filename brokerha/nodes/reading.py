@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, error_named
+from brokerha.model.errors import BrokerhaError, Conflict, InvalidRequest, NotReady, TimedOut, error_named
 from brokerha.model.messages import Outgoing, Read, ReadResult
 from brokerha.model.numbers import Numbers
 from brokerha.nodes.reads_queue import WorkerFacts
@@ -126,7 +126,7 @@ class Reads:
         return len(self._open)
 
     def _on_error(self, attempt: int, error: BrokerhaError, mono_ms: int) -> None:
-        if not isinstance(error, InvalidRequest):
+        if not isinstance(error, InvalidRequest | Conflict):
             self.routing.failed(attempt, type(error).__name__, str(error), mono_ms)
             return
         number = self.routing.answered(attempt, mono_ms, is_good=False)

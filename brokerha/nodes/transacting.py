@@ -112,7 +112,8 @@ class Transacting:
             found: Future[ReadOutcome] = Future()
             found.add_done_callback(partial(self._on_found, kind, reply.txid, timeout_ms, future))
             inside |= {"reads": reads, "seen": seen}
-            self._host.ask_read("together", "", inside, min_lsn, timeout_ms, found)
+            least = min_lsn if min_lsn == LATEST_LSN else max(min_lsn, reply.answer["lsn"])
+            self._host.ask_read("together", "", inside, least, timeout_ms, found)
 
         def ask() -> None:
             check_read(kind, name, arguments, min_lsn, timeout_ms)
@@ -146,7 +147,8 @@ class Transacting:
             else:
                 future.set_result(outcome._replace(content_type=answers[0][0], body=answers[0][1]))
 
-        self._send("saw", txid, {"found": msgpack.unpackb(packed, use_list=False)}, timeout_ms, remembered)
+        arguments = {"found": msgpack.unpackb(packed, use_list=False), "lsn": outcome.lsn}
+        self._send("saw", txid, arguments, timeout_ms, remembered)
 
     def _in_loop(self, future: Future[Any], act: Callable[[], None]) -> None:
         """Run it between two turns; what it raises is the answer."""

@@ -113,7 +113,9 @@ class Collecting:
         transaction = self._open(command, now)
         body = body_of(transaction.pieces) if transaction.pieces else b""
         reads = transaction.reads
-        seen = {} if reads is None else {"seen": body_of(reads.pieces()) if len(reads) else b""}
+        seen: dict[str, Any] = {}
+        if reads is not None:
+            seen = {"seen": body_of(reads.pieces()) if len(reads) else b"", "lsn": reads.lsn}
         self._book.answer(command.ticket, command.txid, body=body, count=transaction.count, **seen)
 
     def saw(self, command: TxCommand, now: Instant) -> None:
@@ -122,7 +124,7 @@ class Collecting:
         found = command.arguments.get("found", ())
         if transaction.reads is None or not isinstance(found, list | tuple):
             raise InvalidRequest("saw: give a list of expectations, in a transaction that is isolated")
-        transaction.reads.add(found)
+        transaction.reads.add(found, number(command, "lsn", 0))
         self._check_room(transaction, [])
         self._book.answer(command.ticket, command.txid)
 

@@ -5,8 +5,8 @@
 | begin | xid (text, empty for a transaction of one client), timeout_ms (0 for the default), session, isolation (model/isolation.py) | txid, timeout_ms |
 | operations | first (number of the first of these, from 0), operations | count (so far) |
 | take | first, queue, candidates (message ids in order), count | taken (ids, in order) |
-| pending | | body (packed operations so far, empty for none), count; of an isolated one seen (what it has read, in the same form) |
-| saw | found (what a read of an isolated one found, as expectations) | |
+| pending | | body (packed operations so far, empty for none), count; of an isolated one seen (what it has read, in the same form) and lsn (of its last read) |
+| saw | found (what a read of an isolated one found, as expectations), lsn | |
 | prepare | session | state: ``prepared``, or ``read-only``: nothing to do, it is over |
 | commit | one_phase, level, copies, session, by_hand | state ``committed``, lsn (0 below synchronised), reason when it was heuristic |
 | rollback | session, by_hand | state ``aborted`` |

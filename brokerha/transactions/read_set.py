@@ -15,6 +15,7 @@ from typing import Final
 import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
+from brokerha.model.ids import Lsn
 from brokerha.model.isolation import SERIALIZABLE
 from brokerha.model.operations import EXPECTATIONS, GRAPH, ON_KEYS, ON_QUEUES, TABLE, Operation, check_operations
 
@@ -25,10 +26,12 @@ READS_LIMIT: Final = 10_000
 class ReadSet:
     """Findings, each once: the first of two about the same thing, which the later one was judged by."""
 
-    __slots__ = ("_found", "level", "size")
+    __slots__ = ("_found", "level", "lsn", "size")
 
     def __init__(self, level: str) -> None:
         self.level = level
+        self.lsn: Lsn = 0
+        """Of the last read: the next one is of this LSN or a later one, whoever answers it."""
         self.size = 0
         """Of all findings, packed, in bytes."""
         self._found: dict[Operation, bytes] = {}
@@ -36,8 +39,8 @@ class ReadSet:
     def __len__(self) -> int:
         return len(self._found)
 
-    def add(self, found: Sequence[Operation]) -> None:
-        """One read found this. Raises InvalidRequest for what is no expectation, TooLarge beyond `READS_LIMIT`."""
+    def add(self, found: Sequence[Operation], lsn: Lsn = 0) -> None:
+        """One read found this at an LSN. Raises InvalidRequest for what is no expectation, TooLarge beyond `READS_LIMIT`."""
         if found:
             check_operations(list(found))
         for demand in found:
@@ -50,6 +53,7 @@ class ReadSet:
                 raise TooLarge(f"the transaction has read {READS_LIMIT} things; read ranges, or split it")
             self._found[about] = packed = msgpack.packb(demand)
             self.size += len(packed)
+        self.lsn = max(self.lsn, lsn)
 
     def pieces(self) -> list[bytes]:
         """All findings, packed."""

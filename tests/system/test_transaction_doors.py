@@ -16,6 +16,7 @@ import pytest
 
 import brokerha
 from brokerha.client import Client
+from brokerha.client.transactions import Transaction
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model import errors
@@ -198,3 +199,24 @@ def test_an_idle_transaction_ends_and_its_client_is_told(connect: Connect) -> No
     with pytest.raises(errors.Aborted):
         tx.commit()
     assert db.get("t", "k", min_lsn="latest") is None
+
+
+def test_what_a_serializable_transaction_read_still_holds_when_it_commits(connect: Connect) -> None:
+    db, other = connect("m1"), connect("m2")
+    db.put("stock", "sku-1", b"1")
+    tx = db.transaction(isolation="serializable").begin()
+    assert tx.get("stock", "sku-1", min_lsn="latest") == b"1"
+    assert tx.query("main", "ASK { ?s ?p ?o }") is False
+    tx.publish("orders", "sku-1")
+    other.put("stock", "sku-1", b"0")
+    with pytest.raises(errors.Conflict):
+        tx.commit()
+    assert bodies(db, "orders") == []
+
+    def order(tx: Transaction) -> bytes | None:
+        found = tx.get("stock", "sku-1", min_lsn="latest")
+        tx.publish("orders", f"sku-1 of {found!r}")
+        return found
+
+    assert db.run_transaction(order) == b"0"
+    assert bodies(db, "orders") == [b"sku-1 of b'0'"]

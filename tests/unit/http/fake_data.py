@@ -47,7 +47,7 @@ class Data:
                 value = self.keys.get((table, key))
                 if ("" if value is None else etag_of(value)) != etag:
                     raise Rejected(
-                        f"key {key.decode()!r} of table {table!r}: expected {etag}, found another: read it again"
+                        f"conflict: key {key.decode()!r} of table {table!r}: expected {etag}, found another: read it again"
                     )
         for number, (kind, name, *arguments) in enumerate(operations, 1):
             if kind == "publish":

@@ -26,8 +26,11 @@ STORE = """@prefix rep: <http://www.openrdf.org/config/repository#> . @prefix sr
 
 
 STRANGE = [
-    ("POST", TRANSACTIONS, f"{LEVEL}=SERIALIZABLE", FORM, 400, "'SERIALIZABLE' is not held"),
-    ("POST", f"{TRANSACTIONS}?{LEVEL}=SERIALIZABLE", "", {}, 400, "'SERIALIZABLE' is not held"),
+    ("POST", TRANSACTIONS, f"{LEVEL}=CHAOS", FORM, 400, "'CHAOS' is not known"),
+    ("POST", f"{TRANSACTIONS}?{LEVEL}=CHAOS", "", {}, 400, "'CHAOS' is not known"),
+    ("POST", TRANSACTIONS, f"{LEVEL}=SERIALIZABLE", FORM, 201, ""),
+    ("POST", "/tx", b'{"isolation": "dirty"}', JSON, 400, "isolation is read-committed, snapshot or serializable"),
+    ("POST", "/tx", b'{"isolation": 5}', JSON, 400, "isolation is text"),
     ("POST", TRANSACTIONS, f"{LEVEL}=SNAPSHOT_READ", FORM, 201, ""),
     ("PUT", "/kv/bad/k", gzip.compress(b"v")[:-1], {"Content-Encoding": "gzip"}, 400, "cut off"),
     ("PUT", "/kv/bad/k", b"v", {"Content-Encoding": "br"}, 415, "gzip, deflate"),
@@ -127,3 +130,21 @@ def test_a_client_of_rdf4j_finds_below_its_prefix_what_it_loaded_into_graphs(doo
 
     assert answer.status_code == 200, answer.text
     assert len(answer.text.split()) == 2
+
+
+def test_a_serializable_transaction_of_rdf4j_ends_in_409_when_its_repository_was_changed(door: httpx2.Client) -> None:
+    begun = door.post(TRANSACTIONS, content=f"{LEVEL}=SERIALIZABLE", headers=FORM)
+    place = begun.headers["location"]
+    size = door.put(f"{place}?action=SIZE")
+    assert size.status_code == 200
+    door.put(f"{place}?action=ADD", content="<urn:isolated:a> <urn:size> 1 .", headers=TURTLE)
+    other = door.post("/repositories/main/statements", content="<urn:isolated:b> <urn:p> 1 .", headers=TURTLE)
+    assert other.status_code == 204
+    again = door.put(f"{place}?action=SIZE")
+    assert (again.status_code, again.headers["brokerha-error"]) == (409, "Conflict")
+    late = door.put(f"{place}?action=COMMIT")
+    assert (late.status_code, late.headers["brokerha-error"]) == (409, "Conflict")
+    asked = door.get(
+        "/repositories/main/statements", params={"subj": "<urn:isolated:a>"}, headers={"Accept": "application/n-quads"}
+    )
+    assert asked.text == ""
