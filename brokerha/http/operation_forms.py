@@ -12,7 +12,7 @@ from brokerha.http.key_forms import OPERATIONS_ITEMS_LIMIT, bytes_of_json, json_
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import Operation
 
-_BYTES_OF = {"put": (2, 3), "delete": (2,), "publish": (3,), "expect-key": (2,)}
+_BYTES_OF = {"put": (2, 3), "delete": (2,), "publish": (3,), "expect-key": (2,), "expect-range": (2, 3, 4)}
 """Which items of an operation are bytes."""
 
 

@@ -46,6 +46,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             ],
         ),
         ("expect_key", ["aborted: conflict: key 'sku-1' of table 'stock': expected no such key, "]),
+        ("run_transaction", ["['done', 'done', 'done', 'refused'] [(b'alice', b'10'), (b'bob', b'190')]"]),
         ("tpc_begin", ["recovered b'order-4711' True", "b'paid'"]),
     ],
 )
