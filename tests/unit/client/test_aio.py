@@ -106,6 +106,11 @@ def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp
         workers=(WorkerEntry(id="w1", master="m1"),),
     )
 
+    async def add_one(tx: aio.AsyncTransaction) -> int:
+        number = int(await tx.get("t", "n") or b"0") + 1
+        await tx.put("t", "n", str(number))
+        return number
+
     async def test(url: str) -> None:
         async with aio.connect(url, threads=THREADS) as db:
             await db.update("main", "INSERT DATA { <urn:a> <urn:b> 1 }")
@@ -148,6 +153,9 @@ def test_reads_of_its_own_writes_transactions_and_queues_over_a_real_cluster(tmp
                     taken += [message.body async for message in db.consume("inbox", wait=0)]
             assert sorted(taken) == [b"after them 0", b"after them 1"]
             assert await db.accept("inbox") is None
+            await db.put("t", "n", b"0")
+            sums = await asyncio.gather(*(db.run_transaction(add_one) for _ in range(2)))
+            assert (sorted(sums), await db.get("t", "n", min_lsn="latest")) == ([1, 2], b"2")
 
     with EmbeddedCluster(config) as cluster:
         server = HttpServer(create_app(cluster.masters["m1"]), "127.0.0.1", 0)

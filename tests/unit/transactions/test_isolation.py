@@ -6,6 +6,7 @@ import msgpack
 import pytest
 
 from brokerha.model.errors import CONFLICT, InvalidRequest, TooLarge
+from brokerha.model.ids import TxId
 from brokerha.model.isolation import ISOLATIONS, SERIALIZABLE, SNAPSHOT
 from brokerha.model.operations import Operation, unpack_operations
 from brokerha.transactions import read_set
@@ -83,7 +84,12 @@ def test_demands_follow_the_operations_and_participants_have_them(backups: tuple
     assert unpack_operations(bench.ask("pending", txid).answer["seen"]) == [KEY, GRAPH]
     bench.ask("operations", txid, first=1, operations=[("put", "t", b"b", b"2")])
     bodies: dict[str, list[Operation]] = {}
-    bench.worker.queues.execute = lambda txid, body: bodies.update({txid: unpack_operations(body)}) or ""  # type: ignore[method-assign]
+
+    def execute(name: TxId, body: bytes) -> str:
+        bodies[name] = unpack_operations(body)
+        return ""
+
+    bench.worker.queues.execute = execute  # type: ignore[method-assign]
     commit = bench.ask("commit", txid, level="accepted")
     assert (commit.error, commit.answer.get("state")) == ("", "committed")
     # Answered when it was judged, whatever level was asked for.
