@@ -74,7 +74,9 @@ def test_findings_are_expectations_and_have_a_limit(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("backups", [(), ("b1", "b2")])
-def test_demands_follow_the_operations_and_participants_have_them(backups: tuple[str, ...]) -> None:
+def test_demands_follow_the_operations_and_participants_have_them(
+    backups: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = TxBench(backups=backups, sync_n=len(backups) and 1, seed=3)
     txid = bench.begin(isolation=SERIALIZABLE)
     bench.ask("operations", txid, operations=[("put", "t", b"a", b"1")])
@@ -89,7 +91,7 @@ def test_demands_follow_the_operations_and_participants_have_them(backups: tuple
         bodies[name] = unpack_operations(body)
         return ""
 
-    bench.worker.queues.execute = execute  # type: ignore[method-assign]
+    monkeypatch.setattr(bench.worker.queues, "execute", execute)
     commit = bench.ask("commit", txid, level="accepted")
     assert (commit.error, commit.answer.get("state")) == ("", "committed")
     # Answered when it was judged, whatever level was asked for.
