@@ -47,7 +47,10 @@ class SiteKeys(ProcessKeys):
         ),
     ] = 10_000
     protect_single_worker: Annotated[
-        bool, Key("Whether the last worker in sync of a site is never taken for a backup, switched off or removed.")
+        bool,
+        Key(
+            "Whether the last worker in sync of a site is never switched off or removed, and answers reads while it makes a backup."
+        ),
     ] = True
     full_replication_factor: Annotated[
         float,

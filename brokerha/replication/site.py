@@ -381,7 +381,7 @@ class Site:
 
     def readable(self, mono_ms: int) -> list[NodeId]:
         """Workers that may be read."""
-        return [w.node for w in self.in_sync(mono_ms) if w.is_readable and w.is_following and not w.task]
+        return [w.node for w in self.in_sync(mono_ms) if w.is_readable and w.is_following and not w.is_away]
 
     @property
     def needed(self) -> int:

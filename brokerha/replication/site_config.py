@@ -101,7 +101,9 @@ class WorkerFeed(Followed):
     is_readable: bool = True
     is_switched_on: bool = True
     task: str = ""
-    """Work that keeps it from answering reads; empty when there is none."""
+    """Its backup, that is under way; empty when there is none."""
+    serves_meanwhile: bool = False
+    """Whether it answers reads beside that, because no other worker does."""
     standing: Standing = Standing.UNKNOWN
     reason: str = ""
     condemned: str = ""
@@ -205,6 +207,11 @@ class WorkerFeed(Followed):
         return self.progress.kept_reason if self.progress is not None else ""
 
     @property
+    def is_away(self) -> bool:
+        """Whether its work keeps it from answering reads."""
+        return bool(self.task) and not self.serves_meanwhile
+
+    @property
     def is_on(self) -> bool:
         """Whether it is in sync."""
         return self.standing is Standing.ON
@@ -212,7 +219,7 @@ class WorkerFeed(Followed):
     @property
     def state(self) -> str:
         """State word for the status."""
-        if self.standing is Standing.ON and self.task:
+        if self.standing is Standing.ON and self.is_away:
             return "off"
         if self.standing is Standing.ON and self.progress is not None:
             return self.progress.state if self.is_following else "on"

@@ -3,7 +3,7 @@
     begin -> Task ... TaskReport (running) ... TaskReport (done or failed)
 
 A worker that makes a backup answers no reads meanwhile; it goes on following the log, so that the site stays as writable as
-it is. The last serving worker is never taken. The order is given again until the worker reports; a worker that dies fails its
+it is. The last one that serves goes on serving beside its work: what it copies is a snapshot. The order is given again until the worker reports; a worker that dies fails its
 task. What a finished task came to is kept for a while, for whoever asks.
 """
 
@@ -23,7 +23,7 @@ AGAIN_MS = 2000
 KEPT = 100
 """Finished tasks that are remembered."""
 EXCLUSIVE = frozenset({"backup"})
-"""Kinds whose worker answers no reads meanwhile."""
+"""Kinds whose worker does nothing else of the sort, and answers no reads meanwhile if another one does."""
 
 
 @dataclass(slots=True)
@@ -67,29 +67,25 @@ class Tasks:
 
     def begin(self, kind: str, arguments: dict[str, Any], node: NodeId, protect_single: bool, now: Instant) -> str:
         """Give a task to a worker (empty: the one with the least to do); returns its request. Raises NotReady."""
-        worker = self._chosen(node, kind in EXCLUSIVE and protect_single, now.mono_ms)
+        worker = self._chosen(node, now.mono_ms)
         moment_us = now.wall_us
         while f"{kind}-{moment_us}" in self._works:
             moment_us += 1
         request = f"{kind}-{moment_us}"
         if kind in EXCLUSIVE:
-            worker.task = request
+            worker.task, worker.serves_meanwhile = request, False
+            worker.serves_meanwhile = protect_single and not self._site.readable(now.mono_ms)
         self._works[request] = Work(Task(request, kind, arguments), worker.node, now.mono_ms, now.mono_ms - AGAIN_MS)
         for old in [name for name, work in self._works.items() if work.ended_ms is not None][:-KEPT]:
             del self._works[old]
         return request
 
-    def _chosen(self, node: NodeId, is_protected: bool, mono_ms: int) -> WorkerFeed:
+    def _chosen(self, node: NodeId, mono_ms: int) -> WorkerFeed:
         free = [worker for worker in self._site.in_sync(mono_ms) if worker.is_following and not worker.task]
-        serving = [worker for worker in free if worker.is_readable]
         able = [worker for worker in free if not node or worker.node == node]
-        if is_protected:
-            able = [worker for worker in able if any(other is not worker for other in serving)]
         if not able:
-            named = f"worker {node}" if node else "no worker of this site"
-            why = "is in sync and free" + (" beside another that serves reads meanwhile" if is_protected else "")
             raise NotReady(
-                f"{named} {why}" if not node else f"{named} is not in sync, busy, or the last one that serves"
+                f"worker {node} is not in sync, or busy" if node else "no worker of this site is in sync and free"
             )
         return min(able, key=lambda worker: (worker.is_readable, worker.running_reads, worker.node))
 

@@ -114,28 +114,29 @@ def test_a_retry_of_a_write_that_is_known_is_answered_although_the_site_is_read_
     assert here.put("books", "a", "1", key="once").lsn == first.lsn
 
 
-def test_the_only_worker_makes_no_backup_and_is_not_taken_away(two_and_one: EmbeddedCluster, tmp_path: Path) -> None:
+def test_the_only_worker_goes_on_serving_while_it_makes_a_backup_and_is_not_taken_away(
+    two_and_one: EmbeddedCluster, tmp_path: Path
+) -> None:
     single = two_and_one.client("m2")
     single.put("books", "a", "1")
 
-    with pytest.raises(
-        errors.NotReady, match="no worker of this site is in sync and free beside another that serves reads"
-    ):
-        single.backup("monday")
-    with pytest.raises(errors.NotReady, match="worker m2a is not in sync, busy, or the last one that serves"):
-        single.backup("monday", worker="m2a")
+    single.backup("monday")
+    reads = 0
+    while not list(tmp_path.glob("backups/monday")):
+        assert single.get("books", "a", min_lsn=single.put("books", "a", str(reads)).lsn) == str(reads).encode()
+        reads += 1
+    assert reads
     for command in ("worker-off", "worker-remove"):
         with pytest.raises(errors.NotReady, match="m2a is the last worker in sync"):
             single.command(command, {"worker": "m2a"})
-    assert single.put("books", "a", "2").lsn == 2
-    assert not list(tmp_path.glob("backups/*"))
 
 
-def test_a_site_of_two_with_one_away_makes_no_backup(two_and_one: EmbeddedCluster) -> None:
+def test_a_site_of_two_with_one_away_makes_a_backup_and_serves(two_and_one: EmbeddedCluster) -> None:
     here = two_and_one.client("m1")
+    lsn = here.put("books", "b", "1").lsn
     here.command("worker-off", {"worker": "m1b"})
-    with pytest.raises(errors.NotReady, match="beside another that serves reads meanwhile"):
-        here.backup("monday")
+    assert here.backup("monday")["worker"] == "m1a"
+    assert here.get("books", "b", min_lsn=lsn) == b"1"
 
 
 def test_a_single_worker_that_is_not_protected_makes_a_backup(tmp_path: Path) -> None:

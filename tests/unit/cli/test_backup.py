@@ -79,10 +79,10 @@ def test_a_backup_that_failed_says_why(run, cluster):
 
 
 def test_a_backup_that_is_refused_says_why(run, cluster):
-    cluster(backup=NotReady("w1 is the last one that serves"))
+    cluster(backup=NotReady("w1 is not in sync, or busy"))
     ran = run("backup", "monday", *URL)
     assert ran.code == 2
-    assert "the last one that serves" in ran.err
+    assert "not in sync, or busy" in ran.err
 
 
 def test_a_master_that_is_away_for_a_moment_is_asked_again(run, cluster):

@@ -233,10 +233,13 @@ def test_a_backup_is_given_to_a_worker_and_told_how_far_it_is() -> None:
         bench.do("task")
 
 
-def test_a_backup_never_takes_the_last_one_that_serves() -> None:
-    with pytest.raises(NotReady):
-        OneMaster(("w1",)).do("backup", name="b1")
-    assert OneMaster(("w1",), protect=False).do("backup", name="b1")["worker"] == "w1"
+@pytest.mark.parametrize(("protect", "readable"), [(True, ["w1"]), (False, [])])
+def test_the_last_one_that_serves_does_so_while_it_makes_a_backup(protect: bool, readable: list[str]) -> None:
+    bench = OneMaster(("w1",), protect=protect)
+    assert bench.do("backup", name="b1")["worker"] == "w1"
+    assert bench.core.site.readable(bench.ms) == readable
+    with pytest.raises(NotReady, match="no worker of this site is in sync and free"):
+        bench.do("backup", name="b2")
 
 
 def test_a_scrub_is_given_to_any_worker() -> None:

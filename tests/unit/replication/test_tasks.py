@@ -1,4 +1,4 @@
-"""Tasks: given to a worker that is free, never to the last one that serves, told until it is done, failed when it dies."""
+"""Tasks: given to a worker that is free, the last one that serves goes on serving, told until it is done, failed when it dies."""
 
 from __future__ import annotations
 
@@ -66,28 +66,32 @@ def test_a_scrub_takes_nobody_out_of_service() -> None:
     assert bench.site.readable(bench.ms) == ["w1"]
 
 
-def test_the_last_worker_that_serves_is_never_taken() -> None:
+def test_the_last_worker_that_serves_goes_on_with_it() -> None:
     bench = Bench(("w1",))
-    with pytest.raises(NotReady, match="beside another that serves reads meanwhile"):
+    request = bench.begin()
+    assert (bench.site.readable(bench.ms), bench.worker("w1").state) == (["w1"], "on")
+    with pytest.raises(NotReady, match="no worker of this site is in sync and free"):
         bench.begin()
-    with pytest.raises(NotReady, match="w1 is not in sync, busy, or the last one that serves"):
+    with pytest.raises(NotReady, match="worker w1 is not in sync, or busy"):
         bench.begin(node="w1")
-    assert bench.begin(is_protected=False)
+    bench.report(request, "done", 100)
+    bench.begin(is_protected=False)
+    assert (bench.site.readable(bench.ms), bench.worker("w1").state) == ([], "off")
 
 
 def test_one_that_gets_no_reads_counts_as_nobody_that_serves_and_is_taken_first() -> None:
     bench = Bench(("w1", "w2"))
     bench.worker("w2").is_readable = False
-    # w2 may be taken because w1 serves; w1 may not, because nobody else does.
-    with pytest.raises(NotReady):
-        bench.begin(node="w1")
     request = bench.begin()
+    assert bench.site.readable(bench.ms) == ["w1"]
     assert bench.told() == [("w2", Task(request, "backup", {"name": "b"}))]
 
 
-def test_two_backups_never_take_both_workers() -> None:
+def test_two_backups_leave_one_worker_that_serves() -> None:
     bench = Bench()
     bench.begin()
+    bench.begin()
+    assert bench.site.readable(bench.ms) == ["w2"]
     with pytest.raises(NotReady):
         bench.begin()
 
