@@ -63,6 +63,11 @@ def rollback_id(txid: TxId) -> TxId:
     return txid + ROLLBACK_MARK
 
 
+def named_ids(txid: TxId) -> dict[str, TxId]:
+    """The id of each step of a branch."""
+    return {PREPARE: prepare_id(txid), COMMIT: txid, ROLLBACK: rollback_id(txid)}
+
+
 def branch_id(txid: TxId) -> TxId:
     """The id of the branch that an id would belong to, were it one of the three."""
     return txid.removesuffix(PREPARE_MARK).removesuffix(ROLLBACK_MARK)

@@ -77,7 +77,7 @@ class Transaction:
     is_recorded: bool = False
     """Whether there is a `TxPrepared` of it, so that its end needs a record too."""
     is_two_phase: bool = False
-    """Whether somebody else decides after it is prepared."""
+    """Whether somebody else decides after it is prepared; then prepare, commit and rollback have places in the order."""
     closed_ms: int = 0
     prepared_us: int = 0
     participants: tuple[NodeId, ...] = ()
