@@ -53,7 +53,7 @@ WAIT_SLICE_S: Final = 10.0
 """Longest wait for a message in one step; a longer one is several steps, each of which keeps the transaction alive."""
 PAUSE_S: Final = 0.2
 """Between two questions for an outcome that is not decided."""
-NEW, OPEN, PREPARED, OVER = "new", "open", "prepared", "over"
+NEW, OPEN, PLACED, PREPARED, OVER = "new", "open", "placed", "prepared", "over"
 
 
 class Committed(NamedTuple):

@@ -34,8 +34,8 @@ PREPARE_MARK: Final = ".p"
 ROLLBACK_MARK: Final = ".r"
 BRANCH_ID_LIMIT: Final = TX_ID_LIMIT - len(PREPARE_MARK)
 """Characters of the id of a transaction that can be prepared."""
-SIZE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""Of what one branch keeps."""
+SIZE_LIMIT_BYTES: Final = 10 * 1024 * 1024
+"""Of what one branch keeps: it travels as one line of the log, in one message (codec.py)."""
 SUM_LIMIT_BYTES: Final = 256 * 1024 * 1024
 """Of what all branches of a cluster keep together."""
 COUNT_LIMIT: Final = 1000
