@@ -203,6 +203,8 @@ class Deciding:
         """From now on it can be committed: say so, and commit if that was asked for meanwhile."""
         book = self._book
         book.take(transaction, Step.JUDGED)
+        # The order has it: whoever starts next reads it from the journal.
+        transaction.body = b""
         asks, transaction.asks = transaction.asks, []
         for ask in asks:
             if ask.action == "prepare":

@@ -68,7 +68,7 @@ class Transaction:
     """Of all operations together, in bytes."""
     count: int = 0
     body: bytes = b""
-    """From its closing on."""
+    """From its closing on, until it is decided or the order has it."""
     takes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """What each ``take`` got, by the number of its first operation: the same call again gets the same."""
     feed: TxFeed | None = None
