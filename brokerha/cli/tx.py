@@ -23,6 +23,7 @@ from brokerha.cli.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, 
 from brokerha.cli.output import Format
 from brokerha.model import states
 from brokerha.model.errors import NotFound
+from brokerha.model.ids import maker_of
 
 if TYPE_CHECKING:
     from brokerha.client import Client
@@ -110,7 +111,10 @@ def rollback(
     timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
     chosen: FormatOption = Format.TABLE,
 ) -> int:
-    """Roll back a prepared transaction by hand."""
+    """Roll back a prepared transaction by hand.
+
+    Also one that a master had prepared which was removed for good: by its transaction id, which a rejection names.
+    """
     return _decide("rollback", name, yes, config, url, timeout_s, chosen)
 
 
@@ -139,9 +143,13 @@ def _decide(
         )
         raise typer.BadParameter(message)
     with connected(config, url) as client:
-        row = _needed(client, name, timeout_s)
+        row = _found(client, name, timeout_s)
+        if row is None and action == "rollback" and maker_of(name):
+            row = _left_behind(client, name, timeout_s)
+        elif row is None:
+            raise _unknown(name)
         answer = client.end_transaction(
-            action, row["node"], row["txid"], by_hand=row["state"] == "prepared", timeout=timeout_s
+            action, row["node"], row["txid"], by_hand=row["state"] in {"placed", "prepared"}, timeout=timeout_s
         )
     return _done(row, answer, chosen)
 
@@ -154,8 +162,22 @@ def _found(client: Client, name: str, timeout_s: float) -> dict[str, Any] | None
 def _needed(client: Client, name: str, timeout_s: float) -> dict[str, Any]:
     row = _found(client, name, timeout_s)
     if row is None:
-        raise NotFound(f"no transaction {name} is open, prepared or decided by hand at the masters that answer")
+        raise _unknown(name)
     return row
+
+
+def _left_behind(client: Client, txid: str, timeout_s: float) -> dict[str, Any]:
+    """What a master may have prepared that does not exist any more: any other one can roll it back, and says when it must not."""
+    nodes = client.status(timeout=timeout_s)["nodes"]
+    masters = [node["id"] for node in nodes if node["role"] == "master" and node["state"] not in SILENT]
+    if not masters:
+        raise _unknown(txid)
+    maker = maker_of(txid)
+    return {"txid": txid, "xid": "", "node": maker if maker in masters else masters[0], "state": "prepared"}
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"no transaction {name} is open, prepared or decided by hand at the masters that answer")
 
 
 def _done(row: dict[str, Any], answer: dict[str, Any], chosen: Format) -> int:

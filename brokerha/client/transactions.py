@@ -62,7 +62,7 @@ PAUSE_S: Final = 0.2
 """Between two questions for an outcome that is not decided."""
 ATTEMPTS: Final = 20
 """Runs of a transaction that is aborted each time."""
-NEW, OPEN, PREPARED, OVER = "new", "open", "prepared", "over"
+NEW, OPEN, PLACED, PREPARED, OVER = "new", "open", "placed", "prepared", "over"
 
 
 class Committed(NamedTuple):

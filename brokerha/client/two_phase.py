@@ -19,7 +19,7 @@ import threading
 from typing import Any
 
 from brokerha.client.queues import Queues
-from brokerha.client.transactions import PREPARED, Committed, Transaction, commit_safely, step
+from brokerha.client.transactions import PLACED, PREPARED, Committed, Transaction, commit_safely, step
 from brokerha.model.errors import InvalidRequest, NotFound, WrongState
 from brokerha.model.ids import NodeId, TxId, Xid, checked_xid
 from brokerha.model.isolation import READ_COMMITTED
@@ -91,9 +91,12 @@ class TwoPhase(Queues):
             self._let_go()
 
     def tpc_recover(self, *, timeout: float | None = None) -> list[Xid]:
-        """The names of all transactions that are prepared and not ended, at the masters that can be reached."""
+        """The names of all transactions that are prepared and not ended, at the masters that can be reached.
+
+        Also of those whose master has just started and does not know yet whether they are: their commit waits until it does.
+        """
         rows = self.open_transactions(timeout=timeout)
-        return [Xid.parse(row["xid"]) for row in rows if row["xid"] and row["state"] == PREPARED]
+        return [Xid.parse(row["xid"]) for row in rows if row["xid"] and row["state"] in (PLACED, PREPARED)]
 
     def commit(self) -> None:
         """Nothing to do: writes outside of a two-phase transaction are committed one by one. Raises WrongState in one."""
@@ -142,6 +145,6 @@ class TwoPhase(Queues):
 
     def _recovered(self, xid: Xid, timeout: float | None) -> dict[str, Any]:
         for row in self.open_transactions(timeout=timeout):
-            if row["xid"] == xid.text and row["state"] == PREPARED:
+            if row["xid"] == xid.text and row["state"] in (PLACED, PREPARED):
                 return row
         raise NotFound(f"no transaction {xid.text} is prepared at the masters that can be reached")

@@ -288,6 +288,8 @@ class MasterCore:
         if added:
             self.waiters.on_added(first_lsn, added, partial(is_other_origin, self.history, self.sync.node))
             self.transacting.on_added(first_lsn, added)
+        if self.transacting.is_look_due:
+            self.transacting.look(now)
         if len(self.waiters):
             self.waiters.settle(self.feed.applied_by)
         if self.waiters.ready_replies:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from brokerha.model.branches import branch_id
 from brokerha.model.errors import aborted
-from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
+from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId, maker_of
 from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.operations import APPLIED, ResultRow
 from brokerha.model.process_messages import TxAnswer
@@ -41,18 +42,22 @@ class Transacting:
         self._backups: tuple[NodeId, ...] | None = None
         """Ready backups that the coordinator was not told of yet."""
         self._view = self.coordinator.book.view
+        self._may_be_judged = True
+        """Whether something happened since it was last looked whether prepares were judged."""
 
     # ---- inputs
 
     def step(self, command: TxCommand, now: Instant) -> None:
         """Take one step of a transaction for a client."""
         self._tell_backups(now)
+        self._may_be_judged = True
         self.coordinator.step(command, now)
 
     def on_answer(self, envelope: Envelope, now: Instant) -> None:
         """A backup says how far it is with a transaction."""
         if isinstance(envelope.message, TxAnswer):
             self._tell_backups(now)
+            self._may_be_judged = True
             self.coordinator.on_answer(envelope.process or envelope.sender, envelope.message, now)
 
     def set_backups(self, ready: Iterable[NodeId], view: int = 0) -> None:
@@ -70,10 +75,23 @@ class Transacting:
     def wake(self, now: Instant) -> None:
         """Serve what is due."""
         self._tell_backups(now)
+        self._may_be_judged = True
         self.coordinator.wake(now)
+
+    @property
+    def is_look_due(self) -> bool:
+        """Whether a prepare may have been judged; next to nothing to ask when none is waited for."""
+        return bool(self.coordinator.book.placed) and self._may_be_judged
+
+    def look(self, now: Instant) -> None:
+        """Go on with those whose prepare was judged. Before the records of a turn: a decision is written with what it accepts."""
+        self._may_be_judged = False
+        if not self._is_over():
+            self.coordinator.look(now)
 
     def on_added(self, first_lsn: Lsn, added: tuple[Ordered, ...]) -> None:
         """Transactions got their LSNs."""
+        self._may_be_judged = True
         self.coordinator.on_added(first_lsn, added)
         if not self._core.site.workers:
             # Nobody here ever says how they were executed: what they had locked is decided by the order alone.
@@ -81,10 +99,12 @@ class Transacting:
 
     def on_results(self, first_lsn: Lsn, results: tuple[ResultRow, ...]) -> None:
         """Transactions were executed."""
+        self._may_be_judged = True
         self.coordinator.on_results(first_lsn, results)
 
     def go_back(self, lsn: Lsn) -> None:
         """What got an LSN above this one has none any more."""
+        self._may_be_judged = True
         self.coordinator.go_back(lsn)
 
     def on_state(self, lsn: Lsn, known: Mapping[TxId, Lsn]) -> None:
@@ -98,7 +118,7 @@ class Transacting:
         book = self.coordinator.book
         if submit.copies > len(self._core.site.workers) and (wrong := self.wrong_terms(submit.level, submit.copies)):
             return "InvalidRequest", wrong
-        if submit.txid in book.table:
+        if book.table and branch_id(submit.txid) in book.table:
             return "KeyReused", f"transaction {submit.txid} is open: commit it, or use a new key"
         conflict = book.locks.conflict("", accepted_in_body(submit.body)) if len(book.locks) else None
         if conflict is None:
@@ -197,6 +217,24 @@ class Transacting:
         core = self._core
         old_lsn = core.history.lsn_before(now.wall_us - core.config.retention.max_depth_us)
         return min(core.history.first_lsn(), max(core.retention.old_below, old_lsn + 1))
+
+    def can_judge(self) -> bool:
+        """Whether there is a worker that says how transactions were executed."""
+        return bool(self._core.site.workers)
+
+    def result_of(self, txid: TxId) -> ResultRow | None:
+        """How a transaction was executed; None as long as it is not, or not known."""
+        lsn = self._core.history.lsn_of(txid)
+        return self._core.result_of(lsn) if lsn is not None else None
+
+    def ends_here(self, txid: TxId) -> str:
+        """Why what another master has prepared is not ended by hand here; empty when it is."""
+        maker, core = maker_of(txid), self._core
+        if not maker:
+            return f"no transaction {txid} is open here: it was never begun, or is long over"
+        if maker != core.sync.node and (maker in core.sync.epoch.members or maker in core.sync.peers.outside):
+            return f"transaction {txid} belongs to master {maker}: end it there, or remove that master for good first"
+        return ""
 
     def accept(self, txid: TxId, body: bytes) -> None:
         """Take a transaction in."""

@@ -23,6 +23,7 @@ import re
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
+from brokerha.model import branches
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.foreign_json import parse_foreign_json
 from brokerha.model.ids import is_repository_id
@@ -134,6 +135,8 @@ def shortened(text: str, limit: int = 80) -> str:
 def _problem_of_key(check: Check) -> str:
     if not check.target or "\0" in check.target or not 0 <= _size_bytes(check.target) <= TABLE_LIMIT_BYTES:
         return f"a table name has 1 to {TABLE_LIMIT_BYTES} bytes and no NUL"
+    if check.target == branches.TABLE:
+        return f"table {check.target} is brokerha's own: it holds what is prepared"
     if not 1 <= _size_bytes(check.text) <= KEY_LIMIT_BYTES:
         return f"a key has 1 to {KEY_LIMIT_BYTES} bytes, this one has {_size_bytes(check.text)}"
     if condition_of(check.expected) is None:

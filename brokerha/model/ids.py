@@ -29,6 +29,7 @@ Ordered = tuple[Timestamp, TxId, NodeId]
 NODE_ID = re.compile(r"[a-z0-9-]{1,32}\Z")
 REPOSITORY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 TX_ID = re.compile(r"[!-~]{1,128}\Z")
+TX_ID_LIMIT = 128
 
 
 BEGUN_MARK = ".t"

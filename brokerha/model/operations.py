@@ -7,7 +7,7 @@ workers look inside. Each operation is a list whose first item names it:
     ["add", repository, nquads]              quads to add, as N-Quads text; blank node labels are kept as they are
     ["remove", repository, nquads]           quads to remove, as N-Quads text
     ["put", table, key, value]               key and value are bytes
-    ["delete", table, key]                   one table is reserved for what is kept about repositories (about.py)
+    ["delete", table, key]                   one table is reserved for what is kept about repositories (about.py), one for what is prepared
     ["create-repository", repository]
     ["remove-repository", repository]
     ["control-add", name, kind, target, text, expected]    a check of the control suite (control.py), all text
@@ -41,7 +41,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from brokerha.model import about, control, etags, fingerprints
+from brokerha.model import about, branches, control, etags, fingerprints
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Timestamp, TxId, is_repository_id
 from brokerha.model.unpacking import BROKEN, unpack_foreign
@@ -235,6 +235,8 @@ def _repository_problem(name: str) -> str:
 def _key_problem(table: str, key: bytes) -> str:
     if not table or "\0" in table or len(table.encode()) > TABLE_LIMIT_BYTES:
         return name_problem(TABLE, table)
+    if table == branches.TABLE:
+        return f"table {table} is brokerha's own: it holds what is prepared"
     if not 1 <= len(key) <= KEY_LIMIT_BYTES:
         return f"a key has 1 to {KEY_LIMIT_BYTES} bytes, this one has {len(key)}"
     return ""

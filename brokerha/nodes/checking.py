@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from brokerha.ingress.nesting import is_plain_data, is_plain_request
 from brokerha.ingress.parsers import shared_parsers
+from brokerha.model.branches import branch_id
 from brokerha.model.control import KEY
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.ids import Lsn, is_tx_id
+from brokerha.model.ids import Lsn, is_tx_id, maker_of
 from brokerha.model.operations import Operation, pack_operations, unpack_operations
 from brokerha.model.requests import APART, LEVELS, READS_INSIDE, WAIT
 from brokerha.model.shapes import LEAST_LSN, TIMEOUT, TIMEOUT_LIMIT_MS, TXID, Shapes, check_shapes, needed, shown
@@ -81,6 +82,8 @@ def check_terms(txid: str, level: str, copies: int, timeout_ms: int, apart: str 
     if not is_tx_id(txid):
         message = "an idempotency key has 1 to 128 visible ASCII characters, without spaces"
         raise InvalidRequest(message)
+    if branch_id(txid) != txid and maker_of(branch_id(txid)):
+        raise InvalidRequest(f"{txid} belongs to transaction {branch_id(txid)}: use another idempotency key")
     if level not in LEVELS:
         message = f"unknown acknowledgement level {level!r}: write one of {', '.join(LEVELS)}, or applied=N"
         raise InvalidRequest(message)

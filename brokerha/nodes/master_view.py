@@ -11,12 +11,13 @@ from brokerha.following.leader import NEVER
 from brokerha.master.belonging import is_outside
 from brokerha.master.pins import lowest_back, needed_entries
 from brokerha.model import states
+from brokerha.model.branches import branch_of
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.log_lineages import Rewinds, lineage_at, newest, rewinds_of
 from brokerha.model.numbers import Numbers
-from brokerha.model.operations import LoggedRow, unpack_operations
+from brokerha.model.operations import LoggedRow, Operation, unpack_operations
 from brokerha.nodes.check_lines import NO_WORKER, broker_check, check_lines, lag_check, loop_check
 from brokerha.nodes.journal_lines import held_from, logged_lines, told_entries
 from brokerha.nodes.rates import Rates, Sample
@@ -209,7 +210,7 @@ class MasterView:
         for place, ((timestamp, txid, origin), epoch) in enumerate(ordered):
             body = journal.body(origin, txid)
             result = results[place] if place < len(results) else None
-            operations = unpack_operations(body) if body is not None else []
+            operations, kind = _operations_of(body)
             lines.append(
                 {
                     "lsn": first + place,
@@ -218,7 +219,7 @@ class MasterView:
                     "timestamp": timestamp,
                     "epoch": epoch,
                     "lineage": lineage_at(rewinds, first + place),
-                    "kind": operations[0][0] if len({o[0] for o in operations}) == 1 else "transaction",
+                    "kind": kind,
                     "outcome": result[0] if result else None,
                     "reason": result[1] if result else "",
                     "operations": len(operations),
@@ -413,3 +414,12 @@ def _described(state: str, reason: str, **names: str) -> dict[str, str]:
     for placeholder, name in names.items():
         row["action"] = row["action"].replace(f" {placeholder}", f" {name}")
     return row
+
+
+def _operations_of(body: bytes | None) -> tuple[list[Operation], str]:
+    """The operations of a body, and in one word what it does; none of one that is not held any more."""
+    branch = branch_of(body) if body is not None else None
+    if branch is not None:
+        return unpack_operations(branch.body) if branch.body else [], branch.step
+    operations = unpack_operations(body) if body is not None else []
+    return operations, operations[0][0] if len({operation[0] for operation in operations}) == 1 else "transaction"

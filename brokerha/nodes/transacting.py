@@ -227,9 +227,6 @@ class Transacting:
             return
         if action == "begin":
             txid = txid or self._host.new_txid() + BEGUN_MARK
-        if action == "commit" and arguments.get("one_phase") is None:
-            outcome = self._host.outcome(txid)
-            arguments = {**arguments, "one_phase": outcome is None or outcome["state"] != "prepared"}
         if arguments.get("first", 0) is None:
             self._send(
                 "pending", txid, {}, timeout_ms, partial(self._numbered, action, txid, arguments, timeout_ms, future)

@@ -6,6 +6,7 @@ Each record is held against the canon and against the mirror of its master, and 
 from __future__ import annotations
 
 from brokerha.log.log import Log
+from brokerha.model.branches import branch_id
 from brokerha.model.epochs import Epoch
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Entry, Lsn, NodeId
@@ -187,7 +188,7 @@ class DurableChecks:
         truth.waiting.pop(txid, None)
         body = truth.bodies[origin, txid]
         truth.model.fold(txid, body)
-        is_live = truth.world.clients.is_live(txid, body) or truth.world.tx_clients.is_known(txid)
+        is_live = truth.world.clients.is_live(txid, body) or truth.world.tx_clients.is_known(branch_id(txid))
         check(is_live, "replies", "what was refused does not come to be", node=node, txid=txid)
 
     def _installed(self, node: NodeId, mirror: Mirror, epoch: Epoch) -> None:

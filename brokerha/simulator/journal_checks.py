@@ -145,8 +145,8 @@ class JournalChecks:
         for txid, each in book.table.items():
             if txid in line.asked and not ready.issuperset(each.participants):
                 line.parted.setdefault(txid, set()).update(set(each.participants) - ready)
-            if each.phase is Phase.PREPARED:
-                for queue, message in accepted_in_body(each.body):
+            if each.phase is Phase.PREPARED and txid in line.asked:
+                for queue, message in accepted_in_body(line.asked[txid][0].body):
                     holder = book.locks.holder(queue, message)
                     check(holder == txid, "T3", "what is prepared keeps its locks", node=process.node, txid=txid,
                           queue=queue, message=message, holder=holder)  # fmt: skip

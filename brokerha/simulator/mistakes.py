@@ -32,6 +32,7 @@ from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
 from brokerha.simulator.log_mistakes import LOG_MISTAKES
 from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
 from brokerha.simulator.mode_mistakes import MODE_MISTAKES
+from brokerha.simulator.prepare_mistakes import PREPARE_MISTAKES
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES, Patch
 from brokerha.sync.bodies import BodyExchange
 from brokerha.sync.clock import HybridClock
@@ -236,6 +237,7 @@ MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     **EPOCH_MISTAKES,
     **MEMBER_MISTAKES,
     **MODE_MISTAKES,
+    **PREPARE_MISTAKES,
 }
 """Every mistake, by what goes wrong."""
 

@@ -1,8 +1,9 @@
 """What the content must be at each LSN: the fold of the synchronised queue, written a second time as simply as can be.
 
-It shares with the stores only the digests of single items. A write that the clients of the simulator make is made of: keys put
+It shares with the stores only the digests of single items, and how the value of a prepared branch is written. A write that the clients of the simulator make is made of: keys put
 or deleted, quads added to the repository ``main``, messages published and accepted, and what it expects of keys; one
-that adds a quad to a repository that does not exist, accepts what is not there, or expects in vain is rejected.
+that adds a quad to a repository that does not exist, accepts what is not there, or expects in vain is rejected. So is one that
+changes what a prepared branch reads or writes; the commit of a branch is never rejected.
 
 **The bank**: tokens that transactions move between two tables and a queue. Each is at one place, whatever happens; so its total is the
 same at every LSN of every copy.
@@ -10,9 +11,13 @@ same at every LSN of every copy.
 
 from __future__ import annotations
 
+from typing import Any
+
+from brokerha.model import branches
 from brokerha.model.etags import etag_of
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.operations import APPLIED, REJECTED, Operation, message_id, unpack_operations
+from brokerha.model.operations import APPLIED, REJECTED, Change, Operation, message_id, unpack_operations
+from brokerha.stores.control import EMPTY
 from brokerha.stores.fingerprint import (
     counts_digest,
     key_digest,
@@ -21,7 +26,8 @@ from brokerha.stores.fingerprint import (
     repository_digest,
     text_of,
 )
-from brokerha.stores.queue_change import Counts, Message
+from brokerha.stores.prepared import value_of
+from brokerha.stores.queue_change import Counts, Message, order_of
 
 TABLES = ("left", "right")
 QUEUE = "way"
@@ -38,6 +44,8 @@ class Model:
         """By name: place and message by id, in order."""
         self.published: dict[str, int] = {}
         self.accepted: dict[str, int] = {}
+        self.prepared: dict[TxId, list[Operation]] = {}
+        """Operations of the branches that are prepared."""
         self._fingerprint = repository_digest("main")
         self.outcomes: list[str] = [""]
         """By LSN; LSN 0 is before everything."""
@@ -45,13 +53,61 @@ class Model:
 
     def fold(self, txid: TxId, body: bytes) -> None:
         """The transaction at the next LSN."""
-        operations = unpack_operations(body)
-        rejected = not all(self._can(operation) for operation in operations)
-        if not rejected:
-            for place, operation in enumerate(operations, 1):
-                self._do(txid, place, operation)
+        branch = branches.branch_of(body)
+        if branch is None:
+            operations = unpack_operations(body)
+            rejected = not self._can_all(operations) or self._disturbs(operations)
+            if not rejected:
+                self._do_all(txid, operations)
+        elif branch.step == branches.PREPARE:
+            rejected = not self._prepare(branch.txid, unpack_operations(branch.body))
+        else:
+            kept = self.prepared.pop(branch.txid, None)
+            rejected = kept is None and branch.step == branches.COMMIT
+            self._put(_row_key(branches.TABLE, branch.txid.encode()), None)
+            if kept is not None and branch.step == branches.COMMIT:
+                self._do_all(branch.txid, kept)
         self.outcomes.append(REJECTED if rejected else APPLIED)
         self.fingerprints.append(text_of(self._fingerprint))
+
+    def _prepare(self, txid: TxId, operations: list[Operation]) -> bool:
+        if txid in self.prepared:
+            return True
+        if not self._can_all(operations) or self._disturbs(operations, is_branch=True):
+            return False
+        value = value_of(operations, self._net(txid, operations), EMPTY, lambda text: [_quad(text)])
+        self.prepared[txid] = operations
+        self._put(_row_key(branches.TABLE, txid.encode()), value)
+        return True
+
+    def _disturbs(self, operations: list[Operation], *, is_branch: bool = False) -> bool:
+        """Whether they change what a prepared branch reads or writes; of a branch also whether they read what one writes."""
+        return any(
+            _items(operations, writes=True) & _items(kept)
+            or (is_branch and _items(operations) & _items(kept, writes=True))
+            for kept in self.prepared.values()
+        )
+
+    def _net(self, txid: TxId, operations: list[Operation]) -> list[Change]:
+        """What they change, as an effect."""
+        changes: list[Change] = []
+        quads = sorted({_quad(each[2]) for each in operations if each[0] == "add"} - self.quads)
+        if quads:
+            changes.append(("quads", "main", [], quads))
+        keys = {_row_key(each[1], each[2]): each for each in operations if each[0] in {"put", "delete"}}
+        changes += [each for key, each in keys.items() if self.keys.get(key) != (each[3] if each[0] == "put" else None)]
+        changes += [each for each in operations if each[0] == "accept"]
+        for place, each in enumerate(operations, 1):
+            if each[0] == "publish":
+                changes.append(("publish", each[1], message_id(txid, place), *each[2:]))
+        return sorted(changes, key=order_of)
+
+    def _can_all(self, operations: list[Operation]) -> bool:
+        return all(self._can(operation) for operation in operations)
+
+    def _do_all(self, txid: TxId, operations: list[Operation]) -> None:
+        for place, operation in enumerate(operations, 1):
+            self._do(txid, place, operation)
 
     def _can(self, operation: Operation) -> bool:
         kind, name = operation[0], operation[1]
@@ -76,7 +132,7 @@ class Model:
             self._put(_row_key(name, operation[2]), operation[3] if len(operation) > 3 else None)
 
     def _add(self, text: str) -> None:
-        quad = text.strip().removesuffix(".").rstrip()
+        quad = _quad(text)
         if quad not in self.quads:
             self.quads.add(quad)
             self._fingerprint ^= quads_digest("main", [quad])
@@ -130,6 +186,21 @@ class Model:
             if message.body == token:
                 return QUEUE, each
         return "", ""
+
+
+def _items(operations: list[Operation], *, writes: bool = False) -> set[tuple[str, str, Any]]:
+    """Keys, messages and quads that operations are about, or only those that they write."""
+    items: set[tuple[str, str, Any]] = set()
+    for kind, name, *rest in operations:
+        if kind == "add":
+            items.add(("quad", name, _quad(rest[0])))
+        elif kind == "accept" or (kind != "publish" and not (writes and kind == "expect-key")):
+            items.add(("message" if kind == "accept" else "key", name, rest[0]))
+    return items
+
+
+def _quad(text: str) -> str:
+    return text.strip().removesuffix(".").rstrip()
 
 
 def _row_key(table: str, key: bytes) -> bytes:

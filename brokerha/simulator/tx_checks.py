@@ -6,6 +6,7 @@ The names are those of brokerha/transactions/PROTOCOL.md:
     T3   what was told to be committed, or prepared, is not rolled back, but by whoever may decide
     T5   what was told to be rolled back never appears
     T6   one decision, told alike to everybody who asks
+    T8   what was told to be prepared can be committed, whatever others do; what is over is kept for nobody
     T7   the bank: transfers keep the tokens, at every LSN
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from brokerha.model.branches import branch_id, prepare_id
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import APPLIED, REJECTED
 from brokerha.model.records import Accepted, Added, Record, TxDecided, TxPrepared
@@ -49,12 +51,13 @@ class TxChecks:
                 self._on_decided(node, record)
             case Accepted():
                 for txid, body in record.items:
-                    if self._clients.is_known(txid):
+                    if self._clients.is_known(branch_id(txid)):
                         self._is_whole(node, txid, body)
                         self._may_appear(node, txid)
             case Added():
                 for _, txid, _ in record.entries:
                     self._may_appear(node, txid)
+                    self._can_be_committed(node, txid)
                 self._bank(node)
             case _:
                 pass
@@ -84,6 +87,17 @@ class TxChecks:
         is_rejected = lsn is not None and self._truth.model.outcomes[lsn] == REJECTED
         check(is_rejected, "T5", "what was rolled back does not appear", node=node, txid=txid)
 
+    def _can_be_committed(self, node: NodeId, txid: TxId) -> None:
+        """Whoever was told that it is prepared can commit it, unless a person ended it."""
+        run = self._clients.by_txid.get(txid)
+        if run is not None and run.told_prepared and not run.by_hand:
+            check(not self._is_rejected(txid), "T8", "what is prepared can be committed", node=node, txid=txid)
+
+    def _is_prepared(self, txid: TxId) -> bool:
+        """Whether a branch is durably closed, and its prepare was judged at its place."""
+        lsn = self._truth.lsn_of.get(prepare_id(txid))
+        return txid in self._prepared and lsn is not None and self._truth.model.outcomes[lsn] == APPLIED
+
     def _bank(self, node: NodeId) -> None:
         tokens = self._truth.model.tokens()
         check(tokens in ([], sorted(self._clients.tokens)), "T7", "transfers keep the tokens", node=node, tokens=tokens)
@@ -105,15 +119,15 @@ class TxChecks:
             self._told_committed(node, run, step.level or ACCEPTED, reply)
         elif step.action == "prepare" and reply.answer["state"] == "prepared":
             run.told_prepared = True
-            is_safe = reply.txid in self._prepared
-            check(is_safe, "T1", "prepared is told of what is safe", node=node, txid=reply.txid)
+            is_safe = self._is_prepared(reply.txid)
+            check(is_safe, "T1", "prepared is told of what can be committed", node=node, txid=reply.txid)
         elif step.action == "rollback" and reply.answer["state"] == "aborted":
             self._told_aborted(node, run, reply.txid)
 
     def _told_aborted(self, node: NodeId, run: Run, txid: TxId) -> None:
         if txid != run.txid:
             return
-        is_wanted = run.asked_rollback or run.by_hand or not run.told_prepared or self._is_rejected(txid)
+        is_wanted = run.asked_rollback or run.by_hand or not run.told_prepared
         check(is_wanted, "T3", "what is prepared waits for its coordinator", node=node, txid=txid)
         run.told_aborted = True
         if not self._is_rejected(txid):
@@ -150,7 +164,7 @@ class TxChecks:
             is_safe = txid in truth.mirrors[run.master].accepted or txid in truth.lsn_of or not run.operations
             check(is_safe, "T3", "an outcome is told of what is safe", node=node, txid=txid, answer=answer)
         elif state == "prepared":
-            check(txid in self._prepared, "T1", "prepared is told of what is safe", node=node, txid=txid)
+            check(self._is_prepared(txid), "T1", "prepared is told of what can be committed", node=node, txid=txid)
         if answer["lsn"]:
             lsn = truth.lsn_of.get(txid)
             check(answer["lsn"] == lsn, "T3", "its LSN is that of the queue", node=node, txid=txid, answer=answer)

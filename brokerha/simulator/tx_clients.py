@@ -12,8 +12,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from brokerha.model import branches
 from brokerha.model.etags import etag_of
-from brokerha.model.ids import NodeId, TxId
+from brokerha.model.ids import NodeId, TxId, maker_of
 from brokerha.model.operations import Operation
 from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, SYNCHRONISED, TxCommand, TxReply
 from brokerha.simulator.model import QUEUE, TABLES
@@ -58,8 +59,13 @@ class TxClients:
         return txid in self.by_txid
 
     def is_body_of(self, txid: TxId, body: bytes) -> bool:
-        """Whether a body is exactly what the client of a transaction put together."""
-        run = self.by_txid.get(txid)
+        """Whether a body is exactly what the client of a transaction put together, or a step of it as a branch."""
+        run, branch = self.by_txid.get(branches.branch_id(txid)), branches.branch_of(body)
+        if branch is not None:
+            is_its_step = (
+                branch.txid == branches.branch_id(txid) and branches.named_ids(branch.txid)[branch.step] == txid
+            )
+            return is_its_step and (branch.step != branches.PREPARE or self.is_body_of(branch.txid, branch.body))
         return run is not None and run.txid == txid and run.body == body
 
     # ---- what they do
@@ -380,9 +386,13 @@ def left_behind(world: World) -> str:
             ("commits", book.executing),
             ("xids", book.xids),
             ("locks", book.locks),
+            ("prepares", book.placed),
         ):
             if len(left):
                 return f"{master.node} still has {len(left)} {name}"
+    kept = [txid for txid in world.checkers.truth.model.prepared if world.members.is_current(maker_of(txid))]
+    if kept:
+        return f"{', '.join(kept)} is over and still kept as prepared"
     for process in world.standing_by:
         # Who did not hear that an open one was rolled back keeps it until its time is over.
         participant = process.runner.standby.participant

@@ -12,8 +12,9 @@ Must never hand anything to a repository before the LMDB commit that records it,
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from brokerha.model import about
+from brokerha.model import about, branches
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
 from brokerha.model.fingerprints import text_of as shown
@@ -43,10 +44,11 @@ from brokerha.stores.fingerprint import quads_digest, repository_digest
 from brokerha.stores.key_range import row_key_of
 from brokerha.stores.key_value import delete_row, get_value, put_row, range_digests, rows_as_they_lie
 from brokerha.stores.last_changes import LastChanges
+from brokerha.stores.prepared import Prepared, changes_in, value_of
 from brokerha.stores.presence import reason_of
 from brokerha.stores.queue_change import QueueChange, check_room, order_of
 from brokerha.stores.queues import Queues
-from brokerha.stores.rdf_change import QuadChange
+from brokerha.stores.rdf_change import QuadChange, read_nquads
 from brokerha.stores.repositories import Repositories, Repository
 from brokerha.stores.state import StoreState, write_state
 
@@ -55,6 +57,16 @@ COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
 
 _BESIDE = ON_QUEUES | EXPECTATIONS
 """Operations that need neither an evaluation nor the last word on a key."""
+
+
+class _Judged(NamedTuple):
+    """A transaction that nothing speaks against."""
+
+    keys: dict[bytes, Operation]
+    """Its last operation on each key."""
+    queues: list[Change]
+    evaluation: Evaluation | None
+    """All the rest, if there is any."""
 
 
 class Batch:
@@ -66,6 +78,7 @@ class Batch:
         log: EffectsLog,
         repositories: Repositories,
         state: StoreState,
+        prepared: Prepared,
         committed: Callable[[StoreState], None],
     ) -> None:
         self._environment = environment
@@ -74,6 +87,7 @@ class Batch:
         self._changes = LastChanges(environment.changes)
         self._log = log
         self._repositories = repositories
+        self._prepared = prepared
         self._committed = committed
         self._lsn = state.lsn
         self._fingerprint = state.fingerprint
@@ -94,62 +108,102 @@ class Batch:
 
     def _outcome(self, txid: TxId, timestamp: Timestamp, body: bytes) -> tuple[str, str, bytes]:
         """Put what a transaction changes into the batch; returns its outcome, reason and effect."""
-        # Most transactions are about keys only and need no evaluation.
-        evaluation: Evaluation | None = None
         try:
-            # Keys are never read by an operation: only the last one on each key counts, and none of them can fail.
-            keys: dict[bytes, Operation] = {}
-            queues: list[Change] = []
-            others: list[tuple[int, Operation]] = []
-            for number, operation in enumerate(operations_to_execute(body), 1):
-                is_on_keys = operation[0] in ON_KEYS
-                if is_on_keys:
-                    keys[row_key_of(operation[1], operation[2])] = operation
-                elif operation[0] == "remove-repository":
-                    self._drop_about(operation[1], keys)
-                if not is_on_keys or operation[1] == about.TABLE:
-                    others.append((number, operation))
-            if others:
-                queues = self._judged_beside(txid, others)
-                evaluation = self._evaluated(txid, timestamp, others)
-            if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
-                judge_evaluation(self._suite, keys, evaluation, self._stored)
+            branch = branches.branch_of(body)
+            if branch is not None:
+                return APPLIED, "", self._step_of(branch, timestamp)
+            judged = self._judged(txid, timestamp, operations_to_execute(body))
         except (InvalidRequest, Rejected) as error:
-            if evaluation is not None:
-                evaluation.discard()
             return REJECTED, reason_of(error), b""
-        changes = self._keep_keys(keys)
-        for change in queues:
+        changes = self._keep_keys(judged.keys)
+        for change in judged.queues:
             self._count(self._queues.keep(self._begun(), change))
             changes.append(change)
-        if evaluation is not None:
-            changes += self._keep_repositories(evaluation)
+        if judged.evaluation is not None:
+            changes += self._keep_repositories(judged.evaluation)
         if len(changes) > 1:
             # Kind, name and key are enough: no two changes of one effect share them.
             changes.sort(key=order_of)
         self._changes.note(changes, self._lsn + 1)
         return APPLIED, "", pack_effect(changes)
 
+    def _judged(self, txid: TxId, timestamp: Timestamp, operations: list[Operation]) -> _Judged:
+        """Judge all of a transaction, with nothing of it kept. Raises InvalidRequest, Rejected, StoreError."""
+        # Keys are never read by an operation: only the last one on each key counts, and none of them can fail.
+        keys: dict[bytes, Operation] = {}
+        queues: list[Change] = []
+        others: list[tuple[int, Operation]] = []
+        for number, operation in enumerate(operations, 1):
+            is_on_keys = operation[0] in ON_KEYS
+            if is_on_keys:
+                keys[row_key_of(operation[1], operation[2])] = operation
+            elif operation[0] == "remove-repository":
+                self._drop_about(operation[1], keys)
+            if not is_on_keys or operation[1] == about.TABLE:
+                others.append((number, operation))
+        # Most transactions are about keys only and need no evaluation.
+        evaluation: Evaluation | None = None
+        try:
+            if others:
+                queues = self._judged_beside(txid, others)
+                evaluation = self._evaluated(txid, timestamp, others)
+            if self._prepared:
+                others_do = evaluation.changes() if evaluation is not None else []
+                self._prepared.judge([*keys.values(), *queues, *others_do])
+            if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
+                judge_evaluation(self._suite, keys, evaluation, self._stored)
+        except (InvalidRequest, Rejected):
+            if evaluation is not None:
+                evaluation.discard()
+            raise
+        return _Judged(keys, queues, evaluation)
+
+    def _step_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
+        """Take one step of a branch; return its effect. Raises InvalidRequest, Rejected, StoreError."""
+        txid, key = branch.txid, branch.txid.encode()
+        is_prepared = txid in self._prepared
+        if branch.step == branches.PREPARE:
+            # One that comes again, long after its id was forgotten, stays as it is.
+            return b"" if is_prepared else self._made([("put", branches.TABLE, key, self._value_of(branch, timestamp))])
+        if not is_prepared:
+            if branch.step == branches.COMMIT:
+                raise Rejected(f"transaction {txid} is not prepared")
+            return b""
+        changes: list[Change] = [("delete", branches.TABLE, key)]
+        if branch.step == branches.COMMIT:
+            changes += changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
+        return self._made(sorted(changes, key=order_of))
+
+    def _value_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
+        """Judge a branch, and return what is to be kept of it. Raises InvalidRequest, Rejected, StoreError."""
+        operations = operations_to_execute(branch.body)
+        keys, changes, evaluation = self._judged(branch.txid, timestamp, operations)
+        after = self._suite
+        for row_key, operation in keys.items():
+            before = self._stored(row_key)
+            if before is not None if operation[0] == "delete" else before != operation[3]:
+                changes.append(operation)
+        if evaluation is not None:
+            changes += evaluation.changes()
+            after = evaluation.control.after()
+            evaluation.discard()
+        value = value_of(operations, sorted(changes, key=order_of), after, read_nquads)
+        self._prepared.judge_branch(branch.txid, value)
+        return value
+
+    def _made(self, changes: list[Change]) -> bytes:
+        """Make changes that nothing speaks against; return them as an effect."""
+        for change in changes:
+            self._make(change, self._lsn + 1)
+        self._changes.note(changes, self._lsn + 1)
+        return pack_effect(changes)
+
     def apply(self, line: LoggedRow) -> None:
         """Apply the line of the log at the next LSN. Raises StoreError, StoreDiffers."""
         lsn = self._lsn + 1
         changes = unpack_effect(line[4])
         for change in changes:
-            kind, name = change[0], change[1]
-            if kind == "put":
-                self._count(put_row(self._begun(), self._keys, row_key_of(name, change[2]), change[3]))
-            elif kind == "delete":
-                self._count(delete_row(self._begun(), self._keys, row_key_of(name, change[2])))
-            elif kind == "quads":
-                self._include(self._known(name, lsn), QuadChange(change[2], change[3]))
-            elif kind == "create-repository":
-                self._list(self._repositories.make(name, lsn))
-            elif kind in ON_QUEUES:
-                self._count(self._queues.keep(self._begun(), change))
-            elif kind in ON_CONTROL:
-                self._keep_control(change)
-            else:
-                self._retire(self._known(name, lsn).name)
+            self._make(change, lsn)
         own = packed(self._fingerprint)
         if differs(own, line[5]):
             raise StoreDiffers(
@@ -160,6 +214,26 @@ class Batch:
             )
         self._changes.note(changes, lsn)
         self._advance(line)
+
+    def _make(self, change: Change, lsn: Lsn) -> None:
+        """Make one change of an effect. Raises StoreError, StoreDiffers."""
+        kind, name = change[0], change[1]
+        if kind == "put":
+            self._count(put_row(self._begun(), self._keys, row_key_of(name, change[2]), change[3]))
+        elif kind == "delete":
+            self._count(delete_row(self._begun(), self._keys, row_key_of(name, change[2])))
+        elif kind == "quads":
+            self._include(self._known(name, lsn), QuadChange(change[2], change[3]))
+        elif kind == "create-repository":
+            self._list(self._repositories.make(name, lsn))
+        elif kind in ON_QUEUES:
+            self._count(self._queues.keep(self._begun(), change))
+        elif kind in ON_CONTROL:
+            self._keep_control(change)
+        else:
+            self._retire(self._known(name, lsn).name)
+        if name == branches.TABLE and kind in ON_KEYS:
+            self._prepared.note(change)
 
     def commit(self) -> None:
         """Make everything so far durable and hand it on. Raises StoreError."""
@@ -265,21 +339,17 @@ class Batch:
     def _keep_repositories(self, evaluation: Evaluation) -> list[Change]:
         """Put what an evaluation found into the batch; return it as changes."""
         evaluation.discard_unused()
-        presence = evaluation.presence
-        created, removed = presence.created(), presence.removed()
-        changes: list[Change] = [("create-repository", name) for name in created]
-        for name in created:
-            self._list(evaluation.repository(name))
-        for name, change in evaluation.quads.items():
-            if change.removed or change.added:
-                self._include(evaluation.repository(name), change)
-                changes.append(("quads", name, change.removed, change.added))
-        for name in removed:
-            self._retire(name)
-            changes.append(("remove-repository", name))
-        for change_of_suite in evaluation.control.changes():
-            self._keep_control(change_of_suite)
-            changes.append(change_of_suite)
+        changes = evaluation.changes()
+        for change in changes:
+            kind, name = change[0], change[1]
+            if kind == "create-repository":
+                self._list(evaluation.repository(name))
+            elif kind == "quads":
+                self._include(evaluation.repository(name), QuadChange(change[2], change[3]))
+            elif kind == "remove-repository":
+                self._retire(name)
+            else:
+                self._keep_control(change)
         return changes
 
     def _keep_control(self, change: Change) -> None:

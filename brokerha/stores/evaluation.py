@@ -18,7 +18,7 @@ from collections.abc import Callable
 from brokerha.model.about import repository_of
 from brokerha.model.control import Check
 from brokerha.model.ids import Lsn, Timestamp, TxId
-from brokerha.model.operations import ON_KEYS, Operation
+from brokerha.model.operations import ON_KEYS, Change, Operation
 from brokerha.stores.control import ON_CONTROL, ControlChange, Suite
 from brokerha.stores.presence import Presence
 from brokerha.stores.rdf_change import PendingQuads, QuadChange
@@ -102,6 +102,20 @@ class Evaluation:
         """Repositories that come, go, or have other content after the transaction."""
         changed = [name for name, change in self.quads.items() if change.removed or change.added]
         return [*changed, *self.presence.created(), *self.presence.removed()]
+
+    def changes(self) -> list[Change]:
+        """What it would change: repositories that come, quads, repositories that go, the control suite."""
+        created, removed = self.presence.created(), self.presence.removed()
+        return [
+            *(("create-repository", name) for name in created),
+            *(
+                ("quads", name, change.removed, change.added)
+                for name, change in self.quads.items()
+                if (change.removed or change.added) and (self.presence.exists(name) or name in removed)
+            ),
+            *(("remove-repository", name) for name in removed),
+            *self.control.changes(),
+        ]
 
     def problems(self, name: str, checks: list[Check]) -> dict[str, str]:
         """Which of these checks about a repository do not hold after the transaction, and why. Raises Rejected, StoreError."""

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from brokerha.model import about
+from brokerha.model import about, branches
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import TABLE, name_problem
 
+OWN_TABLES = frozenset({about.TABLE, branches.TABLE})
+"""Tables that are brokerha's own, and are read in other ways."""
 PIECE_LIMIT_BYTES = 1024 * 1024
 RANGE_LIMIT_DEFAULT = 1000
 RANGE_LIMIT = 1_000_000
@@ -76,6 +78,8 @@ def _checked_table(table: str) -> str:
         raise InvalidRequest(problem)
     if table == about.TABLE:
         raise InvalidRequest(f"table {table} is brokerha's own: namespaces and settings are read at their repository")
+    if table == branches.TABLE:
+        raise InvalidRequest(f"table {table} is brokerha's own: what is prepared is read as the list of transactions")
     return table
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from brokerha.model import about
+from brokerha.model import about, branches
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
 from brokerha.model.fingerprints import UNKNOWN, differs, packed
@@ -35,14 +35,15 @@ from brokerha.model.operations import (
     unpack_effect,
 )
 from brokerha.ports.store import Applied, ReadAnswer
-from brokerha.stores.control import ControlChange
+from brokerha.stores.control import ControlChange, Suite
 from brokerha.stores.control_judge import judge
 from brokerha.stores.expectations import judge_expectations
 from brokerha.stores.fingerprint import text_of
 from brokerha.stores.key_range import row_key_of
 from brokerha.stores.memory_image import MemoryImage, MemoryQueue
-from brokerha.stores.memory_rdf import NO_SPARQL, changes_of_repositories
+from brokerha.stores.memory_rdf import NO_SPARQL, changes_of_repositories, lines_of
 from brokerha.stores.memory_reading import read_image
+from brokerha.stores.prepared import BEGINNING, Prepared, changes_in, value_of
 from brokerha.stores.presence import reason_of
 from brokerha.stores.queue_change import QueueChange, check_room, order_of
 
@@ -56,6 +57,8 @@ class MemoryStore:
     def __init__(self, keep_results: int = 100_000) -> None:
         self._keep_results = keep_results
         self._image = MemoryImage()
+        self._held: Prepared | None = None
+        """What is prepared; None until it is looked for."""
 
     @classmethod
     def from_image(cls, image: object, keep_results: int = 100_000) -> MemoryStore:
@@ -112,9 +115,7 @@ class MemoryStore:
             line = Logged(*row)
             changes = unpack_effect(line.effect)
             self._check(changes, line.fingerprint)
-            for change in changes:
-                self._image.apply(change)
-            self._image.note(changes)
+            self._make(changes)
             self._advance(line)
 
     def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
@@ -181,16 +182,49 @@ class MemoryStore:
 
     def _execute(self, txid: TxId, body: bytes) -> tuple[str, str, bytes]:
         try:
-            changes = self._changes(txid, operations_to_execute(body))
+            branch = branches.branch_of(body)
+            if branch is None:
+                changes, _ = self._changes(txid, operations_to_execute(body))
+            else:
+                changes = self._changes_of_branch(branch)
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), b""
-        for change in changes:
-            self._image.apply(change)
-        self._image.note(changes)
+        self._make(changes)
         return APPLIED, "", pack_effect(changes)
 
-    def _changes(self, txid: TxId, operations: list[Operation]) -> list[Change]:
-        """What the operations would change, minimal and sorted by kind, name and key; nothing is changed yet."""
+    def _make(self, changes: list[Change]) -> None:
+        for change in changes:
+            self._image.apply(change)
+            if self._held is not None and change[0] in ON_KEYS and change[1] == branches.TABLE:
+                self._held.note(change)
+        self._image.note(changes)
+
+    @property
+    def _prepared(self) -> Prepared:
+        if self._held is None:
+            self._held = Prepared(row for row in self._image.keys.items() if row[0].startswith(BEGINNING))
+        return self._held
+
+    def _changes_of_branch(self, branch: branches.Branch) -> list[Change]:
+        """What one step of a branch changes; nothing is changed yet. Raises Rejected, InvalidRequest."""
+        key, prepared = branch.txid.encode(), self._prepared
+        if branch.step == branches.PREPARE:
+            if branch.txid in prepared:
+                return []
+            operations = operations_to_execute(branch.body)
+            changes, after = self._changes(branch.txid, operations)
+            value = value_of(operations, changes, after, lines_of)
+            prepared.judge_branch(branch.txid, value)
+            return [("put", branches.TABLE, key, value)]
+        if branch.txid not in prepared:
+            if branch.step == branches.COMMIT:
+                raise Rejected(f"transaction {branch.txid} is not prepared")
+            return []
+        kept = changes_in(self._image.keys[row_key_of(branches.TABLE, key)]) if branch.step == branches.COMMIT else []
+        return sorted([*kept, ("delete", branches.TABLE, key)], key=order_of)
+
+    def _changes(self, txid: TxId, operations: list[Operation]) -> tuple[list[Change], Suite]:
+        """What the operations would change, minimal and sorted by kind, name and key, and the suite after it; nothing is changed yet."""
         keys: dict[bytes, Operation] = {}
         on_repositories: list[Operation] = []
         control = ControlChange(self._image.suite)
@@ -205,6 +239,8 @@ class MemoryStore:
         changes: list[Change] = []
         if on_repositories:
             changes = changes_of_repositories(self._image.repositories, on_repositories, control)
+        if self._prepared:
+            self._prepared.judge([*keys.values(), *queues, *changes, *control.changes()])
         for row_key, operation in keys.items():
             before = self._image.keys.get(row_key)
             if before is not None if operation[0] == "delete" else before != operation[3]:
@@ -213,7 +249,7 @@ class MemoryStore:
         changes += [*control.changes(), *queues]
         if len(changes) > 1:
             changes.sort(key=order_of)
-        return changes
+        return changes, control.after()
 
     def _drop_about(self, repository: str, keys: dict[bytes, Operation]) -> None:
         """What is kept about a repository goes with it, that of this transaction included."""

@@ -13,7 +13,7 @@ from brokerha.model.errors import InvalidRequest, NotFound, Rejected, UnknownRep
 from brokerha.ports.store import ReadAnswer
 from brokerha.stores.digests import Walk, walk_of
 from brokerha.stores.fingerprint import report
-from brokerha.stores.key_range import KeyRange, in_pieces, row_key_of, wanted_row_key
+from brokerha.stores.key_range import OWN_TABLES, KeyRange, in_pieces, row_key_of, wanted_row_key
 from brokerha.stores.memory_image import MemoryImage, MemoryQueue
 from brokerha.stores.memory_rdf import NO_SPARQL, LineChange, lines_of
 from brokerha.stores.observing import is_observing, observed
@@ -79,7 +79,7 @@ def _answer(
     if kind == "range":
         return _MSGPACK, _packed(_range(image, KeyRange(name, arguments), pending))
     if kind == "tables":
-        names = {row_key.partition(b"\0")[0].decode() for row_key in image.keys} - {about.TABLE}
+        names = {row_key.partition(b"\0")[0].decode() for row_key in image.keys} - OWN_TABLES
         return _JSON, json.dumps(sorted(names)).encode()
     if kind == "queue":
         return _MSGPACK, _packed(QueueRange(name, arguments).take(pending, _held(image, name)))

@@ -12,7 +12,7 @@ from brokerha.model import about
 from brokerha.model.errors import NotFound, TooLarge
 from brokerha.stores.environment import Environment
 from brokerha.stores.expectations import Before, range_digest
-from brokerha.stores.key_range import KeyRange, row_key_of
+from brokerha.stores.key_range import OWN_TABLES, KeyRange, row_key_of
 from brokerha.stores.key_value import checked_rows, get_value, range_digests, range_pieces, range_rows, table_names
 from brokerha.stores.last_changes import LastChanges
 from brokerha.stores.pending import Pending
@@ -68,8 +68,8 @@ class TablesReading:
             yield row_key[skip:], value
 
     def names(self, transaction: Any) -> bytes:
-        """Names of all tables, in order, as JSON; brokerha's own is left out."""
-        return json.dumps([name for name in table_names(transaction, self._keys) if name != about.TABLE]).encode()
+        """Names of all tables, in order, as JSON; brokerha's own are left out."""
+        return json.dumps([name for name in table_names(transaction, self._keys) if name not in OWN_TABLES]).encode()
 
     def range(
         self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]

@@ -42,9 +42,11 @@ from brokerha.stores.fingerprint import repository_digest, text_of
 from brokerha.stores.frozen import Frozen, backed_up
 from brokerha.stores.held import Held, answer, held, recompute
 from brokerha.stores.key_range import in_pieces
+from brokerha.stores.key_value import checked_rows
 from brokerha.stores.last_changes import begin_at, lower_rows
 from brokerha.stores.observing import is_observing, observed
 from brokerha.stores.pending import Pending
+from brokerha.stores.prepared import BEGINNING, Prepared
 from brokerha.stores.rdf import RdfRepository
 from brokerha.stores.read_kinds import MSGPACK, WALKS, View, check_arguments
 from brokerha.stores.reading import Reader, Reading
@@ -102,6 +104,8 @@ class WorkerStore:
         self._repositories = Repositories(self._environment.repositories, open_engine, crash_point)
         self._running: Batch | None = None
         self._is_behind = False
+        self._prepared: Prepared | None = None
+        """What is prepared, with the batch that runs; None until it is looked for, and after a batch that failed."""
         try:
             with store_errors("cannot open the store"):
                 self._state = self._opened()
@@ -332,10 +336,16 @@ class WorkerStore:
                 raise
 
     def _batch(self) -> Batch:
-        self._running = Batch(self._environment, self._log, self._repositories, self._state, self._follow)
+        if self._prepared is None:
+            with self._environment.lmdb.begin() as transaction:
+                self._prepared = Prepared(checked_rows(transaction, self._environment.keys, BEGINNING))
+        self._running = Batch(
+            self._environment, self._log, self._repositories, self._state, self._prepared, self._follow
+        )
         return self._running
 
     def _abandon(self) -> None:
+        self._prepared = None
         if self._running is not None:
             self._running.abandon()
         if not self._is_behind:

@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Protocol
 
+from brokerha.model.branches import named_ids, packed
 from brokerha.model.errors import NotFound, WrongState, aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Outgoing
+from brokerha.model.operations import ResultRow
 from brokerha.model.ready import TxQueueDecision
 from brokerha.model.records import MasterState, Record
 from brokerha.model.requests import TxReply
@@ -41,6 +43,15 @@ class Log(Protocol):
     def ids_from(self, now: Instant) -> Lsn:
         """LSN from which on every transaction id is known."""
 
+    def can_judge(self) -> bool:
+        """Whether there is a worker that says how transactions were executed."""
+
+    def result_of(self, txid: TxId) -> ResultRow | None:
+        """How a transaction was executed; None as long as it is not, or not known."""
+
+    def ends_here(self, txid: TxId) -> str:
+        """Why what another master has prepared is not ended by hand here; empty when it is."""
+
     def accept(self, txid: TxId, body: bytes) -> None:
         """Take a transaction in that is not known."""
 
@@ -66,6 +77,8 @@ class Book:
         """Feeds that still tell participants how it ended."""
         self.executing: dict[TxId, Transaction] = {}
         """Decided, and not yet executed: they keep their locks."""
+        self.placed: dict[TxId, Transaction] = {}
+        """Whose prepare is not known to be judged."""
         self.locks = Locks()
         self.open_bytes = 0
         self.counts: Counter[str] = Counter()
@@ -115,11 +128,22 @@ class Book:
         """Take one step of the machine."""
         transaction.phase = after(transaction.phase, step)
         self.dirty[transaction.txid] = None
+        if transaction.phase is Phase.PLACED:
+            self.placed[transaction.txid] = transaction
+        else:
+            self.placed.pop(transaction.txid, None)
+
+    def place(self, txid: TxId, step: str, body: bytes = b"") -> None:
+        """Give a step of a branch its place in the order, if it has none."""
+        named = named_ids(txid)[step]
+        if not self.log.is_known(named):
+            self.log.accept(named, packed(step, txid, body))
 
     def remove(self, transaction: Transaction) -> None:
         """One is over, or will be told by the log from now on. Its locks stay."""
         if self.table.pop(transaction.txid, None) is not None:
             self.open_bytes -= transaction.size
+        self.placed.pop(transaction.txid, None)
         if self.xids.get(transaction.xid) == transaction.txid:
             del self.xids[transaction.xid]
         self.dirty[transaction.txid] = None

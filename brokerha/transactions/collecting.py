@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from brokerha.model.branches import BRANCH_ID_LIMIT
 from brokerha.model.errors import InvalidRequest, KeyReused, NotReady, WrongState, error_named
 from brokerha.model.ids import Instant, is_tx_id
 from brokerha.model.isolation import READ_COMMITTED, checked_isolation
@@ -41,6 +42,8 @@ class Collecting:
             raise InvalidRequest(
                 f"the time-out of a transaction is at most {config.timeout_max_ms} ms, not {timeout_ms}"
             )
+        if xid and len(txid) > BRANCH_ID_LIMIT:
+            raise InvalidRequest(f"the id of a transaction with an xid has at most {BRANCH_ID_LIMIT} characters")
         known = book.table.get(txid)
         if known is not None:
             if known.phase is not Phase.OPEN or known.count or known.xid != xid:

@@ -53,7 +53,7 @@ from brokerha.transactions.transaction import Transaction
 from brokerha.transactions.tx_feed import ROLLBACK
 
 PRIMARY_LOST = "its primary was lost before it was decided"
-_WORDS = {Phase.OPEN: OPEN, Phase.PREPARING: OPEN, Phase.PREPARED: PREPARED}
+_WORDS = {Phase.OPEN: OPEN, Phase.PREPARING: OPEN, Phase.PLACED: OPEN, Phase.PREPARED: PREPARED}
 
 
 class Coordinator:
@@ -90,11 +90,13 @@ class Coordinator:
                 book.records.append(TxDecided(prepared.txid, False, PRIMARY_LOST))
                 book.finished.add(prepared.txid, ABORTED, PRIMARY_LOST)
                 continue
-            kept = Transaction(prepared.txid, prepared.xid, "", 0, 0, Phase.PREPARED, size=len(prepared.body))
+            # Whether its prepare was judged is in the log; `look` asks.
+            kept = Transaction(prepared.txid, prepared.xid, "", 0, 0, Phase.PLACED, size=len(prepared.body))
             kept.body, kept.participants, kept.prepared_us = prepared.body, prepared.participants, prepared.prepared_us
             kept.is_recorded = kept.is_two_phase = True
             kept.count = _count_of(prepared.body)
             book.add(kept)
+            book.placed[kept.txid] = kept
             book.locks.lock(prepared.txid, accepted_in_body(prepared.body))
         for decided in state.decided.values():
             if decided.is_heuristic:
@@ -106,6 +108,10 @@ class Coordinator:
                 book.finished.add(decided.txid, ABORTED, decided.reason)
 
     # ---- inputs
+
+    def look(self, now: Instant) -> None:
+        """Go on with those whose prepare was judged meanwhile; may be asked at any time before the records of a turn."""
+        self._deciding.look(now)
 
     def step(self, command: TxCommand, now: Instant) -> None:
         """Take one step of a transaction for its client. Each ticket is answered once, now or later."""

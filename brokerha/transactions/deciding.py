@@ -2,8 +2,10 @@
 
     commit of an open one without participants     accepted at once, like any write
     commit of an open one with participants        prepared first, decided when they have it
-    prepare, then commit or rollback               decided by whoever has the xid
+    prepare, then commit or rollback               decided by whoever has the xid; each has its place in the order
     by hand                                        decided by a person: kept and reported until it is forgotten
+
+A prepare is answered when it was judged at its place (model/branches.py): from then on the commit cannot fail.
 
 A commit is ONE turn of the master: the record of the decision and the acceptance of the body are written together or not at all, so
 there is no moment at which it is decided and could be lost. A rollback of what is not prepared needs no record.
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerha.model.errors import Aborted, InvalidRequest, NotFound, WrongState, aborted, error_named
+from brokerha.model import branches
+from brokerha.model.errors import Aborted, InvalidRequest, NotFound, NotReady, WrongState, aborted, error_named
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
 from brokerha.model.records import TxDecided, TxForgotten, TxPrepared
@@ -47,6 +50,11 @@ class Deciding:
         _check_session(transaction, command)
         if not transaction.xid:
             raise WrongState(f"transaction {command.txid} has no xid: its commit prepares it")
+        if transaction.phase is Phase.OPEN and transaction.count and not book.log.can_judge():
+            raise NotReady(
+                f"master {book.node} has no worker that could judge whether transaction {command.txid} can be committed: "
+                "commit it in one phase, or roll it back and prepare it at another master"
+            )
         if transaction.phase is Phase.PREPARED:
             book.answer(command.ticket, command.txid, state=Phase.PREPARED.value)
         elif transaction.phase is Phase.HEURISTIC:
@@ -80,7 +88,7 @@ class Deciding:
             book.answer(command.ticket, command.txid, state=COMMITTED, lsn=0, reason=transaction.reason)
         elif transaction.phase is Phase.PREPARED:
             self._commit_prepared(transaction, ask, now, is_by_hand=flag(command, "by_hand", False))
-        elif transaction.phase is Phase.PREPARING:
+        elif transaction.phase in (Phase.PREPARING, Phase.PLACED):
             transaction.asks.append(ask)
         elif not transaction.count:
             book.take(transaction, Step.NOTHING)
@@ -101,6 +109,11 @@ class Deciding:
         except Aborted as error:
             book.answer(command.ticket, command.txid, state=ABORTED, reason=str(error))
             return
+        except NotFound:
+            if not flag(command, "by_hand", False):
+                raise
+            self._end_of_another(command)
+            return
         _check_session(transaction, command)
         is_by_hand = flag(command, "by_hand", False)
         if transaction.phase is Phase.HEURISTIC:
@@ -108,9 +121,11 @@ class Deciding:
             book.answer(command.ticket, command.txid, state=state, reason=transaction.reason)
             return
         if is_by_hand:
-            _check_by_hand(transaction)
+            _check_by_hand(transaction, (Phase.PREPARED, Phase.PLACED))
             reason = f"heuristic rollback: {BY_HAND}"
             book.take(transaction, Step.BY_HAND)
+            book.place(transaction.txid, branches.ROLLBACK)
+            self._refuse_asks(transaction, reason)
             self._keep(transaction, reason, is_committed=False)
             book.locks.release(transaction.txid)
             book.end_feed(transaction, ROLLBACK, reason)
@@ -166,13 +181,69 @@ class Deciding:
         """Go on when everybody who takes part has it, and they are enough."""
         if transaction.phase is not Phase.PREPARING or self._lacking(transaction):
             return
-        self._book.take(transaction, Step.VOTED)
         if not transaction.is_two_phase:
+            self._book.take(transaction, Step.VOTED)
             self._decide(transaction, now)
-            return
+        elif refusal := self._book.log.refusal(now):
+            self.abort(transaction, refusal[1])
+        else:
+            self._book.take(transaction, Step.PLACE)
+            self._book.place(transaction.txid, branches.PREPARE, transaction.body)
+
+    def look(self, now: Instant) -> None:
+        """Go on with those whose prepare was judged; one without a place, whose primary died before that, gets one."""
+        book = self._book
+        for txid, transaction in list(book.placed.items()):
+            if book.log.is_known(txid) or book.log.is_known(branches.rollback_id(txid)):
+                self._end_as_in_the_log(transaction, now)
+                continue
+            book.place(txid, branches.PREPARE, transaction.body)
+            result = book.log.result_of(branches.prepare_id(txid))
+            if result is not None and result[0] == REJECTED:
+                self.abort(transaction, result[1], is_kept=False)
+            elif result is not None:
+                self._prepared(transaction, now)
+
+    def _prepared(self, transaction: Transaction, now: Instant) -> None:
+        """From now on it can be committed: say so, and commit if that was asked for meanwhile."""
+        book = self._book
+        book.take(transaction, Step.JUDGED)
+        # The order has it: whoever starts next reads it from the journal.
+        transaction.body = b""
         asks, transaction.asks = transaction.asks, []
         for ask in asks:
-            self._book.answer(ask.ticket, transaction.txid, state=Phase.PREPARED.value)
+            if ask.action == "prepare":
+                book.answer(ask.ticket, transaction.txid, state=Phase.PREPARED.value)
+        commits = [ask for ask in asks if ask.action == "commit"]
+        if not commits:
+            return
+        if refusal := book.log.refusal(now):
+            for ask in commits:
+                book.refuse(ask.ticket, transaction.txid, refusal[0], f"{refusal[1]}; the transaction stays prepared")
+            return
+        transaction.asks = commits
+        self._decide(transaction, now)
+
+    def _end_as_in_the_log(self, transaction: Transaction, now: Instant) -> None:
+        """The log knows its end, and the journal does not: the primary before this one decided, and its last record was lost."""
+        book = self._book
+        is_commit = book.log.is_known(transaction.txid)
+        if not is_commit:
+            self.abort(transaction, "rolled back by its client")
+            return
+        book.records.append(TxDecided(transaction.txid, True, "", False, transaction.xid))
+        book.take(transaction, Step.JUDGED)
+        book.take(transaction, Step.COMMIT)
+        book.remove(transaction)
+        book.locks.release(transaction.txid)
+        asks, transaction.asks = transaction.asks, []
+        for ask in asks:
+            if ask.action == "commit":
+                book.log.wait(ask, transaction.txid, None, now)
+            else:
+                book.refuse(
+                    ask.ticket, transaction.txid, "WrongState", f"transaction {transaction.txid} is committed already"
+                )
 
     def _lacking(self, transaction: Transaction) -> str:
         """What a prepare waits for; empty for nothing."""
@@ -210,17 +281,31 @@ class Deciding:
         if transaction.phase is Phase.PREPARING:
             self.abort(transaction, f"not prepared in time: {self._lacking(transaction)}")
 
-    def abort(self, transaction: Transaction, reason: str) -> None:
-        """Roll back what is open or prepared; whoever waits for it is told."""
+    def abort(self, transaction: Transaction, reason: str, *, is_kept: bool = True) -> None:
+        """Roll back what is open or prepared; whoever waits for it is told. Of what the order may keep it is told as well."""
         book = self._book
         if transaction.is_recorded:
             book.records.append(TxDecided(transaction.txid, False, reason, False, transaction.xid))
+        if is_kept and transaction.is_two_phase and transaction.phase in (Phase.PLACED, Phase.PREPARED):
+            book.place(transaction.txid, branches.ROLLBACK)
         book.take(transaction, Step.ROLLBACK)
         book.end_feed(transaction, ROLLBACK, reason)
         book.finish(transaction, ABORTED, reason)
+        self._refuse_asks(transaction, reason)
+
+    def _refuse_asks(self, transaction: Transaction, reason: str) -> None:
+        """It was rolled back while somebody waited."""
         for ask in transaction.asks:
-            book.refuse(ask.ticket, transaction.txid, type(aborted(reason)).__name__, reason)
+            self._book.refuse(ask.ticket, transaction.txid, type(aborted(reason)).__name__, reason)
         transaction.asks = []
+
+    def _end_of_another(self, command: TxCommand) -> None:
+        """A person rolls back what a master has prepared that does not exist any more."""
+        book = self._book
+        if reason := book.log.ends_here(command.txid):
+            raise NotFound(reason)
+        book.place(command.txid, branches.ROLLBACK)
+        book.answer(command.ticket, command.txid, state=ABORTED)
 
     # ---- the decision to commit
 
@@ -240,6 +325,7 @@ class Deciding:
             self.abort(transaction, refusal[1])
             return
         asks, transaction.asks = transaction.asks, []
+        body = branches.packed(branches.COMMIT, txid) if transaction.is_two_phase else transaction.body
         is_new = not book.log.is_known(txid)
         if is_by_hand:
             book.take(transaction, Step.BY_HAND)
@@ -249,17 +335,19 @@ class Deciding:
             book.records.append(TxDecided(txid, is_new, reason, False, transaction.xid))
         if is_new:
             book.take(transaction, Step.COMMIT)
-            book.log.accept(txid, transaction.body)
+            book.log.accept(txid, body)
             self._await_execution(transaction)
             book.counts[COMMITTED] += 1
         else:
+            if transaction.is_two_phase:
+                book.place(txid, branches.ROLLBACK)
             book.take(transaction, Step.ROLLBACK)
             book.locks.release(txid)
         book.end_feed(transaction, COMMIT if is_new else ROLLBACK)
         if not is_by_hand:
             book.remove(transaction)
         for ask in asks:
-            book.log.wait(ask, txid, transaction.body, now)
+            book.log.wait(ask, txid, body, now)
 
     def _commit_again(self, command: TxCommand, ask: Ask, now: Instant) -> None:
         """A commit whose answer was lost comes again."""
@@ -349,23 +437,25 @@ def _check_session(transaction: Transaction, command: TxCommand) -> None:
 def _check_phases(transaction: Transaction, command: TxCommand) -> None:
     """Raise WrongState when the commit is for one phase and it has two, or the other way round."""
     phase, is_by_hand = transaction.phase, flag(command, "by_hand", False)
-    is_one_phase = flag(command, "one_phase", not transaction.xid)
+    is_closed = phase in (Phase.PLACED, Phase.PREPARED)
+    is_as_it_stands = command.arguments.get("one_phase", False) is None
+    is_one_phase = not is_closed if is_as_it_stands else flag(command, "one_phase", not transaction.xid)
     if phase is Phase.HEURISTIC:
         return
     if is_by_hand:
-        _check_by_hand(transaction)
-    elif is_one_phase and (phase is Phase.PREPARED or transaction.is_two_phase):
+        _check_by_hand(transaction, (Phase.PREPARED,))
+    elif is_one_phase and (is_closed or transaction.is_two_phase):
         raise WrongState(
             f"commit in one phase: transaction {command.txid} is {phase.value}; commit it in its second phase"
         )
-    elif transaction.xid and not is_one_phase and phase is not Phase.PREPARED:
+    elif transaction.xid and not is_one_phase and not is_closed:
         raise WrongState(
             f"commit in two phases: transaction {command.txid} is {phase.value}, not prepared; prepare it first"
         )
 
 
-def _check_by_hand(transaction: Transaction) -> None:
-    if transaction.phase is not Phase.PREPARED:
+def _check_by_hand(transaction: Transaction, phases: tuple[Phase, ...]) -> None:
+    if transaction.phase not in phases:
         raise WrongState(
             f"transaction {transaction.txid} is {transaction.phase.value}: only prepared ones are decided by hand"
         )

@@ -4,10 +4,11 @@
 |---|---|
 | OPEN | collects operations; nothing of it is durable |
 | PREPARING | closed; its body is in the journal, and the participants are asked whether they have it |
-| PREPARED | everybody who has to hold it does; waits for its decision |
+| PLACED | everybody who has to hold it does; its prepare has to be judged at its place in the order |
+| PREPARED | it can be committed, whatever others do; waits for its decision |
 | COMMITTING | decided and accepted: from here on an ordinary write |
 | COMMITTED, ABORTED | over |
-| HEURISTIC | a person decided, or the probe rejected what was prepared: reported until it is forgotten |
+| HEURISTIC | a person decided, here or at another master: reported until it is forgotten |
 | FORGOTTEN | nobody needs to be told any more |
 
 | participant | means |
@@ -37,6 +38,7 @@ class Phase(StrEnum):
 
     OPEN = "open"
     PREPARING = "preparing"
+    PLACED = "placed"
     PREPARED = "prepared"
     COMMITTING = "committing"
     COMMITTED = "committed"
@@ -51,20 +53,24 @@ class Step(StrEnum):
     CLOSE = "close"
     """It is to be prepared: no more operations, nobody joins."""
     VOTED = "voted"
-    """Enough participants have it durably, and none refused."""
+    """Enough participants have what one client commits durably, and none refused."""
+    PLACE = "place"
+    """Enough participants have what a transaction manager prepares: its prepare takes its place in the order."""
+    JUDGED = "judged"
+    """Nothing spoke against it there."""
     COMMIT = "commit"
     """Decided; an open one only when nobody else has to prepare it."""
     NOTHING = "nothing"
     """It has no operations: there is nothing to decide."""
     ROLLBACK = "rollback"
-    """By its client, its time-out, a refusal, or because too few are left."""
+    """By its client, its time-out, a refusal, because too few are left, or because its prepare was rejected."""
     BY_HAND = "by hand"
     """A person decided, in the transaction manager's place."""
     APPLIED = "applied"
     REJECTED = "rejected"
     """The probe rejected what one client committed: nothing happened."""
     OVERRULED = "overruled"
-    """The probe rejected what was prepared and committed."""
+    """What was prepared was no longer there when it was committed: a person had ended it elsewhere."""
     FORGET = "forget"
 
 
@@ -74,7 +80,11 @@ COORDINATOR: dict[tuple[Phase, Step], Phase] = {
     (Phase.OPEN, Step.NOTHING): Phase.COMMITTED,
     (Phase.OPEN, Step.ROLLBACK): Phase.ABORTED,
     (Phase.PREPARING, Step.VOTED): Phase.PREPARED,
+    (Phase.PREPARING, Step.PLACE): Phase.PLACED,
     (Phase.PREPARING, Step.ROLLBACK): Phase.ABORTED,
+    (Phase.PLACED, Step.JUDGED): Phase.PREPARED,
+    (Phase.PLACED, Step.ROLLBACK): Phase.ABORTED,
+    (Phase.PLACED, Step.BY_HAND): Phase.HEURISTIC,
     (Phase.PREPARED, Step.COMMIT): Phase.COMMITTING,
     (Phase.PREPARED, Step.ROLLBACK): Phase.ABORTED,
     (Phase.PREPARED, Step.BY_HAND): Phase.HEURISTIC,

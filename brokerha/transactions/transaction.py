@@ -69,7 +69,7 @@ class Transaction:
     """Of all operations together, in bytes."""
     count: int = 0
     body: bytes = b""
-    """From its closing on."""
+    """From its closing on, until it is decided or the order has it."""
     reads: ReadSet | None = None
     """What it has read; None under read-committed."""
     takes: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Transaction:
     is_recorded: bool = False
     """Whether there is a `TxPrepared` of it, so that its end needs a record too."""
     is_two_phase: bool = False
-    """Whether somebody else decides after it is prepared."""
+    """Whether somebody else decides after it is prepared; then prepare, commit and rollback have places in the order."""
     closed_ms: int = 0
     prepared_us: int = 0
     participants: tuple[NodeId, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from brokerha.model import branches
 from brokerha.model.etags import etag_of
-from brokerha.model.operations import Operation
+from brokerha.model.operations import APPLIED, Operation
 from brokerha.ports.store import Store
+from brokerha.stores import control_keys
 from brokerha.stores.fingerprint import key_digest
 from brokerha.stores.memory import MemoryStore
 from brokerha.stores.worker_store import WorkerStore
@@ -22,6 +25,7 @@ from tests.contracts.store_digests_contract import StoreDigestsContract
 from tests.contracts.store_log_contract import StoreLogContract
 from tests.contracts.store_observing_contract import StoreObservingContract
 from tests.contracts.store_pending_contract import StorePendingContract
+from tests.contracts.store_prepared_contract import StorePreparedContract, step
 from tests.contracts.store_queue_contract import StoreExpectationContract, StoreQueueContract, counters, queue
 
 
@@ -81,6 +85,7 @@ class Everything(
     StoreExpectationContract,
     StoreDigestsContract,
     StoreAboutContract,
+    StorePreparedContract,
 ):
     """What begins with an empty store."""
 
@@ -186,3 +191,72 @@ def test_the_model_counts_what_it_holds(batches: list[list[list[Operation]]]) ->
     for batch in batches:
         run(model, *batch)
         assert model.applied() == model.recompute()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([branches.PREPARE, branches.PREPARE, branches.COMMIT, branches.ROLLBACK, "write", "write"]),
+        st.sampled_from(["b", "c", "d"]),
+        st.lists(OPERATIONS, min_size=1, max_size=4),
+    ),
+    min_size=4,
+    max_size=25,
+)
+
+
+@given(history=STEPS)
+@settings(max_examples=150, deadline=None)
+def test_what_is_prepared_is_committed_whatever_others_do(
+    history: list[tuple[str, str, list[Operation]]],
+) -> None:
+    model = MemoryStore()
+    run_history(history, [model])
+
+
+@given(history=STEPS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_files_and_model_agree_on_what_is_prepared(
+    history: list[tuple[str, str, list[Operation]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    executing = WorkerStore(tmp_path_factory.mktemp("prepared") / "w1", cluster="orders", node="w1")
+    try:
+        run_history(history, [MemoryStore(), executing])
+    finally:
+        executing.close()
+
+
+def run_history(history: list[tuple[str, str, list[Operation]]], stores: list[Store]) -> None:
+    """Run a history at all stores; a branch that was prepared and is not over is committed, if that comes, and every check holds."""
+    applied, waiting = MemoryStore(), set[str]()
+    for kind, name, operations in history:
+        if kind == branches.PREPARE and name in waiting:
+            continue
+        results = [
+            run(store, operations)[0]
+            if kind == "write"
+            else step(store, kind, name, *operations * (kind == branches.PREPARE))
+            for store in stores
+        ]
+        assert all(result == results[0] for result in results)
+        outcome = results[0].outcome
+        if kind == branches.PREPARE and outcome == APPLIED:
+            waiting.add(name)
+        elif kind == branches.COMMIT:
+            assert (outcome == APPLIED) is (name in waiting), results[0]
+        if kind in (branches.COMMIT, branches.ROLLBACK):
+            waiting.discard(name)
+        applied.apply(applied.applied().lsn + 1, logged(results[:1]))
+        for store in (*stores, applied):
+            assert store.applied() == store.recompute() == stores[0].applied()
+        assert broken_checks(stores[0]) == []
+
+
+def broken_checks(store: Store) -> list[str]:
+    """The checks of the suite that do not hold now."""
+    checks = json.loads(b"".join(store.read("control", "", {}).pieces))["checks"]
+    held = {name: dict(rows(store, name)) for name in ("t", "u")}
+    return [
+        check["name"]
+        for check in checks
+        if control_keys.problem_of(check["expected"], held[check["target"]].get(check["text"].encode()))
+    ]

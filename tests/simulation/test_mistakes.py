@@ -22,6 +22,7 @@ from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
 from brokerha.simulator.mistakes import MISTAKES, planted
 from brokerha.simulator.mode_mistakes import MODE_MISTAKES, mode_of
 from brokerha.simulator.options import SECOND_US, Options, draw_plain
+from brokerha.simulator.prepare_mistakes import PREPARE_MISTAKES
 from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
 from brokerha.sync.peers import PeerTable
 
@@ -242,14 +243,22 @@ def _crashing(mistake: str, seed: int) -> Options:
 def _rotting(seed: int) -> Options:
     """Masters on disks of which bits flip."""
     busy = _busy_operators(seed)
+    return replace(busy, faults={"rot": 2 * SECOND_US, "crash master": 2 * SECOND_US}, load=replace(busy.load, writes=60, gap_us=SECOND_US // 3))
+
+
+def _branches(seed: int) -> Options:
+    """Two masters whose coordinators prepare the same tokens, while primaries die."""
+    drawn = draw_with_backups(2 * seed + 1)
+    tx = replace(drawn.tx, runs=40, gap_us=60_000, tokens=4, two_phase=0.8, coordinator_dies=0.5, by_hand=0.0)
+    faults = {"kill primary": SECOND_US // 2, "kill all processes": SECOND_US}
     return replace(
-        busy,
-        faults={"rot": 2 * SECOND_US, "crash master": 2 * SECOND_US},
-        load=replace(busy.load, writes=60, gap_us=SECOND_US // 3),
+        drawn, workers=(1, 1), backups=(1, 1), sync_n=(1, 1), tx=tx, faults=faults, safety_us=6 * SECOND_US
     )
 
 
 def _options(mistake: str, seed: int) -> Options:
+    if mistake in PREPARE_MISTAKES:
+        return _branches(seed)
     if mistake in LOG_MISTAKES and mistake.startswith("damage"):
         return _rotting(seed)
     if mistake in LOG_MISTAKES:
@@ -280,18 +289,11 @@ def test_a_planted_mistake_is_caught(mistake: str):
 
 
 def test_there_are_enough_mistakes_about_masters_workers_backups_and_epochs():
-    others = (
-        WORKER_MISTAKES,
-        BACKUP_MISTAKES,
-        EPOCH_MISTAKES,
-        MEMBER_MISTAKES,
-        MODE_MISTAKES,
-        DEFERRING_MISTAKES,
-        LOG_MISTAKES,
-    )
+    others = (PREPARE_MISTAKES, WORKER_MISTAKES, BACKUP_MISTAKES, EPOCH_MISTAKES, MEMBER_MISTAKES, MODE_MISTAKES, DEFERRING_MISTAKES, LOG_MISTAKES)
     assert len(MISTAKES) - sum(map(len, others)) >= 12
     assert len(LOG_MISTAKES) >= 18
     assert len(MODE_MISTAKES) >= 9
+    assert len(PREPARE_MISTAKES) >= 6
     assert len(DEFERRING_MISTAKES) >= 9
     assert len(EPOCH_MISTAKES) >= 25
     assert len(MEMBER_MISTAKES) >= 9

@@ -388,6 +388,8 @@ class TxBench:
         assert not book.xids
         assert not book.ending
         assert not book.executing
+        assert not book.placed
+        assert not self.worker.queues.prepared
         assert len(book.locks) == 0
         assert book.open_bytes == 0
         assert not self.queues

@@ -6,11 +6,12 @@ SmallWorker              executes what a primary sends it, and keeps its results
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgpack
 
 from brokerha.log.log import Log
+from brokerha.model import branches
 from brokerha.model.ids import TxId
 from brokerha.model.messages import Execute, Executed, Message, Progress
 from brokerha.model.operations import APPLIED, REJECTED, Operation, ResultRow
@@ -27,6 +28,11 @@ def accept(queue: str, *message_ids: str) -> list[Operation]:
     return [("accept", queue, message_id) for message_id in message_ids]
 
 
+def unpacked(body: bytes) -> tuple[Operation, ...]:
+    """The operations of a body."""
+    return tuple(msgpack.unpackb(body, use_list=False))
+
+
 @dataclass
 class Queues:
     """Messages of all queues, in order: (id, text)."""
@@ -35,11 +41,31 @@ class Queues:
     published: int = 0
     accepted: int = 0
 
+    prepared: dict[TxId, bytes] = field(default_factory=dict)
+    """Bodies of prepared branches."""
+
     def execute(self, txid: TxId, body: bytes) -> str:
         """Carry out a transaction; returns why it was rejected, empty when it was not."""
+        branch = branches.branch_of(body)
+        if branch is None:
+            return self._carry_out(txid, body)
+        if branch.step == branches.PREPARE:
+            reason = "" if branch.txid in self.prepared else replace(self).execute(branch.txid, branch.body)
+            if not reason:
+                self.prepared.setdefault(branch.txid, branch.body)
+            return reason
+        kept = self.prepared.pop(branch.txid, None)
+        if branch.step == branches.ROLLBACK:
+            return ""
+        return f"{branch.txid} is not prepared" if kept is None else self._carry_out(branch.txid, kept)
+
+    def _carry_out(self, txid: TxId, body: bytes) -> str:
+        taken = {each[1:3]: by for by, kept in self.prepared.items() for each in unpacked(kept) if each[0] == "accept"}
         after = {queue: list(messages) for queue, messages in self.held.items()}
         published = accepted = 0
-        for place, operation in enumerate(msgpack.unpackb(body, use_list=False), 1):
+        for place, operation in enumerate(unpacked(body), 1):
+            if operation[0] == "accept" and operation[1:3] in taken:
+                return f"message {operation[2]} is held by {taken[operation[1:3]]}"
             messages = after.setdefault(operation[1], [])
             if operation[0] == "publish":
                 messages.append((f"{txid}.{place}", operation[3].decode()))

@@ -200,10 +200,12 @@ def test_a_new_primary_drops_the_queues_of_what_it_finds_prepared() -> None:
 
 def test_a_decision_by_hand_that_the_probe_rejects_says_so() -> None:
     bench = TxBench()
-    txid = bench.begun(accept("q", "not-there"), xid=XID)
+    txid = bench.begun(publish("q", "x"), xid=XID)
     bench.ask("prepare", txid)
+    # A person ended it at another master.
+    bench.worker.queues.prepared.clear()
     reply = bench.ask("commit", txid, by_hand=True, one_phase=False)
-    assert (reply.error, "not-there" in reply.reason) == ("Aborted", True)
+    assert (reply.error, "is not prepared" in reply.reason) == ("Aborted", True)
     rows = bench.core.transacting.coordinator.rows(bench.now())
     assert [(row["state"], row["outcome"]) for row in rows] == [("heuristic", "aborted")]
     bench.ask("forget", txid)

@@ -40,8 +40,8 @@ def test_what_is_committed_is_never_rolled_back_by_anybody_but_the_probe() -> No
     assert ways == {Step.APPLIED: Phase.COMMITTED, Step.REJECTED: Phase.ABORTED, Step.OVERRULED: Phase.HEURISTIC}
 
 
-def test_only_a_prepared_transaction_is_decided_by_hand() -> None:
-    assert [phase for phase, step in COORDINATOR if step is Step.BY_HAND] == [Phase.PREPARED]
+def test_only_what_is_prepared_or_may_be_is_decided_by_hand() -> None:
+    assert [phase for phase, step in COORDINATOR if step is Step.BY_HAND] == [Phase.PLACED, Phase.PREPARED]
 
 
 def test_a_participant_leaves_every_state_when_another_primary_acts() -> None:

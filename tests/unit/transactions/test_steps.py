@@ -47,7 +47,7 @@ def test_one_phase_commit_of_a_transaction_with_an_xid(bench: TxBench) -> None:
 def test_prepare_then_commit(bench: TxBench) -> None:
     txid = prepared(bench)
     assert (word_of(bench.outcome(txid)), bench.content.texts("q")) == ("prepared", [])
-    assert bench.ask("commit", txid, one_phase=False).answer == {"state": "committed", "lsn": 1}
+    assert bench.ask("commit", txid, one_phase=False).answer == {"state": "committed", "lsn": 2}
     assert (word_of(bench.outcome(txid)), bench.content.texts("q")) == ("committed", ["x"])
     bench.settle()
     bench.check_clean()
@@ -109,7 +109,7 @@ def test_prepare_and_commit_that_come_again_change_nothing(bench: TxBench) -> No
     assert bench.ask("prepare", txid).answer == {"state": "prepared"}
     assert len([r for _, r in bench.journal.records() if isinstance(r, TxPrepared)]) == 1
     answers = [bench.ask("commit", txid, one_phase=False).answer for _ in range(2)]
-    assert answers == [{"state": "committed", "lsn": 1}] * 2
+    assert answers == [{"state": "committed", "lsn": 2}] * 2
     assert bench.ask("rollback", txid).error == "WrongState"
 
 
