@@ -302,7 +302,7 @@ class MasterNode:
         def rows() -> list[dict[str, Any]]:
             return self.runner.core.transacting.coordinator.rows(self.clock.now())
 
-        return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, self.view.outcome, rows)
+        return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, rows)
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """Carry out an operator's command; answered once what it changes is durable. ``rates`` changes nothing and waits for nothing."""

@@ -57,7 +57,6 @@ class Host(NamedTuple):
     ask_read: Callable[[str, str, dict[str, Any], Lsn, int, Future[ReadOutcome]], None]
     """(kind, name, arguments, least LSN, time-out in ms, future): pass a read on to a worker."""
     applied_lsn: Callable[[], Lsn]
-    outcome: Callable[[TxId], dict[str, Any] | None]
     rows: Callable[[], list[Answer]]
     """Transactions that are not over."""
 
