@@ -30,6 +30,7 @@
       role_voting.py   whether a candidate gets a vote
       role_words.py    why nobody is primary, and what is lost by force
       role_config.py   settings, numbers of views, what a role asks of the world
+    resting.py         paused, coined and continued by an operator
     gate.py            what a primary holds back until sync-N backups have it
 
     journal_feed.py      primary side: what of the journal each backup is sent

@@ -65,6 +65,8 @@ from brokerha.model.messages import (
 from brokerha.model.process_messages import (
     Candidate,
     Confirmed,
+    NodeAnswer,
+    NodeOrder,
     Promote,
     Records,
     RecordsMissing,
@@ -161,6 +163,8 @@ EXAMPLES: tuple[Message, ...] = (
     TxEvents("t-1", 11, 0, (("begin", b""), ("operation", b"packed"))),
     TxAnswer("t-1", 11, "prepared", 3),
     Promote(True),
+    NodeOrder("m1.7", "pause", True),
+    NodeAnswer("m1.7", True, "paused", "by an operator", "", ""),
     EpochPrepare((2, "m2"), Change("add", "m3", "journal")),
     Notice((2, "m2"), "journal"),
     EpochReport((2, "m2"), ROW, "t-1", ((0, 10, "t-2", "m3"),), (("m1", 2, ((10, "t-3"), (11, "t-4"))),), CONFIGURATION, ("t-9",), 2, ("m1",), PATH, "smart"),
