@@ -41,6 +41,7 @@ class Resting:
 
     def order(self, command: str, now: Instant, *, is_forced: bool = False) -> str:
         """Take one of `ORDERS`."""
+        self._look(now)
         if command == PAUSE:
             return self._pause(is_forced=is_forced)
         return self._coin(now) if command == COIN else self._continue(now)
@@ -91,9 +92,7 @@ class Resting:
 
     def take(self, now: Instant) -> Rest | None:
         """What is to be made durable before anything else is done; None when nothing changed."""
-        if self.rest.is_on and self._role.state is not RoleState.IDLE:
-            # It was promoted.
-            self._go_on(now)
+        self._look(now)
         if self.rest == self._durable:
             return None
         self._durable = self.rest
@@ -105,6 +104,11 @@ class Resting:
         view, number = self._follower.last
         coined = f"coined on {self.rest.primary} in view {self.rest.view}" if self.rest.primary else "not coined"
         return f"by an operator, at record {number} of view {view}; {coined}"
+
+    def _look(self, now: Instant) -> None:
+        """To be promoted is to go on."""
+        if self.rest.is_on and self._role.state is not RoleState.IDLE:
+            self._go_on(now)
 
     def _stand_still(self) -> None:
         self._role.pause(self.reason)

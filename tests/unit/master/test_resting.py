@@ -239,3 +239,13 @@ def test_to_be_promoted_is_to_continue_as_primary(is_forced: bool) -> None:
         assert [each.is_by_hand for each in bench.said(ready, Candidate)] == [True, True]
         bench.feed(Started(1))
         assert [number for number, _ in bench.turn().records] == [2]
+
+
+def test_who_is_paused_again_as_soon_as_it_was_promoted_is_paused() -> None:
+    bench = paused()
+    order(bench, "coin")
+    bench.turn()
+    bench.hear(Promote(is_forced=False), "b2")
+    assert order(bench, "pause") == ""
+    assert bench.turn().rest == Rest(is_on=True)
+    assert bench.standby.role.state is RoleState.IDLE
