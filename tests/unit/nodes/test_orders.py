@@ -55,6 +55,14 @@ def test_a_backup_is_paused_coined_and_continued_through_any_process(pair: Pair,
     until(lambda: backup.runner.state()[0] == states.READY)
 
 
+def test_an_app_promotes_through_the_primary(pair: Pair) -> None:
+    backup, primary = standby(pair), pair.primary
+    assert primary.master is not None
+    answer = primary.master.command("promote", {"node": backup.node_id, "force": False}).result(WAIT_S)
+    assert (answer["node"], answer["primary"]) == (backup.node_id, primary.node_id)
+    until(lambda: backup.role == "master")
+
+
 def rows(node: ProcessNode) -> dict[str, str]:
     return {row["id"]: row["state"] for row in node.status(2000)["nodes"] if row["role"] == "backup"}
 
