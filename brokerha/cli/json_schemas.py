@@ -180,6 +180,11 @@ OUTPUTS: Final[dict[str, Output]] = {
         "Whether anything was changed.",
         {"worker": "text", "changed": "boolean"},
     ),
+    "node-order": Output(
+        ("node pause", "node coin", "node continue"),
+        "Whether anything was changed, and the state and reason of the node from now on.",
+        {"node": "text", "changed": "boolean", "state": "text", "reason": "text"},
+    ),
     "peer-list": Output(
         ("peer list",),
         "The masters as one of them sees them; `change` is a change that is under way, or null.",

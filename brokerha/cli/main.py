@@ -71,7 +71,6 @@ app = typer.Typer(
 COMMANDS = (
     demo.demo,
     up.up,
-    node.node,
     status.status,
     doctor.doctor,
     support_bundle.support_bundle,
@@ -98,6 +97,7 @@ for _command in COMMANDS:
 app.add_typer(init.app, name="init")
 app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
+app.add_typer(node.app, name="node")
 app.add_typer(worker.app, name="worker")
 app.add_typer(peer.app, name="peer")
 app.add_typer(splits.app, name="splits")

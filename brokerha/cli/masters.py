@@ -60,10 +60,10 @@ class Masters:
         return self.client(master).command(name, arguments, timeout=self.timeout_s)
 
     def master_of(self, worker: str) -> str:
-        """The master of a worker. Raises InvalidRequest when no master has it, Unreachable when one did not answer."""
+        """The master of a worker, or of a process. Raises InvalidRequest when no master has it, Unreachable when one did not answer."""
         if self._config is None:
             return self.ids[0]
-        if self.is_worker_of_file(worker):
+        if worker in self._config.roles:
             return self._config.master_of(worker)
         answers, silent = self.lists()
         known = []

@@ -131,6 +131,7 @@ PATHS: dict[str, dict[str, tuple[str, Handler]]] = {
     "/cluster/split-recovery": {"GET": (READ, splits.mode), "POST": (ADMIN, splits.post_mode)},
     "/cluster/splits": {"GET": (READ, splits.listed)},
     "/cluster/splits/{number}": {"GET": (READ, splits.get)},
+    "/cluster/nodes/{id}/{command}": {"POST": (ADMIN, processes.order)},
     "/cluster/promote": {"POST": (ADMIN, processes.promote)},
     "/cluster/repair": {"POST": (ADMIN, workers.repair)},
     "/cluster/tasks": {"GET": (READ, workers.tasks)},

@@ -31,6 +31,7 @@ from brokerha.model.records import (
     Outcomes,
     Record,
     Remembered,
+    Rest,
     StreamState,
 )
 from brokerha.ports.disk import Disk
@@ -51,6 +52,7 @@ class LogHistory:
     _recent: Recent
     _unpacked: Unpacked
     _promised: int
+    _rest: Rest
     _lately: dict[TxId, Lsn]
     """LSNs of the entries that were read from the disk last: their bodies are asked for next."""
 
@@ -63,6 +65,7 @@ class LogHistory:
             for origin, entries in content.streams.items():
                 state.streams[origin] = StreamState(state.used.get(origin, 0), entries.copy())
             state.last_number, state.promised_view = self.last_number, self._promised
+            state.rest = self._rest
             state.prepared = content.prepared()
             state.decided = content.decisions.remembered()
             if content.current.installed_by:

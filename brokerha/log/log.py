@@ -53,13 +53,14 @@ from brokerha.model.records import (
     EpochInstalled,
     Outcomes,
     Record,
+    Rest,
     Rewound,
     StateTaken,
 )
 from brokerha.ports.disk import Disk
 
 FORMAT = 4
-CURRENT, PROMISE = "current", "promise"
+CURRENT, PROMISE, REST = "current", "promise", "rest"
 OLD = "data.mdb"
 
 
@@ -96,6 +97,7 @@ class Log(LogHistory):
         """Ids below were forgotten since the log was opened."""
         self._lately = {}
         self._promised = 0
+        self._rest = Rest()
         self._checkpoint_at = 0
         """The segment at which a start begins."""
         self._named: list[str] = []
@@ -105,7 +107,7 @@ class Log(LogHistory):
                 self.folder = folder or self._found(is_new=begin_at is not None)
                 if not self.folder:
                     self._create(name or secrets.token_hex(8), begin_at)
-                self._promised = self._read_promise()
+                self._promised, self._rest = self._read_promise(), self._read_rest()
                 self._load()
                 if not is_read_only:
                     self._make_durable()
@@ -131,8 +133,9 @@ class Log(LogHistory):
             return str(unsealed(self.disk.read(CURRENT, 0, 4_096), f"{self.disk.place}/{CURRENT}"))
         if self._is_read_only:
             raise JournalError(f"there is no journal in {self.disk.place}")
-        if PROMISE in names:
-            raise damaged(self.disk.place, "there is a promise of this process and no log")
+        for name in (PROMISE, REST):
+            if name in names:
+                raise damaged(self.disk.place, f"there is a {name} of this process and no log")
         return ""
 
     def _create(self, name: str, begin_at: Beginning | None) -> None:
@@ -229,7 +232,7 @@ class Log(LogHistory):
 
     def _make_durable(self) -> None:
         """What a start has read must be durable before anybody is told of it; what was left half written goes."""
-        for name in (f"{CURRENT}.new", f"{PROMISE}.new"):
+        for name in (f"{CURRENT}.new", f"{PROMISE}.new", f"{REST}.new"):
             self.disk.remove(name)
         self._segments.make_durable()
         if self._segments.active.place != self._checkpoint_at:
@@ -242,6 +245,11 @@ class Log(LogHistory):
             return 0
         view = unsealed(self.disk.read(PROMISE, 0, 4_096), f"{self.disk.place}/{PROMISE}")
         return int(view)
+
+    def _read_rest(self) -> Rest:
+        if REST not in self.disk.names():
+            return Rest()
+        return Rest(*unsealed(self.disk.read(REST, 0, 4_096), f"{self.disk.place}/{REST}"))
 
     # ------------------------------------------------------------------------- writing
 
@@ -369,6 +377,15 @@ class Log(LogHistory):
                 with self._disk_errors("cannot keep the promise of this process"):
                     self._write_sealed(PROMISE, view)
                 self._promised = view
+
+    def rest(self, rest: Rest) -> None:
+        """Remember durably whether an operator paused this process; of the process, as a promise. Raises JournalFull, JournalError."""
+        with self._lock:
+            self._check_writable()
+            if rest != self._rest:
+                with self._disk_errors("cannot keep that this process is paused, or is not"):
+                    self._write_sealed(REST, list(rest))
+                self._rest = rest
 
     def _write_sealed(self, name: str, value: Any) -> None:
         new = f"{name}.new"

@@ -34,6 +34,7 @@ _PIN: Final = needed(
     Shape("1 to 64 letters, digits, '.', '_' and '-'", lambda value: isinstance(value, str) and bool(PIN.match(value)))
 )
 _WORKER: Final[Shapes] = {"worker": _NAMED, "force": FLAG}
+_OF_NODE: Final[Shapes] = {"node": _NAMED, "force": FLAG}
 _NUMBER: Final = number(0, LSN_LIMIT)
 COMMANDS: Final[dict[str, Shapes]] = {
     "worker-add": {"worker": _NAMED, "readable": FLAG},
@@ -54,7 +55,10 @@ COMMANDS: Final[dict[str, Shapes]] = {
     "peer-add": {"node": _NODE},
     "peer-remove": {"node": _NODE, "force": FLAG},
     "peers": {},
-    "promote": {"node": _NAMED, "force": FLAG},
+    "promote": _OF_NODE,
+    "node-pause": _OF_NODE,
+    "node-coin": _OF_NODE,
+    "node-continue": _OF_NODE,
     "split-recovery": {"mode": text(NAME_LIMIT)},
     "splits": {},
     "split": {"number": needed(_NUMBER), "from": _NUMBER, "limit": number(1, LSN_LIMIT)},

@@ -42,6 +42,9 @@ class SiteCommands:
             "worker-copy": self._copy,
             "worker-repair": self._repair,
             "workers": self._list,
+            "node-pause": self._pause,
+            "node-coin": self._coin,
+            "node-continue": self._continue,
             "backup": self._backup,
             "scrub": self._scrub,
             "task": self._task,
@@ -105,6 +108,27 @@ class SiteCommands:
         if self._protects and worker.is_on and not others and arguments.get("force") is not True:
             raise NotReady(f"{worker.node} is the last worker in sync: switch another one on first, or say force")
         return self._switch(worker, is_on=False, now=now)
+
+    def _pause(self, arguments: Arguments, now: Instant) -> Answer:
+        return self._state_of(arguments, self._off(self._of_node(arguments), now))
+
+    def _coin(self, arguments: Arguments, now: Instant) -> Answer:
+        node = self._worker(self._of_node(arguments)).node
+        raise InvalidRequest(f"{node} is a worker: its master coins it when it continues; brokerha node continue {node}")
+
+    def _continue(self, arguments: Arguments, now: Instant) -> Answer:
+        return self._state_of(arguments, self._on(self._of_node(arguments), now))
+
+    def _of_node(self, arguments: Arguments) -> Arguments:
+        """The same for a worker, which is paused by being switched off. Raises InvalidRequest for a master."""
+        node = arguments["node"]
+        if node == self._core.sync.node:
+            raise InvalidRequest(f"{node} is a master: its backups and its workers can be paused")
+        return {"worker": node, "force": arguments.get("force") is True}
+
+    def _state_of(self, arguments: Arguments, answer: Answer) -> Answer:
+        worker = self._site.workers[arguments["node"]]
+        return {"node": worker.node, "changed": answer["changed"], "state": worker.state, "reason": worker.reason}
 
     def _switch(self, worker: WorkerFeed, *, is_on: bool, now: Instant) -> Answer:
         if worker.is_switched_on is is_on:

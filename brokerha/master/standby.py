@@ -5,7 +5,8 @@
     Candidate, Vote -------> Role            ----> promises, votes; at last: primary
 
 A prepare record goes from the follower to the journal, and only then does the participant say *prepared*. What a promise to a new
-view forbids (following an older one) is told to the other two at once.
+view forbids (following an older one) is told to the other two at once. While an operator has paused the process (`Resting`) it votes and
+says where it stands, and nothing else.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from brokerha.model.process_messages import (
     Vote,
 )
 from brokerha.model.ready import CopyAnswer, CopyDecision, LoadFailed, LoadOpened, TxQueueDecision
-from brokerha.model.records import MasterState, Record, TxDecided, TxPrepared
+from brokerha.model.records import MasterState, Record, Rest, TxDecided, TxPrepared
 from brokerha.replication.journal_follower import JournalFollower
 from brokerha.replication.journal_follower_config import JournalFollowerConfig
 from brokerha.replication.journal_log import NumberedLog
+from brokerha.replication.resting import Resting
 from brokerha.replication.role import Role
 from brokerha.replication.role_config import FIRST_VIEW, RoleChange
 from brokerha.replication.role_table import RoleState
@@ -47,6 +49,8 @@ class StandbyReady:
 
     promise: int = 0
     """View to promise durably before anything else is done; 0 for none."""
+    rest: Rest | None = None
+    """For `Journal.rest`, before anything of the following; None for nothing new."""
     records: tuple[tuple[int, Record], ...] = ()
     """For `Journal.follow`, in one commit; answered by `followed`."""
     floor: tuple[Lsn, Lsn] | None = None
@@ -60,6 +64,7 @@ class StandbyReady:
         """Whether there is anything to do."""
         return bool(
             self.promise
+            or self.rest
             or self.records
             or self.floor
             or self.tx_queues
@@ -88,6 +93,9 @@ class Standby:
         self.participant = Participant(participant or ParticipantConfig(), role.view)
         for txid in state.prepared:
             self.participant.on_record_durable(txid)
+        self.resting = Resting(role, self.follower, state.rest)
+        if state.rest.is_on:
+            self.participant.leave_off()
         self._processes = frozenset(config.others)
         self._given: set[TxId] = set()
         """Transactions whose bodies the follower has from their queues."""
@@ -147,9 +155,10 @@ class Standby:
 
     def _on_replicate(self, sender: NodeId, message: Replicate, now: Instant) -> None:
         self.role.heard(sender, message.view, now)
-        if not self.role.obeys(message.view) or self.role.state is RoleState.IDLE:
+        is_resting = self.resting.rest.is_on
+        if not self.role.obeys(message.view) or (self.role.state is RoleState.IDLE and not is_resting):
             return
-        if self.follower.on_replicate(sender, message, now):
+        if self.follower.on_replicate(sender, message, now) and not is_resting:
             self.participant.on_new_view(message.view)
 
     def answer(self, answer: CopyAnswer, log: NumberedLog, state: MasterState | None, now: Instant) -> None:
@@ -174,6 +183,13 @@ class Standby:
                 self.participant.on_decided(record.txid)
                 self._given.discard(record.txid)
 
+    def order(self, command: str, now: Instant, *, is_forced: bool = False) -> str:
+        """An operator says `pause`, `coin` or `continue`. Returns why it is refused; else it holds once the next `take` is carried out."""
+        refusal = self.resting.order(command, now, is_forced=is_forced)
+        if self.resting.rest.is_on:
+            self.participant.leave_off()
+        return refusal
+
     def wake(self, now: Instant) -> None:
         """Time has passed."""
         self.role.may_vote = self.follower.state is not State.LOAD
@@ -186,18 +202,21 @@ class Standby:
         """What is to be done now."""
         self._give_bodies()
         role = self.role.take(now)
+        rest = self.resting.take(now)
         self.follower.refuse_below(self.role.promised)
         if role.change is not None and role.change.state is RoleState.PRIMARY:
             self.participant.on_new_view(self.role.view)
             ready = self.participant.take_ready()
-            return StandbyReady(role.promise, tx_queues=ready.tx_queues, messages=role.messages, change=role.change)
+            return StandbyReady(
+                role.promise, rest, tx_queues=ready.tx_queues, messages=role.messages, change=role.change
+            )
         if role.change is not None and role.change.state is RoleState.IDLE:
             self.follower.pause(role.change.reason)
         follower, taken = self.follower.take(now), self.participant.take_ready()
         extra, self._extra = self._extra, []
         messages = (*role.messages, *follower.messages, *taken.messages, *extra)
         return StandbyReady(
-            role.promise, follower.records, self._floor(), taken.tx_queues, messages, follower.decisions, role.change
+            role.promise, rest, follower.records, self._floor(), taken.tx_queues, messages, follower.decisions, role.change
         )
 
     def _give_bodies(self) -> None:
@@ -227,6 +246,8 @@ class Standby:
     def state(self, now: Instant) -> tuple[str, str]:
         """State word and reason."""
         follower = self.follower
+        if self.resting.rest.is_on:
+            return states.PAUSED, self.resting.reason
         if self.role.state is RoleState.IDLE:
             return states.IDLE, self.role.reason
         if not follower.primary or follower.heard_ms is None:

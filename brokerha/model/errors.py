@@ -76,7 +76,7 @@ class KeyReused(InvalidRequest):
 
 
 class WrongState(InvalidRequest):
-    """The step is not allowed in the state that the transaction is in; the text names both."""
+    """The step is not allowed in the state that the transaction, or the process, is in; the text names both."""
 
 
 class WentBack(InvalidRequest):

@@ -35,6 +35,8 @@ from brokerha.model.operations import LoggedRow, ResultRow
 from brokerha.model.process_messages import (
     Candidate,
     Confirmed,
+    NodeAnswer,
+    NodeOrder,
     Promote,
     Records,
     RecordsMissing,
@@ -349,7 +351,7 @@ Message = (
     | Coin | Idle | LoadFrom | Request | RangeMissing | SnapshotWanted | SnapshotOffered | ChunksWanted | Chunk
     | SnapshotDone | Task | TaskReport | Replicate | Confirmed | Candidate | Vote | RecordsWanted | Records
     | RecordsMissing | TxJoin | TxEvents | TxAnswer | Promote | EpochPrepare | EpochReport | EpochRefused | EpochInstall
-    | TailWanted | Tail | Join | Notice | StateWanted | State | Keep | Restore
+    | TailWanted | Tail | Join | Notice | StateWanted | State | Keep | Restore | NodeOrder | NodeAnswer
 )  # fmt: skip
 
 SnapshotAsked = Request | SnapshotWanted | ChunksWanted | SnapshotDone
@@ -360,14 +362,14 @@ MESSAGES: tuple[type, ...] = (
     Coin, Idle, LoadFrom, Request, RangeMissing, SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk,
     SnapshotDone, Task, TaskReport, Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records,
     RecordsMissing, TxJoin, TxEvents, TxAnswer, Promote, EpochPrepare, EpochReport, EpochRefused, EpochInstall,
-    TailWanted, Tail, Join, Notice, StateWanted, State, Keep, Restore,
+    TailWanted, Tail, Join, Notice, StateWanted, State, Keep, Restore, NodeOrder, NodeAnswer,
 )  # fmt: skip
 """All message classes; the place in this tuple is the number on the wire, so new ones go to the end."""
 
 
 BETWEEN_PROCESSES = frozenset({
     Replicate, Confirmed, Candidate, Vote, RecordsWanted, Records, RecordsMissing, TxJoin, TxEvents, TxAnswer,
-    SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk, SnapshotDone, Promote,
+    SnapshotWanted, SnapshotOffered, ChunksWanted, Chunk, SnapshotDone, Promote, NodeOrder, NodeAnswer,
 })  # fmt: skip
 """Messages that one process sends to another one as itself. All others go from node id to node id: those to a master reach
 whichever of its processes is primary."""

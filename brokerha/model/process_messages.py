@@ -48,7 +48,7 @@ class Confirmed:
     last: tuple[int, int]
     """(view, number) of its last durable record."""
     follows: str
-    """State of its follower machine: ``idle``, ``basic``, ``request`` or ``load``."""
+    """State of its follower machine: ``idle``, ``basic``, ``request`` or ``load``; ``paused`` while an operator has paused it."""
     reason: str = ""
     done_bytes: int = 0
     total_bytes: int = 0
@@ -75,6 +75,33 @@ class Promote:
     CHANNEL: ClassVar[str] = SYNC
     is_forced: bool
     """Whether its own vote is enough, although others may hold more than it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """To one process of a master, from the one that an operator told it: pause, coin or continue."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    request: str
+    """Chosen by the sender; the answer has it again."""
+    command: str
+    is_forced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """Back: what was ordered is durable, or why it was refused."""
+
+    CHANNEL: ClassVar[str] = SYNC
+    request: str
+    is_changed: bool
+    state: str
+    reason: str
+    """State word and reason of the process from now on."""
+    error: str
+    """Name of an error; empty when it was carried out."""
+    refusal: str
+    """What the error says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,18 @@ STARTS_KEPT = 256
 DECIDED_KEPT = 10_000
 
 
+class Rest(NamedTuple):
+    """Whether an operator paused this process, and on whom it was coined since."""
+
+    is_on: bool = False
+    primary: NodeId = ""
+    """Empty as long as it was not coined."""
+    view: int = 0
+
+
+NO_REST = Rest()
+
+
 class StreamState(NamedTuple):
     """The part of a stream that a restart brings back."""
 
@@ -294,6 +306,8 @@ class MasterState:
     """(incarnation, LSN when it started), oldest first, the last `STARTS_KEPT` of them: what an incarnation took in has no lower LSN."""
     promised_view: int = 0
     """Highest view that this process has promised to; of the process, not of the journal (`Journal.promise`)."""
+    rest: Rest = NO_REST
+    """Whether an operator paused this process; of the process, not of the journal (`Journal.rest`)."""
     prepared: dict[TxId, TxPrepared] = field(default_factory=dict)
     """Prepared and not decided, oldest first."""
     decided: dict[TxId, TxDecided] = field(default_factory=dict)

@@ -25,6 +25,7 @@ UNKNOWN = "unknown"
 READY = "ready"
 JOINING = "joining"
 IDLE = "idle"
+PAUSED = "paused"
 WAITING_FOR_PRIMARY = "waiting-for-primary"
 WAITING_FOR_BACKUPS = "waiting-for-backups"
 
@@ -63,6 +64,7 @@ ACTIONS = {
     READY: "",
     JOINING: "wait; it takes what it lacks from the others and goes on by itself",
     IDLE: "brokerha promote ID declares a primary; then it goes on by itself",
+    PAUSED: "brokerha node coin ID, then brokerha node continue ID, bring it back",
     WAITING_FOR_PRIMARY: "wait for the fail-over; if it lasts, start the other processes of the master, or brokerha promote ID",
     WAITING_FOR_BACKUPS: "start the backups that the reason names: writes are held until they confirm, reads go on",
     STARTING: "wait; if it lasts, look at the log of the node",
@@ -89,7 +91,7 @@ SERVING = frozenset({ON, WAITING_WRITE, WRITING, WRITING_COPY, REPLICATION_SERVE
 HEALTHY = frozenset({OK, READY, *SERVING})
 DEGRADED = frozenset({
     STARTING, CATCHING_UP, WAITING_FOR_BROKER, WAITING_FOR_PEERS, NO_MAJORITY, EXCLUDED, SPLIT, BLOCKED, NO_WORKER, READ_ONLY, OFF,
-    UNINITIALISED, OUT_OF_SYNC, REPLICATION_CLIENT, JOINING, WAITING_FOR_PRIMARY, WAITING_FOR_BACKUPS,
+    UNINITIALISED, OUT_OF_SYNC, REPLICATION_CLIENT, JOINING, PAUSED, WAITING_FOR_PRIMARY, WAITING_FOR_BACKUPS,
 })  # fmt: skip
 """States that pass by themselves once their cause is gone; all others need a person."""
 

@@ -15,6 +15,7 @@ process_runner.py   its turn, and the change from one to the other
 journal_copying.py  its journal as a whole: snapshots, chunks, loads
 transacting.py   transactions step by step (taking.py: messages; transaction_arguments.py: what steps take)
 commands.py      operators' commands on their way through the loop
+orders.py        operators' orders to single processes of a master: promote, pause, coin, continue
 tickets.py       who gets the reply of which write
 lanes.py         work on messages that has to stay in order, some of it in threads
 checking.py      what is checked of a write or a read before it is taken in

@@ -31,6 +31,7 @@ from brokerha.nodes.checking import check_read, check_terms, checked_body
 from brokerha.nodes.commands import Commands
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master_view import MasterView
+from brokerha.nodes.orders import Orders
 from brokerha.nodes.reading import Reads
 from brokerha.nodes.reads_queue import WorkerFacts
 from brokerha.nodes.reads_routing import RoutingLimits
@@ -70,13 +71,14 @@ class MasterNode:
         near: AskingThread | None = None,
         runner: MasterRunner | None = None,
         loop: NodeLoop | None = None,
+        orders: Orders | None = None,
     ) -> None:
         """``followers`` publishes what is committed to whoever follows from outside; None for nobody. ``shares_broker``: whether other
         masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker;
         ``suspects``: messages of apps that were in hand when the node ended; None remembers none. ``near``: workers of this machine, for
         reads of apps; None asks all over the broker.
 
-        With ``runner`` and ``loop`` the master is a part of a process that has backups (process_node.py): that one takes the
+        With ``runner``, ``loop`` and ``orders`` the master is a part of a process that has backups (process_node.py): that one takes the
         turns, and `retire` ends it.
         """
         self.config = config
@@ -91,6 +93,7 @@ class MasterNode:
         self.staleness = Staleness()
         self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop, suspects, near)
         self.view = MasterView(cluster, self.runner, transport, self.staleness, self.amqp.attention)
+        self._orders = orders
         self.runner.on_client = self.amqp.on_client
         self.runner.on_node = self._on_node
         self.loop = loop or NodeLoop(f"{self.node_id} loop", self.turn, transport.wake)
@@ -195,7 +198,7 @@ class MasterNode:
         elif isinstance(message, StatusReport):
             self._gathering.on_report(envelope.sender, message)
         else:
-            return False
+            return self._orders is not None and self._orders.on_node(envelope)
         return True
 
     # ---- Front
@@ -308,6 +311,8 @@ class MasterNode:
         """Carry out an operator's command; answered once what it changes is durable. ``rates`` changes nothing and waits for nothing."""
         if name == "rates":
             return self.loop.call(lambda: self.view.rates(**arguments))
+        if self._orders is not None and self._orders.are(name, arguments):
+            return self._orders.give(name, arguments)
         return self.commands.run(self.loop, self.runner, name, arguments)
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:

@@ -35,7 +35,12 @@ LOG_LIMIT = 10_000
 """Lines of one answer."""
 
 
-BACKUP_STATES = {"joining": states.JOINING, "catch-up": states.CATCHING_UP, "ready": states.READY}
+BACKUP_STATES = {
+    "joining": states.JOINING,
+    "catch-up": states.CATCHING_UP,
+    "ready": states.READY,
+    "paused": states.PAUSED,
+}
 
 
 def backup_row(node: NodeId, master: NodeId, state: str, reason: str) -> dict[str, Any]:

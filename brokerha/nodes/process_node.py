@@ -20,9 +20,8 @@ import structlog
 
 from brokerha.ingress.suspects import Suspects
 from brokerha.local_reads.asking_thread import AskingThread
-from brokerha.master.command_arguments import check_command
 from brokerha.model import states
-from brokerha.model.errors import InvalidRequest, NotPrimary, NotReady
+from brokerha.model.errors import NotPrimary, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.messages import Envelope, Outgoing, StatusReport, StatusRequest
 from brokerha.model.numbers import Numbers
@@ -32,6 +31,7 @@ from brokerha.nodes.address_book import AddressedTransport
 from brokerha.nodes.journal_copying import JournalThread
 from brokerha.nodes.loop import NodeLoop, parting_ms
 from brokerha.nodes.master_node import MasterNode
+from brokerha.nodes.orders import Orders
 from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
 from brokerha.nodes.reads_routing import RoutingLimits
 from brokerha.nodes.runner import MasterRunner
@@ -92,6 +92,7 @@ class ProcessNode:
         installed = copy.journal.state().installed
         masters = installed.configuration.masters if installed is not None else ()
         self._gathering = StatusGathering("", masters or config.master.sync.members)
+        self.orders = Orders(self.runner, self.loop, transport.wake)
         self.runner.on_node = self._on_node
 
     def start(self) -> None:
@@ -124,7 +125,7 @@ class ProcessNode:
             report = StatusReport(message.request, tuple(self.runner.rows()))
             self.transport.send([Outgoing(envelope.process or envelope.sender, report)])
         else:
-            return False
+            return self.orders.on_node(envelope)
         return True
 
     def _on_change(self, role: str, view: int, runner: MasterRunner | None) -> None:
@@ -150,6 +151,7 @@ class ProcessNode:
                 near=options.near_of(),
                 runner=runner,
                 loop=self.loop,
+                orders=self.orders,
             )
             if self.master.followers is not None:
                 self.master.followers.start()
@@ -220,24 +222,10 @@ class ProcessNode:
         return self._front().transact(action, txid, arguments, timeout_ms)
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
-        """``promote`` {"node", "force"} makes a process primary; everything else is for the primary."""
-        if name != "promote":
-            return self._front().command(name, arguments, timeout_ms)
-        check_command(name, arguments)
-        node, force = arguments["node"], bool(arguments.get("force"))
-        if node not in self.config.role.processes:
-            message = (
-                f"{node!r} is no process of {self.config.master.sync.node}: {', '.join(self.config.role.processes)}"
-            )
-            raise InvalidRequest(message)
-
-        def promote() -> dict[str, Any]:
-            answer = self.runner.promote(node, is_forced=force)
-            # What follows is done by the next turn, which must not wait for a message first.
-            self.transport.wake()
-            return answer
-
-        return self.loop.call(promote)
+        """Orders to single processes of this master (orders.py) are taken by each of them; everything else is for the primary."""
+        if self.orders.are(name, arguments):
+            return self.orders.give(name, arguments)
+        return self._front().command(name, arguments, timeout_ms)
 
     def outcome(self, txid: TxId) -> dict[str, Any] | None:
         """What became of a transaction; raises NotReady unless this is the primary."""

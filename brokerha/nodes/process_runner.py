@@ -1,6 +1,6 @@
 """ProcessRunner: one process of a master, a turn at a time: standing by, or being primary; and the change between the two.
 
-    standing by   receive -> step -> take -> promise -> journal (one fsync) -> send -> copy decisions
+    standing by   receive -> step -> take -> promise, rest -> journal (one fsync) -> send -> copy decisions
     primary       turns of a MasterRunner with its Primary (runner.py)
 
     elected   append ViewStarted, build MasterCore and Primary from the journal, as a restart would
@@ -21,7 +21,7 @@ from brokerha.master.core import MasterConfig
 from brokerha.master.primary import Primary
 from brokerha.master.standby import Standby
 from brokerha.model import states
-from brokerha.model.errors import JournalError, JournalFull, NotReady
+from brokerha.model.errors import JournalError, JournalFull, NotReady, WrongState
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.numbers import Histogram, Numbers
@@ -175,6 +175,8 @@ class ProcessRunner:
             journal = self.copy.journal
             if ready.promise:
                 journal.promise(ready.promise)
+            if ready.rest is not None:
+                journal.rest(ready.rest)
             if ready.records:
                 began_s = perf_counter()
                 journal.follow(ready.records)
@@ -291,6 +293,28 @@ class ProcessRunner:
             raise NotReady(refusal)
         return {"node": node, "forced": is_forced, "primary": self.primary, "view": self.role.view}
 
+    def order(self, command: str, *, is_forced: bool) -> dict[str, Any]:
+        """An operator pauses this process, coins it, or has it continue; durable on return.
+
+        Raises WrongState with what to do first, NotReady when the journal fails.
+        """
+        process = self.config.process
+        if self.master is not None:
+            raise WrongState(f"{process} is primary of {self.config.role.master}: first brokerha promote another process of it")
+        if self.failure:
+            raise NotReady(self.failure)
+        now, before = self.clock.now(), self.standby.resting.rest
+        if refusal := self.standby.order(command, now, is_forced=is_forced):
+            raise WrongState(refusal)
+        is_changed = self.standby.resting.rest != before
+        try:
+            self._carry_out(self.standby, now)
+        except JournalError as error:
+            self._fail(error, now)
+            raise NotReady(f"nothing is known to have changed: {self.failure}") from error
+        state, reason = self.state()
+        return {"node": process, "changed": is_changed, "state": state, "reason": reason}
+
     @property
     def primary(self) -> NodeId:
         """Who is primary, as far as this process knows; empty when it knows of none."""
@@ -304,8 +328,6 @@ class ProcessRunner:
         # Asked by other threads too, while the loop may be changing it.
         if (master := self.master) is not None:
             return master.state()
-        if self.role.state is RoleState.IDLE:
-            return states.IDLE, self.role.reason
         return self.standby.state(self.clock.now())
 
     def rows(self) -> list[dict[str, Any]]:

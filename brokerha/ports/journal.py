@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from brokerha.model.ids import Lsn
-from brokerha.model.records import History, MasterState, Record
+from brokerha.model.records import History, MasterState, Record, Rest
 
 
 class Journal(History, Protocol):
@@ -55,6 +55,9 @@ class Journal(History, Protocol):
 
     def promise(self, view: int) -> None:
         """Remember durably that this process promised to a view. Raises JournalFull, JournalError."""
+
+    def rest(self, rest: Rest) -> None:
+        """Remember durably whether an operator paused this process. Raises JournalFull, JournalError."""
 
     def trim(self, below: Lsn) -> int:
         """Forget bodies, entries and results below an LSN; transaction ids stay known. Returns the number of LSNs dropped."""

@@ -2,6 +2,7 @@
 
     joining    not heard, or its journal is not the beginning of ours: it loads, or asks for what it lacks
     catch-up   it is fed; its guard is not reached, or a transaction that was open when it joined is not settled for it
+    paused     an operator paused it: it says where it stands, and is sent nothing but heartbeats
     ready      it has everything that was there when it joined, and gets whatever follows; may take part in transactions
 
 **Guard**: number of the last record when it began to be fed. **Tracker**: a transaction that was open or prepared then; it is
@@ -23,6 +24,8 @@ from brokerha.model.process_messages import Confirmed
 JOINING = "joining"
 CATCH_UP = "catch-up"
 READY = "ready"
+PAUSED = "paused"
+"""What a backup says of itself, in the place of a state of its follower machine, while an operator has paused it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class BackupRow:
 
     node: NodeId
     state: str
-    """``joining``, ``catch-up`` or ``ready``."""
+    """``joining``, ``catch-up``, ``ready`` or ``paused``."""
     reason: str
     """Why it is not ready; empty when it is."""
     confirmed: int
@@ -81,7 +84,7 @@ class BackupFeed(Followed):
         self.heard, self.heard_ms, self.is_alive = confirmed, mono_ms, True
         if confirmed.follows == State.LOAD and self.load_from is None:
             self.load_from = last_number
-        elif confirmed.follows == State.IDLE:
+        elif confirmed.follows in (State.IDLE, PAUSED):
             self.load_from = None
 
     @property
@@ -141,6 +144,8 @@ class BackupFeed(Followed):
             return JOINING, "not heard yet"
         if not self.is_alive:
             return JOINING, "not heard any more"
+        if heard.follows == PAUSED:
+            return PAUSED, heard.reason
         if heard.follows not in FOLLOWING:
             said = heard.reason or self.trouble
             return JOINING, f"it is in {heard.follows}" + (f": {said}" if said else "")

@@ -24,9 +24,12 @@ from brokerha.model.messages import Chunk, Outgoing, SnapshotOffered
 from brokerha.model.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted, Replicate
 from brokerha.model.ready import ChunkKept, CopyDecision, LoadBegun, LoadFailed
 from brokerha.model.records import MasterState, Record
+from brokerha.replication.journal_backups import PAUSED
 from brokerha.replication.journal_follower_config import FollowerReady, JournalFollowerConfig
 from brokerha.replication.journal_line import Bodies, JournalLine, Placed
 from brokerha.replication.journal_log import NumberedLog, Position, ViewHistory, answers
+
+WAITS = "waits for its primary"
 
 
 class JournalFollower:
@@ -36,7 +39,7 @@ class JournalFollower:
         self, config: JournalFollowerConfig, log: NumberedLog, state: MasterState, pending_load: str = ""
     ) -> None:
         self.config = config
-        self.reason = "waits for its primary"
+        self.reason = WAITS
         """Why it does not simply follow; empty when it does."""
         self.last_load = ""
         """What became of the last load, and why it was necessary."""
@@ -54,6 +57,8 @@ class JournalFollower:
         self.is_matched = False
         """Whether everything that is durable here is known to be the primary's."""
         self.free_bytes = 0
+        self.is_resting = False
+        """Whether an operator paused it: it hears its primary and says where it stands, nothing else."""
         self.ignored = 0
         self._asking_full = Asking(config.ask)
         self._lacking: tuple[Range, int] | None = None
@@ -107,12 +112,24 @@ class JournalFollower:
         self.follower.change(Event.PAUSED)
         self.reason = reason
 
+    def rest(self, reason: str) -> None:
+        """An operator paused it: it follows nobody until `go_on`."""
+        self.pause(reason)
+        self.is_resting = self.follower.must_tell = True
+
+    def go_on(self, now: Instant) -> None:
+        """Follow the primary, from its next word on."""
+        self.is_resting, self._coin_at_ms = False, now.mono_ms
+        self.reason = WAITS
+        self.follower.must_tell = True
+
     def _obey(self, sender: NodeId, view: int, now: Instant) -> None:
         self.view, self.primary = view, sender
         self.is_matched = self.is_ready = False
         self.primary_last = 0
         self._restart()
-        self.follower.change(Event.COINED)
+        if not self.is_resting:
+            self.follower.change(Event.COINED)
         self.follower.must_tell = True
         if self.state is State.LOAD and not self.follower.loads.is_opening:
             self._begin_load(now)
@@ -363,7 +380,7 @@ class JournalFollower:
         """What it says of itself, at any time."""
         loading = self.loading
         return Confirmed(
-            self.view, self.journal, self.last, self.state.value, self.reason,
+            self.view, self.journal, self.last, PAUSED if self.is_resting else self.state.value, self.reason,
             loading.done_bytes if loading else 0, loading.total_bytes if loading else 0, self.free_bytes,
         )  # fmt: skip
 

@@ -81,7 +81,7 @@ class Role:
             self.ignored += 1
             return
         are_all_asked = self.config.sync_n == 0
-        live = self._live_primary(now)
+        live = self.live_primary(now)
         # Of two candidates that are as good as each other one steps back, not both.
         own_view = self._candidacy.view if self.state is RoleState.CANDIDATE and message.last <= self.last else 0
         standing = Standing(self.promised, self.journal, self.last, self.may_vote, live, are_all_asked, own_view)
@@ -249,6 +249,14 @@ class Role:
             return self.config.process
         return self.config.process_of(self._view) if self._heard_ms is not None else ""
 
+    def live_primary(self, now: Instant) -> NodeId:
+        """The primary that is alive as far as this process knows, itself included."""
+        if self.state is RoleState.PRIMARY:
+            return self.config.process if self.is_confirmed(now) else ""
+        if self._heard_ms is None or now.mono_ms - self._heard_ms >= self.config.fail_over_after_ms:
+            return ""
+        return self.primary
+
     @property
     def votes_needed(self) -> int:
         """Votes that this process would need, its own included: an empty journal needs that of every process."""
@@ -273,7 +281,7 @@ class Role:
 
     def explain(self, now: Instant) -> str:
         """One line for people: what it is, why, and what to do when nobody is primary."""
-        if self.state in (RoleState.PRIMARY, RoleState.IDLE) or self._live_primary(now):
+        if self.state in (RoleState.PRIMARY, RoleState.IDLE) or self.live_primary(now):
             return self.reason
         return nobody_text(self.config, self.votes_needed, self._candidacy.refusals)
 
@@ -361,14 +369,6 @@ class Role:
         if self.state is RoleState.CANDIDATE:
             self._give_up(now, 0)
         self._stand_at_ms = max(self._stand_at_ms + gap, now.mono_ms + self.config.watch_ms)
-
-    def _live_primary(self, now: Instant) -> NodeId:
-        """The primary that is alive as far as this process knows, itself included."""
-        if self.state is RoleState.PRIMARY:
-            return self.config.process if self.is_confirmed(now) else ""
-        if self._heard_ms is None or now.mono_ms - self._heard_ms >= self.config.fail_over_after_ms:
-            return ""
-        return self.primary
 
     def _see(self, view: int) -> None:
         self._seen_view = max(self._seen_view, view)

@@ -10,6 +10,7 @@
     on_record_durable(txid)  its prepare record is durable here
     on_decided(txid)         its decision is in the journal here
     on_new_view(view)        another primary acts: everything of the old one is dropped
+    leave_off()              this process is paused: the same, until a view begins for it
 
 A participant decides nothing and makes nothing durable: what is prepared is in the journal, in full, and survives this process and
 the primary. So it may drop everything at any moment, and a new primary needs nothing of it.
@@ -183,7 +184,7 @@ class Participant:
             self._end(joined)
 
     def on_new_view(self, view: int) -> None:
-        """Another primary acts, or this process leaves off: transactions of the old one are dropped."""
+        """Another primary acts: transactions of the old one are dropped."""
         if view == self.view:
             return
         self.view = view
@@ -191,6 +192,15 @@ class Participant:
             joined.part = after_seen(joined.part, Seen.NEW_VIEW)
             # The primary that would have deleted it is not primary any more.
             self._queues += [LeaveTxQueue(joined.queue), DropTxQueue(joined.queue)]
+        self._forget()
+
+    def leave_off(self) -> None:
+        """This process takes part in nothing until `on_new_view`; its primary goes on without it, and deletes the queues."""
+        self.view = 0
+        self._queues += [LeaveTxQueue(joined.queue) for joined in self.joined.values()]
+        self._forget()
+
+    def _forget(self) -> None:
         self.joined.clear()
         self._ended.clear()
         self._durable.clear()

@@ -16,6 +16,7 @@ from brokerha.model.records import (
     ClockReserved,
     Outcomes,
     Record,
+    Rest,
     Started,
     TxDecided,
     TxForgotten,
@@ -196,6 +197,22 @@ class DecisionsContract:
         with pytest.raises(JournalError):
             disk.journal.promise(31)
         assert disk.restart().state().promised_view == 21
+
+    def test_a_rest_is_kept_until_it_is_over(self, disk: Disk) -> None:
+        assert disk.journal.state().rest == Rest()
+        for rest in (Rest(is_on=True), Rest(is_on=True, primary="m1", view=21), Rest()):
+            disk.journal.rest(rest)
+            for journal in around_restart(disk):
+                assert (journal.state().rest, journal.last_number) == (rest, 0)
+
+    def test_a_rest_that_cannot_be_written_has_not_begun(self, disk: Disk) -> None:
+        with disk.full(), pytest.raises(JournalFull):
+            disk.journal.rest(Rest(is_on=True))
+        for journal in around_restart(disk):
+            assert journal.state().rest == Rest()
+        disk.journal.close()
+        with pytest.raises(JournalError):
+            disk.journal.rest(Rest(is_on=True))
 
 
 class FollowContract:

@@ -126,6 +126,7 @@ class StorePreparedContract:
             (("expect-key", "t", b"old", etag_of(b"1")), ("put", "t", b"old", b"2"), "key 'old' of table 't'"),
             (("expect-key", "t", b"new", ""), ("put", "t", b"new", b"2"), "key 'new' of table 't'"),
             (("expect-since", "table", "t", 1), ("put", "t", b"any", b"2"), "table 't'"),
+            (("expect-range", "t", b"x", b"y", bytes(16)), ("put", "t", b"xx", b"2"), "table 't'"),
             (("expect-since", "queue", "q", 1), ("publish", "q", "text/plain", b""), "queue 'q'"),
             (("expect-since", "graph", "main", 1), ("add", "main", quads(B)), "repository 'main'"),
             (("accept", "q", "tx.4"), ("accept", "q", "tx.4"), "message 'tx.4' of queue 'q'"),

@@ -61,6 +61,8 @@ COMMANDS: Final[tuple[tuple[str, str], ...]] = (
     ("worker-list", "worker list -o json"),
     ("worker-change", "worker off w2 -o json"),
     ("worker-change", "worker on w2 -o json"),
+    ("node-order", "node pause w2 --force -o json"),
+    ("node-order", "node continue w2 -o json"),
     ("peer-list", "peer list -o json"),
     ("splits-list", "splits list -o json"),
     ("split-recovery", "split-recovery -o json"),

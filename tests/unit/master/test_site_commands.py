@@ -19,9 +19,9 @@ from tests.unit.replication.benches import content, text
 
 def test_commands_are_known_by_name() -> None:
     bench = OneMaster()
-    assert len(COMMANDS) == 23
+    assert len(COMMANDS) == 26
     with pytest.raises(
-        InvalidRequest, match="unknown command 'worker-dance'; known are backup, peer-add, peer-remove, peers, pin"
+        InvalidRequest, match="unknown command 'worker-dance'; known are backup, node-coin, node-continue, node-pause, peer-add"
     ):
         bench.do("worker-dance")
     with pytest.raises(InvalidRequest, match="this master has no backups"):
@@ -41,6 +41,37 @@ def test_a_command_about_a_worker_needs_its_name(name: str, arguments: dict[str,
 def test_a_worker_of_somebody_else_is_named_with_the_own_ones(name: str) -> None:
     with pytest.raises(InvalidRequest, match="w9 is no worker of m1; its workers are w1, w2"):
         OneMaster().do(name, worker="w9")
+
+
+def test_a_worker_is_paused_by_being_switched_off_and_its_master_coins_it() -> None:
+    bench = OneMaster()
+    bench.run()
+    off = bench.do("node-pause", node="w2", force=True)
+    assert off == {"node": "w2", "changed": True, "state": states.OFF, "reason": "switched off"}
+    assert bench.do("node-pause", node="w2")["changed"] is False
+    assert bench.do("worker-off", worker="w2")["changed"] is False
+    bench.run()
+    assert bench.records() == [WorkersChanged((("w1", True, True), ("w2", True, False)))]
+    with pytest.raises(InvalidRequest, match="w2 is a worker: its master coins it"):
+        bench.do("node-coin", node="w2")
+    assert bench.do("node-continue", node="w2")["changed"] is True
+    assert bench.do("worker-on", worker="w2")["changed"] is False
+
+
+@pytest.mark.parametrize("name", ["node-pause", "node-coin", "node-continue"])
+def test_a_master_without_backups_and_a_stranger_are_not_paused(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="m1 is a master: its backups and its workers can be paused"):
+        OneMaster().do(name, node="m1")
+    with pytest.raises(InvalidRequest, match="w9 is no worker of m1; its workers are w1, w2"):
+        OneMaster().do(name, node="w9")
+
+
+def test_the_last_worker_in_sync_is_paused_by_force_only() -> None:
+    bench = OneMaster()
+    bench.run()
+    bench.do("node-pause", node="w1", force=True)
+    with pytest.raises(NotReady, match="w2 is the last worker in sync"):
+        bench.do("node-pause", node="w2")
 
 
 # ---- members

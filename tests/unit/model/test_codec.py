@@ -65,6 +65,8 @@ from brokerha.model.messages import (
 from brokerha.model.process_messages import (
     Candidate,
     Confirmed,
+    NodeAnswer,
+    NodeOrder,
     Promote,
     Records,
     RecordsMissing,
@@ -188,6 +190,8 @@ EXAMPLES: tuple[Message, ...] = (
     TxEvents("t-1", 11, 0, (("begin", b""), ("operation", b"packed"))),
     TxAnswer("t-1", 11, "prepared", 3),
     Promote(True),
+    NodeOrder("m1.7", "pause", True),
+    NodeAnswer("m1.7", True, "paused", "by an operator", "", ""),
     EpochPrepare((2, "m2"), Change("add", "m3", "journal")),
     Notice((2, "m2"), "journal"),
     EpochReport(

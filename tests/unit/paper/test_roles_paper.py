@@ -215,7 +215,8 @@ def test_continuing_says_as_what() -> None:
 
 
 def test_being_coined_needs_no_order_because_the_view_names_the_master() -> None:
-    """Explanations: coin() "is parameterized with the i-net-address of the new master". Here the first record of a view does it."""
+    """Explanations: coin() "is parameterized with the i-net-address of the new master". Here the first record of a view does it,
+    unless an operator has paused the backup (tests/unit/master/test_resting.py)."""
     role = a_role()
     role.heard("b2", 22, at(0))
     assert (role.primary, role.view, role.obeys(22)) == ("b2", 22, True)
