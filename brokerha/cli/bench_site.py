@@ -122,9 +122,7 @@ class Site:
         """Wait until a node that was started answers at its own door. Raises NotReady."""
         away = retry_if_exception_type(httpx2.HTTPError)
         try:
-            Retrying(retry=away, stop=stop_after_delay(timeout_s), wait=wait_fixed(LOOK_S), reraise=True)(
-                self.metrics, node
-            )
+            Retrying(retry=away, stop=stop_after_delay(timeout_s), wait=wait_fixed(LOOK_S), reraise=True)(self.metrics, node)
         except httpx2.HTTPError as error:
             message = f"{node} does not answer: {error}"
             raise NotReady(message) from None

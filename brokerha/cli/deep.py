@@ -99,9 +99,7 @@ def _follow_all(cluster: Masters, looks: list[_Look]) -> None:
 def _follow(cluster: Masters, look: _Look) -> None:
     """Ask how far one is; a master that is away for longer than a question may take ends it."""
     try:
-        _take(
-            look, until_reached(cluster.timeout_s, POLL_S)(cluster.command, look.master, "task", request=look.request)
-        )
+        _take(look, until_reached(cluster.timeout_s, POLL_S)(cluster.command, look.master, "task", request=look.request))
     except Unreachable as error:
         look.end(UNKNOWN, f"its master does not answer any more: {error}")
     except BrokerhaError as error:
@@ -116,6 +114,4 @@ def _take(look: _Look, task: dict[str, Any]) -> None:
     elif task["state"] == "done" and answer.get("is_compared", True):
         look.end(EQUAL, "", answer.get("lsn"), answer.get("items"))
     elif task["state"] == "done":
-        look.end(
-            UNKNOWN, "the log went on too far meanwhile to compare: try again", answer.get("lsn"), answer.get("items")
-        )
+        look.end(UNKNOWN, "the log went on too far meanwhile to compare: try again", answer.get("lsn"), answer.get("items"))

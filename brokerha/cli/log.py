@@ -59,8 +59,7 @@ app.command("unpin")(log_pins.unpin)
 @app.command()
 def show(
     first: Annotated[
-        int | None,
-        typer.Option("--from", min=1, metavar="LSN", help="First line; the first one that is held without it."),
+        int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; the first one that is held without it.")
     ] = None,
     last: Annotated[
         int | None, typer.Option("--to", min=1, metavar="LSN", help="Last line; the newest without it.")

@@ -57,7 +57,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-NodeArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of a backup, a worker, or the process of a master that stands by.")]
+NodeArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of a backup, a worker, or the process of a master that stands by.")
+]
 
 
 @app.command(RUN)
@@ -67,12 +69,9 @@ def node(
     role: Annotated[
         str, typer.Option("--role", metavar="worker", help="Of a node that is not in the cluster file; only worker.")
     ] = "",
-    master: Annotated[
-        str, typer.Option("--master", metavar="ID", help="With --role: the master that it belongs to.")
-    ] = "",
+    master: Annotated[str, typer.Option("--master", metavar="ID", help="With --role: the master that it belongs to.")] = "",
     http: Annotated[
-        str,
-        typer.Option("--http", metavar="HOST:PORT", help="With --role: where it listens for HTTP; nowhere without it."),
+        str, typer.Option("--http", metavar="HOST:PORT", help="With --role: where it listens for HTTP; nowhere without it.")
     ] = "",
 ) -> int:
     """Run one node in the foreground: what a supervisor starts. The word run may be left out: brokerha node ID.
@@ -93,7 +92,9 @@ def pause(
     node_id: NodeArgument,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Do it although writes wait for this backup, or it is the last worker that is in sync."),
+        typer.Option(
+            "--force", help="Do it although writes wait for this backup, or it is the last worker that is in sync."
+        ),
     ] = False,
     config: ConfigOption = None,
     url: UrlOption = None,

@@ -74,9 +74,7 @@ def list_peers(
         named = cluster.ids if url is None or config is not None else []
     rows = answer["peers"]
     if chosen is Format.TABLE:
-        rows = [
-            {**row, "journal": row["journal"][:JOURNAL_SHOWN], "heard": "yes" if row["heard"] else "no"} for row in rows
-        ]
+        rows = [{**row, "journal": row["journal"][:JOURNAL_SHOWN], "heard": "yes" if row["heard"] else "no"} for row in rows]
     output.write(answer, rows, chosen, COLUMNS)
     for remark in _remarks(answer, named):
         exits.say(remark)
@@ -127,10 +125,7 @@ def remove(
     node: NodeArgument,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force",
-            help="Although a majority is not heard, because it is gone for good. What only those hold is lost.",
-        ),
+        typer.Option("--force", help="Although a majority is not heard, because it is gone for good. What only those hold is lost."),
     ] = False,
     master: MasterOption = "",
     wait_s: WaitOption = DEFAULT_WAIT_S,
@@ -177,9 +172,7 @@ def replace(
             _Change(cluster, "remove", node, master, max(wait_s, PAUSE_S)).carry_out()
             exits.say(f"{node} is taken out; next it is added with its new journal")
         answer = _Change(cluster, "add", node, master, max(0.0, deadline_s - time.monotonic())).carry_out()
-    return _tell(
-        {**answer, "kind": "replace"}, chosen, f"{node} is a master again, with {_named(answer)}", f"{node} is a master"
-    )
+    return _tell({**answer, "kind": "replace"}, chosen, f"{node} is a master again, with {_named(answer)}", f"{node} is a master")
 
 
 def _look(cluster: Masters, master: str, node: str) -> tuple[dict[str, Any], bool]:
@@ -235,9 +228,7 @@ class _Change:
             if change["state"] == "done":
                 return {**change, "masters": found["masters"]}
             if change["state"] == "failed":
-                raise NotReady(
-                    f"{self._node} was not {'added' if self._kind == 'add' else 'taken out'}: {change['stage']}"
-                )
+                raise NotReady(f"{self._node} was not {'added' if self._kind == 'add' else 'taken out'}: {change['stage']}")
             self._tell(change["stage"])
             self._pause(change["stage"])
 

@@ -62,9 +62,7 @@ IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="As 
 
 
 @app.command("list")
-def list_(
-    config: ConfigFileOption = None, limit: LimitOption = DEFAULT_LIMIT, chosen: FormatOption = Format.TABLE
-) -> int:
+def list_(config: ConfigFileOption = None, limit: LimitOption = DEFAULT_LIMIT, chosen: FormatOption = Format.TABLE) -> int:
     """What is in quarantine: where each message came from, and why it is there.
 
     Exit code: 0 when there is nothing, 1 when there is something.
@@ -104,8 +102,7 @@ def retry(
         str, typer.Option("--content-type", metavar="TYPE", help="Instead of the one that it has.")
     ] = "",
     headers: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="NAME=VALUE", help="Instead of, or beside, those that it has."),
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Instead of, or beside, those that it has.")
     ] = None,
     config: ConfigFileOption = None,
     limit: LimitOption = DEFAULT_LIMIT,
@@ -142,9 +139,7 @@ def drop(
     """Remove messages for good. Nobody else has them."""
     _named(ids, everything)
     if everything and not yes:
-        raise typer.BadParameter(
-            "--all removes every message for good: write --yes as well, after `brokerha quarantine list`"
-        )
+        raise typer.BadParameter("--all removes every message for good: write --yes as well, after `brokerha quarantine list`")
     done = 0
     for quarantine, message in _chosen(config, limit, ids or []):
         quarantine.drop(message)
@@ -155,9 +150,7 @@ def drop(
 
 def row_of(message: Quarantined) -> dict[str, Any]:
     """What `list` says of a message."""
-    seen = (
-        datetime.fromtimestamp(message.seen_ms / 1000, UTC).isoformat(timespec="seconds") if message.seen_ms else None
-    )
+    seen = datetime.fromtimestamp(message.seen_ms / 1000, UTC).isoformat(timespec="seconds") if message.seen_ms else None
     return {
         "id": message.id,
         "seen": seen,
@@ -194,11 +187,7 @@ def body_of(message: Quarantined) -> str:
 
 def _plain(properties: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: _plain(value)
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, str | int | float | bool)
-        else str(value)
+        name: _plain(value) if isinstance(value, dict) else value if isinstance(value, str | int | float | bool) else str(value)
         for name, value in properties.items()
     }
 
@@ -250,9 +239,7 @@ def _brokers(config: Path | None) -> list[Address]:
         return list(parse_addresses(url))[:1]
     cluster = cluster_file(config)
     if cluster.is_embedded:
-        raise ConfigurationError(
-            f"{cluster.path}: an embedded cluster has no broker, so nothing is kept in quarantine: see its log"
-        )
+        raise ConfigurationError(f"{cluster.path}: an embedded cluster has no broker, so nothing is kept in quarantine: see its log")
     urls = dict.fromkeys(cluster.broker_of(master.id) for master in cluster.masters)
     return [next(iter(parse_addresses(url))) for url in urls]
 

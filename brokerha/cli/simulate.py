@@ -70,9 +70,7 @@ def simulate(
     mode: Annotated[
         Mode | None,
         typer.Option(
-            "--mode",
-            case_sensitive=False,
-            help="Fresh seeds that split, with this strategy; quorum where --kind is given alone.",
+            "--mode", case_sensitive=False, help="Fresh seeds that split, with this strategy; quorum where --kind is given alone."
         ),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Tell the story of --seed.")] = False,

@@ -120,14 +120,10 @@ def show(
 
 
 def split_recovery(
-    mode: Annotated[
-        str, typer.Argument(metavar="[MODE]", help="none, simple or smart; without it what is in force.")
-    ] = "",
+    mode: Annotated[str, typer.Argument(metavar="[MODE]", help="none, simple or smart; without it what is in force.")] = "",
     wait_s: Annotated[
         float,
-        typer.Option(
-            "--wait-s", min=0, metavar="SECONDS", help="How long to wait until all masters have it; 0: only begin it."
-        ),
+        typer.Option("--wait-s", min=0, metavar="SECONDS", help="How long to wait until all masters have it; 0: only begin it."),
     ] = DEFAULT_WAIT_S,
     master: MasterOption = "",
     config: ConfigOption = None,
@@ -176,18 +172,14 @@ def _chosen(cluster: Masters, master: str, mode: str, wait_s: float) -> dict[str
                 told = change["stage"]
                 exits.say(told)
             if time.monotonic() >= deadline_s:
-                raise TimedOut(
-                    f"{mode} is not in force everywhere yet: {told}; brokerha split-recovery tells what became of it"
-                )
+                raise TimedOut(f"{mode} is not in force everywhere yet: {told}; brokerha split-recovery tells what became of it")
             time.sleep(PAUSE_S)
             try:
                 answer = cluster.command(at, "split-recovery")
             except (Unreachable, TimedOut):
                 break
         if time.monotonic() >= deadline_s:
-            raise TimedOut(
-                f"whether {mode} is in force is unknown, {at} does not tell: brokerha split-recovery {mode} says it again"
-            )
+            raise TimedOut(f"whether {mode} is in force is unknown, {at} does not tell: brokerha split-recovery {mode} says it again")
         time.sleep(PAUSE_S)
 
 
@@ -202,9 +194,7 @@ def _done(answer: Mapping[str, Any]) -> str:
 
 def _remarks(answer: Mapping[str, Any]) -> list[str]:
     """Who follows another one, what is under way, and which files say something else than what is in force."""
-    remarks = [
-        f"{node} follows {mode}, {answer['master']} {answer['mode']}" for node, mode in answer["differing"].items()
-    ]
+    remarks = [f"{node} follows {mode}, {answer['master']} {answer['mode']}" for node, mode in answer["differing"].items()]
     if answer["differing"]:
         remarks.append("the next epoch makes them one; choose it: brokerha split-recovery MODE")
     change = answer["change"]
@@ -213,9 +203,7 @@ def _remarks(answer: Mapping[str, Any]) -> list[str]:
     if answer["source"] == "epoch":
         old = [node for node, mode in answer["files"].items() if mode != answer["mode"]]
         if old:
-            remarks.append(
-                f"{answer['mode']} goes before the files, which say something else at {', '.join(old)}: bring them up to date"
-            )
+            remarks.append(f"{answer['mode']} goes before the files, which say something else at {', '.join(old)}: bring them up to date")
     return remarks
 
 

@@ -120,14 +120,11 @@ def splits(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     modes: dict[str, list[str]] = {}
     for node in nodes:
         if node.get("split_recovery") and node["split_recovery"] != "quorum":
-            modes.setdefault(f"{node['split_recovery']} (from the {node['split_recovery_from']})", []).append(
-                node["id"]
-            )
+            modes.setdefault(f"{node['split_recovery']} (from the {node['split_recovery_from']})", []).append(node["id"])
     lines = [f"split-recovery {mode}: {', '.join(ids)}" for mode, ids in modes.items()]
     told = (node for node in nodes if node.get("splits"))
     return lines + [
-        f"{node['id']}: {output.counted(node['splits'], 'split')} since the start, last: {node['last_split']}"
-        for node in told
+        f"{node['id']}: {output.counted(node['splits'], 'split')} since the start, last: {node['last_split']}" for node in told
     ]
 
 

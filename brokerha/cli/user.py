@@ -31,14 +31,7 @@ from brokerha.model.errors import ConfigurationError, NotFound
 if TYPE_CHECKING:
     from brokerha.http.users import User
 
-COLUMNS = {
-    "name": "USER",
-    "role": "ROLE",
-    "password": "PASSWORD",
-    "tokens": "TOKENS",
-    "expires": "LAST TOKEN ENDS",
-    "in": "IN REPOSITORIES",
-}
+COLUMNS = {"name": "USER", "role": "ROLE", "password": "PASSWORD", "tokens": "TOKENS", "expires": "LAST TOKEN ENDS", "in": "IN REPOSITORIES"}
 TOKEN_BYTES = 32
 PASSWORD_LEAST = 12
 DEFAULT_HOURS = 12.0
@@ -55,8 +48,7 @@ ConfigFileOption = Annotated[
     typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here."),
 ]
 FileOption = Annotated[
-    Path | None,
-    typer.Option("--file", metavar="FILE", help="Users file; without it the one that the cluster file names."),
+    Path | None, typer.Option("--file", metavar="FILE", help="Users file; without it the one that the cluster file names.")
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 
@@ -65,25 +57,14 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the u
 def add(
     name: NameArgument,
     role: Annotated[
-        str,
-        typer.Option(
-            "--role",
-            metavar="none|read|write|admin",
-            help="Each may what those before it may; none: only what --repository says.",
-        ),
+        str, typer.Option("--role", metavar="none|read|write|admin", help="Each may what those before it may; none: only what --repository says.")
     ],
     repository: Annotated[
-        list[str] | None,
-        typer.Option("--repository", metavar="NAME=ROLE", help="The role in one repository instead; again for each."),
+        list[str] | None, typer.Option("--repository", metavar="NAME=ROLE", help="The role in one repository instead; again for each.")
     ] = None,
-    token: Annotated[
-        bool, typer.Option("--token", help="Make a token, and print it; without it: read a password.")
-    ] = False,
+    token: Annotated[bool, typer.Option("--token", help="Make a token, and print it; without it: read a password.")] = False,
     expires_h: Annotated[
-        float,
-        typer.Option(
-            "--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for."
-        ),
+        float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
     ] = DEFAULT_HOURS,
     file: FileOption = None,
     config: ConfigFileOption = None,
@@ -147,14 +128,7 @@ def remove(name: NameArgument, file: FileOption = None, config: ConfigFileOption
 def _row(user: User, now_s: float) -> dict[str, Any]:
     live = [each.expires_s for each in user.tokens if each.expires_s > now_s]
     last = datetime.fromtimestamp(max(live), UTC).isoformat(timespec="seconds") if live else None
-    return {
-        "name": user.name,
-        "role": user.role,
-        "password": bool(user.password),
-        "tokens": len(live),
-        "expires": last,
-        "repositories": user.repositories,
-    }
+    return {"name": user.name, "role": user.role, "password": bool(user.password), "tokens": len(live), "expires": last, "repositories": user.repositories}
 
 
 def _right(given: str, roles: Sequence[str]) -> tuple[str, str]:
@@ -175,9 +149,7 @@ def _path(file: Path | None, config: Path | None) -> Path:
         return file
     cluster = cluster_file(config)
     if not cluster.http_users:
-        raise ConfigurationError(
-            f'{cluster.path}: no users file is named: write http-users = "users.toml", or --file FILE'
-        )
+        raise ConfigurationError(f'{cluster.path}: no users file is named: write http-users = "users.toml", or --file FILE')
     return cluster.path.parent / cluster.http_users
 
 

@@ -167,10 +167,7 @@ def trust(
 
     For a site where no copy is known to be good. Refused while another worker is in sync, unless forced.
     """
-    _confirm(
-        f"the content of {worker} becomes that of its site; all other workers of the site are replaced by copies of it",
-        yes,
-    )
+    _confirm(f"the content of {worker} becomes that of its site; all other workers of the site are replaced by copies of it", yes)
     done = f"{worker} is trusted; the others are healed from it by themselves: brokerha worker list"
     return _command("worker-trust", worker, force, (config, url, timeout_s), chosen, (done, done))
 
@@ -192,8 +189,7 @@ def copy(
 def repair(
     master: Annotated[str, typer.Argument(metavar="MASTER", help="Id of the master whose site differs.")],
     sources: Annotated[
-        list[str],
-        typer.Option("--from", metavar="WORKER", help="Worker of another site with the right content; repeatable."),
+        list[str], typer.Option("--from", metavar="WORKER", help="Worker of another site with the right content; repeatable.")
     ],
     yes: YesOption = False,
     config: ConfigOption = None,

@@ -53,9 +53,7 @@ def trusted(environ: Mapping[str, str]) -> ssl.SSLContext:
             context.load_verify_locations(path)
         except (OSError, ssl.SSLError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigurationError(
-                f"BROKERHA_CA_FILE = {path}: {reason}: name a PEM file with the authority's certificate"
-            ) from None
+            raise ConfigurationError(f"BROKERHA_CA_FILE = {path}: {reason}: name a PEM file with the authority's certificate") from None
     return context
 
 

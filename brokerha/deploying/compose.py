@@ -166,11 +166,7 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
         "command": ["node", node, "-c", CLUSTER_FILE],
         "environment": environment,
         "secrets": [f"{node}-url"],
-        "volumes": [
-            f"{node}-data:{DATA}",
-            f"{_relative(config.path, folder)}:{CLUSTER_FILE}:ro",
-            *_door_files(config, node, folder),
-        ],
+        "volumes": [f"{node}-data:{DATA}", f"{_relative(config.path, folder)}:{CLUSTER_FILE}:ro", *_door_files(config, node, folder)],
         "networks": [_network(broker, len(brokers))],
         "read_only": True,
         "tmpfs": ["/tmp"],  # noqa: S108  (of a container)
@@ -181,11 +177,7 @@ def _node(config: ClusterConfig, node: str, brokers: Sequence[Broker], folder: P
     }
     if not port:
         return service | {"healthcheck": {"disable": True}}
-    return (
-        service
-        | {"ports": [f"{_LOOPBACK}:{port}:{port}"]}
-        | ({"healthcheck": _TLS_HEALTH} if config.http_certificate else {})
-    )
+    return service | {"ports": [f"{_LOOPBACK}:{port}:{port}"]} | ({"healthcheck": _TLS_HEALTH} if config.http_certificate else {})
 
 
 def _door_files(config: ClusterConfig, node: str, folder: Path) -> list[str]:

@@ -121,9 +121,7 @@ def _door(port: PortFact, subject: str) -> Finding:
     if port.has_certificate:
         return Finding(OK, subject, "other machines reach it, over TLS")
     if port.is_plain:
-        return Finding(
-            OK, subject, "other machines reach it without TLS: http-plain = true says that others are kept out"
-        )
+        return Finding(OK, subject, "other machines reach it without TLS: http-plain = true says that others are kept out")
     what = f"other machines reach {port.address} without TLS"
     return Finding(PROBLEM, subject, what, "set http-certificate and http-key, or a loopback address as http")
 

@@ -75,11 +75,7 @@ class Offering:
         return [offer.follower for offer in self._offers.values()]
 
     def on_message(
-        self,
-        sender: NodeId,
-        message: Request | SnapshotWanted | ChunksWanted | SnapshotDone,
-        refusal: str,
-        now: Instant,
+        self, sender: NodeId, message: Request | SnapshotWanted | ChunksWanted | SnapshotDone, refusal: str, now: Instant
     ) -> None:
         """Somebody wants something of this copy; ``refusal`` says why it gives no snapshot, or is empty."""
         match message:

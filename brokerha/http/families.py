@@ -44,39 +44,20 @@ def _seconds(meaning: str, alarm: str = "") -> Family:
 
 
 _EVERY: Final = {
-    "state_info": _gauge(
-        "state", "1 for the state word that the node has; the other words are not there", "see the alerts"
-    ),
+    "state_info": _gauge("state", "1 for the state word that the node has; the other words are not there", "see the alerts"),
     "node_info": _gauge("node role version", "1; says which node this is, and which version of brokerha it runs"),
     "http_requests_total": _counter("method status", "requests that its door has answered", "status 500"),
     "http_requests_under_way": _gauge("", "requests at its door that are not answered yet"),
-    "parsers_ended_total": _counter(
-        "",
-        "parser processes of this process that ended of a body, which was refused",
-        "growing: somebody sends bodies that end parsers",
-    ),
+    "parsers_ended_total": _counter("", "parser processes of this process that ended of a body, which was refused", "growing: somebody sends bodies that end parsers"),
     "outbox_messages": _gauge("", "messages that wait to be sent to the broker", "growing"),
-    "rejected_messages_total": _counter(
-        "reason",
-        "messages that were moved aside because they can never succeed, or because their sender may not send them",
-        "growing",
-    ),
-    "transport_total": _counter(
-        "what", "what the connection to the broker has done: sent, received, reconnects, faults, returned and so on"
-    ),
+    "rejected_messages_total": _counter("reason", "messages that were moved aside because they can never succeed, or because their sender may not send them", "growing"),
+    "transport_total": _counter("what", "what the connection to the broker has done: sent, received, reconnects, faults, returned and so on"),
     "turns_total": _counter("", "turns of the loop"),
-    "cpu_seconds_total": _counter(
-        "thread",
-        "processor time of the process by what its threads are for; `other` is what they do not account for, such as threads of the storage engines",
-    ),
+    "cpu_seconds_total": _counter("thread", "processor time of the process by what its threads are for; `other` is what they do not account for, such as threads of the storage engines"),
     "running_reads": _gauge("", "reads under way"),
     "reads_total": _counter("", "reads that were asked for"),
     "reads_failed_total": _counter("", "reads that were answered with an error", "growing"),
-    "lag_entries": _gauge(
-        "node",
-        "transactions of the order that a node has not applied yet; a master tells it of itself and of its workers",
-        "growing",
-    ),
+    "lag_entries": _gauge("node", "transactions of the order that a node has not applied yet; a master tells it of itself and of its workers", "growing"),
 }
 
 _MASTER: Final = {
@@ -105,17 +86,13 @@ _MASTER: Final = {
 }  # fmt: skip
 
 _WORKERS_OF: Final = {
-    "workers_in_sync": _gauge(
-        "", "workers of this master that are in sync", "equal to `workers_needed`, with more workers in the file"
-    ),
+    "workers_in_sync": _gauge("", "workers of this master that are in sync", "equal to `workers_needed`, with more workers in the file"),
     "workers_needed": _gauge("", "how many must be, for writes to be taken in"),
     "worker_in_sync": _gauge("worker", "1 or 0"),
     "worker_alive": _gauge("worker", "1 or 0: whether it is heard", "0"),
     "worker_probe": _gauge("worker", "1 for the worker that executes"),
     "worker_applied_lsn": _gauge("worker", "what it has applied"),
-    "worker_load_done_bytes": _gauge(
-        "worker", "bytes that it has of the snapshot that it is loading; 0 when it loads none"
-    ),
+    "worker_load_done_bytes": _gauge("worker", "bytes that it has of the snapshot that it is loading; 0 when it loads none"),
     "worker_load_total_bytes": _gauge("worker", "bytes of that snapshot"),
     "worker_loads_total": _counter("worker", "how often it took a snapshot", "growing"),
     "worker_out_of_sync_total": _counter("worker", "how often it fell out of sync", "growing"),
@@ -132,9 +109,7 @@ _EPOCHS: Final = {
     "epoch_excluded": _gauge("", "masters that are not", "above 0"),
     "epoch_member": _gauge("master", "1 or 0 for each master, as this one sees it", "0"),
     "epoch_changes_total": _counter("", "how often another epoch began", "growing again and again"),
-    "epoch_frozen": _gauge(
-        "", "1 while it has promised an epoch that has not begun: nothing is synchronised meanwhile", "for a minute"
-    ),
+    "epoch_frozen": _gauge("", "1 while it has promised an epoch that has not begun: nothing is synchronised meanwhile", "for a minute"),
     "frozen_seconds_total": _counter("", "for how long that was, together"),
     "splits_total": _counter("", "how often the log of this master went back after a split", "growing"),
     "transactions_given_up_total": _counter("", "transactions that lost their place by that", "growing"),
@@ -153,17 +128,11 @@ _LOG: Final = {
 }  # fmt: skip
 
 _TRANSACTIONS: Final = {
-    "in_doubt_transactions": _gauge(
-        "",
-        "what a person may have to decide: prepared for a coordinator outside, or decided by hand and not forgotten",
-        "above 0 for long",
-    ),
+    "in_doubt_transactions": _gauge("", "what a person may have to decide: prepared for a coordinator outside, or decided by hand and not forgotten", "above 0 for long"),
     "transactions_open": _gauge("", "transactions that take operations"),
     "transactions_prepared": _gauge("", "transactions that wait for their coordinator, or for backups"),
     "transactions_heuristic": _gauge("", "transactions that were decided by hand and wait to be forgotten"),
-    "transactions_oldest_prepared_seconds": _gauge(
-        "", "for how long the oldest prepared one has been so", "above a minute"
-    ),
+    "transactions_oldest_prepared_seconds": _gauge("", "for how long the oldest prepared one has been so", "above a minute"),
 }
 
 _BACKUPS: Final = {
@@ -178,9 +147,7 @@ _BACKUPS: Final = {
     "held_messages": _gauge("", "messages that wait for backups"),
     "held_replies": _gauge("", "answers that wait for backups"),
     "held_seconds": _gauge("", "for how long the oldest has waited", "above a second"),
-    "held_dropped_total": _counter(
-        "", "messages that were dropped, because too many were held; they are sent again", "growing"
-    ),
+    "held_dropped_total": _counter("", "messages that were dropped, because too many were held; they are sent again", "growing"),
     "journal_last_number": _gauge("", "number of the journal's last record"),
 }
 

@@ -63,7 +63,9 @@ def row_as_json(key: bytes, value: bytes) -> dict[str, str]:
 def range_as_json(packed: bytes) -> bytes:
     """A range as a worker packed it, in JSON."""
     rows = msgpack.unpackb(packed, use_list=False)
-    return json.dumps([row_as_json(key, value) for key, value in rows], ensure_ascii=False).encode()
+    return json.dumps(
+        [row_as_json(key, value) for key, value in rows], ensure_ascii=False
+    ).encode()
 
 
 def bytes_of_json(value: Any, what: str) -> bytes:

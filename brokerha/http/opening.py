@@ -54,9 +54,7 @@ def open_door(config: ClusterConfig, node_id: str, front: Front) -> HttpServer |
         prefix = parse_prefix(config.http_prefix, PATHS)
     except ValueError as error:
         raise ConfigurationError(f'{config.path}: http-prefix = "{config.http_prefix}": {error}') from None
-    local_reads = (
-        None if config.is_embedded or config.node(node_id).role == "worker" else LocalReads(config.name, config.data)
-    )
+    local_reads = None if config.is_embedded or config.node(node_id).role == "worker" else LocalReads(config.name, config.data)
     app = create_app(front, guard=guard, origins=origins, prefix=prefix, local_reads=local_reads)
     return HttpServer(app, host, port, _tls(certificate, key))
 

@@ -107,21 +107,13 @@ def _user(name: str, table: object, path: str) -> User:
     if table.get("role") not in ROLES:
         raise ConfigurationError(f"{path}: user {name} has no role: write one of {', '.join(ROLES)}")
     repositories = table.get("repositories", {})
-    if (
-        not isinstance(repositories, dict)
-        or len(repositories) > REPOSITORIES_LIMIT
-        or not all(map(_is_right, repositories.items()))
-    ):
-        raise ConfigurationError(
-            f'{path}: repositories of user {name} are names with a role each: {{ books = "write" }}'
-        )
+    if not isinstance(repositories, dict) or len(repositories) > REPOSITORIES_LIMIT or not all(map(_is_right, repositories.items())):
+        raise ConfigurationError(f'{path}: repositories of user {name} are names with a role each: {{ books = "write" }}')
     password, tokens = table.get("password", ""), table.get("tokens", [])
     if not isinstance(password, str) or (password and not _is_hash(password)):
         raise ConfigurationError(f"{path}: the password of user {name} is not hashed: scrypt$SALT$HASH, in hexadecimal")
     if not isinstance(tokens, list) or not all(_is_token(token) for token in tokens):
-        raise ConfigurationError(
-            f"{path}: a token of user {name} has a sha256 of 64 digits and the second it expires at"
-        )
+        raise ConfigurationError(f"{path}: a token of user {name} has a sha256 of 64 digits and the second it expires at")
     if ":" in name or not name:
         raise ConfigurationError(f"{path}: a user's name is not empty and has no colon")
     held = tuple(Token(one["sha256"], one["expires"]) for one in tokens)

@@ -59,7 +59,5 @@ class UsersFile:
             text = self._path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigurationError(
-                f"http-users = {self._path}: cannot be read ({reason}): brokerha user add makes it"
-            ) from None
+            raise ConfigurationError(f"http-users = {self._path}: cannot be read ({reason}): brokerha user add makes it") from None
         return Users(parse_users(text, str(self._path)))

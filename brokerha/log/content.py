@@ -232,23 +232,14 @@ class Content:
     def _installed(self, number: int, record: EpochInstalled) -> None:
         epoch = record.epoch
         # What a stream brought last is held until this record is trimmed, which is with the next LSN at the earliest.
-        unused = [
-            self.index.find(origin, self.current.used.get(origin, 0))
-            for origin, entries in self.streams.items()
-            if entries
-        ]
+        unused = [self.index.find(origin, self.current.used.get(origin, 0)) for origin, entries in self.streams.items() if entries]
         lowest = min([number, *(row.number for row in unused if row is not None)])
         self.current.advance(record, number)
         self.oldest_to = self.current.lsn + 1
         recovered = _bodies_of(epoch)
         for origin, entries in self.streams.items():
             if origin != self.node:
-                lowest = min(
-                    lowest,
-                    self._drop_all(
-                        origin, {txid for _, txid in entries if (origin, txid) not in recovered}, self.oldest_to
-                    ),
-                )
+                lowest = min(lowest, self._drop_all(origin, {txid for _, txid in entries if (origin, txid) not in recovered}, self.oldest_to))
             self.streams[origin] = []
         for origin in epoch.starts:
             self.streams.setdefault(origin, [])
@@ -318,10 +309,7 @@ class Content:
             if places:
                 added = self.added(row.number, row.start)
                 found = added.entries[left : row.size]
-                entries += [
-                    (at, entry, place)
-                    for at, (entry, place) in enumerate(zip(found, places, strict=True), row.start + left)
-                ]
+                entries += [(at, entry, place) for at, (entry, place) in enumerate(zip(found, places, strict=True), row.start + left)]
         self._write_book(number, record, [(at, entry) for at, entry, _ in entries])
         for row, _, _ in self.index.cut(OUTCOMES, lsn + 1):
             self.void_results = max(self.void_results, row.number)

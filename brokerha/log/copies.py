@@ -125,9 +125,7 @@ class LogCopy:
                     rows = [(CHECKPOINT, len(checkpoint), sums_of(self._pieces(checkpoint)))]
                     rows += [(file, size, sums_of(self._read(f"{folder}/{file}", size))) for file, size in files]
                     snapshot = Snapshot(number, "", 0, self._chunk_bytes, tuple(rows))
-                    given = Given(
-                        snapshot, Chunks(snapshot), checkpoint, folder, [f"{folder}/{file}" for file, _ in files]
-                    )
+                    given = Given(snapshot, Chunks(snapshot), checkpoint, folder, [f"{folder}/{file}" for file, _ in files])
                 except BaseException:
                     journal.let_go([f"{folder}/{file}" for file, _ in files])
                     raise

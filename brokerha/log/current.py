@@ -276,13 +276,8 @@ class Current:
 _HISTORY = ("starts", "views")
 _NAMES = tuple(f.name for f in fields(Current) if f.name not in _HISTORY)
 _LATER: dict[str, Any] = {
-    "pins": (),
-    "promised_epoch": FIRST,
-    "installed": FIRST,
-    "installed_by": 0,
-    "begins": {},
-    "rewound_by": 0,
-    "taken_splits": 0,
+    "pins": (), "promised_epoch": FIRST, "installed": FIRST, "installed_by": 0, "begins": {},
+    "rewound_by": 0, "taken_splits": 0,
 }
 """Fields that came later, with what they are where nothing of the kind was ever written."""
 

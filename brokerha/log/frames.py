@@ -103,10 +103,7 @@ def scan(data: bytes, seed: int, place: str) -> Iterator[Frame]:
             yield from write
             begin, write = offset, []
     if (later := _written_after(data, begin, seed)) is not None:
-        raise damaged(
-            place,
-            f"the bytes from offset {begin:,} on, which were durable before those at {later:,} were written, are not what was written",
-        )
+        raise damaged(place, f"the bytes from offset {begin:,} on, which were durable before those at {later:,} were written, are not what was written")
 
 
 def _written_after(data: bytes, bad: int, seed: int) -> int | None:
@@ -115,11 +112,7 @@ def _written_after(data: bytes, bad: int, seed: int) -> int | None:
     for offset in range(bad + 8, len(rest) - 16, 8):
         size, batch = HEAD.unpack_from(data, offset)[:2] if offset + HEAD_BYTES <= len(data) else (MOST_BYTES, 0)
         # Most offsets are ruled out by these two; a sum is worked out for what is left.
-        if (
-            bad < batch <= offset
-            and size <= len(data) - offset - HEAD_BYTES
-            and read_at(data, offset, seed) is not None
-        ):
+        if bad < batch <= offset and size <= len(data) - offset - HEAD_BYTES and read_at(data, offset, seed) is not None:
             return offset
     return None
 

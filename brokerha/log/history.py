@@ -196,9 +196,7 @@ class LogHistory:
 
             def find(lsn: Lsn) -> tuple[int, Sequence[Ordered]] | None:
                 row = self._content.index.find(ADDED, lsn)
-                return (
-                    None if row is None else (row.start, self._content.added(row.number, row.start).entries[: row.size])
-                )
+                return None if row is None else (row.start, self._content.added(row.number, row.start).entries[: row.size])
 
             found = _gather(find, first_lsn, current.lsn + 1, limit)
             if found and self._recent.bodies([(found[0][2], found[0][1])]) == [None]:
@@ -214,9 +212,7 @@ class LogHistory:
 
             def find(lsn: Lsn) -> tuple[int, Sequence[int]] | None:
                 row = self._content.index.find(ADDED, lsn)
-                return (
-                    None if row is None else (row.start, (self._content.added(row.number, row.start).epoch,) * row.size)
-                )
+                return None if row is None else (row.start, (self._content.added(row.number, row.start).epoch,) * row.size)
 
             return _gather(find, first_lsn, current.lsn + 1, limit)
 

@@ -160,11 +160,7 @@ class Ids:
         writer, name = self._begun()
         self._making = [self._path(name)]
         at = [0] * len(old)
-        while bounds := [
-            run.hashes[min(a + step, run.count) - 1]
-            for run, a, step in zip(newest_first, at, steps, strict=True)
-            if a < run.count
-        ]:
+        while bounds := [run.hashes[min(a + step, run.count) - 1] for run, a, step in zip(newest_first, at, steps, strict=True) if a < run.count]:
             ends = [bisect_right(run.hashes, min(bounds), a) for run, a in zip(newest_first, at, strict=True)]
             found: Columns = [], [], []
             for run, a, e in zip(newest_first, at, ends, strict=True):

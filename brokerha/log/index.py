@@ -57,19 +57,11 @@ class Part:
 
     def packed(self) -> list[bytes]:
         """Its bytes, for a file."""
-        return [
-            self.starts.tobytes(),
-            self.numbers.tobytes(),
-            self.counts.tobytes(),
-            self.place_at.tobytes(),
-            self.places.tobytes(),
-        ]
+        return [self.starts.tobytes(), self.numbers.tobytes(), self.counts.tobytes(), self.place_at.tobytes(), self.places.tobytes()]
 
     def read(self, data: list[bytes]) -> Part:
         """Take over what `packed` gave."""
-        for column, values in zip(
-            (self.starts, self.numbers, self.counts, self.place_at, self.places), data, strict=True
-        ):
+        for column, values in zip((self.starts, self.numbers, self.counts, self.place_at, self.places), data, strict=True):
             column.frombytes(values)
         return self
 

@@ -126,9 +126,7 @@ class Log(LogHistory):
                 "restore it with this version, or move the directory away and let the node begin anew"
             )
         if CURRENT in names and is_new:
-            raise JournalError(
-                f"there is a journal in {self.disk.place} already: a backup is restored into a new directory"
-            )
+            raise JournalError(f"there is a journal in {self.disk.place} already: a backup is restored into a new directory")
         if CURRENT in names:
             return str(unsealed(self.disk.read(CURRENT, 0, 4_096), f"{self.disk.place}/{CURRENT}"))
         if self._is_read_only:
@@ -186,14 +184,10 @@ class Log(LogHistory):
 
     def _check_identity(self, version: int, cluster: str, node: NodeId) -> None:
         if version > FORMAT:
-            raise JournalError(
-                f"the journal in {self.disk.place} has format {version}, this version reads {FORMAT}: start a later version"
-            )
+            raise JournalError(f"the journal in {self.disk.place} has format {version}, this version reads {FORMAT}: start a later version")
         self.cluster, self.node = self.cluster or cluster, self.node or node
         if cluster != self.cluster:
-            raise JournalForeign(
-                f"the journal in {self.disk.place} belongs to cluster {cluster}, not to {self.cluster}"
-            )
+            raise JournalForeign(f"the journal in {self.disk.place} belongs to cluster {cluster}, not to {self.cluster}")
         if node != self.node:
             raise JournalForeign(f"the journal in {self.disk.place} belongs to node {node}, not to node {self.node}")
 
@@ -203,9 +197,7 @@ class Log(LogHistory):
             try:
                 record = decode_record(frame.payload)
             except ProtocolError as error:
-                raise damaged(
-                    self.disk.place, f"record {frame.number} is none that this version knows ({error})"
-                ) from error
+                raise damaged(self.disk.place, f"record {frame.number} is none that this version knows ({error})") from error
             self._take(frame.number, record, len(frame.payload))
         elif kind == TRIMMED:
             self._trim_to(*msgpack.unpackb(frame.payload))
@@ -345,15 +337,7 @@ class Log(LogHistory):
         gone = []
         if self._segments.all[0].last <= current.lacking_to:
             gone = self._segments.unneeded(current.lacking_to, current.first_lsn, content.needed())
-        values = [
-            FORMAT,
-            self.cluster,
-            self.node,
-            self._name,
-            content.packed(),
-            content.ids.packed(),
-            content.book.packed(),
-        ]
+        values = [FORMAT, self.cluster, self.node, self._name, content.packed(), content.ids.packed(), content.book.packed()]
         self._segments.write_checkpoint(values, [*content.ids.unsynced, *content.book.write()], gone)
         self._segments.drop(gone)
         content.ids.unsynced = []
@@ -529,11 +513,7 @@ class Log(LogHistory):
             lengths = [segments.active.length if name == active else self.disk.size(name) for name in names]
             for name in names:
                 segments.pinned[name] = segments.pinned.get(name, 0) + 1
-            return (
-                self.last_number,
-                checkpoint,
-                [(name.partition("/")[2], size) for name, size in zip(names, lengths, strict=True)],
-            )
+            return self.last_number, checkpoint, [(name.partition("/")[2], size) for name, size in zip(names, lengths, strict=True)]
 
     def let_go(self, names: list[str]) -> None:
         """End what `hold_files` began; what nobody needs goes with the next checkpoint."""

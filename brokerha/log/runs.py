@@ -139,10 +139,7 @@ def rows_of(disk: Disk, path: str, run: Run, start: int, end: int) -> tuple[list
         block = data[run.places[place] - base : run.places[place + 1] - base]
         body = block[SUM.size :]
         if len(block) < SUM.size + 12 * count or hash_of(body) != SUM.unpack_from(block)[0]:
-            raise damaged(
-                f"{disk.place}/{path}",
-                f"rows {place * BLOCK_ROWS} on of the ids that are known are not what was written",
-            )
+            raise damaged(f"{disk.place}/{path}", f"rows {place * BLOCK_ROWS} on of the ids that are known are not what was written")
         lsns.frombytes(body[: 8 * count])
         ends = array("I", body[8 * count : 12 * count])
         blob = body[12 * count :]

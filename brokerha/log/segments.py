@@ -267,20 +267,9 @@ class Segments:
             if read_at(rest, 0, 0) is not None or rest.strip(b"\0"):
                 place = f"{self.disk.place}/{self.name(active.place)}"
                 raise damaged(place, f"only {active.length:,} of {before:,} bytes are what was written")
-        elif (
-            head is None
-            and self.disk.size(name)
-            and self.disk.read(name, 0, HEAD_BYTES).strip(b"\0")
-            and len(data) == active.length
-        ):
+        elif head is None and self.disk.size(name) and self.disk.read(name, 0, HEAD_BYTES).strip(b"\0") and len(data) == active.length:
             rest = self.disk.read(name, 0, self.disk.size(name))
-            if any(
-                f is not None
-                for f in (
-                    read_at(rest, at, seed_of(self.journal, active.place + 1))
-                    for at in range(8, min(len(rest), 512), 8)
-                )
-            ):
+            if any(f is not None for f in (read_at(rest, at, seed_of(self.journal, active.place + 1)) for at in range(8, min(len(rest), 512), 8))):
                 raise damaged(f"{self.disk.place}/{name}", "the segment does not say what it is")
         return False
 
@@ -322,11 +311,7 @@ class Segments:
 
     def files(self) -> list[str]:
         """Files of segments and of their indexes."""
-        closed = [
-            name
-            for segment in self.all[:-1]
-            for name in (self.name(segment.place), f"{self.folder}/{segment.place:08}.index")
-        ]
+        closed = [name for segment in self.all[:-1] for name in (self.name(segment.place), f"{self.folder}/{segment.place:08}.index")]
         return [*closed, self.name(self.active.place)]
 
     # -------------------------------------------------------------------------- reading
@@ -347,10 +332,7 @@ class Segments:
             raise damaged(self.disk.place, f"record {number} is missing")
         frame = self._frame(segment, offset)
         if frame is None or frame.number != number:
-            raise damaged(
-                f"{self.disk.place}/{self.name(segment.place)}",
-                f"record {number} at offset {offset:,} is not what was written",
-            )
+            raise damaged(f"{self.disk.place}/{self.name(segment.place)}", f"record {number} at offset {offset:,} is not what was written")
         return frame.payload
 
     def _of(self, number: int) -> Segment | None:
@@ -387,10 +369,7 @@ class Segments:
                         block, begin = self.disk.read(name, offset, MANY_BYTES), offset
                         frame = read_at(block, 0, seed) or self._frame(segment, offset)
                 if frame is None or frame.number != numbers[at]:
-                    raise damaged(
-                        f"{self.disk.place}/{name}",
-                        f"record {numbers[at]} at offset {offset:,} is not what was written",
-                    )
+                    raise damaged(f"{self.disk.place}/{name}", f"record {numbers[at]} at offset {offset:,} is not what was written")
                 yield frame
                 at += 1
 
@@ -408,9 +387,7 @@ class Segments:
                 if end != segment.length:
                     yield f"{place}: only {end:,} of {segment.length:,} bytes are what was written"
                 index = self.index.of_segment(segment.place)
-                if numbers != [
-                    row for row in zip(index.numbers, index.offsets, strict=True) if row[1] < segment.length
-                ]:
+                if numbers != [row for row in zip(index.numbers, index.offsets, strict=True) if row[1] < segment.length]:
                     yield f"{place}: its index says that other records are in it"
             except (JournalDamaged, OSError) as error:
                 yield str(error)

@@ -102,9 +102,7 @@ class Parting:
         if sync.epochs.is_frozen(sync.epoch) or sync.epoch.members != sync.epoch.configuration.masters:
             return True
         patience_ms = sync.config.heard_ms
-        return any(
-            peer.known_ms is not None and mono_ms - peer.known_ms > patience_ms for peer in sync.peers.peers.values()
-        )
+        return any(peer.known_ms is not None and mono_ms - peer.known_ms > patience_ms for peer in sync.peers.peers.values())
 
     def _unsettled(self, mono_ms: int) -> list[NodeId]:
         """Live workers that may have to restore what they keep, and everybody while the masters are not all back."""

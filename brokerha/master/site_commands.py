@@ -114,7 +114,9 @@ class SiteCommands:
 
     def _coin(self, arguments: Arguments, now: Instant) -> Answer:
         node = self._worker(self._of_node(arguments)).node
-        raise InvalidRequest(f"{node} is a worker: its master coins it when it continues; brokerha node continue {node}")
+        raise InvalidRequest(
+            f"{node} is a worker: its master coins it when it continues; brokerha node continue {node}"
+        )
 
     def _continue(self, arguments: Arguments, now: Instant) -> Answer:
         return self._state_of(arguments, self._on(self._of_node(arguments), now))

@@ -216,7 +216,14 @@ class Standby:
         extra, self._extra = self._extra, []
         messages = (*role.messages, *follower.messages, *taken.messages, *extra)
         return StandbyReady(
-            role.promise, rest, follower.records, self._floor(), taken.tx_queues, messages, follower.decisions, role.change
+            role.promise,
+            rest,
+            follower.records,
+            self._floor(),
+            taken.tx_queues,
+            messages,
+            follower.decisions,
+            role.change,
         )
 
     def _give_bodies(self) -> None:

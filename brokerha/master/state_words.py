@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 SMALLEST = 2
 """Of so few masters none can be left out."""
 
-
 def state_of(core: MasterCore, now: Instant) -> State:
     """What is to be said of a master, without what the runner knows of broker and disk."""
     if core.sync.lost:
@@ -41,10 +40,7 @@ def state_of(core: MasterCore, now: Instant) -> State:
         return found
     if others := differing(core.sync):
         named = ", ".join(f"{mode} at {node}" for node, mode in others.items())
-        return (
-            states.WAITING_FOR_PEERS,
-            f"split-recovery differs: {named}, {core.sync.mode} here; choose one: brokerha split-recovery MODE",
-        )
+        return states.WAITING_FOR_PEERS, f"split-recovery differs: {named}, {core.sync.mode} here; choose one: brokerha split-recovery MODE"
     if core.site.workers and not core.feed.alive(now.mono_ms):
         return states.NO_WORKER, f"none of {', '.join(core.site.workers)} is heard"
     attention = core.site.attention(now.mono_ms)
@@ -75,10 +71,7 @@ def epoch_state(sync: SyncCore, mono_ms: int) -> State | None:
         if found is not None:
             return found
     if new := _never_heard(sync):
-        return (
-            states.WAITING_FOR_PEERS,
-            f"not heard yet: {', '.join(new)}; a new cluster begins once each of its masters has been heard",
-        )
+        return states.WAITING_FOR_PEERS, f"not heard yet: {', '.join(new)}; a new cluster begins once each of its masters has been heard"
     silent = [node for node in peers.peers if not peers.is_heard(node, mono_ms)]
     if silent:
         return states.WAITING_FOR_PEERS, f"not heard: {', '.join(_named(sync, node, mono_ms) for node in silent)}"
@@ -92,9 +85,7 @@ def _never_heard(sync: SyncCore) -> list[NodeId]:
     """Founders without whom nothing is agreed on, or left out: this master was never told that they know it (R15)."""
     if sync.epoch.id != FIRST:
         return []
-    return sorted(
-        node for node in sync.epoch.configuration.masters if node != sync.node and node not in sync.peers.journals
-    )
+    return sorted(node for node in sync.epoch.configuration.masters if node != sync.node and node not in sync.peers.journals)
 
 
 def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
@@ -109,10 +100,7 @@ def _without_others(sync: SyncCore, mono_ms: int) -> State | None:
     silent = [node for node in others if not peers.is_heard(node, mono_ms)]
     if 1 + len(others) - len(silent) < configuration.majority:
         named = ", ".join(_named(sync, node, mono_ms, is_left_out=False) for node in sorted(silent))
-        return (
-            states.NO_MAJORITY,
-            f"{configuration.majority} of {len(configuration.masters)} masters are needed, not heard: {named}",
-        )
+        return states.NO_MAJORITY, f"{configuration.majority} of {len(configuration.masters)} masters are needed, not heard: {named}"
     return None
 
 
@@ -126,10 +114,7 @@ def _parted(sync: SyncCore, mono_ms: int) -> State | None:
     if not missing:
         return None
     named = ", ".join(_named(sync, node, mono_ms, is_left_out=False) for node in missing)
-    return (
-        states.SPLIT,
-        f"goes on in epoch {epoch.number} without {named}; what is synchronised meanwhile may get another place",
-    )
+    return states.SPLIT, f"goes on in epoch {epoch.number} without {named}; what is synchronised meanwhile may get another place"
 
 
 def _coming_back(sync: SyncCore, mono_ms: int) -> State | None:
@@ -173,12 +158,7 @@ def _named(sync: SyncCore, node: NodeId, mono_ms: int, *, is_left_out: bool = Tr
     peer = sync.peers.peers.get(node)
     if node in sync.epochs.suspicion.gone:
         remarks.append("its process has ended, or has lost the broker")
-    elif (
-        is_left_out
-        and (not sync.config.is_quorum or len(sync.epoch.configuration.masters) > SMALLEST)
-        and peer is not None
-        and peer.known_ms is not None
-    ):
+    elif is_left_out and (not sync.config.is_quorum or len(sync.epoch.configuration.masters) > SMALLEST) and peer is not None and peer.known_ms is not None:
         silent_ms = mono_ms - peer.known_ms
         left_s = -(-(sync.epochs.suspicion.lag_ms - silent_ms) // 1000)
         if silent_ms <= sync.config.heard_ms:

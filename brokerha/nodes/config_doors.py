@@ -29,9 +29,7 @@ class DoorKeys:
             default_text=NONE,
         ),
     ] = ""
-    http_key: Annotated[
-        str, Key("Key of that certificate as PEM, without a password. {id} is the node's id.", default_text=NONE)
-    ] = ""
+    http_key: Annotated[str, Key("Key of that certificate as PEM, without a password. {id} is the node's id.", default_text=NONE)] = ""
     http_plain: Annotated[
         bool,
         Key(

@@ -104,9 +104,7 @@ class MasterNode:
         self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
         self._gathering = StatusGathering(self.node_id, config.sync.members)
         parts = (transport, self.view, self.staleness, self._gathering.look_for)
-        self.watching = Watching(
-            self.node_id, config.sync.members, *parts, shares_broker=shares_broker, leaves_writes=leaves_writes
-        )
+        self.watching = Watching(self.node_id, config.sync.members, *parts, shares_broker=shares_broker, leaves_writes=leaves_writes)
         self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
         self._readable: tuple[NodeId, ...] | None = None
         """Workers that may be read, as of the last turn; None while no door has asked."""

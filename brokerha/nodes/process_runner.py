@@ -300,7 +300,9 @@ class ProcessRunner:
         """
         process = self.config.process
         if self.master is not None:
-            raise WrongState(f"{process} is primary of {self.config.role.master}: first brokerha promote another process of it")
+            raise WrongState(
+                f"{process} is primary of {self.config.role.master}: first brokerha promote another process of it"
+            )
         if self.failure:
             raise NotReady(self.failure)
         now, before = self.clock.now(), self.standby.resting.rest

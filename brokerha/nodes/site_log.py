@@ -133,11 +133,7 @@ class SiteLog:
             if name == SPLIT:
                 more = "this master cannot go back any more: then it has to take over the state of another one"
             if name.startswith((NAMED, PEER)):
-                more = (
-                    "who set it has to begin anew"
-                    if name.startswith(NAMED)
-                    else "takes over the state of another master"
-                )
+                more = "who set it has to begin anew" if name.startswith(NAMED) else "takes over the state of another master"
             log.warning(
                 "log not kept",
                 node=self._master,

@@ -105,15 +105,7 @@ class WorkerNode:
         self._journal = store.journal
         self.guard = Guard(guard or GuardLimits(), config.node)
         self.view = WorkerView(
-            cluster,
-            self.runner,
-            transport,
-            self.loop,
-            self._gathering,
-            self.reads,
-            self.guard,
-            self._load_watch,
-            scrubbing,
+            cluster, self.runner, transport, self.loop, self._gathering, self.reads, self.guard, self._load_watch, scrubbing
         )
         self._distrusted_at = 0
         """What the door counted when damage was known last."""

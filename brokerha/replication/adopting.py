@@ -49,10 +49,5 @@ def adopts(site: Site, worker: WorkerFeed, progress: Progress, found: Verdict) -
         worker.vouched_lsn = progress.applied_lsn
     if not may_begin:
         return False
-    site.adopt(
-        worker,
-        f"the copy of {worker.node} was chosen"
-        if is_chosen
-        else f"there was no copy here before that of {worker.node}",
-    )
+    site.adopt(worker, f"the copy of {worker.node} was chosen" if is_chosen else f"there was no copy here before that of {worker.node}")
     return True

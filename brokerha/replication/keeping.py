@@ -97,9 +97,7 @@ class Keeping:
             # All of them have failed: from the beginning, at the pace of orders.
             self._tried, fresh = [], list(able.values())
         # The probe has the most to do, and who answers reads has more than who does not.
-        worker = min(
-            fresh, key=lambda each: (each.is_probe, each.is_readable, each.running_reads, each.node), default=None
-        )
+        worker = min(fresh, key=lambda each: (each.is_probe, each.is_readable, each.running_reads, each.node), default=None)
         self._chosen = worker.node if worker is not None else ""
         return worker
 

@@ -45,3 +45,4 @@ MEMBER_MISTAKES: dict[str, Callable[[], list[Patch]]] = {
     "memory of the disk before believed": lambda: [(identity_module, "_knows_better", _never)],
 }
 """Every mistake about masters that come and go, by what goes wrong."""
+

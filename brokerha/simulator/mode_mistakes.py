@@ -91,3 +91,5 @@ MODE_OF: dict[str, str] = {
 def mode_of(mistake: str) -> str:
     """Strategy in which a mistake matters."""
     return MODE_OF.get(mistake, "smart")
+
+

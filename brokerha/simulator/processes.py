@@ -307,12 +307,7 @@ class SimMaster(Process):
     def wipe(self) -> None:
         """Lose the data directory while the process is down."""
         self.is_wiped = True
-        self.journal = sim_journal(
-            self.node,
-            f"{self.node}-again-{self.life}",
-            str(self.world.options.seed),
-            self.world.options.disk.sync_fails,
-        )
+        self.journal = sim_journal(self.node, f"{self.node}-again-{self.life}", str(self.world.options.seed), self.world.options.disk.sync_fails)
         self.world.checkers.on_wipe(self.node)
 
 

@@ -274,9 +274,7 @@ class Batch:
         operations = [(number, operation) for number, operation in others if operation[0] not in _BESIDE]
         if not operations:
             return None
-        evaluation = Evaluation(
-            self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union
-        )
+        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union)
         try:
             for number, operation in operations:
                 evaluation.add(number, operation)

@@ -56,10 +56,7 @@ class TablesReading:
 
     def is_union(self, transaction: Any, repository: str) -> bool:
         """Whether the default graph of a repository is the union of all."""
-        return (
-            transaction.get(row_key_of(about.TABLE, about.setting_key(repository, about.UNION)), db=self._keys)
-            is not None
-        )
+        return transaction.get(row_key_of(about.TABLE, about.setting_key(repository, about.UNION)), db=self._keys) is not None
 
     def rows(self, transaction: Any, table: str, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All keys of a table that begin so, in order, with their values. Raises StoreDamaged."""

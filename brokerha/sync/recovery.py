@@ -58,9 +58,7 @@ class Recovery:
     def reported(self, has: Has) -> tuple[tuple[int, Timestamp, TxId, NodeId], ...]:
         """What is here with its body and not synchronised, with its place in the list: also behind what is missing."""
         places = range(self.done, len(self.entries))
-        return tuple(
-            (place, *self.entries[place]) for place in places if place < self.held or self._is_here(place, has)
-        )
+        return tuple((place, *self.entries[place]) for place in places if place < self.held or self._is_here(place, has))
 
     def _is_here(self, place: int, has: Has) -> bool:
         _, txid, origin = self.entries[place]

@@ -135,12 +135,7 @@ class Coordinator:
         """A participant says how far it is."""
         book = self.book
         feed = book.feed_of(answer.txid)
-        if (
-            feed is None
-            and answer.answer in ("missing", "refused")
-            and answer.view == book.view
-            and answer.txid not in book.table
-        ):
+        if feed is None and answer.answer in ("missing", "refused") and answer.view == book.view and answer.txid not in book.table:
             # It takes part in what was rolled back long ago: the end was lost with the queue.
             over = TxEvents(answer.txid, book.view, answer.next, ((ROLLBACK, b"it is over"),))
             book.messages.append(Outgoing(backup, over))

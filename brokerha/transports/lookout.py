@@ -25,7 +25,9 @@ _RESOURCE_LOCKED = 405
 class Lookout:
     """Of one connection; belongs to its thread."""
 
-    def __init__(self, open_channel: OpenChannel, arrived: list[Arrival], sightings: Sightings, from_s: float) -> None:
+    def __init__(
+        self, open_channel: OpenChannel, arrived: list[Arrival], sightings: Sightings, from_s: float
+    ) -> None:
         """``arrived`` takes the absences; none is believed before the monotonic time ``from_s``."""
         self._open_channel = open_channel
         self._arrived = arrived

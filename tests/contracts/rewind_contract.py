@@ -40,9 +40,7 @@ class RewindContract:
     """Subclasses give the fixture ``disk`` with a `twin`."""
 
     @pytest.mark.parametrize("lsn", range(7))
-    def test_the_queue_ends_where_it_ended_and_own_transactions_are_parked_again(
-        self, disk: TwinDisk, lsn: int
-    ) -> None:
+    def test_the_queue_ends_where_it_ended_and_own_transactions_are_parked_again(self, disk: TwinDisk, lsn: int) -> None:
         author = parted(disk)
         whole = disk.journal.ordered(1, 9)
         disk.journal.append([author.accept("t8"), author.go_back(lsn)])
@@ -112,9 +110,7 @@ class RewindContract:
             again = whole[lsn:][:: 1 if n % 2 else -1]
             disk.journal.append([author.bring(again[: 2 * n], n + 2), author.execute(n)])
             disk.restart()
-            assert [txid for _, txid, _ in disk.journal.ordered(1, 99)] == [
-                t for _, t, _ in [*whole[:lsn], *again[: 2 * n]]
-            ]
+            assert [txid for _, txid, _ in disk.journal.ordered(1, 99)] == [t for _, t, _ in [*whole[:lsn], *again[: 2 * n]]]
         before = told(disk.journal)
         assert told(disk.restart()) == before
 
@@ -218,9 +214,7 @@ class RewindContract:
         for journal in around_restart(disk):
             assert journal.body("m2", "a") == body_of("a", "m2")
 
-    def test_own_bodies_that_nothing_brings_again_are_kept_and_foreign_ones_go_with_the_trim(
-        self, disk: TwinDisk
-    ) -> None:
+    def test_own_bodies_that_nothing_brings_again_are_kept_and_foreign_ones_go_with_the_trim(self, disk: TwinDisk) -> None:
         author = parted(disk)
         disk.journal.append([author.go_back(3)])
         disk.journal.append([author.hold("m2", "t20"), author.append("m2", "t20"), author.stamp("t5"), author.add(9)])

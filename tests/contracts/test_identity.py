@@ -32,10 +32,7 @@ def test_what_is_not_known_is_not_said() -> None:
 def test_every_connection_says_to_the_broker_what_it_is(broker: BrokerSource, vhost_url: str) -> None:
     # Given a master, a worker, an app, and a command that looks
     vhost = unquote(urlsplit(vhost_url).path[1:])
-    nodes = [
-        Served(KombuTransport(vhost_url, "orders", name, 1, role))
-        for name, role in (("m1", "master"), ("w1", "worker"))
-    ]
+    nodes = [Served(KombuTransport(vhost_url, "orders", name, 1, role)) for name, role in (("m1", "master"), ("w1", "worker"))]
     app = AmqpWire(vhost_url, "shop")
     (address,) = parse_addresses(vhost_url)
     tool = open_connection(address, Identity("brokerha doctor", TOOL_ROLE), TransportConfig())

@@ -156,7 +156,9 @@ class TestLogCopy(InFiles, JournalCopyContract):
             done.set()
             writer.join()
 
-    def test_a_load_for_which_there_is_no_space_is_refused(self, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_load_for_which_there_is_no_space_is_refused(
+        self, opened: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         source, follower = opened("a"), opened("b")
         snapshot = source.make_snapshot("n")
         with monkeypatch.context() as patch:

@@ -40,11 +40,7 @@ class MovingContract:
         assert (store.applied(), store.lineage) == (before._replace(lsn=2), 7)
         assert (lines(store), lines(store, "late")) == ([A], [B])
         # And it goes on from there, more often than it went before
-        again: list[list[Operation]] = [
-            [("add", "main", quads(C))],
-            [("add", "late", quads(C))],
-            [("put", "t", b"k", b"3")],
-        ]
+        again: list[list[Operation]] = [[("add", "main", quads(C))], [("add", "late", quads(C))], [("put", "t", b"k", b"3")]]
         run(store, *again, *again, *again)
         assert store.applied().lsn == 11
         found = store.applied()
@@ -67,9 +63,7 @@ class MovingContract:
         store.begin_lineage(7, 2)
         assert store.applied() == found
 
-    def test_what_the_content_holds_already_is_executed_without_its_operations(
-        self, store: Store, other: Store
-    ) -> None:
+    def test_what_the_content_holds_already_is_executed_without_its_operations(self, store: Store, other: Store) -> None:
         run(store, *FIRST)
         before = store.applied()
         (result,) = store.execute(6, [("again", 1_000_000, NO_OPERATIONS)])
@@ -96,9 +90,7 @@ class Killed(Exception):
     ("place", "is_moved"),
     [("moving: positions do not count", False), ("moving: engines moved", False), ("moving: moved", True)],
 )
-def test_a_kill_on_the_way_leaves_the_store_where_it_was_or_where_it_goes(
-    tmp_path: Path, place: str, is_moved: bool
-) -> None:
+def test_a_kill_on_the_way_leaves_the_store_where_it_was_or_where_it_goes(tmp_path: Path, place: str, is_moved: bool) -> None:
     def die(where: str) -> None:
         if where == place:
             raise Killed

@@ -83,9 +83,7 @@ def problem_of(words: list[str], *, is_part: bool) -> str:
         except typer.TyperException as error:
             text = str(error)
             # Files of a page are not there, and a sentence leaves out what it is not about, or writes N for a number.
-            is_fine = "does not exist" in text or (
-                is_part and re.search("Missing|requires an argument|valid integer", text)
-            )
+            is_fine = "does not exist" in text or (is_part and re.search("Missing|requires an argument|valid integer", text))
             return "" if is_fine else text
 
 
@@ -98,16 +96,12 @@ def test_there_are_many() -> None:
     assert ["peer", "remove", "--force"] in SHORT
 
 
-@pytest.mark.parametrize(
-    ("place", "words"), BLOCKS, ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60]
-)
+@pytest.mark.parametrize(("place", "words"), BLOCKS, ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60])
 def test_a_command_of_a_block_is_one(place: str, words: list[str]) -> None:
     assert problem_of(words, is_part=False) == "", place
 
 
-@pytest.mark.parametrize(
-    ("page", "words"), SENTENCES, ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60]
-)
+@pytest.mark.parametrize(("page", "words"), SENTENCES, ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60])
 def test_a_command_in_a_sentence_is_one(page: str, words: list[str]) -> None:
     assert problem_of(words, is_part=True) == "", page
 
@@ -124,14 +118,7 @@ def test_no_command_of_a_runbook_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "brokerha stats",
-        "brokerha peer remove m1 --forc",
-        "brokerha worker",
-        "brokerha wait",
-        "brokerha log show --from x",
-    ],
+    "text", ["brokerha stats", "brokerha peer remove m1 --forc", "brokerha worker", "brokerha wait", "brokerha log show --from x"]
 )
 def test_one_that_is_none_is_found(text: str) -> None:
     assert problem_of(line_of(text) or [], is_part=False)

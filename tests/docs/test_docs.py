@@ -140,11 +140,7 @@ def test_every_metric_about_epochs_is_described():
 def test_every_line_about_epochs_in_the_log_is_described():
     page = text_of("docs/operating.md").split("## The log of a node")[1]
     source = (ROOT / "brokerha" / "nodes" / "epoch_log.py").read_text(encoding="utf-8")
-    named = set(
-        re.findall(
-            r'log\.info\("([a-z ]+)"|^            "([a-z ]+)",$|states\.[A-Z_]+: "([a-z ]+)"', source, re.MULTILINE
-        )
-    )
+    named = set(re.findall(r'log\.info\("([a-z ]+)"|^            "([a-z ]+)",$|states\.[A-Z_]+: "([a-z ]+)"', source, re.MULTILINE))
     lines = {line for found in named for line in found if line}
     assert {"epoch begins", "epoch change begins", "agrees again", "is left behind"} <= lines
     assert not [line for line in lines if f"`{line}`" not in page]

@@ -62,18 +62,12 @@ def test_three_sites_one_of_which_dies_and_heals(broker: BrokerSource, tmp_path:
             ["/bin/bash", "-e", "typed"],
             cwd=tmp_path, env=environment, start_new_session=True, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
-        assert done.returncode == 0, (
-            done.stdout + done.stderr + (tmp_path / "up.log").read_text("utf-8", "replace")[-3000:]
-        )
+        assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "up.log").read_text("utf-8", "replace")[-3000:]
         return done.stdout + done.stderr
 
     with (tmp_path / "up.log").open("wb") as log:
         up = subprocess.Popen(
-            [sys.executable, "-m", "brokerha", "up"],
-            cwd=tmp_path,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
+            [sys.executable, "-m", "brokerha", "up"], cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT, env=environment
         )
     try:
         _await_text(tmp_path / "up.log", "ready", up)

@@ -230,9 +230,7 @@ class TestNone:
         scene.part(UK, US)
         for number in range(3):
             write = scene.hand_in("m3", f"c{number}", ("publish", "orders", "text/plain", b"%d" % number))
-            scene.all_done(
-                [write, scene.hand_in("m1", f"a{number}", ("publish", "orders", "text/plain", b"%d" % number))]
-            )
+            scene.all_done([write, scene.hand_in("m1", f"a{number}", ("publish", "orders", "text/plain", b"%d" % number))])
         scene.come_together()
         assert [scene.messages(f"{node}w1", "orders") for node in scene.names] == [6, 6, 6]
 
@@ -282,12 +280,7 @@ class TestTheReport:
         # And the UK has it in its list, with nothing in it, and not as another lineage
         for node in UK.split():
             (other,) = scene.splits(node)
-            assert (other["lsn"], other["total"], other["last_write"], other["lineage"]) == (
-                3,
-                0,
-                None,
-                split["lineage"],
-            )
+            assert (other["lsn"], other["total"], other["last_write"], other["lineage"]) == (3, 0, None, split["lineage"])
 
     def test_what_none_had_not_applied_is_executed(self) -> None:
         scene = ModeScene("none")

@@ -32,14 +32,10 @@ class TestLongSplits:
         assert [txid for txid in order if txid[0] == "a"] == uk
         assert {worker.copy.applied().items for worker in scene.world.workers} == {2_000}
         # And the books count them all
-        stayed = {
-            node: sum(order[place] == txid for place, txid in enumerate(own)) for node, own in (("m1", uk), ("m3", us))
-        }
+        stayed = {node: sum(order[place] == txid for place, txid in enumerate(own)) for node, own in (("m1", uk), ("m3", us))}
         if mode == "simple":
             told = {node: {"same place": same, "executed again": 1_000 - same} for node, same in stayed.items()}
-            assert {node: scene.effects(node) for node in told} == {
-                node: {e: n for e, n in t.items() if n} for node, t in told.items()
-            }
+            assert {node: scene.effects(node) for node in told} == {node: {e: n for e, n in t.items() if n} for node, t in told.items()}
         else:
             assert scene.effects("m1") == {}
             assert scene.effects("m3") == {"not executed again" if mode == "none" else "executed again": 1_000}
@@ -70,31 +66,22 @@ class TestWaitingClients:
         # Then it is told what became of its transaction in the order of all, and at which place, once
         lsn = 1 + scene.order("m1").index("us")
         (answer,) = scene.answers["us"]
-        assert (answer.status, answer.lsn) == (
-            {"rejected": "rejected", "applied": "applied"}[scene.outcome("m1", "us")[0]],
-            lsn,
-        )
+        assert (answer.status, answer.lsn) == ({"rejected": "rejected", "applied": "applied"}[scene.outcome("m1", "us")[0]], lsn)
         assert {scene.outcome(node, "us")[1] for node in scene.names} == {lsn}
         if mode != "simple":
             assert (answer.status, lsn) == ("rejected", 6)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_one_whose_write_waits_for_the_time_out_is_told_what_its_side_says_and_asks_again_afterwards(
-        self, mode: str
-    ) -> None:
+    def test_one_whose_write_waits_for_the_time_out_is_told_what_its_side_says_and_asks_again_afterwards(self, mode: str) -> None:
         scene = ModeScene(mode)
         scene.split(UK, US)
         writes = [scene.write("m1", "a"), scene.write("m3", "c")]
         scene.all_done(writes)
-        assert [[(answer.status, answer.lsn) for answer in scene.answers[txid]] for txid in ("a", "c")] == [
-            [("applied", 1)]
-        ] * 2
+        assert [[(answer.status, answer.lsn) for answer in scene.answers[txid]] for txid in ("a", "c")] == [[("applied", 1)]] * 2
         scene.come_together()
         # Then each master tells the same place, and the id is the same
         for txid in ("a", "c"):
-            assert {scene.outcome(node, txid) for node in scene.names} == {
-                ("applied", 1 + scene.order("m1").index(txid))
-            }
+            assert {scene.outcome(node, txid) for node in scene.names} == {("applied", 1 + scene.order("m1").index(txid))}
 
     @pytest.mark.parametrize("mode", MODES)
     def test_one_that_hands_it_in_on_both_sides_has_one_transaction(self, mode: str) -> None:
@@ -138,10 +125,7 @@ class TestSitesOfNone:
         scene = ModeScene("none", others={"feed": {"window": 1}})
         scene.part(UK, US)
         scene["m3w1"].is_disk_slow = True
-        writes = [
-            scene.hand_in("m3", f"c{number}", ("publish", "orders", "", b"us"), level="synchronised")
-            for number in range(30)
-        ]
+        writes = [scene.hand_in("m3", f"c{number}", ("publish", "orders", "", b"us"), level="synchronised") for number in range(30)]
         scene.all_done([*writes, scene.hand_in("m1", "a", ("publish", "orders", "", b"uk"))])
         # When they come together while one of them is on its way to the worker
         scene.heal()

@@ -100,9 +100,7 @@ class TestTheWholeClusterIsKilled:
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("order", list(permutations(("m1", "m2", "m3")))[::2])
-    def test_in_the_middle_of_a_split_and_healed_when_they_come_back(
-        self, mode: str, order: tuple[NodeId, ...]
-    ) -> None:
+    def test_in_the_middle_of_a_split_and_healed_when_they_come_back(self, mode: str, order: tuple[NodeId, ...]) -> None:
         scene = written(mode)
         scene.kill(*scene.world.processes)
         scene.heal()

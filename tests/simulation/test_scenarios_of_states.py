@@ -137,12 +137,7 @@ class TestBackups:
     )
     def test_a_backup_follows_and_goes_on_when_its_primary_dies_with_a_state(self, kind: type | None) -> None:
         # Given m3 with one backup that has to confirm everything
-        group: dict[str, Any] = {
-            "backups": (0, 0, 1),
-            "sync_n": (0, 0, 1),
-            "fail_over_ms": 600,
-            "sync_timeout_ms": 2_000,
-        }
+        group: dict[str, Any] = {"backups": (0, 0, 1), "sync_n": (0, 0, 1), "fail_over_ms": 600, "sync_timeout_ms": 2_000}
         scene = forgetful(**group, liveness_us=60_000_000)
         (m3,) = scene.world.groups
         scene.until(lambda: not scene.world.checkers.missing_at_backups(), 20_000)

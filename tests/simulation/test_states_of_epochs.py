@@ -210,11 +210,7 @@ def without(missing: str) -> str:
     return f"goes on in epoch 2 without {missing}; what is synchronised meanwhile may get another place"
 
 
-SIDES = {
-    "m1": (states.SPLIT, without("m3")),
-    "m2": (states.SPLIT, without("m3")),
-    "m3": (states.SPLIT, without("m1, m2")),
-}
+SIDES = {"m1": (states.SPLIT, without("m3")), "m2": (states.SPLIT, without("m3")), "m3": (states.SPLIT, without("m1, m2"))}
 
 
 def apart(mode: str) -> Watched:
@@ -239,10 +235,7 @@ class TestOtherModes:
             watched.scene.cut("m3", other)
         watched.run(4_000)
         assert watched.scene.state("m1") == (states.WAITING_FOR_PEERS, BEFORE)
-        assert watched.scene.state("m3") == (
-            states.WAITING_FOR_PEERS,
-            "not heard: m1 (left out in 6 s), m2 (left out in 6 s)",
-        )
+        assert watched.scene.state("m3") == (states.WAITING_FOR_PEERS, "not heard: m1 (left out in 6 s), m2 (left out in 6 s)")
         # When it is over before that time, then nothing was but waiting, and nothing is told
         watched.scene.heal()
         watched.run(3_000)
@@ -261,22 +254,13 @@ class TestOtherModes:
             (2, ["m1", "m2"], ["m3"]),
             (2, ["m3"], ["m1", "m2"]),
         ]
-        assert {(row["split_recovery"], row["split_recovery_from"], row["splits"]) for row in rows.values()} == {
-            (mode, "file", 0)
-        }
+        assert {(row["split_recovery"], row["split_recovery_from"], row["splits"]) for row in rows.values()} == {(mode, "file", 0)}
         numbers = watched.metrics("m3")
         assert (numbers["epoch_members"], numbers["epoch_excluded"], numbers["splits_total"]) == (1, 2, 0)
         # And the log has one line of it at each master, a warning
         for node, (left_out, members) in {"m1": (["m3"], ["m1", "m2"]), "m3": (["m1", "m2"], ["m3"])}.items():
-            (line,) = (
-                line for line in watched.lines if line["node"] == node and line["event"] != "epoch change begins"
-            )
-            assert (line["event"], line["log_level"], line["left_out"], line["members"]) == (
-                "epoch begins",
-                "warning",
-                left_out,
-                members,
-            )
+            (line,) = (line for line in watched.lines if line["node"] == node and line["event"] != "epoch change begins")
+            assert (line["event"], line["log_level"], line["left_out"], line["members"]) == ("epoch begins", "warning", left_out, members)
 
     @pytest.mark.parametrize("mode", ["smart", "simple", "none"])
     def test_who_goes_back_says_so_in_its_row_its_numbers_and_its_log(self, mode: str) -> None:
@@ -289,11 +273,7 @@ class TestOtherModes:
             lsn = 0 if gave_up else 1
             # Then there is one line, a warning where something lost its place
             (line,) = watched.said(node, "goes back")
-            assert (line["log_level"], line["lsn"], line["given_up"]) == (
-                "warning" if gave_up else "info",
-                lsn,
-                int(gave_up),
-            )
+            assert (line["log_level"], line["lsn"], line["given_up"]) == ("warning" if gave_up else "info", lsn, int(gave_up))
             assert (line["epoch"], line["lineage"]) == (2, watched.row(node)["epoch"])
             assert line["keeps_content"] == (mode == "none" and gave_up), line
             # And the same in the row and in numbers

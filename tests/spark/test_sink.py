@@ -118,19 +118,12 @@ def test_a_task_that_dies_again_and_again_ends_the_write_and_a_second_one_goes_o
     assert messages(db, "dying") == sorted(str(number) for number in range(40))
 
 
-def test_a_batch_of_a_stream_that_comes_again_publishes_nothing_twice(
-    spark: Any, url: str, db: Client, tmp_path: Path
-) -> None:
+def test_a_batch_of_a_stream_that_comes_again_publishes_nothing_twice(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
     spark.range(0, 300, 1, 2).selectExpr("cast(id as string) value").write.parquet(f"{tmp_path}/in")
 
     def run() -> None:
         stream = spark.readStream.schema("value string").parquet(f"{tmp_path}/in").writeStream.format("brokerha")
-        options = {
-            "url": url,
-            "queue": "stream",
-            "checkpointLocation": f"{tmp_path}/at",
-            "report": f"{tmp_path}/report.json",
-        }
+        options = {"url": url, "queue": "stream", "checkpointLocation": f"{tmp_path}/at", "report": f"{tmp_path}/report.json"}
         assert stream.options(**options).trigger(availableNow=True).start().awaitTermination(SOON_S)
 
     run()
@@ -166,9 +159,7 @@ def test_a_change_feed_is_written_into_another_table(spark: Any, url: str, db: C
     assert len(db.range("copy")) == 4
 
 
-def test_rejects_are_a_folder_that_spark_reads_and_the_rest_is_written(
-    spark: Any, url: str, db: Client, tmp_path: Path
-) -> None:
+def test_rejects_are_a_folder_that_spark_reads_and_the_rest_is_written(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
     lines = [f"<urn:r:{n}> <urn:rejecting> <urn:o> ." for n in range(100)]
     frame = spark.createDataFrame([(line,) for line in [*lines, "bad", "worse"]], "statement string").repartition(2)
     write(frame, url, repository="main", rejects=f"{tmp_path}/bad", maxRejects=2)
@@ -180,9 +171,7 @@ def test_a_write_that_fails_says_what_is_written_and_how_to_go_on(spark: Any, ur
     from pyspark.errors import PySparkException
 
     frame = spark.createDataFrame([("<urn:a> <urn:f> <urn:b> .",), ("bad",)], "statement string").coalesce(1)
-    with pytest.raises(
-        PySparkException, match=r"1 rows are refused .* \(1 statements in 1 transactions are written under id 'failing'"
-    ):
+    with pytest.raises(PySparkException, match=r"1 rows are refused .* \(1 statements in 1 transactions are written under id 'failing'"):
         write(frame, url, repository="main", id="failing", rowsPerTransaction=1)
 
 
@@ -206,9 +195,7 @@ def test_what_cannot_be_written_is_refused_before_any_row_is_read(spark: Any, ur
 
 def loaded(spark: Any, url: str, tmp_path: Path, *names: str, **more: Any) -> LoadReport:
     options = LoadOptions(
-        tuple(f"{tmp_path}/{name}" for name in names),
-        url,
-        **{"split_bytes": 40_000, "rejects": f"{tmp_path}/rejects", **more},
+        tuple(f"{tmp_path}/{name}" for name in names), url, **{"split_bytes": 40_000, "rejects": f"{tmp_path}/rejects", **more}
     )
     return load(spark, options, lambda *_: None)
 
@@ -219,9 +206,7 @@ def counted(db: Client, what: str, predicate: str) -> int:
     return int(found[0]["n"].native())
 
 
-def test_a_file_is_loaded_in_blocks_once_and_its_bad_line_is_told(
-    spark: Any, url: str, db: Client, tmp_path: Path
-) -> None:
+def test_a_file_is_loaded_in_blocks_once_and_its_bad_line_is_told(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
     lines = [f"<urn:s:{n}> <urn:next> _:b{n % 10} ." for n in range(6000)]
     (tmp_path / "g.nt").write_text("\n".join([*lines[:3000], "no statement", *lines[3000:]]))
     stopped = loaded(spark, url, tmp_path, "g.nt")
@@ -245,12 +230,8 @@ def test_rows_of_csv_parquet_and_json_become_keys(spark: Any, url: str, db: Clie
     (tmp_path / "a.csv").write_text("\ufeffk,v\n" + "".join(f'csv-{n:05d},"{n}"\n' for n in range(5000)) + "\n")
     (tmp_path / "b.csv").write_text("v,other,k\n1,2,csv-b\n")
     numbers = list(range(5000))
-    parquet.write_table(
-        pa.table({"k": [f"pq-{n:05d}" for n in numbers], "v": numbers}), tmp_path / "c.parquet", row_group_size=500
-    )
-    (tmp_path / "d.jsonl").write_text(
-        "".join(json.dumps({"k": f"js-{n}", "v": n}) + "\n" for n in range(100)) + "{broken\n"
-    )
+    parquet.write_table(pa.table({"k": [f"pq-{n:05d}" for n in numbers], "v": numbers}), tmp_path / "c.parquet", row_group_size=500)
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"k": f"js-{n}", "v": n}) + "\n" for n in range(100)) + "{broken\n")
     (tmp_path / "e.csv").write_text("")
     (tmp_path / "f.csv").write_text("k,v,w\nbroken\n")
     report = loaded(
@@ -279,9 +260,7 @@ def test_a_row_of_csv_that_is_not_whole_is_a_reject_and_values_may_have_line_bre
     assert db.get("t", "broken") == b"two\nlines"
 
 
-def test_files_that_only_a_parser_can_read_are_loaded_one_by_one(
-    spark: Any, url: str, db: Client, tmp_path: Path
-) -> None:
+def test_files_that_only_a_parser_can_read_are_loaded_one_by_one(spark: Any, url: str, db: Client, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.ttl").write_text(f"<urn:{name}> <urn:parsed> [], [] .")
     assert loaded(spark, url, tmp_path, "a.ttl", "b.ttl").result.items == 4

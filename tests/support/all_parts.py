@@ -165,15 +165,7 @@ PARTS: dict[str, list[Part]] = {
                 "--",
                 # Three at a time, because most of them wait for a node or a clock; by files, which share a running site.
                 *_pytest(
-                    "broker",
-                    "-m",
-                    "broker and not campaign",
-                    "-n",
-                    "3",
-                    "--dist",
-                    "loadfile",
-                    "--no-loadscope-reorder",
-                    *PLACES,
+                    "broker", "-m", "broker and not campaign", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *PLACES
                 ),
             ],
             2700,
@@ -200,28 +192,14 @@ CAMPAIGNS: dict[str, list[Part]] = {
         Part(
             "campaigns",
             "long forms, over RabbitMQ and on Spark",
-            [
-                _PYTHON,
-                "-m",
-                "tests.support.broker_source",
-                "run",
-                "--",
-                *_pytest("campaigns", "-m", "campaign", f"--ignore={_ROUNDS}"),
-            ],
+            [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest("campaigns", "-m", "campaign", f"--ignore={_ROUNDS}")],
             3600,
         ),
         *(
             Part(
                 f"rounds-{mode}",
                 f"every shape of a split under load, {mode}",
-                [
-                    _PYTHON,
-                    "-m",
-                    "tests.support.broker_source",
-                    "run",
-                    "--",
-                    *_pytest(f"rounds-{mode}", "-m", "campaign", "-k", mode, _ROUNDS),
-                ],
+                [_PYTHON, "-m", "tests.support.broker_source", "run", "--", *_pytest(f"rounds-{mode}", "-m", "campaign", "-k", mode, _ROUNDS)],
                 3600,
             )
             for mode in ("quorum", "none", "simple", "smart")

@@ -28,9 +28,7 @@ _KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, "")}
 
 def found_browser() -> str | None:
     """The program, if there is one."""
-    return os.environ.get("BROKERHA_TEST_BROWSER") or next(
-        (path for name in NAMES if (path := shutil.which(name))), None
-    )
+    return os.environ.get("BROKERHA_TEST_BROWSER") or next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
@@ -116,9 +114,7 @@ class Browser:
 
     def picture(self, file: Path, *, whole: bool = True) -> None:
         """Write what is shown as PNG; ``whole`` for all of the page."""
-        shot = self._ask(
-            "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole, **self._clip(whole=whole)}
-        )
+        shot = self._ask("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole, **self._clip(whole=whole)})
         file.write_bytes(base64.b64decode(shot["data"]))
 
     def _clip(self, *, whole: bool) -> dict[str, Any]:
@@ -130,22 +126,14 @@ class Browser:
     def faults(self) -> list[str]:
         """Exceptions of scripts, and what the browser refused to load or to do."""
         self.value("0")
-        found = [
-            str(each["params"]["exceptionDetails"])
-            for each in self.events
-            if each["method"] == "Runtime.exceptionThrown"
-        ]
+        found = [str(each["params"]["exceptionDetails"]) for each in self.events if each["method"] == "Runtime.exceptionThrown"]
         entries = [each["params"]["entry"] for each in self.events if each["method"] == "Log.entryAdded"]
         # A failed request is written there too; whether that is a fault is the test's to say.
-        return found + [
-            entry["text"] for entry in entries if entry["source"] in {"security", "javascript", "violation"}
-        ]
+        return found + [entry["text"] for entry in entries if entry["source"] in {"security", "javascript", "violation"}]
 
     def requested(self) -> list[str]:
         """Addresses of all requests since the page was opened."""
-        return [
-            each["params"]["request"]["url"] for each in self.events if each["method"] == "Network.requestWillBeSent"
-        ]
+        return [each["params"]["request"]["url"] for each in self.events if each["method"] == "Network.requestWillBeSent"]
 
     # ---- the pipe
 

@@ -80,11 +80,7 @@ def main(folder: Path) -> None:
         broker.ctl("set_cluster_name", VHOST)
         config = dataclasses.replace(demo_config(url, Path(data)), name="orders")
         door = broker.management_url.replace("guest:guest@", "")
-        with (
-            EmbeddedCluster(config) as cluster,
-            connect(url) as app,
-            writing(cluster, ("m1", "m2", "m3"), 0.02, {"app": app}),
-        ):
+        with EmbeddedCluster(config) as cluster, connect(url) as app, writing(cluster, ("m1", "m2", "m3"), 0.02, {"app": app}):
             time.sleep(LIVELY_S)
             with browsing(f"{door}/", SIZE) as browser:
                 browser.until("document.querySelector('input[name=username]') !== null", 60)

@@ -41,26 +41,7 @@ _BRACKETS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("FILTER(", ")"), ("STR(", ")"), ("!", ""), ("[ <urn:a> ", " ]"), ("<<( ?a ?b ", " )>>"), ("(<urn:a>/", ")*"),
     ),
 }  # fmt: skip
-_REPEATED: Final = (
-    "-",
-    "!",
-    "/",
-    "|",
-    "^",
-    "&&1",
-    "||1",
-    "+1",
-    ".",
-    ";",
-    ",",
-    "a:",
-    "\\u0041",
-    "%41",
-    "<urn:a> ",
-    '"',
-    "'",
-    "&a;",
-)
+_REPEATED: Final = ("-", "!", "/", "|", "^", "&&1", "||1", "+1", ".", ";", ",", "a:", "\\u0041", "%41", "<urn:a> ", '"', "'", "&a;")
 _JUNK: Final = (
     b"\0", b"\xff\xfe", b"\xc0\x80", b"\xed\xa0\x80", b"\xe2\x80\xa8", b"\r", b"\r\n\n\r", b"\x0b", b"\x1c", b"\\uD800", b"\\U00110000",
     b"1" * 5000, b"1e999999999", b"-0.0E-99999", b'"^^<http://www.w3.org/2001/XMLSchema#integer>', b"@" + b"a" * 300, b"<" * 50, b"]]>",
@@ -79,10 +60,7 @@ def poison(depth: int = 20_000) -> list[Body]:
         ("text/turtle", f"<urn:s> <urn:p> {terms} .".encode()),
         ("application/trig", f"<urn:g> {{ <urn:s> <urn:p> {terms} }}".encode()),
         ("application/ld+json", b'{"urn:a":' * depth + b"1" + b"}" * depth),
-        (
-            "application/rdf+xml",
-            b'<!DOCTYPE r [<!ENTITY a "xxxxxxxxxx">' + xml + b"]>" + _RDF + b'<u:a u:b="&f;"/></rdf:RDF>',
-        ),
+        ("application/rdf+xml", b'<!DOCTYPE r [<!ENTITY a "xxxxxxxxxx">' + xml + b"]>" + _RDF + b'<u:a u:b="&f;"/></rdf:RDF>'),
         ("application/rdf+xml", _RDF + b"<u:a><u:b>" * depth + b"</u:b></u:a>" * depth + b"</rdf:RDF>"),
         ("application/sparql-update", f"INSERT DATA {{ <urn:s> <urn:p> {terms} }}".encode()),
         ("application/sparql-update", b"INSERT { } WHERE " + b"{ OPTIONAL " * depth + b"}" * depth),

@@ -312,7 +312,8 @@ class PrivateBroker:
             return ""
         nodes = [*self._membership.members, self.name]
         return (
-            "cluster_formation.peer_discovery_backend = classic_config\ncluster_partition_handling = pause_minority\n"
+            "cluster_formation.peer_discovery_backend = classic_config\n"
+            "cluster_partition_handling = pause_minority\n"
         ) + "".join(f"cluster_formation.classic_config.nodes.{place} = {name}\n" for place, name in enumerate(nodes, 1))
 
     def _environment(self) -> dict[str, str]:

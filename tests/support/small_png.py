@@ -63,12 +63,7 @@ def with_palette(picture: Picture) -> bytes:
         places[colour] = min(range(len(palette)), key=lambda place: _distance(palette[place], colour))
     lines = b"".join(b"\0" + bytes(map(places.__getitem__, row)) for row in picture.rows)
     head = struct.pack(">IIBBBBB", picture.width, len(picture.rows), 8, _PALETTE, 0, 0, 0)
-    chunks = (
-        (b"IHDR", head),
-        (b"PLTE", b"".join(map(bytes, palette))),
-        (b"IDAT", zlib.compress(lines, 9)),
-        (b"IEND", b""),
-    )
+    chunks = ((b"IHDR", head), (b"PLTE", b"".join(map(bytes, palette))), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
     return _SIGNATURE + b"".join(_chunk(name, content) for name, content in chunks)
 
 

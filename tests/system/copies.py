@@ -39,9 +39,7 @@ def books(cluster: ProcessCluster, worker: str) -> dict[bytes, bytes]:
     after = ""
     while True:
         response = cluster._http.get(
-            f"{cluster.url(worker)}/kv/books",
-            params={"from": after, "limit": 1000},
-            headers={"Accept": "application/x-msgpack"},
+            f"{cluster.url(worker)}/kv/books", params={"from": after, "limit": 1000}, headers={"Accept": "application/x-msgpack"}
         )
         response.raise_for_status()
         rows = msgpack.unpackb(response.content)
@@ -55,9 +53,7 @@ def books(cluster: ProcessCluster, worker: str) -> dict[bytes, bytes]:
 def counter(cluster: ProcessCluster, worker: str, name: str) -> int:
     query = f"SELECT ?v WHERE {{ <urn:counter:{name}> <urn:value> ?v }}"
     response = cluster._http.get(
-        f"{cluster.url(worker)}/repositories/main",
-        params={"query": query},
-        headers={"Accept": "application/sparql-results+json"},
+        f"{cluster.url(worker)}/repositories/main", params={"query": query}, headers={"Accept": "application/sparql-results+json"}
     )
     response.raise_for_status()
     values = [int(row["v"]["value"]) for row in response.json()["results"]["bindings"]]

@@ -102,9 +102,7 @@ class MemberSites(ProcessCluster):
         path = self.folder / "command.toml"
         path.write_text(self._toml(), encoding="utf-8")
         command = [sys.executable, "-m", "brokerha", "peer", *words, "-c", str(path)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=STEP_S, check=False, stdin=subprocess.DEVNULL
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=STEP_S, check=False, stdin=subprocess.DEVNULL)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.log_tail()}"
         return done.stderr, time.monotonic() - began_s
 
@@ -166,10 +164,7 @@ def writers_at(sites: MemberSites, masters: Collection[str], name: str) -> Itera
     """A writer that begins at each of these masters and goes to another one when it is refused; all have their answers at the end."""
     writers = []
     for master in masters:
-        urls = [
-            sites.url(master),
-            *(sites.url(other) for other in ("m1", "m2") if other != master and other in sites.masters),
-        ]
+        urls = [sites.url(master), *(sites.url(other) for other in ("m1", "m2") if other != master and other in sites.masters)]
         writers.append(Writer(f"{name}-{master}", partial(brokerha.connect, ",".join(urls))))
     for writer in writers:
         writer.start()

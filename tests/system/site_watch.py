@@ -113,9 +113,7 @@ class SiteWatch:
                 if is_wanted(sample):
                     return sample
             assert not self.faults, self.faults
-            assert time.monotonic() < deadline, (
-                f"not {what} after {within_s:g} s: {self.samples[-1:]}\n{self.cluster.log_tail(40)}"
-            )
+            assert time.monotonic() < deadline, f"not {what} after {within_s:g} s: {self.samples[-1:]}\n{self.cluster.log_tail(40)}"
             time.sleep(PAUSE_S)
 
     def await_writes(self, count: int) -> None:
@@ -143,9 +141,7 @@ class SiteWatch:
         begins = [sample.began_s for sample in self.samples]
         taken = refused = unjudged = 0
         for write in self.writes:
-            around = self.samples[
-                max(0, bisect_right(ends, write.began_s) - 1) : bisect_left(begins, write.ended_s) + 1
-            ]
+            around = self.samples[max(0, bisect_right(ends, write.began_s) - 1) : bisect_left(begins, write.ended_s) + 1]
             rules = {bool(sample.read_only) for sample in around}
             if len(rules) != 1:
                 unjudged += 1

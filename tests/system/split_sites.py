@@ -75,9 +75,7 @@ class SplitSites(ProcessCluster):
         self._source = source
         self.mode = mode
         settings = f'split-recovery = "{mode}"\n{SETTINGS}'
-        super().__init__(
-            folder, source.url_of(self.vhosts["m1"]), workers_each=workers_each, settings=settings, name="split"
-        )
+        super().__init__(folder, source.url_of(self.vhosts["m1"]), workers_each=workers_each, settings=settings, name="split")
 
     def _vhosts(self, prefix: str) -> dict[str, str]:
         return {master: f"{prefix}-{master}" for master in MASTERS}
@@ -217,9 +215,7 @@ class SplitSites(ProcessCluster):
         deadline = time.monotonic() + within_s
         while True:
             rows = [row for master in MASTERS for row in self._rows(master)]
-            lsns = {row["applied_lsn"] for row in rows} | {
-                row["received_lsn"] for row in rows if row["role"] == "master"
-            }
+            lsns = {row["applied_lsn"] for row in rows} | {row["received_lsn"] for row in rows if row["role"] == "master"}
             lsns |= {lsn for lsn, _, _ in copies(self)}
             if len(lsns) == 1 and len(rows) == len(MASTERS) + len(self.workers):
                 return

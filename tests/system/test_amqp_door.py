@@ -91,9 +91,7 @@ def test_each_content_type_is_one_transaction(cluster: EmbeddedCluster, app: App
     assert rows[0][:2] == ["key-1", "applied"]
     rows = app.send(b'INSERT DATA { <urn:a> <urn:b> "c" }', "application/sparql-update", headers={"repository": "main"})
     assert rows[0][1] == "applied"
-    rows = app.send(
-        b'<urn:a> <urn:b> "d" .\n', "application/n-quads", routing_key="m2", headers={"ack": "synchronised"}
-    )
+    rows = app.send(b'<urn:a> <urn:b> "d" .\n', "application/n-quads", routing_key="m2", headers={"ack": "synchronised"})
     assert rows[0][1] == "synchronised"
     rows = app.send(b'<urn:a> <urn:b> "e" .\n', "application/n-quads", headers={"ack": "accepted"})
     assert rows[0][1] == "accepted"
@@ -123,23 +121,11 @@ def test_the_same_key_is_the_same_transaction(cluster: EmbeddedCluster, app: App
         (b"<urn:a> <urn:b> .", "application/n-quads", {}, "InvalidRequest", "MALFORMED"),
         (b"hello", "text/html", {}, "UnsupportedType", "text/html"),
         (msgpack.packb([["put", "t", b"k", b"x" * (9 << 20)]]), "application/x-msgpack", {}, "TooLarge", "split"),
-        (
-            msgpack.packb([["put", "t", b"k", b"1"]]),
-            "application/x-msgpack",
-            {"headers": {"ack": "perhaps"}},
-            "InvalidRequest",
-            "perhaps",
-        ),
+        (msgpack.packb([["put", "t", b"k", b"1"]]), "application/x-msgpack", {"headers": {"ack": "perhaps"}}, "InvalidRequest", "perhaps"),
     ],
 )
 def test_bad_messages_are_answered_and_kept_aside(
-    cluster: EmbeddedCluster,
-    app: App,
-    body: bytes,
-    content_type: str,
-    properties: dict[str, Any],
-    error: str,
-    words: str,
+    cluster: EmbeddedCluster, app: App, body: bytes, content_type: str, properties: dict[str, Any], error: str, words: str
 ) -> None:
     before = cluster.masters["m1"].runner.core.sync.lsn
     row = app.send(body, content_type, **properties)[0]
@@ -154,8 +140,6 @@ def test_bad_messages_are_answered_and_kept_aside(
 
 
 def test_an_unknown_repository_is_rejected_at_its_place_in_the_order(cluster: EmbeddedCluster, app: App) -> None:
-    row = app.send(
-        b"INSERT DATA { <urn:a> <urn:b> 1 }", "application/sparql-update", headers={"repository": "nowhere"}
-    )[0]
+    row = app.send(b"INSERT DATA { <urn:a> <urn:b> 1 }", "application/sparql-update", headers={"repository": "nowhere"})[0]
     assert row[1] == "rejected"
     assert "nowhere" in row[4]

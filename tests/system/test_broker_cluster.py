@@ -39,7 +39,9 @@ def await_each(writers: list[Writer], within_s: float, cluster: ProcessCluster, 
     return time.monotonic() - began
 
 
-def test_writes_go_on_while_any_one_node_of_the_broker_is_away(tmp_path: Path, covered: Callable[[str], None]) -> None:
+def test_writes_go_on_while_any_one_node_of_the_broker_is_away(
+    tmp_path: Path, covered: Callable[[str], None]
+) -> None:
     with BrokerCluster(3, local_scripts()) as brokers:
         url = brokers.create_vhost("orders")
         with ProcessCluster(tmp_path, url, workers_each=1) as cluster:

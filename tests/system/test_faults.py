@@ -81,9 +81,7 @@ def test_every_fault_in_turn_loses_nothing_and_applies_nothing_twice(
             before = progress(writers)
             inject()
             await_progress(writers, 2, cluster, name)
-            told.append(
-                f"  {name}: {progress(writers) - before} writes acknowledged in {time.monotonic() - started:.1f} s"
-            )
+            told.append(f"  {name}: {progress(writers) - before} writes acknowledged in {time.monotonic() - started:.1f} s")
         last_fault = time.monotonic()
         for writer in writers:
             writer.finish(60)

@@ -182,9 +182,7 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-def test_each_message_of_a_node_says_which_user_published_it(
-    site: Site, heard: list[tuple[str, str, bytes, str]]
-) -> None:
+def test_each_message_of_a_node_says_which_user_published_it(site: Site, heard: list[tuple[str, str, bytes, str]]) -> None:
     for _, _, body, user in heard:
         assert {f"forged.{envelope.sender}" for envelope in decode_envelopes(body)} == {user}
 
@@ -209,9 +207,7 @@ def test_what_others_publish_in_the_name_of_masters_is_counted_and_changes_nothi
     publish(site, made)
     # Then each of them is counted
     expected = {"foreign_user": 4, "no_user": 2 * len(of_masters) + 2}
-    wait_until(
-        lambda: all((site.counted() - counted)[word] >= number for word, number in expected.items()), "all are counted"
-    )
+    wait_until(lambda: all((site.counted() - counted)[word] >= number for word, number in expected.items()), "all are counted")
     assert site.is_well()
     # And the log goes on where it was, with the same lines
     after = site.evidence()
@@ -222,9 +218,7 @@ def test_what_others_publish_in_the_name_of_masters_is_counted_and_changes_nothi
     assert 0 < kept < 200
 
 
-def test_what_is_published_again_as_it_was_changes_nothing(
-    site: Site, heard: list[tuple[str, str, bytes, str]]
-) -> None:
+def test_what_is_published_again_as_it_was_changes_nothing(site: Site, heard: list[tuple[str, str, bytes, str]]) -> None:
     # Given somebody who may do even that: the broker takes him for each of the nodes
     before = site.evidence()
     for _ in range(2):
@@ -236,9 +230,7 @@ def test_what_is_published_again_as_it_was_changes_nothing(
     wait_until(site.is_well, "all nodes are well")
 
 
-def test_what_is_cut_off_or_of_another_cluster_changes_nothing(
-    site: Site, heard: list[tuple[str, str, bytes, str]]
-) -> None:
+def test_what_is_cut_off_or_of_another_cluster_changes_nothing(site: Site, heard: list[tuple[str, str, bytes, str]]) -> None:
     drawn = random.Random(7)
     before, counted = site.evidence(), site.counted()
     of_m1 = [(exchange, key, body) for exchange, key, body, user in heard if user == "forged.m1"]

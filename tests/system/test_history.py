@@ -98,9 +98,7 @@ def replay(broker: str, folder: Path, covered: Callable[[str], None]) -> None:
             assert b"".join(sorted(body.splitlines(keepends=True))) == expected, worker.node_id
         fingerprints = {worker.store.applied().fingerprint for worker in cluster.workers.values()}
         assert len(fingerprints) == 1
-    covered(
-        f"schema.org history over {broker.partition(':')[0]}: {transactions} transactions, 6 copies equal the last release"
-    )
+    covered(f"schema.org history over {broker.partition(':')[0]}: {transactions} transactions, 6 copies equal the last release")
 
 
 def test_history_embedded(tmp_path: Path, covered: Callable[[str], None]) -> None:

@@ -99,10 +99,7 @@ def test_transactions_fail_over_and_streams_need_no_more(site: LeastSite) -> Non
 
 
 def test_a_follower_reads_the_log_and_the_changes_and_nothing_else(site: LeastSite) -> None:
-    with (
-        brokerha.connect(site.url_of(APP)) as db,
-        pika.BlockingConnection(pika.URLParameters(site.url_of(FOLLOWER))) as connection,
-    ):
+    with brokerha.connect(site.url_of(APP)) as db, pika.BlockingConnection(pika.URLParameters(site.url_of(FOLLOWER))) as connection:
         channel = connection.channel()
         mine = f"{urlsplit(site.url_of(FOLLOWER)).username}.prices"
         channel.queue_declare(mine, durable=True)
@@ -117,9 +114,7 @@ def test_a_follower_reads_the_log_and_the_changes_and_nothing_else(site: LeastSi
         streamed = connection.channel()
         streamed.basic_qos(prefetch_count=100)
         lsns: list[int] = []
-        for method, _, body in streamed.consume(
-            log_stream("m1"), arguments={"x-stream-offset": "first"}, inactivity_timeout=30
-        ):
+        for method, _, body in streamed.consume(log_stream("m1"), arguments={"x-stream-offset": "first"}, inactivity_timeout=30):
             assert method is not None, lsns
             lsns += [row[0] for row in msgpack.unpackb(body)]
             if written in lsns:

@@ -92,27 +92,12 @@ def _get_a_worker(site: ProcessCluster, url: str) -> None:
             pipeline.put("more", b"%d" % n, b"v")
     _until(lambda: _first_lsn(site) > 1, "the master forgets what is old")
     _brokerha(site, "worker", "add", FIRST, "--master", "m1")
-    command = [
-        sys.executable,
-        "-m",
-        "brokerha",
-        "node",
-        FIRST,
-        "--role",
-        "worker",
-        "--master",
-        "m1",
-        "-c",
-        str(site.path),
-    ]
+    command = [sys.executable, "-m", "brokerha", "node", FIRST, "--role", "worker", "--master", "m1", "-c", str(site.path)]
     with (site.folder / "first.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as worker:
         try:
             last = WRITES + 1 + MORE
             _brokerha(site, "wait", str(last), "--on", "all", "--timeout-s", str(WAIT_S))
-            _until(
-                lambda: (answer := site.get("m1", "/writable")) is not None and answer.status_code == 200,
-                "it takes writes again",
-            )
+            _until(lambda: (answer := site.get("m1", "/writable")) is not None and answer.status_code == 200, "it takes writes again")
             _brokerha(site, "put", "t", "late", "v", "--url", site.url("m1"))
             assert _brokerha(site, "get", "more", "0", "--url", site.url("m1")) == "v"
             assert f"3 copies are equal at LSN {last + 1:,}" in _brokerha(site, "verify")

@@ -54,9 +54,7 @@ def test_from_three_to_five_to_three_and_an_emptied_one_comes_back(
         writers = [*writers, *more]
         length = sites.check(writers)
     steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in took.items())
-    covered(
-        f"masters, 3 to 5 to 3 and one emptied: {steps}; {told(writers)} acknowledged, {length} in each log, 0 lost, 0 twice"
-    )
+    covered(f"masters, 3 to 5 to 3 and one emptied: {steps}; {told(writers)} acknowledged, {length} in each log, 0 lost, 0 twice")
 
 
 @pytest.mark.campaign
@@ -98,6 +96,4 @@ def test_from_one_to_three_to_five_to_three_with_deaths_in_between(
         sites.await_ready([*sites.masters, *sites.workers])
         length = sites.check(everybody)
     steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in took.items())
-    covered(
-        f"masters, 1 to 3 to 5 to 3, twice: {steps}; {told(everybody)} acknowledged, {length} in each log, 0 lost, 0 twice"
-    )
+    covered(f"masters, 1 to 3 to 5 to 3, twice: {steps}; {told(everybody)} acknowledged, {length} in each log, 0 lost, 0 twice")

@@ -24,17 +24,7 @@ from tests.support.management import Management
 from tests.system.processes import DEADLINE_S, ProcessCluster
 
 BROKER, PASSWORD, WRONG = "Zaunkoenig-in-amqp-4711", "Kuckuck-im-Basic-0815", "Wiedehopf-ist-falsch-99"
-PAGES = (
-    "/",
-    "/page/live",
-    "/cluster/status",
-    "/cluster/log",
-    "/metrics",
-    "/livez",
-    "/readyz",
-    "/nothing",
-    "/kv/prices/none",
-)
+PAGES = ("/", "/page/live", "/cluster/status", "/cluster/log", "/metrics", "/livez", "/readyz", "/nothing", "/kv/prices/none")
 
 
 @pytest.fixture

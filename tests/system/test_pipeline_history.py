@@ -71,17 +71,7 @@ class History:
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
         """The archive follows as long as the block runs, and ends whole."""
-        words = [
-            "pipeline",
-            "archive",
-            "--into",
-            str(self.archive),
-            "--every",
-            "0.5",
-            *SMALL,
-            "-c",
-            str(self.cluster.path),
-        ]
+        words = ["pipeline", "archive", "--into", str(self.archive), "--every", "0.5", *SMALL, "-c", str(self.cluster.path)]
         with (self.home / "archive.log").open("wb") as log:
             process = subprocess.Popen([sys.executable, "-m", "brokerha", *words], stderr=log, stdout=log)
             try:

@@ -105,7 +105,9 @@ def test_what_others_write_at_any_master_spoils_nothing(site: TxSite):
         # The other master knows no lock: its own branch is told so when it is prepared, and not when it is committed.
         two.tpc_begin(two.xid(1, "late"))
         assert two.accept("orders") is not None
-        with pytest.raises(Aborted, match=f"message '{message.id}' of queue 'orders' is held by prepared transaction {txid}"):
+        with pytest.raises(
+            Aborted, match=f"message '{message.id}' of queue 'orders' is held by prepared transaction {txid}"
+        ):
             two.tpc_prepare()
         two.put("stock", "another", "1")
         assert one.tpc_commit().lsn

@@ -26,13 +26,7 @@ from tests.docs.pages import ROOT, the_block
 WAIT_S = 40.0
 PAGE = "docs/programs.md"
 BROKER = "amqp://guest:guest@127.0.0.1:5672/orders"
-PROGRAMS = (
-    "producers.publisher",
-    "producers.bridge",
-    "producers.load_generator",
-    "consumers.changes",
-    "consumers.queue_worker",
-)
+PROGRAMS = ("producers.publisher", "producers.bridge", "producers.load_generator", "consumers.changes", "consumers.queue_worker")
 ENDLESS = ("changes", "queue-worker", "bridge")
 
 
@@ -76,9 +70,7 @@ def supervisord(vhost_url: str, tmp_path: Path) -> Iterator[Path]:
     """supervisord with the programs of the page; yields the folder of their output."""
     text = the_block(PAGE, "ini", "program:changes").replace(BROKER, vhost_url).replace("%(here)s", str(tmp_path))
     text = text.replace("directory = /srv/brokerha", f"directory = {ROOT}").replace(".venv/bin/python", sys.executable)
-    (tmp_path / "programs.conf").write_text(
-        f"[supervisord]\nlogfile = {tmp_path}/supervisord.log\npidfile = {tmp_path}/pid\n{text}"
-    )
+    (tmp_path / "programs.conf").write_text(f"[supervisord]\nlogfile = {tmp_path}/supervisord.log\npidfile = {tmp_path}/pid\n{text}")
     with start("supervisor.supervisord", "-n", "-c", str(tmp_path / "programs.conf")) as process:
         try:
             yield tmp_path
@@ -119,35 +111,21 @@ def test_they_do_what_the_page_says_and_end_when_told_to(
     with pika.BlockingConnection(pika.URLParameters(vhost_url)) as connection:
         channel = connection.channel()
         channel.queue_declare("shop-orders", durable=True)
-        for name, body in (
-            ("order-1", b"[1, 2, 3]"),
-            ("order-1", b"[1, 2, 3]"),
-            ("order-2", b"[40, 2]"),
-            ("order-3", b"fish"),
-        ):
-            channel.basic_publish(
-                "", "shop-orders", body, pika.BasicProperties("text/plain", message_id=name, delivery_mode=2)
-            )
+        for name, body in (("order-1", b"[1, 2, 3]"), ("order-1", b"[1, 2, 3]"), ("order-2", b"[40, 2]"), ("order-3", b"fish")):
+            channel.basic_publish("", "shop-orders", body, pika.BasicProperties("text/plain", message_id=name, delivery_mode=2))
         # When the bridge moves them, and the worker takes them
         with brokerha.connect(vhost_url) as db:
-            until(
-                lambda: len(done_of(db)) == 2 and db.queues().get("aside", {}).get("depth") == 1,
-                "the worker is not done",
-            )
+            until(lambda: len(done_of(db)) == 2 and db.queues().get("aside", {}).get("depth") == 1, "the worker is not done")
             # Then each is done once, whatever was delivered twice, and nothing is left on the way
             assert sorted(done_of(db).values()) == [b"42", b"6"]
             assert sorted(message.body for message in db.queue("outbox")) == [b"42", b"6"]
             assert db.queues()["inbox"] == {"depth": 0, "published": 3, "accepted": 3}
-        assert until(
-            lambda: not channel.queue_declare("shop-orders", passive=True).method.message_count, "messages are left"
-        )
+        assert until(lambda: not channel.queue_declare("shop-orders", passive=True).method.message_count, "messages are left")
     # And a publisher that is run twice writes once, and tells of what is wrong
     update = json.dumps({"id": "order-4711", "update": 'INSERT DATA { <urn:order:4711> <urn:state> "paid" }'})
     first, again = (json.loads(run("producers.publisher", "--broker", vhost_url, given=update)) for _ in range(2))
     assert (first["status"], first["lsn"]) == ("applied", again["lsn"])
-    wrong = run(
-        "producers.publisher", "--broker", vhost_url, given=json.dumps({"id": "order-4712", "update": "INSERT"}), code=1
-    )
+    wrong = run("producers.publisher", "--broker", vhost_url, given=json.dumps({"id": "order-4712", "update": "INSERT"}), code=1)
     assert json.loads(wrong)["status"] == "refused"
     # And a load generator tells the rate that it was asked for
     told = json.loads(run("producers.load_generator", "--to", vhost_url, "--rate", "20", "--seconds", "2"))
@@ -155,11 +133,7 @@ def test_they_do_what_the_page_says_and_end_when_told_to(
     # And the follower has a line for each change
     seen = until(lambda: len(lines := changes_of(supervisord)) >= 48 and lines, "the follower lacks changes")
     keys = [each["key"] for each in seen]
-    assert (keys.count("table.load.put"), keys.count("queue.inbox.published"), keys.count("graph.main.changed")) == (
-        40,
-        3,
-        1,
-    )
+    assert (keys.count("table.load.put"), keys.count("queue.inbox.published"), keys.count("graph.main.changed")) == (40, 3, 1)
     assert sorted(each["change"][3] for each in seen if each["key"] == "table.done.put") == ["42", "6"]
     assert [each["lsn"] for each in seen] == sorted(each["lsn"] for each in seen)
     covered(f"programs to copy: {len(PROGRAMS)}, {len(seen)} changes followed, {len(ENDLESS)} under supervisord")

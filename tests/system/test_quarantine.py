@@ -86,10 +86,7 @@ def test_a_poisoned_message_is_found_shown_tried_again_and_dropped(
     assert [row["message_id"] for row in again] == ["typo", "wrong"]
     # When it is tried again with the type that was meant, then it is written
     identity = str(again[1]["id"])
-    assert (
-        operator.types("retry", identity, "--content-type", "application/sparql-update", "--header", "ack=accepted")[0]
-        == 0
-    )
+    assert operator.types("retry", identity, "--content-type", "application/sparql-update", "--header", "ack=accepted")[0] == 0
     assert operator.until(lambda found: len(found) == 1)[0]["message_id"] == "typo"
     db = cluster.client("m1")
     assert db.query("main", "ASK { <urn:wrong> <urn:type> 1 }", min_lsn="latest", timeout=WAIT_S)

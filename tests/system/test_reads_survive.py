@@ -138,9 +138,7 @@ class Counter:
             return
         self.at_doors += 1
         value = int(answer.content) if answer.status_code == 200 else 0
-        assert least <= value <= self.tried, (
-            f"{door} has {value} at LSN {answer.headers['Brokerha-Lsn']} after {least} at {lsn}"
-        )
+        assert least <= value <= self.tried, f"{door} has {value} at LSN {answer.headers['Brokerha-Lsn']} after {least} at {lsn}"
 
 
 def reads(clients: list[Counter]) -> int:

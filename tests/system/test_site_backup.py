@@ -53,11 +53,7 @@ master = "n2"
 def command(*words: str, code: int = 0) -> tuple[Any, str]:
     """What a command of ours printed as JSON (None for nothing), and what it told people."""
     done = subprocess.run(
-        [sys.executable, "-m", "brokerha", *words, "-o", "json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        [sys.executable, "-m", "brokerha", *words, "-o", "json"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return (json.loads(done.stdout) if done.stdout.strip() else None), done.stderr
@@ -135,19 +131,12 @@ def test_a_backup_while_writing_restores_elsewhere_to_its_end_and_to_earlier_lsn
         fingerprints = {lsn: logged_fingerprint(url, lsn) for lsn in (before, first["lsn"], between, second["lsn"])}
         assert FILL_VALUES < before < first["lsn"] < between < second["lsn"]
         assert len(set(fingerprints.values())) == 4
-        assert (first["fingerprint"], second["fingerprint"]) == (
-            fingerprints[first["lsn"]],
-            fingerprints[second["lsn"]],
-        )
+        assert (first["fingerprint"], second["fingerprint"]) == (fingerprints[first["lsn"]], fingerprints[second["lsn"]])
 
     backups = str(here / "var" / "backups")
     verified, _ = command("backup", "verify", "monday", "--backups", backups)
     manifest = json.loads((Path(backups) / "monday" / "manifest.json").read_text())
-    assert (verified["problems"], verified["last_lsn"], verified["fingerprint"]) == (
-        [],
-        second["lsn"],
-        second["fingerprint"],
-    )
+    assert (verified["problems"], verified["last_lsn"], verified["fingerprint"]) == ([], second["lsn"], second["fingerprint"])
     assert manifest["fingerprint"] == first["fingerprint"]
     for lsn in (before, between):
         restore_earlier(tmp_path, backups, lsn, fingerprints[lsn], watch)

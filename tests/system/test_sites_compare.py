@@ -82,10 +82,7 @@ def test_a_site_that_differs_is_named_by_both_and_mended_by_one_command(tmp_path
         until(lambda: len(fingerprints(cluster)) == 1, "equal copies at first")
     lose_a_quad(tmp_path)
     with cluster_of(tmp_path) as cluster, cluster.client("m2") as db:
-        until(
-            lambda: row(cluster, "m1")["state"] == states.OK and row(cluster, "m2")["state"] == states.OK,
-            "both are well",
-        )
+        until(lambda: row(cluster, "m1")["state"] == states.OK and row(cluster, "m2")["state"] == states.OK, "both are well")
 
         # When an update depends on what one site lacks
         db.update("main", MOVE)
@@ -106,10 +103,7 @@ def test_a_site_that_differs_is_named_by_both_and_mended_by_one_command(tmp_path
         until(lambda: row(cluster, "w1")["state"] in states.SERVING, "w1 is back")
         db.update("main", "INSERT DATA { <urn:e> <urn:has> 1 }")
         until(lambda: len(fingerprints(cluster)) == 1, "equal copies")
-        until(
-            lambda: row(cluster, "m1")["state"] == states.OK and row(cluster, "m2")["state"] == states.OK,
-            "both agree again",
-        )
+        until(lambda: row(cluster, "m1")["state"] == states.OK and row(cluster, "m2")["state"] == states.OK, "both agree again")
         for each in ("m1", "m2"):
             with cluster.client(each) as reader:
                 moved = reader.query("main", "SELECT ?s { ?s <urn:had> 1 } ORDER BY ?s")

@@ -100,9 +100,7 @@ def await_kept(sites: SplitSites, masters: set[str], within_s: float = 30.0) -> 
     """Wait until one worker of each of these sites keeps a copy, and nobody else."""
     deadline = time.monotonic() + within_s
     while sorted({worker[:-1] for worker in kept_copies(sites)}) != sorted(masters):
-        assert time.monotonic() < deadline, (
-            f"{kept_copies(sites)} keep copies, not one of each of {sorted(masters)}\n{sites.log_tail()}"
-        )
+        assert time.monotonic() < deadline, f"{kept_copies(sites)} keep copies, not one of each of {sorted(masters)}\n{sites.log_tail()}"
         time.sleep(0.05)
 
 
@@ -199,9 +197,7 @@ def go_on(sites: SplitSites, name: str, *sides: Sequence[str]) -> None:
     sites.await_settled()
 
 
-def test_the_strategy_is_changed_with_all_masters_stopped_to_a_majority_and_back(
-    broker: BrokerSource, tmp_path: Path
-) -> None:
+def test_the_strategy_is_changed_with_all_masters_stopped_to_a_majority_and_back(broker: BrokerSource, tmp_path: Path) -> None:
     with SplitSites(tmp_path, broker, "smart") as sites:
         go_on(sites, "smart", TOGETHER, [ALONE])
         sites.choose("quorum")

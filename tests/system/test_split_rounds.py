@@ -47,9 +47,7 @@ KEPT_AIM = 0.8
 
 
 @pytest.fixture(scope="module", params=MODES)
-def sites(
-    request: pytest.FixtureRequest, broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LoadedSites]:
+def sites(request: pytest.FixtureRequest, broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedSites]:
     """Started once for each mode: each round leaves three members with equal copies."""
     with LoadedSites(tmp_path_factory.mktemp("rounds"), broker, request.param) as started:
         yield started

@@ -15,10 +15,7 @@ from brokerha.http import HttpServer, create_app
 from tests.support.browser import DESKTOP, PHONE, Browser, browsing, found_browser
 from tests.support.page_pictures import Cut, cell, writing
 
-pytestmark = [
-    pytest.mark.campaign,
-    pytest.mark.skipif(found_browser() is None, reason="no chromium-headless-shell here"),
-]
+pytestmark = [pytest.mark.campaign, pytest.mark.skipif(found_browser() is None, reason="no chromium-headless-shell here")]
 
 WAIT_S = 60.0
 
@@ -167,13 +164,9 @@ def test_the_skip_link_leads_past_the_navigation(browser: Browser) -> None:
 
 def test_it_can_be_used_by_ear(browser: Browser) -> None:
     spoken = browser.spoken()
-    assert {"heading", "table", "link", "button", "textbox", "navigation", "main", "columnheader", "rowheader"} <= {
-        role for role, _ in spoken
-    }
+    assert {"heading", "table", "link", "button", "textbox", "navigation", "main", "columnheader", "rowheader"} <= {role for role, _ in spoken}
     # What has a name when one sees it has one when one hears it
-    assert [
-        role for role, name in spoken if role in {"table", "link", "button", "textbox", "region", "image"} and not name
-    ] == []
+    assert [role for role, name in spoken if role in {"table", "link", "button", "textbox", "region", "image"} and not name] == []
 
 
 def test_every_text_can_be_read_in_the_light_and_in_the_dark(browser: Browser) -> None:
@@ -193,9 +186,7 @@ def test_the_log_can_be_read(cluster: EmbeddedCluster, browser: Browser, tmp_pat
 
 
 def test_a_split_is_told_with_what_was_given_up(tmp_path: Path) -> None:
-    config = dataclasses.replace(
-        demo_config("embedded://status-page-split", tmp_path / "data"), split_recovery="simple"
-    )
+    config = dataclasses.replace(demo_config("embedded://status-page-split", tmp_path / "data"), split_recovery="simple")
     with EmbeddedCluster(config) as cluster, looking_at(cluster) as browser:
         # Given a cluster that was well all the time
         browser.until("document.getElementById('strategies-table').innerText.includes('simple')", WAIT_S)
@@ -205,19 +196,14 @@ def test_a_split_is_told_with_what_was_given_up(tmp_path: Path) -> None:
         cut = Cut(cluster)
         with writing(cluster, ("m1", "m2", "m3")):
             cut.begin()
-            browser.until(
-                f"({cell('m1', 1)}).startsWith('split') && Number({cell('m1', 3)}.replaceAll(',', '')) > 30", 2 * WAIT_S
-            )
+            browser.until(f"({cell('m1', 1)}).startsWith('split') && Number({cell('m1', 3)}.replaceAll(',', '')) > 30", 2 * WAIT_S)
             assert_each_fingerprint_is_one_line(browser)
             assert_it_fits(browser)
             cut.end()
         browser.until("document.getElementById('state').innerText === 'ok'", 2 * WAIT_S)
         # Then the page tells how often, how many, and of each what became of it
         browser.until("document.querySelector('#book-table button') !== null", WAIT_S)
-        browser.until(
-            "/went back to LSN [0-9,]+, [0-9,]+ given up/.test(document.getElementById('strategies-table').innerText)",
-            WAIT_S,
-        )
+        browser.until("/went back to LSN [0-9,]+, [0-9,]+ given up/.test(document.getElementById('strategies-table').innerText)", WAIT_S)
         browser.value("document.querySelector('#book-table button').focus(); 0")
         browser.press("Enter")
         browser.until("document.querySelectorAll('#given-up-table tbody tr').length > 0", WAIT_S)

@@ -133,11 +133,7 @@ def test_one_refused_operation_of_three_rolls_all_back_everywhere(site: TxSite, 
 
 @pytest.mark.parametrize(
     ("master", "count"),
-    [
-        ("m1", 200),
-        pytest.param("m1", 1000, marks=pytest.mark.campaign),
-        pytest.param("m2", 1000, marks=pytest.mark.campaign),
-    ],
+    [("m1", 200), pytest.param("m1", 1000, marks=pytest.mark.campaign), pytest.param("m2", 1000, marks=pytest.mark.campaign)],
 )
 def test_of_messages_sent_and_taken_in_tens_the_last_ten_remain_in_order(site: TxSite, master: str, count: int):
     queue = f"tens-{master}-{count}"

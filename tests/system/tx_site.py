@@ -154,9 +154,7 @@ class TxSite:
         """Ask until the answer is true, and return it."""
         deadline = time.monotonic() + within_s
         while not (answer := found()):
-            assert time.monotonic() < deadline, (
-                f"not within {within_s:g} s: {what}\n{self.tx_queue_rows()}\n{self.log_tail()}"
-            )
+            assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}\n{self.tx_queue_rows()}\n{self.log_tail()}"
             time.sleep(0.05)
         return answer
 

@@ -169,10 +169,7 @@ def test_keys_of_a_prefix_or_a_range_come_with_their_values(run, cluster, words,
     client = cluster(export=Export(7, iter(ROWS_OF_TABLE)))
     ran = run("get", "prices", *words, "--min-lsn", "5", "-o", "json", *URL)
     assert (ran.code, ran.err) == (0, "brokerha: 2 keys at LSN 7\n")
-    assert json.loads(ran.out) == {
-        "lsn": 7,
-        "rows": [{"key": "sku-1", "value": "9.90"}, {"key": "sku-2", "value_base64": "/w=="}],
-    }
+    assert json.loads(ran.out) == {"lsn": 7, "rows": [{"key": "sku-1", "value": "9.90"}, {"key": "sku-2", "value_base64": "/w=="}]}
     assert ("export", "prices", {**asked, "min_lsn": 5}) in client.calls
 
 
@@ -182,9 +179,7 @@ def test_keys_are_shown_as_a_table_too(run, cluster):
     assert ran.out.splitlines() == ["key\tvalue", "sku-1\t9.90", "sku-2\t\\\\xff"]
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("k", "--prefix", "k"), ("--prefix", "k", "--range", "a..b"), ("--range", "a-b"), ("k", "-o", "json")]
-)
+@pytest.mark.parametrize("words", [(), ("k", "--prefix", "k"), ("--prefix", "k", "--range", "a..b"), ("--range", "a-b"), ("k", "-o", "json")])
 def test_which_keys_are_meant_is_said_once(run, cluster, words):
     cluster()
     ran = run("get", "prices", *words, *URL)
@@ -319,11 +314,7 @@ def test_a_file_is_handed_to_the_client_with_its_syntax_and_options(run, loading
     ran = run(
         "load", "data.nt.gz", "--repository", "graph", "--graph", "urn:g", "--key", "K", "--ack", "accepted", *URL
     )
-    assert (ran.code, ran.out, ran.err) == (
-        0,
-        "20 statements in 2 transactions, up to LSN 2\n",
-        f"brokerha: {SPELLING}\n",
-    )
+    assert (ran.code, ran.out, ran.err) == (0, "20 statements in 2 transactions, up to LSN 2\n", f"brokerha: {SPELLING}\n")
     options = {"graph": "urn:g", "ack": "accepted", "timeout": 30.0, "key": "K"}
     assert loaded.calls == [("graph", b"<urn:a> <urn:b> <urn:c> .\n", ".nt", options)]
 

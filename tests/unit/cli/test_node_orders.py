@@ -92,7 +92,9 @@ def test_the_word_run_may_be_left_out(
     assert (started, sites.asked) == (["w1"], [])
 
 
-def test_a_node_whose_id_is_an_order_is_run_by_that_word(run: Run, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_whose_id_is_an_order_is_run_by_that_word(
+    run: Run, sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started = runs(monkeypatch)
     assert run("node", "run", "pause").code == 5
     assert (started, sites.asked) == (["pause"], [])

@@ -25,11 +25,7 @@ class Sites:
         self.refused: dict[str, str] = {}
         self.epochs = {"m1": 1, "m2": 1}
         self.masters = ["m1", "m2"]
-        self.stages = [
-            ("under way", "m4 is not heard"),
-            ("under way", "m4 has 7 transactions to take over"),
-            ("done", "since epoch 2"),
-        ]
+        self.stages = [("under way", "m4 is not heard"), ("under way", "m4 has 7 transactions to take over"), ("done", "since epoch 2")]
         self.wish: dict[str, Any] | None = None
         self.others: dict[str, str] = {}
         """Journals under which masters are there that are known by another one."""
@@ -47,17 +43,9 @@ class Sites:
             return self._peers(master)
         kind, node = name.removeprefix("peer-"), arguments["node"]
         if (node in self.masters) == (kind == "add"):
-            return self._answer(
-                master, {"kind": kind, "node": node, "state": "done", "stage": "it is so", "forced": False}, False
-            )
+            return self._answer(master, {"kind": kind, "node": node, "state": "done", "stage": "it is so", "forced": False}, False)
         self.left = list(self.stages)
-        self.wish = {
-            "kind": kind,
-            "node": node,
-            "state": "under way",
-            "stage": "begun",
-            "forced": arguments.get("force", False),
-        }
+        self.wish = {"kind": kind, "node": node, "state": "under way", "stage": "begun", "forced": arguments.get("force", False)}
         return self._answer(master, self.wish, True)
 
     def _answer(self, master: str, wish: dict[str, Any], changed: bool) -> dict[str, Any]:

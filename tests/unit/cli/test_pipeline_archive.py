@@ -42,8 +42,7 @@ def test_what_was_done_is_one_line_for_people_and_all_fields_for_programs(run: R
     ran = run("pipeline", "archive", "--into", "a", "--backup", "b/")
     assert (ran.code, ran.err) == (0, "")
     assert (
-        ran.out
-        == "/srv/a: 60 transactions were archived in 1.5 s, as 71 rows; it holds LSN 1 to 60 in 1 file, 0.0 MB\n"
+        ran.out == "/srv/a: 60 transactions were archived in 1.5 s, as 71 rows; it holds LSN 1 to 60 in 1 file, 0.0 MB\n"
     )
     told = json.loads(run("pipeline", "archive", "--into", "a", "--backup", "b/", "-o", "json").out)
     assert (told["cluster"], told["first_lsn"], told["last_lsn"], told["added_entries"]) == ("orders", 1, 60, 60)

@@ -10,9 +10,7 @@ from brokerha.transports.quarantine import Quarantined
 
 
 def message(body: bytes, content_type: str = "text/plain", exchange: str = "brokerha.writes") -> Quarantined:
-    return Quarantined(
-        "0a1b", "m1", "wrong", exchange, "any", 1_700_000_000_000, body, {"content_type": content_type}, 1
-    )
+    return Quarantined("0a1b", "m1", "wrong", exchange, "any", 1_700_000_000_000, body, {"content_type": content_type}, 1)
 
 
 @pytest.mark.parametrize("command", ["retry", "drop"])

@@ -14,9 +14,7 @@ def test_all_are_listed_with_their_sizes(run, cluster):
     cluster(repositories=[["books", "main"]], size=12)
     ran = run("repository", "list", "-o", "json", *URL)
     assert ran.code == 0
-    assert json.loads(ran.out) == {
-        "repositories": [{"id": "books", "statements": 12}, {"id": "main", "statements": 12}]
-    }
+    assert json.loads(ran.out) == {"repositories": [{"id": "books", "statements": 12}, {"id": "main", "statements": 12}]}
 
 
 def test_one_that_is_removed_while_they_are_listed_is_left_out(run, cluster):

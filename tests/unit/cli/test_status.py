@@ -74,12 +74,7 @@ def test_what_is_not_well_is_followed_by_what_to_do(run, cluster):
 
 
 def test_what_becomes_of_splits_and_what_became_of_them_follows_the_first_line(run, cluster):
-    of_split: dict[str, Any] = {
-        "split_recovery": "smart",
-        "split_recovery_from": "epoch",
-        "splits": 0,
-        "last_split": "",
-    }
+    of_split: dict[str, Any] = {"split_recovery": "smart", "split_recovery_from": "epoch", "splits": 0, "last_split": ""}
     one = {**of_split, "splits": 1, "last_split": "went back to LSN 100, 12 given up, epoch 5"}
     quorum = {**of_split, "split_recovery": "quorum", "split_recovery_from": "file"}
     cluster(status=answer(node("m1", "master", **of_split), node("m2", "master", **one), node("w1")))

@@ -16,9 +16,7 @@ ROW = {
 }  # fmt: skip
 
 
-ALL_WELL = {
-    "nodes": [{"id": "m1", "role": "master", "state": "ok"}, {"id": "m1", "role": "backup", "state": "unreachable"}]
-}
+ALL_WELL = {"nodes": [{"id": "m1", "role": "master", "state": "ok"}, {"id": "m1", "role": "backup", "state": "unreachable"}]}
 
 
 def test_a_master_that_does_not_answer_is_named_because_the_list_lacks_its_transactions(run, cluster):

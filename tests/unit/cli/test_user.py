@@ -32,18 +32,7 @@ def token_of(result: Result) -> str:
 
 def test_a_token_lets_in_with_the_role_for_all_and_those_in_single_repositories(file: Path) -> None:
     token = token_of(
-        run(
-            file,
-            "add",
-            "app",
-            "--role",
-            "read",
-            "--repository",
-            "books=write",
-            "--repository",
-            "drafts=none",
-            "--token",
-        )
+        run(file, "add", "app", "--role", "read", "--repository", "books=write", "--repository", "drafts=none", "--token")
     )
     user = users(file).by_token(token, 0.0)
     assert user is not None

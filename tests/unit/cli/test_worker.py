@@ -183,11 +183,7 @@ def _no(*_: object, **__: object) -> bool:
 
 
 def test_deep_has_every_worker_look_at_its_data(run: Run, sites: Sites) -> None:
-    sites.tasks["w2"] = [
-        task("w2", "running", 5),
-        task("w2", "running", 10),
-        task("w2", "done", answer={"lsn": 7, "items": 20}),
-    ]
+    sites.tasks["w2"] = [task("w2", "running", 5), task("w2", "running", 10), task("w2", "done", answer={"lsn": 7, "items": 20})]
     ran = run("verify", "--deep", "-o", "json")
     looks = json.loads(ran.out)["deep"]
     assert ran.code == 0
@@ -200,9 +196,7 @@ def test_deep_has_every_worker_look_at_its_data(run: Run, sites: Sites) -> None:
 
 
 def test_a_damaged_copy_is_exit_code_2_with_both_fingerprints(run: Run, sites: Sites) -> None:
-    sites.tasks["w2"] = [
-        task("w2", "failed", reason="the data has fingerprint 1:a, expected 1:b", answer={"damaged": True})
-    ]
+    sites.tasks["w2"] = [task("w2", "failed", reason="the data has fingerprint 1:a, expected 1:b", answer={"damaged": True})]
     ran = run("verify", "--deep")
     assert ran.code == 2
     assert "damaged: w2: the data has fingerprint 1:a, expected 1:b" in ran.err

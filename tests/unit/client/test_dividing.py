@@ -65,21 +65,14 @@ def test_before_the_first_write_all_are_asked_and_who_does_not_take_any_gets_non
     bench.well = {B, C}
     bench.nodes.greet()
     assert bench.nodes.current in {B, C}
-    wait_until(
-        lambda: (
-            bench.nodes._standing[A].failures
-            and not any(bench.nodes._standing[url].ask_at_s is not None for url in (B, C))
-        )
-    )
+    wait_until(lambda: bench.nodes._standing[A].failures and not any(bench.nodes._standing[url].ask_at_s is not None for url in (B, C)))
     assert bench.write({B: 0.01, C: 0.01}, 50).keys() == {B, C}
     # And once only
     bench.nodes.greet()
     assert sorted(bench.asked) == [A, B, C]
 
 
-def test_the_first_of_the_list_gets_the_first_write_when_nobody_says_that_it_takes_any(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_first_of_the_list_gets_the_first_write_when_nobody_says_that_it_takes_any(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(A, B)
     bench.well = set()
     bench.nodes.greet()
@@ -173,10 +166,7 @@ def urls_of(servers: list[Served]) -> str:
 def write_to_all(db: Session, servers: list[Served]) -> int:
     """Write until each has two: those for getting to know it, however slow the machine is. Returns how many writes that were."""
     numbers = itertools.count(1)
-    wait_until(
-        lambda: db.put("t", "all", b"%d" % next(numbers)).lsn and min(each.network.batches for each in servers) >= 2,
-        WAIT_S,
-    )
+    wait_until(lambda: db.put("t", "all", b"%d" % next(numbers)).lsn and min(each.network.batches for each in servers) >= 2, WAIT_S)
     return next(numbers) - 1
 
 
@@ -185,9 +175,7 @@ def test_one_write_after_the_other_goes_to_all_masters(two: list[Served]) -> Non
         assert write_to_all(db, two) == sum(len(each.front.results) for each in two)
 
 
-def test_writes_that_are_handed_over_in_an_order_get_their_places_in_it(
-    two: list[Served], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_that_are_handed_over_in_an_order_get_their_places_in_it(two: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
     # Given two masters with one order, of which none is too slow for its share, whatever the machine does
     monkeypatch.setattr(http_nodes, "ALIKE", 1e9)
     two[0].front.results = two[1].front.results
@@ -231,25 +219,19 @@ def test_a_master_that_takes_no_writes_is_left_out_and_comes_back(two: list[Serv
     assert other.front.results
 
 
-def test_a_master_that_is_alone_is_in_trouble_although_it_takes_writes(
-    two: list[Served], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_master_that_is_alone_is_in_trouble_although_it_takes_writes(two: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = two
     with contextlib.closing(HttpWire(urls_of(two))) as wire:
         assert wire._is_writable(one.url)
         monkeypatch.setattr(one.front, "ready", lambda *_: (False, ["[+]loop ok", "[-]worker this site has none"]))
         assert not wire._is_writable(one.url)
-        monkeypatch.setattr(
-            one.front, "ready", lambda *_: (False, ["[+]loop ok", "[-]lag not known to be up to date for 60 s"])
-        )
+        monkeypatch.setattr(one.front, "ready", lambda *_: (False, ["[+]loop ok", "[-]lag not known to be up to date for 60 s"]))
         other.stop()
         assert not wire._is_writable(one.url)
         assert not wire._is_writable(other.url)
 
 
-def test_a_write_at_a_process_that_freezes_goes_elsewhere_soon(
-    two: list[Served], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_at_a_process_that_freezes_goes_elsewhere_soon(two: list[Served], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_lane, "HEAD_S", 0.2)
     with brokerha.connect(urls_of(two), timeout=http_lane.SILENCE_S - 5) as db:
         write_to_all(db, two)

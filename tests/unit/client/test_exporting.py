@@ -57,9 +57,7 @@ def test_sums_are_kept_in_every_export_while_amounts_move(db: Client) -> None:
             balances[one] -= 1
             balances[other] += 1
             changes = [("put", "accounts", account(n), b"%d" % balances[n]) for n in (one, other)]
-            passing = (
-                ("put", "accounts", b"passing", b"0") if draw.random() < 0.5 else ("delete", "accounts", b"passing")
-            )
+            passing = ("put", "accounts", b"passing", b"0") if draw.random() < 0.5 else ("delete", "accounts", b"passing")
             db.write([*changes, passing, ("put", "others", account(one), b"999")], timeout=WAIT_S)
             moved.release()
 
@@ -122,17 +120,13 @@ class Going(FakeFront):
 
 
 @pytest.mark.parametrize(("keeps", "told"), [(True, "went back"), (False, "begins at LSN 100")])
-def test_what_the_log_cannot_tell_is_an_error_and_no_mixture(
-    keeps: bool, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_log_cannot_tell_is_an_error_and_no_mixture(keeps: bool, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     front = Going(keeps=keeps)
     with serving(front) as [served], brokerha.connect(served.url) as client:
         for number in range(9):
             client.put("t", str(number), b"v")
         # Each page is of another moment
         answer, lsns = client.together, itertools.count(3)
-        monkeypatch.setattr(
-            client, "together", lambda *a, **k: [each._replace(lsn=next(lsns)) for each in answer(*a, **k)]
-        )
+        monkeypatch.setattr(client, "together", lambda *a, **k: [each._replace(lsn=next(lsns)) for each in answer(*a, **k)])
         with pytest.raises((NotReady, InvalidRequest), match=told):
             export(client, "t", b"", b"", None, None, WAIT_S, page_rows=4)

@@ -296,13 +296,7 @@ class FakeFront:
             for lsn, (txid, outcome, reason) in enumerate(self.results, 1)
             if first_lsn <= lsn <= last_lsn
         ]
-        return {
-            "cluster": "orders",
-            "first_lsn": 1,
-            "last_lsn": len(self.results),
-            "rewinds": self.rewinds,
-            "entries": rows,
-        }
+        return {"cluster": "orders", "first_lsn": 1, "last_lsn": len(self.results), "rewinds": self.rewinds, "entries": rows}
 
     def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
         """A backup begins at once and is done when somebody asks for the second time."""

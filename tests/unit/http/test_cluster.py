@@ -57,12 +57,7 @@ def test_whoever_read_the_log_before_it_went_back_is_told_where_to_go_on(node: N
         for lineage in (0, 5)
     }
 
-    assert {asked: answer.status for asked, answer in answers.items()} == {
-        (3, 0): 200,
-        (3, 5): 200,
-        (4, 0): 409,
-        (4, 5): 200,
-    }
+    assert {asked: answer.status for asked, answer in answers.items()} == {(3, 0): 200, (3, 5): 200, (4, 0): 409, (4, 5): 200}
     told = answers[4, 0]
     assert told.headers["brokerha-error"] == "WentBack"
     assert "the log went back to LSN 2 with lineage 5 (split)" in told.text
@@ -168,12 +163,7 @@ def test_metrics_are_prometheus_text_with_each_family_once(node: Node) -> None:
 
 
 def test_numbers_that_are_none_are_written_as_prometheus_reads_them() -> None:
-    numbers: Numbers = {
-        "lag_seconds": nan,
-        "stale_seconds": inf,
-        ("worker_alive", 'w"2'): 0.25,
-        ("worker_alive", "w1"): 1,
-    }
+    numbers: Numbers = {"lag_seconds": nan, "stale_seconds": inf, ("worker_alive", 'w"2'): 0.25, ("worker_alive", "w1"): 1}
     lines = exposition(numbers).decode().splitlines()
 
     assert [line for line in lines if not line.startswith("#")] == [
@@ -185,9 +175,5 @@ def test_numbers_that_are_none_are_written_as_prometheus_reads_them() -> None:
 def test_what_reads_metrics_finds_the_numbers_that_they_were_written_from() -> None:
     histogram = Histogram((0.5, 2.0))
     histogram.observe(1.0)
-    numbers: Numbers = {
-        "turns_total": 3,
-        ("http_requests_total", "GET", "200"): 7,
-        **histogram.numbers("fsync_duration_seconds"),
-    }
+    numbers: Numbers = {"turns_total": 3, ("http_requests_total", "GET", "200"): 7, **histogram.numbers("fsync_duration_seconds")}
     assert numbers_of(exposition(numbers).decode()) == numbers

@@ -14,8 +14,7 @@ from brokerha.http.users import FAILURES_LIMIT, FAILURES_WINDOW_S, ROLES, Users,
 from tests.unit.http.asking import Node
 
 TEXT = "".join(
-    f'[users.{role}]\nrole = "{role}"\ntokens = [{{ sha256 = "{hash_token(role)}", expires = 100 }}]\n'
-    for role in ROLES
+    f'[users.{role}]\nrole = "{role}"\ntokens = [{{ sha256 = "{hash_token(role)}", expires = 100 }}]\n' for role in ROLES
 )
 PASSWORD = f'[users.basic]\nrole = "read"\npassword = "{hash_password("right", b"s" * 16)}"\n'
 ROWS = [(path, method) for path, methods in PATHS.items() for method in methods]
@@ -125,15 +124,10 @@ def test_a_page_behind_a_proxy_changes_something_where_the_file_says_so() -> Non
         assert node.ask("PUT", "/kv/t/a", b"x", Origin=origin).status != 403
     refused = node.ask("PUT", "/kv/t/a", b"x", Origin="http://brokerha.example.org")
     assert refused.status == 403
-    assert (
-        "it is from http://brokerha.example.org, and this door is node; for a proxy in between write http-origins"
-        in refused.text
-    )
+    assert "it is from http://brokerha.example.org, and this door is node; for a proxy in between write http-origins" in refused.text
 
 
-@pytest.mark.parametrize(
-    "text", ["brokerha.example.org", "https://", "ftp://a", "https://a/path", "https://u:p@a", "*", "null"]
-)
+@pytest.mark.parametrize("text", ["brokerha.example.org", "https://", "ftp://a", "https://a/path", "https://u:p@a", "*", "null"])
 def test_what_is_no_origin_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         parse_origins(f"https://good.example,{text}")

@@ -80,9 +80,7 @@ def test_every_number_of_a_running_cluster_is_in_the_table_with_its_type_and_lab
             assert known is not None, f"{node} tells {name}: explain it in brokerha/http/families.py"
             assert family.type == known.type, name
             assert family.documentation == known.meaning, name
-            assert {tuple(label for label in each.labels if label != "le") for each in family.samples} == {
-                known.labels
-            }, name
+            assert {tuple(label for label in each.labels if label != "le") for each in family.samples} == {known.labels}, name
 
 
 def test_every_number_of_the_table_is_told_by_somebody(told: Told) -> None:

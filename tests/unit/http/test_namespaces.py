@@ -87,25 +87,13 @@ def test_a_configuration_gives_a_title_and_settings(node: Node, text: str) -> No
     [
         (OLD, True),
         (NEWER, True),
-        (
-            OLD.replace("openrdf:MemoryStore", "graphdb:Sail").replace(
-                "openrdf:SailRepository", "graphdb:SailRepository"
-            ),
-            True,
-        ),
+        (OLD.replace("openrdf:MemoryStore", "graphdb:Sail").replace("openrdf:SailRepository", "graphdb:SailRepository"), True),
         (f"{OLD} ; <urn:brokerha:config#union-default-graph> false", False),
-        (
-            OLD.replace("openrdf:MemoryStore", "brokerha:Repository").replace(
-                "openrdf:SailRepository", "brokerha:Repository"
-            ),
-            False,
-        ),
+        (OLD.replace("openrdf:MemoryStore", "brokerha:Repository").replace("openrdf:SailRepository", "brokerha:Repository"), False),
         ("[] rep:repositoryID 'new'", False),
     ],
 )
-def test_a_store_of_rdf4j_or_graphdb_has_the_default_graph_that_it_has_there(
-    node: Node, text: str, is_union: bool
-) -> None:
+def test_a_store_of_rdf4j_or_graphdb_has_the_default_graph_that_it_has_there(node: Node, text: str, is_union: bool) -> None:
     assert node.ask("PUT", "/repositories/new", f"{PREFIXES} {text} .", TURTLE).status == 204
 
     config = node.get("/repositories/new/config", Accept="text/turtle").text

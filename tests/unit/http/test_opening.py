@@ -57,9 +57,7 @@ def test_on_loopback_a_door_needs_nothing(tmp_path: Path, address: str) -> None:
 def test_elsewhere_it_is_refused_without_tls_and_users(
     tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        ConfigurationError, match="has no TLS: write http-certificate and http-key, or http-plain = true"
-    ):
+    with pytest.raises(ConfigurationError, match="has no TLS: write http-certificate and http-key, or http-plain = true"):
         opened(tmp_path, address)
     made = make_certificate(tmp_path, "localhost")
     tls = {"http_certificate": "localhost.pem", "http_key": "localhost.key"}
@@ -82,12 +80,7 @@ def test_an_origin_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "words"),
-    [
-        ("rdf4j-server", "write it as /rdf4j-server"),
-        ("/a/", "none after"),
-        ("/a b", "write it as"),
-        ("/repositories", "paths of the door itself"),
-    ],
+    [("rdf4j-server", "write it as /rdf4j-server"), ("/a/", "none after"), ("/a b", "write it as"), ("/repositories", "paths of the door itself")],
 )
 def test_a_prefix_that_cannot_be_one_stops_the_node(tmp_path: Path, prefix: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=f'http-prefix = "{prefix}".*{words}'):

@@ -17,14 +17,7 @@ def test_a_read_waits_for_what_was_written_here(node: Node) -> None:
     node.get(f"{REPO}/size")
     node.ask("POST", f"{REPO}/statements", "<urn:a> <urn:b> <urn:c> .", TURTLE)
     node.ask("POST", f"{REPO}/statements", "DELETE WHERE { ?s ?p ?o }", UPDATE)
-    for path in (
-        "size",
-        "statements",
-        "contexts",
-        "namespaces",
-        "sparql?query=ASK%7B%7D",
-        "rdf-graphs/service?default",
-    ):
+    for path in ("size", "statements", "contexts", "namespaces", "sparql?query=ASK%7B%7D", "rdf-graphs/service?default"):
         node.get(f"{REPO}/{path}")
     assert least(node) == [0, 2, 2, 2, 2, 2, 2]
 

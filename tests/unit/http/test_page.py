@@ -18,14 +18,7 @@ from brokerha.model.errors import NotReady
 from tests.unit.http.asking import Node
 from tests.unit.http.fake_front import FakeFront
 
-RATES = {
-    "master": "m1",
-    "every_s": 10.0,
-    "now_ms": 1000,
-    "last": 3,
-    "names": ["writes_per_s"],
-    "samples": [[3, 900, 1.5]],
-}
+RATES = {"master": "m1", "every_s": 10.0, "now_ms": 1000, "last": 3, "names": ["writes_per_s"], "samples": [[3, 900, 1.5]]}
 
 
 # ---- files
@@ -46,9 +39,7 @@ def test_the_page_and_each_file_that_it_names_is_served_with_its_type(node: Node
 def test_every_file_beside_the_page_is_served_and_every_import_leads_to_one() -> None:
     there = {file.name for file in page.FILES.iterdir()}
     imported = {
-        name
-        for file in page.FILES.glob("*.js")
-        for name in re.findall(r'from "\./([^"]+)"', file.read_text(encoding="utf-8"))
+        name for file in page.FILES.glob("*.js") for name in re.findall(r'from "\./([^"]+)"', file.read_text(encoding="utf-8"))
     }
 
     assert there == set(page.TYPES)
@@ -83,9 +74,7 @@ def test_the_page_keeps_to_its_policy_by_itself(node: Node) -> None:
 def test_no_script_turns_data_into_markup() -> None:
     for file in page.FILES.glob("*.js"):
         text = file.read_text(encoding="utf-8")
-        assert not re.search(
-            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.style\b", text
-        ), file.name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.style\b", text), file.name
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), file.name
 
 
@@ -115,24 +104,17 @@ def test_every_label_names_a_field_and_every_section_a_heading() -> None:
 
     assert len(ids) == len(set(ids))
     assert set(named) <= set(ids)
-    asked = re.findall(
-        r'(?:by|getElementById)\("([^"]+)"\)',
-        "".join(file.read_text(encoding="utf-8") for file in page.FILES.glob("*.js")),
-    )
+    asked = re.findall(r'(?:by|getElementById)\("([^"]+)"\)', "".join(file.read_text(encoding="utf-8") for file in page.FILES.glob("*.js")))
     assert set(asked) <= set(ids)
 
 
 # ---- what changes
 
 
-def test_the_page_is_told_the_status_and_how_each_state_is_coloured(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_is_told_the_status_and_how_each_state_is_coloured(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     status = node.front.status()
     row = status["nodes"][0]
-    status["nodes"] = [
-        {**row, "id": word, **states.describe(word, "<b>")} for word in (states.OK, states.NO_MAJORITY, states.HALTED)
-    ]
+    status["nodes"] = [{**row, "id": word, **states.describe(word, "<b>")} for word in (states.OK, states.NO_MAJORITY, states.HALTED)]
     monkeypatch.setattr(node.front, "status", lambda timeout_ms: status)
 
     answer = node.get("/page/live")

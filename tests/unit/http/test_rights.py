@@ -88,9 +88,7 @@ HARMLESS: Operation = ("add", "books", "<urn:a> <urn:b> <urn:c> .")
 
 
 def as_json(operations: list[Operation]) -> str:
-    return json.dumps(
-        [[each.decode() if isinstance(each, bytes) else each for each in operation] for operation in operations]
-    )
+    return json.dumps([[each.decode() if isinstance(each, bytes) else each for each in operation] for operation in operations])
 
 
 def ways(door: Node, operations: list[Operation], user: str) -> dict[str, Asked]:
@@ -99,17 +97,13 @@ def ways(door: Node, operations: list[Operation], user: str) -> dict[str, Asked]
     return {
         "json": door.ask("POST", "/tx", as_json(operations), JSON | let_in),
         "msgpack": door.ask("POST", "/tx", packed, MSGPACK | let_in),
-        "batch": door.ask(
-            "POST", "/tx/batch", encode_writes([("t-1", packed)]), {"Content-Type": WRITES_TYPE} | let_in
-        ),
+        "batch": door.ask("POST", "/tx/batch", encode_writes([("t-1", packed)]), {"Content-Type": WRITES_TYPE} | let_in),
         "step, json": door.ask("POST", "/tx/t-1/operations", as_json(operations), JSON | let_in),
         "step, msgpack": door.ask("POST", "/tx/t-1/operations", packed, MSGPACK | let_in),
     }
 
 
-@pytest.mark.parametrize(
-    ("operation", "able"), OPERATIONS, ids=lambda value: value[0] if isinstance(value, tuple) else ""
-)
+@pytest.mark.parametrize(("operation", "able"), OPERATIONS, ids=lambda value: value[0] if isinstance(value, tuple) else "")
 @pytest.mark.parametrize("user", ["reader", "writer", "admin"])
 def test_each_operation_of_a_transaction_needs_its_own_role(operation: Operation, able: set[str], user: str) -> None:
     found = {way: asked.status in REFUSED for way, asked in ways(node(), [HARMLESS, operation], user).items()}
@@ -120,10 +114,7 @@ def test_each_operation_of_a_transaction_needs_its_own_role(operation: Operation
 def test_who_is_refused_hears_which_role_it_takes_and_where() -> None:
     asked = ways(node(), [("update", "drafts", "CLEAR ALL")], "reader")["json"]
 
-    assert (asked.status, asked.text.strip()) == (
-        403,
-        "this needs the role write in repository drafts: user reader has none",
-    )
+    assert (asked.status, asked.text.strip()) == (403, "this needs the role write in repository drafts: user reader has none")
 
 
 def test_nothing_of_a_batch_is_handed_in_when_one_of_it_is_refused() -> None:
@@ -173,10 +164,7 @@ def test_a_link_ends_no_transaction(action: str) -> None:
 def test_only_what_may_be_read_is_listed() -> None:
     door = node()
     names = {
-        user: {
-            row["id"]["value"]
-            for row in door.get("/repositories", Authorization=bearer(user)).json["results"]["bindings"]
-        }
+        user: {row["id"]["value"] for row in door.get("/repositories", Authorization=bearer(user)).json["results"]["bindings"]}
         for user in ("reader", "only-read", "admin")
     }
 

@@ -90,15 +90,7 @@ def test_the_time_of_a_query_is_the_parameter_in_seconds_or_the_header(node: Nod
 def test_an_update_has_the_time_that_it_asks_for(node: Node) -> None:
     update = "update=INSERT%20DATA%20%7B%20%3Curn%3Aa%3E%20%3Curn%3Ab%3E%201%20%7D"
     assert node.ask("POST", f"{REPO}/statements", f"{update}&timeout=5", FORM).status == 204
-    assert (
-        node.ask(
-            "POST",
-            f"{REPO}/statements?timeout=-1",
-            "INSERT DATA { <urn:a> <urn:b> 2 }",
-            {"Content-Type": "application/sparql-update"},
-        ).status
-        == 204
-    )
+    assert node.ask("POST", f"{REPO}/statements?timeout=-1", "INSERT DATA { <urn:a> <urn:b> 2 }", {"Content-Type": "application/sparql-update"}).status == 204
     assert node.ask("POST", f"{REPO}/statements", f"{update}&timeout=never", FORM).status == 400
     assert [timeout_ms for _, _, _, timeout_ms in node.front.submitted] == [5000, 3_600_000]
 
@@ -112,9 +104,7 @@ def test_a_query_without_a_bound_as_rdf4j_writes_it_has_the_longest_time_of_the_
 
 
 def test_a_parameter_that_is_the_same_in_form_and_url_is_one(node: Node) -> None:
-    same = node.ask(
-        "POST", f"{REPO}?query=ASK%7B%7D&queryLn=SPARQL", "query=ASK+%7B%7D&queryLn=SPARQL".replace("+", ""), FORM
-    )
+    same = node.ask("POST", f"{REPO}?query=ASK%7B%7D&queryLn=SPARQL", "query=ASK+%7B%7D&queryLn=SPARQL".replace("+", ""), FORM)
     other = node.ask("POST", f"{REPO}?query=ASK%7B%7D", "query=ASK%7B%3Curn:a%3E+%3Fp+%3Fo%7D", FORM)
     twice_here = node.ask("POST", f"{REPO}?query=ASK%7B%7D&query=ASK%7B%7D", "query=ASK%7B%7D", FORM)
 

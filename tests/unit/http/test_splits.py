@@ -57,8 +57,7 @@ def test_what_is_in_force_already_is_done(front: Commanded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
-    [(NotReady("not heard: m3"), 503), (InvalidRequest("stop all masters"), 400), (NotFound("no split 7"), 404)],
+    ("error", "status"), [(NotReady("not heard: m3"), 503), (InvalidRequest("stop all masters"), 400), (NotFound("no split 7"), 404)]
 )
 def test_a_refusal_comes_with_its_reason(front: Commanded, error: BrokerhaError, status: int) -> None:
     front.refusal = error
@@ -88,8 +87,4 @@ def test_the_client_asks_by_these_paths() -> None:
     assert request_of("split-recovery", {"mode": "smart"}) == ("POST", "/cluster/split-recovery", b'{"mode": "smart"}')
     assert request_of("splits", {}) == ("GET", "/cluster/splits", b"")
     assert request_of("split", {"number": 412}) == ("GET", "/cluster/splits/412", b"")
-    assert request_of("split", {"number": 412, "from": 101, "limit": 5}) == (
-        "GET",
-        "/cluster/splits/412?from=101&limit=5",
-        b"",
-    )
+    assert request_of("split", {"number": 412, "from": 101, "limit": 5}) == ("GET", "/cluster/splits/412?from=101&limit=5", b"")

@@ -22,9 +22,7 @@ role = "read"
 def test_a_role_may_what_those_before_it_may() -> None:
     may = {role: [wanted for wanted in module.ROLES if User("a", role).may(wanted)] for role in module.ROLES}
 
-    assert may == {
-        role: list(module.ROLES[: number + 1]) for number, role in enumerate(("none", "read", "write", "admin"))
-    }
+    assert may == {role: list(module.ROLES[: number + 1]) for number, role in enumerate(("none", "read", "write", "admin"))}
 
 
 def test_a_token_is_its_users_until_it_expires() -> None:
@@ -52,9 +50,7 @@ def test_a_password_is_verified_once_and_then_known() -> None:
     assert users.is_verified("eye", "right") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "password"), [("app", "wrong"), ("nobody", "right"), ("eye", ""), ("app", "x" * 2000)]
-)
+@pytest.mark.parametrize(("name", "password"), [("app", "wrong"), ("nobody", "right"), ("eye", ""), ("app", "x" * 2000)])
 def test_a_wrong_password_is_nobody(name: str, password: str) -> None:
     users = Users(parse_users(TEXT, "users.toml"))
 

@@ -69,9 +69,7 @@ def test_a_flipped_bit_is_found_by_the_start_or_by_whoever_reads_it_and_never_be
 def test_damage_before_a_later_write_is_refused_with_place_and_remedy() -> None:
     log = memory_log("m1", "j")
     filled(log, turns=3)
-    with pytest.raises(
-        JournalDamaged, match=rf"the bytes from offset 32 on, which were durable.*00000000\.log: {ADVICE}"
-    ):
+    with pytest.raises(JournalDamaged, match=rf"the bytes from offset 32 on, which were durable.*00000000\.log: {ADVICE}"):
         Log(flipped(disk_of(log), "1/00000000.log", 100), "orders", "m1")
 
 
@@ -147,9 +145,7 @@ def held(tmp_path: Path) -> Iterator[Path]:
         "import sys, pathlib; from brokerha.log.disks import FileDisk; from brokerha.log.log import Log\n"
         "log = Log(FileDisk(pathlib.Path(sys.argv[1])), 'orders', 'm1'); print(flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "m1")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "m1")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         yield tmp_path / "m1"

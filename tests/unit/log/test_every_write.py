@@ -77,9 +77,7 @@ def workload(log: Log, turns: int, note: Callable[[], None]) -> None:
     for n in range(turns):
         first = author.lsn + 1
         txids = [f"t{first + i + 200 * n}" for i in range(3)]
-        log.append(
-            [author.accept(*txids), author.stamp(*txids), author.hold("m2", f"m{n}"), author.append("m2", f"m{n}")]
-        )
+        log.append([author.accept(*txids), author.stamp(*txids), author.hold("m2", f"m{n}"), author.append("m2", f"m{n}")])
         note()
         log.defer([author.add(4), author.execute(4)])
         if n % 5 == 3:
@@ -102,14 +100,7 @@ def workload(log: Log, turns: int, note: Callable[[], None]) -> None:
 def facts(log: Log) -> int:
     """All that is told of a log, as one number."""
     found = everything(log, TXIDS, ["m1", "m2"])
-    return hash(
-        repr(
-            [
-                found[name]
-                for name in ("state", "first", "numbers", "lsns", "ordered", "results", "rejections", "bodies")
-            ]
-        )
-    )
+    return hash(repr([found[name] for name in ("state", "first", "numbers", "lsns", "ordered", "results", "rejections", "bodies")]))
 
 
 def crash_at_every_call(turns: int, part: int = 0, parts: int = 1) -> tuple[int, int]:
@@ -227,6 +218,8 @@ def test_a_crash_at_every_write_of_a_load_leaves_the_old_log_or_the_new_one(seed
     moment = found.index("new")
     assert set(found[:moment]) == {"old"} or seed
     assert moment > 20
+
+
 
 
 def test_what_a_failed_sync_left_is_never_told_and_written_anew_by_the_next_start() -> None:

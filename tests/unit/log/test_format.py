@@ -127,9 +127,7 @@ def test_a_frame_is_none_of_another_journal_or_segment() -> None:
 
 def test_a_journal_of_0_1_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"LMDB")
-    with pytest.raises(
-        JournalError, match=r"holds a journal of brokerha 0\.1 \(data\.mdb\).*write a backup with 0\.1 and restore"
-    ):
+    with pytest.raises(JournalError, match=r"holds a journal of brokerha 0\.1 \(data\.mdb\).*write a backup with 0\.1 and restore"):
         Log(FileDisk(tmp_path), "orders", "m1")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.mdb", "owner"]
 
@@ -141,9 +139,7 @@ def test_a_log_of_a_later_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         Log(disk_of(log).copy(), "orders", "m1")
 
 
-@pytest.mark.parametrize(
-    ("cluster", "node", "why"), [("other", "m1", "cluster orders, not to other"), ("orders", "m2", "node m1")]
-)
+@pytest.mark.parametrize(("cluster", "node", "why"), [("other", "m1", "cluster orders, not to other"), ("orders", "m2", "node m1")])
 def test_the_log_of_another_node_is_refused(cluster: str, node: str, why: str) -> None:
     log = memory_log("m1", NAME)
     with pytest.raises(JournalForeign, match=why):

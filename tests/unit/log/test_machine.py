@@ -51,11 +51,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @initialize(cache_bytes=st.sampled_from([1, 400, 10_000]), bound=st.sampled_from([1, 5, 50]))
     def open(self, cache_bytes: int, bound: int) -> None:
-        self.bounds: dict[str, Any] = {
-            "cache_bytes": cache_bytes,
-            "ids_held": bound,
-            "segment_bytes": 40 * bound + cache_bytes,
-        }
+        self.bounds: dict[str, Any] = {"cache_bytes": cache_bytes, "ids_held": bound, "segment_bytes": 40 * bound + cache_bytes}
         self.on_disk = Log(MemoryDisk(), "orders", "m1", name="j", **self.bounds)
         self.follower = Log(MemoryDisk(), "orders", "m1", name="j", **self.bounds)
         self.in_memory = memory_log("m1", "j")

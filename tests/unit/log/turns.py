@@ -189,10 +189,7 @@ def agreed(journal: Journal, other: Journal, txids: Sequence[str], nodes: Sequen
         "records": journal.numbered(begin, journal.last_number, 1 << 40),
         "lsns": {txid: journal.lsn_of(txid) for txid in known if journal.lsn_of(txid) is not None},
         "bodies": {
-            (node, txid): journal.body(node, txid)
-            for node in nodes
-            for txid in (*held, *unordered)
-            if (node, txid) not in dropped
+            (node, txid): journal.body(node, txid) for node in nodes for txid in (*held, *unordered) if (node, txid) not in dropped
         },
         "ordered": journal.ordered(first, state.lsn),
         "epochs": journal.epochs(first, state.lsn),

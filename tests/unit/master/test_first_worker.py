@@ -28,12 +28,7 @@ def _restarted(bench: Bench) -> None:
 
 
 def _told(bench: Bench, kind: type[_Kind]) -> list[_Kind]:
-    return [
-        out.message
-        for ready in bench.ready
-        for out in ready.messages
-        if out.to == "w1" and isinstance(out.message, kind)
-    ]
+    return [out.message for ready in bench.ready for out in ready.messages if out.to == "w1" and isinstance(out.message, kind)]
 
 
 def _says(bench: Bench, journal: str, applied: int, follows: str = "basic", view: int = 1) -> None:

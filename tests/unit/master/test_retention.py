@@ -97,9 +97,7 @@ def test_peers_that_may_take_over_a_state_hold_up_to_the_hard_limit(journal: Log
     retention = Retention(RetentionConfig(max_size=20, hard_limit=50))
 
     def below(second: int, peers: dict[str, Lsn]) -> tuple[Lsn, Lsn, tuple[str, ...]]:
-        step = retention.step(
-            journal, Instant(second * LOOK_MS, 0), Facts(100, 100, {"w1": 70}, peers, peers_give_way=True)
-        )
+        step = retention.step(journal, Instant(second * LOOK_MS, 0), Facts(100, 100, {"w1": 70}, peers, peers_give_way=True))
         assert step is not None
         return step.below, step.ids_below, step.dropped
 

@@ -68,12 +68,7 @@ def test_a_wish_is_answered_at_once_and_asks_all_masters(bench: ModeBench) -> No
         bench.say(node, EpochReport(promised, said, "", (), (), bench.core.sync.epoch.configuration))
     # Then it is in force here, by the epoch, and done once the others are heard in it
     answer = bench.do("split-recovery")
-    assert (answer["mode"], answer["source"], answer["epoch"], answer["change"]["state"]) == (
-        "none",
-        "epoch",
-        2,
-        "under way",
-    )
+    assert (answer["mode"], answer["source"], answer["epoch"], answer["change"]["state"]) == ("none", "epoch", 2, "under way")
     bench.hear(*OTHERS, epoch=promised, promised=promised)
     assert bench.do("split-recovery")["change"] == {"mode": "none", "state": "done", "stage": "since epoch 2"}
     assert bench.do("split-recovery", mode="none")["changed"] is False
@@ -137,10 +132,7 @@ def test_each_going_back_is_one_line_and_counted() -> None:
             for _ in range(2):
                 told.note(one.core)
     # Then there is a line for each, a warning where something lost its place
-    assert [
-        (line["event"], line["log_level"], line["lsn"], line["given_up"], line["epoch"], line["lineage"])
-        for line in lines
-    ] == [
+    assert [(line["event"], line["log_level"], line["lsn"], line["given_up"], line["epoch"], line["lineage"]) for line in lines] == [
         ("goes back", "warning", 3, 2, 5, 7),
         ("goes back", "info", 3, 0, 7, 9),
     ]
@@ -152,7 +144,4 @@ def test_each_going_back_is_one_line_and_counted() -> None:
     assert after.metrics()["splits_total"] == 0
     # The book has both
     assert [split["total"] for split in one.do("splits")["splits"]] == [0, 2]
-    assert [row["txid"] for row in one.do("split", number=one.do("splits")["splits"][1]["number"])["entries"]] == [
-        "t4",
-        "t5",
-    ]
+    assert [row["txid"] for row in one.do("split", number=one.do("splits")["splits"][1]["number"])["entries"]] == ["t4", "t5"]

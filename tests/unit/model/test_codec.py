@@ -105,38 +105,11 @@ from brokerha.model.records import (
 from brokerha.model.split_messages import Keep, Restore
 
 FINGERPRINT = bytes((1,)) + bytes(16)
-ROW = Row(
-    "m1",
-    "journal",
-    3,
-    9,
-    (1, ""),
-    (2, "m2"),
-    10**15,
-    {"m1": 4, "m2": 0},
-    0,
-    4,
-    ("m2",),
-    4,
-    "1:ab",
-    {"m3": "j"},
-    "smart",
-)
+ROW = Row("m1", "journal", 3, 9, (1, ""), (2, "m2"), 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), 4, "1:ab", {"m3": "j"}, "smart")
 CONFIGURATION = Configuration(("m1", "m2"), ("m1", "m2", "m3"), (("m3", "gone"),), {"m1": "journal"})
 PATH = (((1, ""), 7),)
 EPOCH = Epoch(
-    2,
-    "m2",
-    ("m1", "m2"),
-    7,
-    "t-1",
-    ((10, "t-2", "m3"),),
-    {"m1": 4},
-    10**15,
-    CONFIGURATION,
-    PATH,
-    (((1, ""), 7, "m1"),),
-    "smart",
+    2, "m2", ("m1", "m2"), 7, "t-1", ((10, "t-2", "m3"),), {"m1": 4}, 10**15, CONFIGURATION, PATH, (((1, ""), 7, "m1"),), "smart"
 )
 EXAMPLES: tuple[Message, ...] = (
     Post(ROW, (ROW,), (("m1", 2, ((10, "t-1"), (11, "t-2"))),)),
@@ -194,19 +167,7 @@ EXAMPLES: tuple[Message, ...] = (
     NodeAnswer("m1.7", True, "paused", "by an operator", "", ""),
     EpochPrepare((2, "m2"), Change("add", "m3", "journal")),
     Notice((2, "m2"), "journal"),
-    EpochReport(
-        (2, "m2"),
-        ROW,
-        "t-1",
-        ((0, 10, "t-2", "m3"),),
-        (("m1", 2, ((10, "t-3"), (11, "t-4"))),),
-        CONFIGURATION,
-        ("t-9",),
-        2,
-        ("m1",),
-        PATH,
-        "smart",
-    ),
+    EpochReport((2, "m2"), ROW, "t-1", ((0, 10, "t-2", "m3"),), (("m1", 2, ((10, "t-3"), (11, "t-4"))),), CONFIGURATION, ("t-9",), 2, ("m1",), PATH, "smart"),
     EpochRefused((2, "m2"), (3, "m1")),
     EpochInstall(EPOCH),
     TailWanted(5, 7),

@@ -13,9 +13,7 @@ def test_all_is_well_when_nothing_is_said_to_be_wrong() -> None:
 
 
 def test_what_is_wrong_is_said_in_one_line() -> None:
-    is_ready, lines = check_lines(
-        {"loop": loop_check(is_running=False), "journal": "it cannot be written:\n  no space"}
-    )
+    is_ready, lines = check_lines({"loop": loop_check(is_running=False), "journal": "it cannot be written:\n  no space"})
     assert not is_ready
     assert lines == ["[-]loop has ended: restart the node", "[-]journal it cannot be written: no space"]
     assert check_lines({"worker": NO_WORKER})[1] == [NO_WORKER_LINE]

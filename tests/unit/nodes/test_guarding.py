@@ -107,9 +107,7 @@ def test_own_memory_grows_with_what_is_held_and_not_with_files() -> None:
 def test_the_limit_is_a_share_of_the_machine_unless_the_file_says_another(tmp_path: Path) -> None:
     def limit(line: str) -> int:
         file = tmp_path / "cluster.toml"
-        file.write_text(
-            f'[cluster]\nname = "c"\nbroker = "embedded://"\n{line}\n[[master]]\nid = "m1"\n', encoding="utf-8"
-        )
+        file.write_text(f'[cluster]\nname = "c"\nbroker = "embedded://"\n{line}\n[[master]]\nid = "m1"\n', encoding="utf-8")
         return load_config(file, {}).guard_limits(workers=3, machine_bytes=4000 * MIB).memory_bytes
 
     assert limit("") == 1000 * MIB

@@ -30,9 +30,7 @@ def core_of(*masters: str) -> MasterCore:
 def go_on(core: MasterCore, number: int, *masters: str, retired: tuple[tuple[str, str], ...] = ()) -> None:
     """Put it into a later epoch of these masters."""
     configuration = Configuration(masters, retired=retired)
-    core.sync.epoch = replace(
-        core.sync.epoch, number=number, proposer="m2", members=masters, configuration=configuration
-    )
+    core.sync.epoch = replace(core.sync.epoch, number=number, proposer="m2", members=masters, configuration=configuration)
 
 
 class Bench:

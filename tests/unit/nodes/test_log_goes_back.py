@@ -38,9 +38,7 @@ def gone_back(journal: Journal, author: Author, lsn: int, lineage: int, *names: 
     journal.append([author.go_back(lsn, lineage=lineage)])
     if names:
         parked = journal.state().parked
-        journal.append(
-            [author.accept(*names), author.stamp(*parked, *names), author.add(99, epoch=lineage), author.execute(99)]
-        )
+        journal.append([author.accept(*names), author.stamp(*parked, *names), author.add(99, epoch=lineage), author.execute(99)])
 
 
 class Stream:
@@ -124,9 +122,7 @@ def test_a_stream_that_begins_with_what_is_void_begins_behind_it(
     gone_back(journal, author, 5, 4, "a1")
     stream.publish()
     # Lines 7 and 8 of lineage 0 come first, then the message of the going back.
-    reader = opened(
-        [({**headers, "x-stream-offset": n}, body) for n, (headers, body) in enumerate(stream.messages[3:])]
-    )
+    reader = opened([({**headers, "x-stream-offset": n}, body) for n, (headers, body) in enumerate(stream.messages[3:])])
     assert reader.first_lsn == 6
     assert [lsn for lsn, _ in reader.lines(6, 9)] == [6, 7, 8, 9]
 

@@ -37,7 +37,9 @@ class Drawn:
         """Something happens, then time passes."""
         name = self.random.choice(self.group.names)
         process = self.group[name]
-        match self.random.choice(("write", "write", "order", "order", "go on", "go on", "restart", "down", "up", "cut", "promote", "time")):
+        match self.random.choice(
+            ("write", "write", "order", "order", "go on", "go on", "restart", "down", "up", "cut", "promote", "time")
+        ):
             case "write":
                 self.write()
             case "order" if process.is_up:

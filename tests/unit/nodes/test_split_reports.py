@@ -39,10 +39,7 @@ def test_the_book_is_read_and_what_is_refused_is_told() -> None:
     runner, reports = Runner(), SplitReports()
     (split,) = ask(reports, runner).result(WAIT_S)["splits"]
     assert (split["total"], split["effects"]["waits"]) == (2, 2)
-    assert [row["txid"] for row in ask(reports, runner, "split", number=split["number"]).result(WAIT_S)["entries"]] == [
-        "b",
-        "c",
-    ]
+    assert [row["txid"] for row in ask(reports, runner, "split", number=split["number"]).result(WAIT_S)["entries"]] == ["b", "c"]
     with pytest.raises(NotFound, match="knows no split 77"):
         ask(reports, runner, "split", number=77).result(WAIT_S)
 

@@ -42,9 +42,7 @@ class Bench:
         self.commands: list[TxCommand] = []
         self.is_silent = False
         self.refusal: tuple[str, str] | None = None
-        host = Host(
-            "m1", lambda: "m1.new", self.read, lambda: self.applied, lambda: [{"txid": "t", "xid": ""}]
-        )
+        host = Host("m1", lambda: "m1.new", self.read, lambda: self.applied, lambda: [{"txid": "t", "xid": ""}])
         self.transacting = Transacting(Loop(), self, host)  # type: ignore[arg-type]
 
     def now(self) -> Instant:

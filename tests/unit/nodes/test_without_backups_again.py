@@ -35,9 +35,7 @@ def test_it_begins_when_its_own_process_was_primary_last(tmp_path: Path, views: 
 
 
 @pytest.mark.parametrize(("views", "promised"), [((10, 21), 21), ((10,), 21)])
-def test_it_is_refused_when_another_process_may_have_gone_on(
-    tmp_path: Path, views: tuple[int, ...], promised: int
-) -> None:
+def test_it_is_refused_when_another_process_may_have_gone_on(tmp_path: Path, views: tuple[int, ...], promised: int) -> None:
     config = cluster(tmp_path, *views, promised=promised)
     with pytest.raises(ConfigurationError, match=r"view 21.*put the \[\[backup\]\] sections back, brokerha promote m1"):
         open_master(config, "m1")

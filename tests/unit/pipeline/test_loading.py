@@ -49,9 +49,7 @@ def rows(text: str, *given: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_row_becomes_statements_and_what_is_empty_is_left_out():
-    one, two = rows(
-        PEOPLE, {"id": "a b", "name": 'Ann "A", x', "age": "30", "city": "Linz"}, {"id": "2", "name": "", "age": None}
-    )
+    one, two = rows(PEOPLE, {"id": "a b", "name": 'Ann "A", x', "age": "30", "city": "Linz"}, {"id": "2", "name": "", "age": None})
     assert one["statement"].splitlines() == [
         "<urn:person:a%20b> <http://www.w3.org/1999/02/22-rdf-syntax-ns#type> <urn:Person> .",
         '<urn:person:a%20b> <urn:name> "Ann \\"A\\", x"@en .',
@@ -76,9 +74,7 @@ def test_bad_rows_are_rejects_with_their_reasons_and_the_others_stay():
 
 
 def test_a_letter_that_could_not_be_read_refuses_the_row_where_spark_reads_csv_itself():
-    [row] = rows(
-        PRICES + "[csv]\nline_breaks = true\n", {"sku": "\N{REPLACEMENT CHARACTER}", "country": "at", "price": "1"}
-    )
+    [row] = rows(PRICES + "[csv]\nline_breaks = true\n", {"sku": "\N{REPLACEMENT CHARACTER}", "country": "at", "price": "1"})
     assert row["reject"] == "not UTF-8"
 
 
@@ -131,10 +127,7 @@ def test_values_of_files_with_types_have_the_datatypes_that_they_have_by_nature(
 
 
 def test_a_value_that_is_no_single_one_refuses_the_row():
-    [row] = rows(
-        '[quads]\nsubject = "urn:{id}"\n[[quads.property]]\npredicate = "urn:n"\ncolumn = "name"\n',
-        {"id": "1", "name": ["a"]},
-    )
+    [row] = rows('[quads]\nsubject = "urn:{id}"\n[[quads.property]]\npredicate = "urn:n"\ncolumn = "name"\n', {"id": "1", "name": ["a"]})
     assert row["reject"] == "column name: a value of type list cannot be a literal"
 
 

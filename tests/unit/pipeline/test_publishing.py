@@ -45,11 +45,7 @@ class Desk:
         self.pauses: list[float] = []
 
     def publish(
-        self,
-        batches: list[pa.RecordBatch],
-        connect: Callable[[str], Client] | None = None,
-        begin_lsn: int = 0,
-        **options: str,
+        self, batches: list[pa.RecordBatch], connect: Callable[[str], Client] | None = None, begin_lsn: int = 0, **options: str
     ) -> Result:
         made = SinkOptions.from_options({**self.options, **options})
         task = Task("w", "7", begin_lsn)
@@ -88,9 +84,7 @@ def test_a_wrong_option_is_one_clear_error(options, words):
 
 
 def test_options_are_taken_in_any_case_and_those_of_spark_are_left_to_it():
-    made = SinkOptions.from_options(
-        {"URL": "x", "Table": "t", "MAXREJECTS": "2", "rejects": "r", "checkpointLocation": "c"}
-    )
+    made = SinkOptions.from_options({"URL": "x", "Table": "t", "MAXREJECTS": "2", "rejects": "r", "checkpointLocation": "c"})
     assert (made.store, made.name, made.max_rejects) == ("table", "t", 2)
 
 
@@ -178,9 +172,7 @@ def test_a_row_that_the_cluster_would_refuse_is_a_reject_and_no_other_suffers(op
 
 
 def test_text_that_is_not_utf8_is_shown_and_not_sent():
-    column = pa.Array.from_buffers(
-        pa.string(), 2, pa.array([b"<urn:a> <urn:b> <urn:c> .", b"\xffbad"], pa.binary()).buffers()
-    )
+    column = pa.Array.from_buffers(pa.string(), 2, pa.array([b"<urn:a> <urn:b> <urn:c> .", b"\xffbad"], pa.binary()).buffers())
     desk = Desk(**GRAPH)
     result = desk.publish([pa.RecordBatch.from_arrays([column], names=["statement"])], dryRun="true")
     assert (result.rejects, result.items) == (1, 1)
@@ -188,18 +180,14 @@ def test_text_that_is_not_utf8_is_shown_and_not_sent():
 
 
 def test_one_bad_statement_of_a_row_refuses_the_row_and_names_it():
-    result = Desk(**GRAPH).publish(
-        rows(statement=["<urn:a> <urn:b> <urn:c> .\n<no iri> <urn:b> <urn:c> ."]), dryRun="true"
-    )
+    result = Desk(**GRAPH).publish(rows(statement=["<urn:a> <urn:b> <urn:c> .\n<no iri> <urn:b> <urn:c> ."]), dryRun="true")
     assert result.items == 0
     assert result.first_rejects[0].reason.startswith("'<no iri> <urn:b> <urn:c> .': ")
 
 
 def test_blank_nodes_of_a_source_are_the_same_in_all_transactions_and_kept_without_one():
     desk = Desk(**GRAPH, rowsPerTransaction="1")
-    desk.publish(
-        rows(statement=["_:a <urn:p> _:b .", "_:b <urn:p> _:a .", "_:a <urn:p> _:a ."], source=["f", "f", None])
-    )
+    desk.publish(rows(statement=["_:a <urn:p> _:b .", "_:b <urn:p> _:a .", "_:a <urn:p> _:a ."], source=["f", "f", None]))
     f = prefix_of("w", "f")
     assert desk.cluster.lines() == [f"_:{f}a <urn:p> _:{f}b .", f"_:{f}b <urn:p> _:{f}a .", "_:a <urn:p> _:a ."]
 
@@ -276,10 +264,7 @@ def test_patience_ends_with_the_last_error_and_pauses_grow_to_a_limit():
     assert (result.error, result.items, result.is_stopped) == ("NotReady", 2, True)
     assert max(desk.pauses) == LONGEST_PAUSE_S
     assert 50 < sum(desk.pauses) <= 60
-    with pytest.raises(
-        NotReady,
-        match=r"the journal is full \(2 keys in 1 transactions are written under id 'w'; the same rows .* twice\)",
-    ):
+    with pytest.raises(NotReady, match=r"the journal is full \(2 keys in 1 transactions are written under id 'w'; the same rows .* twice\)"):
         result.check(SinkOptions.from_options(TABLE), "w")
 
 

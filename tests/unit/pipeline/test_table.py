@@ -150,9 +150,7 @@ def test_what_is_no_archive_is_refused_with_one_sentence(archive: LogTable, tmp_
         LogTable(str(tmp_path / "nowhere")).state()
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "manifest.json").write_text("{}")
-    with pytest.raises(
-        StoreError, match=r"is of brokerha 0\.1, which later versions do not read: archive the log again"
-    ):
+    with pytest.raises(StoreError, match=r"is of brokerha 0\.1, which later versions do not read: archive the log again"):
         LogTable(str(tmp_path / "old")).exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("")

@@ -42,9 +42,7 @@ def test_without_another_site_it_serves_nothing_and_a_person_is_asked() -> None:
     bench = cut(others=())
     bench.heard("w1", 0)
     assert bench.orders("w1") == [Idle(1, BEGINS_AFTER_6)]
-    assert (
-        bench.site.attention(bench.ms) == f"no copy is known to be good: w1 at LSN 0 with {text(0)} ({BEGINS_AFTER_6})"
-    )
+    assert bench.site.attention(bench.ms) == f"no copy is known to be good: w1 at LSN 0 with {text(0)} ({BEGINS_AFTER_6})"
 
 
 def test_the_results_begin_anew_from_the_copy_that_was_taken() -> None:

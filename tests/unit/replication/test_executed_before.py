@@ -34,9 +34,7 @@ class Book:
 
     def given_up(self, number: int, first_lsn: int, limit: int) -> list[GivenUp]:
         """As `History`."""
-        return [
-            e for split, given in self.entries.items() if split.number == number for e in given if e.lsn >= first_lsn
-        ][:limit]
+        return [e for split, given in self.entries.items() if split.number == number for e in given if e.lsn >= first_lsn][:limit]
 
 
 def found(book: Book, executed: int) -> set[str]:

@@ -202,9 +202,7 @@ def test_results_of_before_are_not_those_of_what_is_at_their_places_now() -> Non
     node = kept(table)
     table.write("b0", "b1")
     table.until(lambda: table.are_in_sync("w1"))
-    reports += [
-        out.message for _, out in table.sent if isinstance(out.message, Executed) and out.message.first_lsn > 10
-    ]
+    reports += [out.message for _, out in table.sent if isinstance(out.message, Executed) and out.message.first_lsn > 10]
     table.go_back(10, 5)
     table.write("c0", "c1")
     for report in reports:

@@ -125,10 +125,7 @@ def test_a_worker_that_dies_or_is_removed_fails_its_task() -> None:
         assert bench.told() == []
         row = bench.tasks.row(request, bench.ms)
         assert row is not None
-        assert (row["state"], row["reason"]) == (
-            "failed",
-            "worker w1 died meanwhile, and whether it had finished is not known",
-        )
+        assert (row["state"], row["reason"]) == ("failed", "worker w1 died meanwhile, and whether it had finished is not known")
         assert bench.tasks.deadline_ms() is None
 
 

@@ -185,9 +185,7 @@ def test_a_backup_behind_the_place_to_which_the_log_went_back_needs_a_full_one(b
     backups.copy.go_back(25, 5)
     for lsn in range(26, 26 + more):
         backups.copy.lines.append((f"other{lsn}", 1000 * lsn, "applied", "", b"", packed(1000 + lsn)))
-    with pytest.raises(
-        StoreError, match=r"30 of the log of lineage 0, w1 follows lineage 5, .* went back .* make a full backup"
-    ) as told:
+    with pytest.raises(StoreError, match=r"30 of the log of lineage 0, w1 follows lineage 5, .* went back .* make a full backup") as told:
         backups.extend()
     assert not isinstance(told.value, StoreDamaged)
     assert backups.folder.backup("monday").manifest().last_lsn == 30

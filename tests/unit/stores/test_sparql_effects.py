@@ -90,10 +90,7 @@ def test_each_form_has_its_exact_effect(site: Site, text: str, removed: list[str
         ("INSERT DATA { <urn:a> <urn:p> 7 } ; CREATE GRAPH <urn:g>", "the graph <urn:g> already exists"),
         ("INSERT DATA { <urn:a> }", "MALFORMED QUERY: line 1, column 23"),
         ("LOAD <http://127.0.0.1:1/>", "LOAD is refused"),
-        (
-            "INSERT { ?s ?p ?x } WHERE { SELECT (<urn:unknown>(DISTINCT ?o) AS ?x) { ?s ?p ?o } }",
-            "no aggregate that an IRI",
-        ),
+        ("INSERT { ?s ?p ?x } WHERE { SELECT (<urn:unknown>(DISTINCT ?o) AS ?x) { ?s ?p ?o } }", "no aggregate that an IRI"),
         ("INSERT { ?s ?p ?x } WHERE { ?s ?p ?o BIND(IRI('urn:brokerha:system') AS ?x) }", "brokerha's own"),
     ],
 )

@@ -41,11 +41,7 @@ class MemberSchedule(MemberTable):
         """When each dead one comes back."""
         self.cuts: dict[tuple[NodeId, NodeId], int] = {}
         self.count = 0
-        self.loss, self.doubling, self.delay = (
-            rng.choice((0.0, 0.05, 0.2)),
-            rng.choice((0.0, 0.1)),
-            rng.choice((0.0, 0.3)),
-        )
+        self.loss, self.doubling, self.delay = rng.choice((0.0, 0.05, 0.2)), rng.choice((0.0, 0.1)), rng.choice((0.0, 0.3))
         self.crashes, self.splits = rng.choice((0.0, 0.003, 0.01)), rng.choice((0.0, 0.01))
         super().__init__(
             rng.choice((1, 2, 3, 3, 3, 4, 5)),
@@ -207,15 +203,7 @@ class MemberSchedule(MemberTable):
             # Until the last change is established those before it count as well: two lost disks may be too many for them.
             if len({self.journals[node].state().promised_epoch for node in configuration}) > 1:
                 return
-            if (
-                len(
-                    {
-                        state.installed and state.installed.id
-                        for state in (self.journals[n].state() for n in configuration)
-                    }
-                )
-                > 1
-            ):
+            if len({state.installed and state.installed.id for state in (self.journals[n].state() for n in configuration)}) > 1:
                 return
             self.emptied.add(name)
             self.crash(name)

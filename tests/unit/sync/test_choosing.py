@@ -100,9 +100,7 @@ def test_a_word_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize(("now", "wanted"), [("quorum", "smart"), ("none", "quorum")])
 def test_between_quorum_and_the_others_the_way_is_told(now: str, wanted: str) -> None:
     table = ModeTable(now, now, now)
-    with pytest.raises(
-        InvalidRequest, match=f'stop all masters, write split-recovery = "{wanted}" into the files'
-    ) as info:
+    with pytest.raises(InvalidRequest, match=f'stop all masters, write split-recovery = "{wanted}" into the files') as info:
         table.choose("m1", wanted)
     assert "start them all" in str(info.value)
     assert table.choose("m1", now).state == DONE

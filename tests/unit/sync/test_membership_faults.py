@@ -68,6 +68,7 @@ class TestTwoWishes:
         assert {table.members(name) for name in table.cores} == {("m1", "m2", "m3", "m4")}
         assert {tuple(table.queue(name)) for name in table.cores} == {("a", "b")}
 
+
     def test_a_wish_to_take_out_a_master_is_over_when_it_came_back_with_another_journal(self) -> None:
         # Given that m1 and m2 are told to take m3 out, whose disk was emptied, and that m2 hears of nothing
         table = MemberTable(5)
@@ -244,9 +245,7 @@ class TestJoiners:
         table.live(4 * LAG_MS, without("m4"))
         assert table.masters("m3") == ("m1", "m2", "m3")
         # When only that one is told to add it, then it is
-        table.live(
-            4 * LAG_MS, lambda sender, out: {sender, out.to} != {"m4", "m1"} and {sender, out.to} != {"m4", "m3"}
-        )
+        table.live(4 * LAG_MS, lambda sender, out: {sender, out.to} != {"m4", "m1"} and {sender, out.to} != {"m4", "m3"})
         wish = table.add("m2", "m4")
         table.live(4 * LAG_MS)
         assert wish.state == DONE, wish.stage

@@ -12,9 +12,7 @@ from brokerha.transports.rabbitmq import explain
 
 def test_an_inbox_that_is_taken_may_be_taken_by_this_node_itself() -> None:
     """Given a node that lost its broker silently, when it is back before the broker gave its old connection up, then nobody has to be stopped."""
-    locked = ResourceLocked(
-        "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'brokerha.m1.sync' in vhost 'x'"
-    )
+    locked = ResourceLocked("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'brokerha.m1.sync' in vhost 'x'")
     reason = explain(locked, ADDRESS)
     assert "gives up a lost one by itself" in reason
     assert "if it stays, another process runs under the id" in reason

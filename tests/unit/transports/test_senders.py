@@ -34,9 +34,7 @@ NAMED = Senders("orders", "m1", "orders.m1", PROCESSES)
         ("m4", "orders.m1s", "m1s", FOREIGN_USER),
     ],
 )
-def test_a_message_is_of_the_node_whose_user_published_it(
-    sender: str, user: str, process: str, word: str | None
-) -> None:
+def test_a_message_is_of_the_node_whose_user_published_it(sender: str, user: str, process: str, word: str | None) -> None:
     problem = NAMED.problem(sender, user, process)
     assert (problem and problem[0]) == word
 
