@@ -131,3 +131,14 @@ def test_a_promotion_that_is_refused_says_why(run, cluster):
 
     assert (ran.code, client.calls[0]) == (2, ("connect", "http://127.0.0.1:7201"))
     assert "2 votes are needed" in ran.err
+
+
+@pytest.mark.parametrize(("txid", "asked"), [("m9.0a1b2c3d.1.1.t", "m1"), ("m2.0a1b2c3d.1.1.t", "m2")])
+def test_what_no_master_lists_is_rolled_back_at_its_maker_or_at_any_that_answers(run, cluster, txid, asked):
+    nodes = [*ALL_WELL["nodes"], {"id": "m2", "role": "master", "state": "ok"}]
+    client = cluster(open_transactions=[[]], status={"nodes": nodes}, end_transaction={"state": "aborted"})
+
+    ran = run("tx", "rollback", txid, "--yes", *URL)
+
+    assert (ran.code, ran.out) == (0, f"aborted: transaction {txid}\n")
+    assert ("end_transaction", "rollback", asked, txid) in [call[:4] for call in client.calls]
