@@ -7,18 +7,31 @@
         db.query("main", "ASK { <urn:a> <urn:b> 1 }")                  # True
 
 `connect` gives a `Session`, a `Client` that reads its own writes (client/client.py); `errors` holds every error that
-is raised on purpose, on one page. The folders, from the outside inwards:
+is raised on purpose, on one page. The folders, from the outside inwards; the docstring of each is its map:
 
-    cli, embedded, simulator    commands; a whole cluster in one process; the same in a simulated world
-    aio                         the client for asyncio
-    http                        the front door of a node
-    nodes                       what one process holds, and the loop that drives it
-    journal, transports, stores, client     disk, wire, data; what programs import
-    local_reads                 reads of a door that go to workers of the same machine without the broker
-    ingress                     what comes from outside is judged before a parser sees it
-    ports                       what nodes need from the world
-    master; sync, replication   the cores: state machines that do no input or output
-    model                       the words that all of them share
+    cli/            the command line; __main__.py: the same by ``python -m brokerha``
+    spark/          jobs on Spark over the log
+    doctor/         what is wrong with a machine, its broker and its nodes
+    aio.py          the client for asyncio
+    embedded.py     a whole cluster in one process
+    simulator/      the same in a simulated world
+    pipeline/       the log as data: rows, archives, reports
+    deploying/      deployment files made from the cluster file
+    http/           the front door of a node
+    nodes/          what one process holds, and the loop that drives it
+    log/            the durable record of a master
+    transports/     the wire
+    stores/         the data of a worker
+    client/         what programs import
+    local_reads/    reads of a door that go to workers of the same machine without the broker
+    ingress/        what comes from outside is judged before a parser sees it
+    ports/          what nodes need from the world
+    master/         CORE: one master, composed of the cores below; state machines that do no input or output
+    sync/           CORE: masters agree on one order
+    transactions/   CORE: transactions over several stores, step by step
+    replication/    CORE: the agreed log reaches workers and backups
+    following/      CORE: bringing somebody along a log
+    model/          the words that all of them share
 
 Importing this module loads none of them; names are looked up when they are first used.
 """
@@ -56,7 +69,7 @@ def _wire(address: str) -> Wire:
 
         return HttpWire(address)
     if address.startswith(("amqp://", "amqps://")):
-        from brokerha.transports.pika_wire import AmqpWire
+        from brokerha.transports.client.wire import AmqpWire
 
         return AmqpWire(address)
     if address.endswith(".toml"):
@@ -71,7 +84,7 @@ def _wire_of_file(path: str) -> Wire:
     import os
     from pathlib import Path
 
-    from brokerha.nodes.config import load_config
+    from brokerha.nodes.config.cluster import load_config
 
     config = load_config(Path(path), os.environ)
     if not config.is_embedded:

@@ -34,8 +34,8 @@ from brokerha.client.outcomes import Written, written
 from brokerha.client.transactions import ATTEMPTS, WAIT_SLICE_S, Transaction, retries
 from brokerha.model.errors import InvalidRequest, OutcomeUnknown
 from brokerha.model.ids import TxId
-from brokerha.model.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.operations import Operation
+from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
 from brokerha.model.requests import Reply
 
 THREADS = 32

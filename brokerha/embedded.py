@@ -23,12 +23,12 @@ from brokerha.http.opening import open_door
 from brokerha.model.errors import BrokerhaError, ConfigurationError, NotReady
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.requests import UNKNOWN, WAIT, Reply
-from brokerha.nodes import questions
 from brokerha.nodes.building import open_process, open_worker
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.master_node import MasterNode
-from brokerha.nodes.process_node import ProcessNode
-from brokerha.nodes.worker_node import WorkerNode
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.front import questions
+from brokerha.nodes.master.node import MasterNode
+from brokerha.nodes.master.process_node import ProcessNode
+from brokerha.nodes.worker.node import WorkerNode
 from brokerha.ports.front import Front, ReadOutcome
 
 

@@ -15,44 +15,23 @@ from typing import Annotated, Any
 
 import typer
 
-from brokerha.cli import (
-    agreement,
-    backup,
-    bench,
-    completion,
-    control,
-    data,
-    demo,
-    doctor,
-    exits,
-    init,
-    load,
-    log,
-    node,
-    peer,
-    pipeline,
-    pipeline_archive,
-    pipeline_audit,
-    pipeline_export,
-    pipeline_load,
-    pipeline_rebuild,
-    pipeline_report,
-    promote,
-    quarantine,
-    queues,
-    replay,
-    repository,
-    restore,
-    simulate,
-    splits,
-    status,
-    support_bundle,
-    table,
-    tx,
-    up,
-    user,
-    worker,
-)
+from brokerha.cli.backup import command as backup
+from brokerha.cli.backup import replay, restore
+from brokerha.cli.bench import command as bench
+from brokerha.cli.cluster import agreement, log, peer, promote, quarantine, splits, status, user, worker
+from brokerha.cli.common import exits
+from brokerha.cli.data import control, load, queues, repository, table, tx
+from brokerha.cli.data import read_write as data
+from brokerha.cli.demo import command as demo
+from brokerha.cli.machine import doctor, init, node, simulate, support_bundle, up
+from brokerha.cli.pipeline import archive as pipeline_archive
+from brokerha.cli.pipeline import audit as pipeline_audit
+from brokerha.cli.pipeline import command as pipeline
+from brokerha.cli.pipeline import export as pipeline_export
+from brokerha.cli.pipeline import load as pipeline_load
+from brokerha.cli.pipeline import rebuild as pipeline_rebuild
+from brokerha.cli.pipeline import report as pipeline_report
+from brokerha.cli.reference import completion
 from brokerha.model.errors import BrokerhaError
 
 PROGRAM = "brokerha"

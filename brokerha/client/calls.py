@@ -5,21 +5,25 @@ from __future__ import annotations
 import itertools
 import secrets
 from concurrent.futures import TimeoutError as WaitTimeout
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from brokerha.client.reads import Least, Reads
 from brokerha.model.errors import InvalidRequest, TimedOut
 from brokerha.model.ids import Lsn, TxId, is_tx_id
-from brokerha.model.levels import parse_ack, parse_apart, parse_min_lsn
+from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
 from brokerha.model.requests import WAIT
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.wire import Wire
 
-if TYPE_CHECKING:
-    from brokerha.client.transactions import Transaction
-
 GRACE_S = 5.0
 """How much longer than its deadline a call waits for the wire, which answers by itself when it is healthy."""
+
+
+class Begun(Protocol):
+    """A transaction that may still be open."""
+
+    def abandon(self) -> None:
+        """Roll back what is open, without an error."""
 
 
 class Calls(Reads):
@@ -36,7 +40,7 @@ class Calls(Reads):
         """What writes that do not say want at a master that is apart: ``wait`` or ``refuse``."""
         self.token = secrets.token_hex(8)
         """Names this connection to the masters: a transaction that is in use belongs to it."""
-        self.transactions: set[Transaction] = set()
+        self.transactions: set[Begun] = set()
         """Begun through this connection and not over; `close` rolls them back."""
         self._numbers = itertools.count(1)
 

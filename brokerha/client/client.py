@@ -36,8 +36,8 @@ from brokerha.client.reads import Least, as_bytes
 from brokerha.client.two_phase import TwoPhase
 from brokerha.model.errors import NotFound, OutcomeUnknown
 from brokerha.model.ids import Lsn, TxId, maker_of
-from brokerha.model.levels import parse_ack, parse_apart
 from brokerha.model.operations import LoggedRow, Operation, pack_operations
+from brokerha.model.outside.levels import parse_ack, parse_apart
 from brokerha.model.requests import READS_INSIDE, WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 from brokerha.ports.wire import Wire
@@ -246,7 +246,7 @@ class Client(TwoPhase):
         return checks
 
     def digests(self, bits: int = 10, *, min_lsn: Least = None, timeout: float | None = None) -> dict[str, Any]:
-        """What one copy holds, bucket by bucket (stores/digests.py); that of a worker when it is the one that is asked.
+        """What one copy holds, bucket by bucket (stores/comparing/digests.py); that of a worker when it is the one that is asked.
 
         ``{"lsn", "fingerprint", "items", "buckets": ((store, name, bucket, count, xor), …), "queues", "repositories"}``
         """

@@ -27,7 +27,6 @@ import msgpack
 
 from brokerha.client.http_connections import FAULTS, Connections, Exchange, NotConnected
 from brokerha.client.http_nodes import HttpNodes, error_of_answer, may_pass, unreachable
-from brokerha.model.client_wire import WRITES_TYPE, encode_writes
 from brokerha.model.errors import (
     BrokerhaError,
     InvalidRequest,
@@ -40,8 +39,9 @@ from brokerha.model.errors import (
 )
 from brokerha.model.gathering import Gathering
 from brokerha.model.ids import TxId
-from brokerha.model.levels import ack_text
+from brokerha.model.outside.levels import ack_text
 from brokerha.model.requests import ACCEPTED, REFUSED, UNKNOWN, WAIT, Reply
+from brokerha.model.wire.client_wire import WRITES_TYPE, encode_writes
 
 CONNECTIONS = 4
 BATCH_LIMIT = 1000

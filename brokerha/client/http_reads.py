@@ -1,4 +1,4 @@
-"""Which request over HTTP asks for which kind of read (stores/reading.py), and what its answer is inside.
+"""Which request over HTTP asks for which kind of read (stores/reads/reading.py), and what its answer is inside.
 
 >>> READS["get"]("t", {"key": b"a/b"})
 ('GET', '/kv/t/a%2Fb', {}, b'')

@@ -14,8 +14,8 @@ from urllib.parse import quote, urlencode
 import msgpack
 
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.isolation import READ_COMMITTED
-from brokerha.model.levels import ack_text
+from brokerha.model.outside.isolation import READ_COMMITTED
+from brokerha.model.outside.levels import ack_text
 
 MSGPACK = "application/x-msgpack"
 

@@ -33,7 +33,7 @@ from brokerha.client.http_reads import column as column_of
 from brokerha.client.http_transactions import Step, answer_of, step_of
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotFound, NotPrimary, NotReady, TimedOut, Unreachable
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.levels import min_lsn_text
+from brokerha.model.outside.levels import min_lsn_text
 from brokerha.model.requests import WAIT, Reply
 from brokerha.ports.front import ReadOutcome
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from brokerha.client.outcomes import Written
 from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
@@ -27,7 +27,6 @@ from brokerha.model.errors import BrokerhaError, InvalidRequest
 from brokerha.model.ids import Lsn, TxId
 
 if TYPE_CHECKING:
-    from brokerha.client.client import Client
     from brokerha.client.pipeline import Pipeline
 
 STATEMENTS_LIMIT = 2_000
@@ -59,8 +58,15 @@ class Loaded(NamedTuple):
 Progress = Callable[[Loaded], None]
 
 
+class Writer(Protocol):
+    """What a load needs of a client."""
+
+    def pipeline(self, window: int, *, ack: str | None, timeout: float | None) -> Pipeline:
+        """Many writes at once, in their order."""
+
+
 def load(
-    client: Client,
+    writer: Writer,
     repository: str,
     source: Source,
     format_name: str | None = None,
@@ -82,7 +88,7 @@ def load(
         # Parsers invent labels, another one at each run; a load that may be repeated needs the same text each time.
         numbers: dict[str, int] | None = {} if key and name in _PARSED else None
         prepared = (_prepared(line, number, prefix, numbers, graph) for number, line in lines)
-        pipeline = stack.enter_context(client.pipeline(WINDOW, ack=ack, timeout=timeout))
+        pipeline = stack.enter_context(writer.pipeline(WINDOW, ack=ack, timeout=timeout))
         return _Load(pipeline, repository, key, on_progress).run(prepared)
 
 

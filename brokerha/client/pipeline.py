@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Self
 from brokerha.client.outcomes import Written, written
 from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
 from brokerha.model.ids import TxId
-from brokerha.model.levels import parse_ack, parse_apart
 from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.outside.levels import parse_ack, parse_apart
 from brokerha.model.requests import WAIT, Reply
 
 if TYPE_CHECKING:
-    from brokerha.client.client import Client
+    from brokerha.client.calls import Calls
 
 WINDOW_LIMIT = 100_000
 
@@ -35,7 +35,7 @@ WINDOW_LIMIT = 100_000
 class Pipeline:
     """Writes of one client that are under way together."""
 
-    def __init__(self, client: Client, window: int, ack: str, timeout_s: float, apart: str = WAIT) -> None:
+    def __init__(self, client: Calls, window: int, ack: str, timeout_s: float, apart: str = WAIT) -> None:
         if not 1 <= window <= WINDOW_LIMIT:
             raise InvalidRequest(f"the window of a pipeline is 1 to {WINDOW_LIMIT}, not {window}")
         self.window = window

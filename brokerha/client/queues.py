@@ -21,7 +21,7 @@ from brokerha.client.reads import QueueMessage, as_bytes
 from brokerha.client.transactions import ATTEMPTS, OCTETS, WAIT_SLICE_S, Transaction, retries
 from brokerha.model.errors import Aborted, InvalidRequest, WrongState
 from brokerha.model.ids import TxId
-from brokerha.model.isolation import READ_COMMITTED, SERIALIZABLE
+from brokerha.model.outside.isolation import READ_COMMITTED, SERIALIZABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ class Queues(Calls):
     ) -> Transaction:
         """A transaction over several stores, for ``with``; see transactions.py.
 
-        ``isolation``: ``read-committed``, ``snapshot`` or ``serializable`` (model/isolation.py); the latter two may end in Conflict.
+        ``isolation``: ``read-committed``, ``snapshot`` or ``serializable`` (model/outside/isolation.py); the latter two may end in Conflict.
         ``timeout``: the master ends it after so many seconds without a step (60 by default, at most 3600). ``session``: who uses
         it, this connection by default; while it is in use nobody else may end it.
         """

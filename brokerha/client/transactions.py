@@ -43,9 +43,9 @@ from brokerha.model.errors import (
     aborted,
 )
 from brokerha.model.ids import Lsn, NodeId, TxId, Xid
-from brokerha.model.isolation import READ_COMMITTED, checked_isolation
-from brokerha.model.levels import parse_ack
 from brokerha.model.operations import REJECTED, Operation, check_operations
+from brokerha.model.outside.isolation import READ_COMMITTED, checked_isolation
+from brokerha.model.outside.levels import parse_ack
 from brokerha.model.requests import ACCEPTED, LEVELS
 from brokerha.ports.front import ReadOutcome
 

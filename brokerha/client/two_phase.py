@@ -22,8 +22,8 @@ from brokerha.client.queues import Queues
 from brokerha.client.transactions import PLACED, PREPARED, Committed, Transaction, commit_safely, step
 from brokerha.model.errors import InvalidRequest, NotFound, WrongState
 from brokerha.model.ids import NodeId, TxId, Xid, checked_xid
-from brokerha.model.isolation import READ_COMMITTED
-from brokerha.model.levels import parse_ack
+from brokerha.model.outside.isolation import READ_COMMITTED
+from brokerha.model.outside.levels import parse_ack
 
 
 class TwoPhase(Queues):

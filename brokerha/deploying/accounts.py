@@ -21,8 +21,8 @@ from brokerha.deploying.files import File, read_secret
 from brokerha.deploying.machine import url_file
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId, is_node_id
-from brokerha.nodes.config import ClusterConfig
-from brokerha.transports.addresses import Address, parse_addresses
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.transports.rabbitmq.addresses import Address, parse_addresses
 from brokerha.transports.rights import (
     ADMIN,
     APP_ROLES,

@@ -26,7 +26,7 @@ from brokerha.deploying.definitions import definitions_text
 from brokerha.deploying.files import File, Plan
 from brokerha.deploying.machine import url_file
 from brokerha.model.errors import ConfigurationError
-from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.transports.rights import user_of
 
 CONFIGURATION: Final = """\

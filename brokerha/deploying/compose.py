@@ -24,8 +24,8 @@ from brokerha.deploying.broker import CONFIGURATION, definitions_files
 from brokerha.deploying.files import File, Plan
 from brokerha.deploying.machine import KILL_AFTER_S, broker_variables, url_file
 from brokerha.model.errors import ConfigurationError
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_environment import variable
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.environment import variable
 
 BROKER_IMAGE: Final = "rabbitmq:4.2.2-management"
 COMPOSE: Final = Path("compose.yaml")

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from brokerha.deploying.accounts import Account, Broker, url_for
-from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.transports.rights import NOTHING
 from brokerha.transports.topology import (
     CHANGES_EXCHANGE,

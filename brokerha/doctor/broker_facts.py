@@ -20,9 +20,9 @@ from brokerha.doctor.facts import BrokerFact, ManagementFact, QueueFact
 from brokerha.doctor.machine_facts import is_loopback, own_addresses
 from brokerha.doctor.wanted import Wanted, wanted_of
 from brokerha.model.ids import NodeId
-from brokerha.nodes.config import ClusterConfig
-from brokerha.transports import probing
-from brokerha.transports.addresses import Address, parse_addresses
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.transports.rabbitmq.addresses import Address, parse_addresses
+from brokerha.transports.tools import probing
 from brokerha.transports.topology import CHANGES_EXCHANGE, EXCHANGES
 
 MANAGEMENT_VARIABLE: Final = "BROKERHA_MANAGEMENT_URL"

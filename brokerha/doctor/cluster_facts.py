@@ -15,7 +15,7 @@ from brokerha.deploying.files import read_secret
 from brokerha.doctor.facts import ClockFact, PortFact
 from brokerha.doctor.machine_facts import host_and_port, is_here, is_loopback, listens
 from brokerha.model.ids import NodeId
-from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config.cluster import ClusterConfig
 
 _WITHIN_S = 5.0
 _FORBIDDEN = (401, 403)

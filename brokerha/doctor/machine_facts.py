@@ -21,8 +21,8 @@ from brokerha.deploying import files, machine, supervisord, systemd
 from brokerha.deploying.files import NEW
 from brokerha.doctor.facts import DataFact, DeploymentFact, FileFact, LimitsFact
 from brokerha.model.ids import NodeId
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_environment import FILE_SUFFIX
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.environment import FILE_SUFFIX
 
 FSYNCS: Final = 20
 FSYNC_BYTES: Final = 4096

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from brokerha.model.ids import NodeId
-from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.transports.rights import WORKER_ROLE, Rights, TopicRights, rights_of, topic_rights_of, user_of
 from brokerha.transports.topology import (
     CHANGES_EXCHANGE,

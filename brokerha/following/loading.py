@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from brokerha.model.ids import Instant, Lsn, NodeId
-from brokerha.model.messages import Chunk, ChunksWanted, Outgoing, SnapshotDone, SnapshotOffered, SnapshotWanted
 from brokerha.model.ready import (
     AbandonLoad,
     BeginLoad,
@@ -30,6 +29,7 @@ from brokerha.model.ready import (
     LoadFailed,
     OpenLoad,
 )
+from brokerha.model.wire.messages import Chunk, ChunksWanted, Outgoing, SnapshotDone, SnapshotOffered, SnapshotWanted
 
 
 @dataclass(frozen=True, slots=True)

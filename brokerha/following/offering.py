@@ -15,17 +15,6 @@ from dataclasses import dataclass, field
 
 from brokerha.following.cutting import cut, result_bytes
 from brokerha.model.ids import Instant, NodeId
-from brokerha.model.messages import (
-    Apply,
-    Chunk,
-    ChunksWanted,
-    Outgoing,
-    RangeMissing,
-    Request,
-    SnapshotDone,
-    SnapshotOffered,
-    SnapshotWanted,
-)
 from brokerha.model.ready import (
     ChunksRead,
     CopyDecision,
@@ -36,6 +25,17 @@ from brokerha.model.ready import (
     ReadChunks,
     ReadRange,
     SnapshotMade,
+)
+from brokerha.model.wire.messages import (
+    Apply,
+    Chunk,
+    ChunksWanted,
+    Outgoing,
+    RangeMissing,
+    Request,
+    SnapshotDone,
+    SnapshotOffered,
+    SnapshotWanted,
 )
 
 

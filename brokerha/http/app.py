@@ -10,38 +10,18 @@ from __future__ import annotations
 
 from starlette.routing import Route, Router
 
-from brokerha.http import (
-    cluster,
-    control,
-    digests,
-    graphs,
-    keys,
-    moment,
-    namespaces,
-    open_transactions,
-    page,
-    peers,
-    pins,
-    probes,
-    processes,
-    queues,
-    rdf4j_transactions,
-    rdf_transactions,
-    repositories,
-    sparql,
-    splits,
-    statements,
-    tasks,
-    transactions,
-    workers,
-)
-from brokerha.http.door import Door
-from brokerha.http.endpoint import Endpoint, Handler, not_found
-from brokerha.http.guard import Guard
-from brokerha.http.limits import HttpLimits
-from brokerha.http.outside import Outside
-from brokerha.http.roles import OPEN
-from brokerha.http.users import ADMIN, READ, WRITE
+from brokerha.http import page
+from brokerha.http.data import control, keys, moment, open_transactions, queues, transactions
+from brokerha.http.door.door import Door
+from brokerha.http.door.endpoint import Endpoint, Handler, not_found
+from brokerha.http.door.limits import HttpLimits
+from brokerha.http.door.outside import Outside
+from brokerha.http.guard.guard import Guard
+from brokerha.http.guard.roles import OPEN
+from brokerha.http.guard.users import ADMIN, READ, WRITE
+from brokerha.http.operating import cluster, digests, peers, pins, probes, processes, splits, tasks, workers
+from brokerha.http.rdf import graphs, namespaces, rdf4j_transactions, repositories, sparql, statements
+from brokerha.http.rdf import transaction_documents as rdf_transactions
 from brokerha.local_reads.asking import LocalReads
 from brokerha.ports.front import Front
 

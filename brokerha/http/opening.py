@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 from brokerha.http.app import PATHS, create_app
-from brokerha.http.guard import Guard, parse_origins
-from brokerha.http.outside import parse_prefix
-from brokerha.http.server import HttpServer
-from brokerha.http.users_file import UsersFile
+from brokerha.http.door.outside import parse_prefix
+from brokerha.http.door.server import HttpServer
+from brokerha.http.guard.guard import Guard, parse_origins
+from brokerha.http.guard.users_file import UsersFile
 from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import ConfigurationError
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_rules import http_address
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.rules import http_address
 from brokerha.ports.front import Front
 
 

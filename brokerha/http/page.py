@@ -20,10 +20,10 @@ import hashlib
 from pathlib import Path
 from typing import Any, Final
 
-from brokerha.http import answer
-from brokerha.http.answer import Answer
-from brokerha.http.call import Call
-from brokerha.http.passing import command
+from brokerha.http.door import answer
+from brokerha.http.door.answer import Answer
+from brokerha.http.door.call import Call
+from brokerha.http.door.passing import command
 from brokerha.model import states
 from brokerha.model.errors import BrokerhaError, NotFound
 

@@ -15,8 +15,8 @@
                                         |
                                         +-- dies or takes too long --> InvalidRequest, and another process
 
-Heads of requests have their limits on the connection (http/heads.py), JSON in model/foreign_json.py, msgpack in model/unpacking.py, arguments of reads and
-questions in model/shapes.py: they lie where those who read them may import them.
+Heads of requests have their limits on the connection (http/door/heads.py), JSON in model/outside/foreign_json.py, msgpack in model/outside/unpacking.py, arguments of reads and
+questions in model/outside/shapes.py: they lie where those who read them may import them.
 
 What was admitted is read again by whoever executes it, copies it, restores it: the same scanners run there, because what a
 node was given by a peer, a backup or an archive was not admitted by this node.

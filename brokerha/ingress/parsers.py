@@ -34,8 +34,8 @@ log = structlog.get_logger()
 LENGTH: Final = struct.Struct(">I")
 PRELOADED: Final = (
     "brokerha.ingress.rdf_bodies:nquads_of",
-    "brokerha.stores.rdf_change:check_nquads",
-    "brokerha.stores.sparql_text:check_update",
+    "brokerha.stores.rdf.change:check_nquads",
+    "brokerha.stores.sparql.text:check_update",
 )
 """What a process imports before the first body comes."""
 _READ_BYTES: Final = 1024 * 1024

@@ -26,7 +26,7 @@ import structlog
 from brokerha.local_reads.frames import HELLO, PING, VERSION, address_of, pack, unpacker
 from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, error_named
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.model.messages import Read
+from brokerha.model.wire.messages import Read
 from brokerha.ports.front import ReadOutcome
 
 log = structlog.get_logger()

@@ -15,7 +15,7 @@ import uvloop
 from brokerha.local_reads.asking import LocalReads
 from brokerha.model.errors import NotReady
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Read
+from brokerha.model.wire.messages import Read
 from brokerha.ports.front import ReadOutcome
 
 STOP_S = 2.0

@@ -31,7 +31,6 @@ from brokerha.log.ids import Ids
 from brokerha.log.index import ADDED, ITEM_BITS, ITEMS_LIMIT, OUTCOMES, Index, Row
 from brokerha.log.limits import MARK_LSNS
 from brokerha.log.split_book import SplitBook
-from brokerha.model.codec import decode_record, encode_record
 from brokerha.model.epochs import Epoch
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.given_up import UNKNOWN_OUTCOME, GivenUp, Split
@@ -53,6 +52,7 @@ from brokerha.model.records import (
     TxDecided,
     TxPrepared,
 )
+from brokerha.model.wire.codec import decode_record, encode_record
 
 Body = tuple[NodeId, TxId]
 _txid_of, _origin_of, _entry_txid = itemgetter(0), itemgetter(2), itemgetter(1)

@@ -18,7 +18,6 @@ from brokerha.log.frames import Frame, damaged
 from brokerha.log.index import ADDED, ITEM_BITS, ITEMS_LIMIT
 from brokerha.log.recent import Recent, Unpacked
 from brokerha.log.segments import Segments
-from brokerha.model.codec import decode_record
 from brokerha.model.errors import JournalDamaged, ProtocolError
 from brokerha.model.given_up import GivenUp, Split
 from brokerha.model.ids import Entry, Lsn, NodeId, Ordered, Timestamp, TxId
@@ -34,6 +33,7 @@ from brokerha.model.records import (
     Rest,
     StreamState,
 )
+from brokerha.model.wire.codec import decode_record
 from brokerha.ports.disk import Disk
 
 Item = TypeVar("Item")

@@ -45,7 +45,6 @@ from brokerha.log.limits import (
 from brokerha.log.recent import Recent, Unpacked
 from brokerha.log.segments import CHECKPOINT, Segments
 from brokerha.log.split_book import SplitBook
-from brokerha.model.codec import decode_record, encode_record
 from brokerha.model.errors import JournalError, JournalForeign, JournalFull, ProtocolError
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.records import (
@@ -57,6 +56,7 @@ from brokerha.model.records import (
     Rewound,
     StateTaken,
 )
+from brokerha.model.wire.codec import decode_record, encode_record
 from brokerha.ports.disk import Disk
 
 FORMAT = 4

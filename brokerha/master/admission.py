@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.operations import REJECTED, ResultRow
@@ -27,9 +27,6 @@ from brokerha.model.requests import (
     Reply,
     Submit,
 )
-
-if TYPE_CHECKING:
-    from brokerha.master.core import MasterCore
 
 
 @dataclass(slots=True)
@@ -202,13 +199,16 @@ def _drop(index: dict[Any, list[Waiting]], name: Lsn | TxId, waiting: Waiting) -
         index.pop(name, None)
 
 
-def is_other_body(core: MasterCore, submit: Submit, lsn: Lsn) -> bool:
-    """Whether the id is known with other operations; what was trimmed can no longer be compared. LSN 0: it has none yet."""
+def is_other_body(bodies: Mapping[str, bytes], history: History, node: NodeId, submit: Submit, lsn: Lsn) -> bool:
+    """Whether the id is known with other operations; what was trimmed can no longer be compared. LSN 0: it has none yet.
+
+    ``bodies``: those that were accepted at this ``node`` and that its journal does not hold yet.
+    """
     if not lsn:
-        body = core.bodies.get(submit.txid) or core.history.body(core.sync.node, submit.txid)
+        body = bodies.get(submit.txid) or history.body(node, submit.txid)
     else:
-        ordered = core.history.ordered(lsn, 1)
-        body = core.history.body(ordered[0][2], submit.txid) if ordered else None
+        ordered = history.ordered(lsn, 1)
+        body = history.body(ordered[0][2], submit.txid) if ordered else None
     return body is not None and body != submit.body
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from brokerha.master.pins import LONGEST_S, PIN
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import is_node_id
-from brokerha.model.shapes import (
+from brokerha.model.outside.shapes import (
     FLAG,
     LSN_LIMIT,
     Shape,

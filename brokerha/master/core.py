@@ -29,7 +29,11 @@ from brokerha.master.taking_over import TakingOver
 from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, Ordered, TxId
-from brokerha.model.messages import (
+from brokerha.model.operations import APPLIED, REJECTED, ResultRow
+from brokerha.model.ready import Ready
+from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
+from brokerha.model.requests import REFUSE, Absence, Submit, TxCommand
+from brokerha.model.wire.messages import (
     Apply,
     Bodies,
     Envelope,
@@ -41,19 +45,15 @@ from brokerha.model.messages import (
     Request,
     TaskReport,
 )
-from brokerha.model.operations import APPLIED, REJECTED, ResultRow
-from brokerha.model.process_messages import TxAnswer
-from brokerha.model.ready import Ready
-from brokerha.model.records import History, MasterState, Outcomes, Rebased, Record, Started
-from brokerha.model.requests import REFUSE, Absence, Submit, TxCommand
-from brokerha.replication.feed import Feed
-from brokerha.replication.judging import SiteComparison, cut_off
-from brokerha.replication.site import Site
-from brokerha.replication.site_config import FeedConfig
-from brokerha.replication.tasks import Tasks
+from brokerha.model.wire.process_messages import TxAnswer
+from brokerha.replication.site.config import FeedConfig
+from brokerha.replication.site.feed import Feed
+from brokerha.replication.site.judging import SiteComparison, cut_off
+from brokerha.replication.site.site import Site
+from brokerha.replication.site.tasks import Tasks
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
-from brokerha.sync.epochs import EPOCH_MESSAGES
+from brokerha.sync.epochs.epochs import EPOCH_MESSAGES
 from brokerha.sync.round import RoundResult
 from brokerha.transactions.config import TxConfig
 
@@ -236,7 +236,7 @@ class MasterCore:
     def attend(self, submit: Submit, now: Instant, *, is_compared: bool) -> None:
         """Let somebody wait for what is known here; what has other operations is refused if they are to be compared."""
         lsn = self.history.lsn_of(submit.txid) or 0
-        if is_compared and is_other_body(self, submit, lsn):
+        if is_compared and is_other_body(self.bodies, self.history, self.sync.node, submit, lsn):
             self.waiters.refuse(
                 submit, "KeyReused", f"transaction id {submit.txid} belongs to other operations: use a new key"
             )
@@ -416,4 +416,4 @@ class MasterCore:
 
     def state(self, now: Instant) -> tuple[str, str]:
         """State word and reason, without what the runner knows of broker and disk."""
-        return state_of(self, now)
+        return state_of(self.sync, self.feed, self.sites, now)

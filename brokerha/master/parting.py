@@ -14,19 +14,42 @@ Must never: have a copy dropped while a worker may still have to restore it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from brokerha.master.admission import Waiters
+from brokerha.master.pins import DurablePins
+from brokerha.master.transacting import Transacting
 from brokerha.model.fingerprints import from_text, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import ContentTaken, History, Rebased, Record
-from brokerha.replication.executed_before import executed_before
-from brokerha.replication.judging import SiteComparison
-from brokerha.replication.lineages import Lineages, Rewind
-from brokerha.replication.site_config import WorkerFeed
+from brokerha.replication.site.config import WorkerFeed
+from brokerha.replication.site.executed_before import executed_before
+from brokerha.replication.site.feed import Feed
+from brokerha.replication.site.judging import SiteComparison
+from brokerha.replication.site.lineages import Lineages, Rewind
+from brokerha.replication.site.site import Site
+from brokerha.sync.core import SyncCore
 from brokerha.sync.round import RoundResult
 
-if TYPE_CHECKING:
-    from brokerha.master.core import MasterCore
+
+class Parts(Protocol):
+    """The parts of a master that a split concerns."""
+
+    history: History
+    sync: SyncCore
+    site: Site
+    sites: SiteComparison
+    feed: Feed
+    pins: DurablePins
+    waiters: Waiters
+    to_write: list[Record]
+
+    @property
+    def transacting(self) -> Transacting:
+        """The coordinator of transactions."""
+
+    def forget_results(self, lsn: Lsn) -> None:
+        """Results after ``lsn`` are void."""
 
 KEEPING = ("simple", "smart")
 """Strategies whose workers may have to go back."""
@@ -43,7 +66,7 @@ def rewinds_of(history: History) -> tuple[Rewind, ...]:
 class Parting:
     """Follows the rounds of one master."""
 
-    def __init__(self, core: MasterCore, taken_splits: int) -> None:
+    def __init__(self, core: Parts, taken_splits: int) -> None:
         self._core = core
         self._now_ms = 0
         self._began_ms: int | None = None

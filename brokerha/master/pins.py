@@ -16,14 +16,14 @@ Must never: count a pin whose time is over; it is taken out with the next change
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from brokerha.master.retention import RetentionConfig
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant, Lsn
-from brokerha.model.records import Pin, PinsChanged
-
-if TYPE_CHECKING:
-    from brokerha.master.core import MasterCore
+from brokerha.model.records import History, Pin, PinsChanged, Record
+from brokerha.replication.site.site import Site
+from brokerha.sync.core import SyncCore
 
 PINS_LIMIT: Final = 32
 """Pins of one master: all of them stand in the state that each turn writes."""
@@ -39,7 +39,30 @@ PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _SECOND_US: Final = 1_000_000
 
 
-def pins_of(core: MasterCore, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]:
+class Settings(Protocol):
+    """Settings of a master that say how much of its log is held."""
+
+    @property
+    def retention(self) -> RetentionConfig:
+        """How much of the log is kept."""
+
+
+class Holder(Protocol):
+    """Who holds a log: what is in it, and who may need it."""
+
+    history: History
+    sync: SyncCore
+    site: Site
+    pins: DurablePins
+    dropped_pins: tuple[str, ...]
+    to_write: list[Record]
+
+    @property
+    def config(self) -> Settings:
+        """Settings of the master."""
+
+
+def pins_of(core: Holder, now: Instant) -> tuple[dict[str, Lsn], dict[str, Lsn]]:
     """Lowest LSN that each live worker and each durable pin still needs, and each peer."""
     pins = {f"{NAMED}{name}": lsn for name, lsn, _ in core.pins.live(now.wall_us)}
     for worker in core.site.workers.values():
@@ -65,7 +88,7 @@ def pins_of(core: MasterCore, now: Instant) -> tuple[dict[str, Lsn], dict[str, L
     return pins, peers
 
 
-def needed_entries(core: MasterCore, now: Instant) -> int:
+def needed_entries(core: Holder, now: Instant) -> int:
     """Transactions of the log that are needed by whoever is furthest behind, of those for whom any are held; 0 when nobody is."""
     pins, peers = pins_of(core, now)
     held = [lsn for name, lsn in (pins | peers).items() if name not in core.dropped_pins]
@@ -73,7 +96,7 @@ def needed_entries(core: MasterCore, now: Instant) -> int:
     return max(0, core.sync.lsn - lowest + 1)
 
 
-def lowest_back(core: MasterCore) -> Lsn | None:
+def lowest_back(core: Holder) -> Lsn | None:
     """The lowest LSN to which this master may have to go back; None while all masters are in one epoch, or only a majority goes on.
 
     Who is missing left the way of this master with one of the epochs on it, at the end of that epoch here or earlier; what of it was heard
@@ -126,7 +149,7 @@ class DurablePins:
 class PinCommands:
     """The commands ``pin``, ``unpin`` and ``pins``; see site_commands.py for what is common to all."""
 
-    def __init__(self, core: MasterCore) -> None:
+    def __init__(self, core: Holder) -> None:
         self._core = core
 
     def pin(self, arguments: dict[str, Any], now: Instant) -> dict[str, Any]:

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 
 from brokerha.following.offering import OfferConfig, Offering
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
-from brokerha.model.messages import ChunksWanted, Envelope, Outgoing, SnapshotDone, SnapshotWanted
 from brokerha.model.numbers import Numbers
-from brokerha.model.process_messages import Candidate, Confirmed, Promote, RecordsWanted, Replicate, Vote
 from brokerha.model.ready import ChunksRead, CopyAnswer, CopyDecision, Ready, SnapshotMade
 from brokerha.model.records import MasterState, Record, TxPrepared
 from brokerha.model.requests import Reply, TxReply
-from brokerha.replication.gate import Gate, GateConfig
-from brokerha.replication.journal_backups import READY
-from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
-from brokerha.replication.journal_log import NumberedLog
-from brokerha.replication.role import Role
-from brokerha.replication.role_config import RoleChange
-from brokerha.replication.role_table import RoleState
+from brokerha.model.wire.messages import ChunksWanted, Envelope, Outgoing, SnapshotDone, SnapshotWanted
+from brokerha.model.wire.process_messages import Candidate, Confirmed, Promote, RecordsWanted, Replicate, Vote
+from brokerha.replication.journal.backups import READY
+from brokerha.replication.journal.feed import JournalFeed, JournalFeedConfig
+from brokerha.replication.journal.log import NumberedLog
+from brokerha.replication.role.config import RoleChange
+from brokerha.replication.role.gate import Gate, GateConfig
+from brokerha.replication.role.role import Role
+from brokerha.replication.role.table import RoleState
 
 IDLE_AFTER = 2
 """With ``goes_idle``, after so many times the time-out without enough backups the primary steps down."""

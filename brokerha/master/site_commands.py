@@ -19,7 +19,7 @@ from brokerha.master.split_commands import SplitCommands
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
 from brokerha.model.ids import Instant, NodeId, is_node_id
 from brokerha.model.records import WorkersChanged
-from brokerha.replication.site_config import Standing, Trust, WorkerFeed
+from brokerha.replication.site.config import Standing, Trust, WorkerFeed
 
 Arguments = dict[str, Any]
 Answer = dict[str, Any]

@@ -1,7 +1,7 @@
 """Commands about splits: what becomes of them from now on, and what became of those that are over.
 
     split-recovery {}          what is in force, and where it comes from; what the files of the masters say; what became of the last wish
-    split-recovery {mode}      wish for another strategy (`sync/choosing.py`); answered at once with the state of the wish
+    split-recovery {mode}      wish for another strategy (`sync/splits/choosing.py`); answered at once with the state of the wish
     splits         {}          the split book of this master (split_report.py)
     split          {number, from, limit}       one of them, with a page of what was given up
 
@@ -17,8 +17,8 @@ from brokerha.master.belonging import no_command
 from brokerha.master.split_report import Facts
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant
-from brokerha.sync.choosing import Choice, differing, files
 from brokerha.sync.core import SyncCore
+from brokerha.sync.splits.choosing import Choice, differing, files
 
 if TYPE_CHECKING:
     from brokerha.master.core import MasterCore

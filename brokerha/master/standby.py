@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from brokerha.following.machine import FOLLOWING, State
 from brokerha.model import states
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
-from brokerha.model.messages import Chunk, ChunksWanted, Envelope, Outgoing, SnapshotOffered, SnapshotWanted
-from brokerha.model.process_messages import (
+from brokerha.model.ready import CopyAnswer, CopyDecision, LoadFailed, LoadOpened, TxQueueDecision
+from brokerha.model.records import MasterState, Record, Rest, TxDecided, TxPrepared
+from brokerha.model.wire.messages import Chunk, ChunksWanted, Envelope, Outgoing, SnapshotOffered, SnapshotWanted
+from brokerha.model.wire.process_messages import (
     Candidate,
     Confirmed,
     Promote,
@@ -30,15 +32,13 @@ from brokerha.model.process_messages import (
     TxJoin,
     Vote,
 )
-from brokerha.model.ready import CopyAnswer, CopyDecision, LoadFailed, LoadOpened, TxQueueDecision
-from brokerha.model.records import MasterState, Record, Rest, TxDecided, TxPrepared
-from brokerha.replication.journal_follower import JournalFollower
-from brokerha.replication.journal_follower_config import JournalFollowerConfig
-from brokerha.replication.journal_log import NumberedLog
-from brokerha.replication.resting import Resting
-from brokerha.replication.role import Role
-from brokerha.replication.role_config import FIRST_VIEW, RoleChange
-from brokerha.replication.role_table import RoleState
+from brokerha.replication.journal.follower import JournalFollower
+from brokerha.replication.journal.follower_config import JournalFollowerConfig
+from brokerha.replication.journal.log import NumberedLog
+from brokerha.replication.role.config import FIRST_VIEW, RoleChange
+from brokerha.replication.role.resting import Resting
+from brokerha.replication.role.role import Role
+from brokerha.replication.role.table import RoleState
 from brokerha.transactions.config import ParticipantConfig
 from brokerha.transactions.participant import Participant
 

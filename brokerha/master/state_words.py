@@ -1,7 +1,7 @@
 """The state word and the reason of a master, from what its core knows: who is heard, its epoch, its workers, other sites.
 
 The first that is true counts: what stops this master alone, then what its epoch says, then its site. Whoever asks knows broker and disk,
-which go before all of it (nodes/master_view.py).
+which go before all of it (nodes/observing/master_view.py).
 
     lost-state         its disk is not the one that it had
     retired, waiting-to-be-added, joining      it is no master any more, or not yet (belonging.py)
@@ -16,43 +16,41 @@ Must never: change anything, or remember anything. It is asked each turn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from brokerha.master.belonging import State, belonging_state
 from brokerha.model import states
 from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant, NodeId
-from brokerha.sync.choosing import differing
+from brokerha.replication.site.feed import Feed
+from brokerha.replication.site.judging import SiteComparison
 from brokerha.sync.core import SyncCore
-
-if TYPE_CHECKING:
-    from brokerha.master.core import MasterCore
+from brokerha.sync.splits.choosing import differing
 
 SMALLEST = 2
 """Of so few masters none can be left out."""
 
-def state_of(core: MasterCore, now: Instant) -> State:
+def state_of(sync: SyncCore, feed: Feed, sites: SiteComparison, now: Instant) -> State:
     """What is to be said of a master, without what the runner knows of broker and disk."""
-    if core.sync.lost:
-        return states.LOST_STATE, core.sync.lost
-    found = epoch_state(core.sync, now.mono_ms)
+    site = feed.site
+    if sync.lost:
+        return states.LOST_STATE, sync.lost
+    found = epoch_state(sync, now.mono_ms)
     if found is not None:
         return found
-    if others := differing(core.sync):
+    if others := differing(sync):
         named = ", ".join(f"{mode} at {node}" for node, mode in others.items())
-        return states.WAITING_FOR_PEERS, f"split-recovery differs: {named}, {core.sync.mode} here; choose one: brokerha split-recovery MODE"
-    if core.site.workers and not core.feed.alive(now.mono_ms):
-        return states.NO_WORKER, f"none of {', '.join(core.site.workers)} is heard"
-    attention = core.site.attention(now.mono_ms)
+        return states.WAITING_FOR_PEERS, f"split-recovery differs: {named}, {sync.mode} here; choose one: brokerha split-recovery MODE"
+    if site.workers and not feed.alive(now.mono_ms):
+        return states.NO_WORKER, f"none of {', '.join(site.workers)} is heard"
+    attention = site.attention(now.mono_ms)
     if attention:
         return states.NEEDS_ATTENTION, attention
-    if core.sites.differing:
-        return states.DIFFERS, core.sites.reason()
-    read_only = core.site.read_only_reason(now.mono_ms)
+    if sites.differing:
+        return states.DIFFERS, sites.reason()
+    read_only = site.read_only_reason(now.mono_ms)
     if read_only:
         return states.READ_ONLY, read_only
-    behind = core.sync.lsn - core.feed.applied_by(1)
-    if core.site.workers and behind > core.config.feed.window:
+    behind = sync.lsn - feed.applied_by(1)
+    if site.workers and behind > site.config.window:
         return states.CATCHING_UP, f"{behind} transactions to apply"
     return states.OK, ""
 

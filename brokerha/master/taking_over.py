@@ -10,15 +10,27 @@ Must never: answer anybody, or judge a copy, by a state that is not durable yet.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from brokerha.master.admission import Waiters
+from brokerha.master.transacting import Transacting
 from brokerha.model.ids import Instant, Lsn
-from brokerha.replication.site import Site
-from brokerha.replication.site_config import Standing, Trust
+from brokerha.model.records import History
+from brokerha.replication.site.config import Standing, Trust
+from brokerha.replication.site.site import Site
 from brokerha.sync.round import RoundResult
 
-if TYPE_CHECKING:
-    from brokerha.master.core import MasterCore
+
+class Overtaken(Protocol):
+    """What a master has that is told."""
+
+    history: History
+    site: Site
+    transacting: Transacting
+    waiters: Waiters
+
+    def go_on_behind(self, lsn: Lsn) -> None:
+        """Results after ``lsn`` are void."""
 
 
 class TakingOver:
@@ -28,7 +40,7 @@ class TakingOver:
         self._round: RoundResult | None = None
         """That brought a state which is not known to be durable yet."""
 
-    def on_round(self, core: MasterCore, result: RoundResult) -> None:
+    def on_round(self, core: Overtaken, result: RoundResult) -> None:
         """A round is about to be written."""
         if result.state is not None:
             self._round = result
@@ -37,7 +49,7 @@ class TakingOver:
             site.disagreement = ""
             core.go_on_behind(result.state.lsn)
 
-    def settle(self, core: MasterCore, now: Instant) -> None:
+    def settle(self, core: Overtaken, now: Instant) -> None:
         """What was returned before is durable."""
         result, self._round = self._round, None
         if result is None or result.state is None:

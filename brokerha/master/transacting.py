@@ -12,31 +12,79 @@ among the other writers, with the ticket below zero so that the reply is turned 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from brokerha.master.retention import Retention, RetentionConfig
 from brokerha.model.branches import branch_id
 from brokerha.model.errors import aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId, maker_of
-from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.operations import APPLIED, ResultRow
-from brokerha.model.process_messages import TxAnswer
 from brokerha.model.ready import TxQueueDecision
-from brokerha.model.records import MasterState, Record
+from brokerha.model.records import History, MasterState, Record
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, REJECTED_STATUS, UNKNOWN, Reply, Submit, TxCommand, TxReply
+from brokerha.model.wire.messages import Envelope, Outgoing
+from brokerha.model.wire.process_messages import TxAnswer
+from brokerha.replication.site.feed import Feed
+from brokerha.replication.site.site import Site
+from brokerha.sync.core import SyncCore
+from brokerha.transactions.config import TxConfig
 from brokerha.transactions.coordinator import Coordinator
 from brokerha.transactions.locks import accepted_in_body
 from brokerha.transactions.outcomes import COMMITTED
 from brokerha.transactions.states import Phase
 from brokerha.transactions.transaction import Ask
 
-if TYPE_CHECKING:
-    from brokerha.master.core import MasterCore
+
+class Limits(Protocol):
+    """Settings of a master that hold for transactions, too."""
+
+    @property
+    def accept_limit(self) -> int:
+        """Accepted transactions that may wait to be synchronised."""
+
+    @property
+    def apply_limit(self) -> int:
+        """Synchronised transactions that may wait for the workers of this site."""
+
+    @property
+    def retention(self) -> RetentionConfig:
+        """How long ids are known."""
+
+    @property
+    def tx(self) -> TxConfig:
+        """Limits and waits of transactions."""
+
+
+class Committer(Protocol):
+    """The log that transactions are committed to, and what its master knows of it."""
+
+    history: History
+    sync: SyncCore
+    site: Site
+    feed: Feed
+    retention: Retention
+
+    @property
+    def config(self) -> Limits:
+        """Settings of the master."""
+
+    def admit(self, txid: TxId, body: bytes) -> None:
+        """Take in what is not known here."""
+
+    def attend(self, submit: Submit, now: Instant, *, is_compared: bool) -> None:
+        """Let somebody wait for what is known here."""
+
+    def result_of(self, lsn: Lsn) -> ResultRow | None:
+        """Result of a transaction; None when it is not executed yet."""
+
+    def refusal(self, now: Instant) -> str:
+        """Why new writes are refused; empty when they are taken."""
 
 
 class Transacting:
     """Transactions of one master; also the `Log` that its coordinator commits to."""
 
-    def __init__(self, core: MasterCore, state: MasterState) -> None:
+    def __init__(self, core: Committer, state: MasterState) -> None:
         self._core = core
         self.coordinator = Coordinator(core.config.tx, core.sync.node, state, self)
         self._backups: tuple[NodeId, ...] | None = None

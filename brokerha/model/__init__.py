@@ -1,24 +1,29 @@
 """The words of brokerha: what every other part may know, and nothing that does anything.
 
-    ids.py          node ids, transaction ids, LSNs, entries, the two clocks of an instant
-    operations.py   what a transaction asks for, and the effect that it really had
-    control.py      checks of the control suite
-    fingerprints.py fingerprints of content, and etags.py ETags of keys
-    channels.py     what messages travel through; tx_queues.py names of the queues of transactions
-    messages.py     every message between nodes, one frozen class each
-    process_messages.py   ... those between the processes of one master
-    records.py      what a journal holds
-    requests.py     what clients hand to a node, and what they get back
-    client_wire.py  what client programs and masters say to each other over AMQP
-    gathering.py    writes that wait a moment for each other, to travel together
-    levels.py       levels of acknowledgement as people write them
-    ready.py        Ready: what a core asks of the world, in the order in which it must happen
-    codec.py        bytes <-> messages and records; limits before decoding
-    numbers.py      what nodes count for /metrics
-    states.py       the state words of nodes, with reason and action
-    machines.py     state machines as tables
-    errors.py       the whole error tree
-    invariants.py   an assertion that survives ``python -O`` and carries facts
+    wire/             every message between nodes, and its bytes
+    outside/          what comes from outside, measured before it is believed: JSON, msgpack, arguments, words for levels
+
+    ids.py            node ids, transaction ids, LSNs, entries, the two clocks of an instant
+    operations.py     what a transaction asks for, and the effect that it really had
+    control.py        checks of the control suite
+    records.py        what a journal holds
+    requests.py       what clients hand to a node, and what they get back
+    gathering.py      writes that wait a moment for each other, to travel together
+    ready.py          Ready: what a core asks of the world, in the order in which it must happen
+    numbers.py        what nodes count for /metrics
+    states.py         the state words of nodes, with reason and action
+    machines.py       state machines as tables
+    errors.py         the whole error tree
+    invariants.py     an assertion that survives ``python -O`` and carries facts
+    about.py          what a cluster keeps about a repository beside its quads
+    branches.py       branches: the three transactions that one of a transaction manager consists of in the order
+    epochs.py         epochs: the set of masters that agree at a time, and where their agreement begins
+    etags.py          ETags of keys: a text that names a value by its content, the same on every node and at every door
+    faults.py         a fault in a few lines of a log
+    fingerprints.py   fingerprints as values: how they travel, and how they are shown
+    given_up.py       what a master gave up when its synchronised queue went back: the lines of its split book
+    log_lineages.py   lineages of a log for those who read it by LSN
+    tx_queues.py      names of the queues of transactions
 
 Nothing here reads a clock, draws a random number or does input or output.
 """

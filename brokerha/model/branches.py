@@ -24,7 +24,7 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.ids import TX_ID_LIMIT, TxId
-from brokerha.model.unpacking import BROKEN, unpack_foreign
+from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 
 TABLE: Final = "urn:brokerha:prepared"
 PREPARE: Final = "prepare"
@@ -35,7 +35,7 @@ ROLLBACK_MARK: Final = ".r"
 BRANCH_ID_LIMIT: Final = TX_ID_LIMIT - len(PREPARE_MARK)
 """Characters of the id of a transaction that can be prepared."""
 SIZE_LIMIT_BYTES: Final = 10 * 1024 * 1024
-"""Of what one branch keeps: it travels as one line of the log, in one message (codec.py)."""
+"""Of what one branch keeps: it travels as one line of the log, in one message (wire/codec.py)."""
 SUM_LIMIT_BYTES: Final = 256 * 1024 * 1024
 """Of what all branches of a cluster keep together."""
 COUNT_LIMIT: Final = 1000

@@ -9,7 +9,7 @@ A **check** is a name, a kind, what it is about, what is asked, and what must be
 | `key`    | table      | key (UTF-8)  | `present`, `absent`, `= VALUE`, `!= VALUE`, `>= NUMBER` or `<= NUMBER`       |
 
 The suite is a part of the replicated content. A transaction after which a check that it touches does not hold is rejected,
-so all checks hold at every LSN. Here is only what can be seen without any store; SPARQL is read in stores/control_sparql.py.
+so all checks hold at every LSN. Here is only what can be seen without any store; SPARQL is read in stores/control/sparql.py.
 
 >>> problem_of(("stock", "key", "items", "sku-1", ">= 0"))
 ''
@@ -25,8 +25,8 @@ from typing import Any, Final, NamedTuple
 
 from brokerha.model import branches
 from brokerha.model.errors import InvalidRequest
-from brokerha.model.foreign_json import parse_foreign_json
 from brokerha.model.ids import is_repository_id
+from brokerha.model.outside.foreign_json import parse_foreign_json
 
 ASK: Final = "ask"
 SELECT: Final = "select"

@@ -1,6 +1,6 @@
 """Fingerprints as values: how they travel, and how they are shown.
 
-A fingerprint says what the whole content of a copy is (the algorithm is stores/fingerprint.py). It stands in every line of
+A fingerprint says what the whole content of a copy is (the algorithm is stores/comparing/fingerprint.py). It stands in every line of
 the log, so that any copy can be compared with the log at exactly its own LSN. As bytes it is the version of the algorithm and
 16 bytes; as text ``1:<32 hexadecimal digits>``. Values of different versions say nothing about each other.
 

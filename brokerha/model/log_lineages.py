@@ -1,7 +1,7 @@
 """Lineages of a log for those who read it by LSN: which lines are still those of now, and where to go on if not.
 
 After a split a log may go back (`Rewound`): the LSNs after that place are other transactions from then on, of another **lineage**
-(replication/lineages.py says the same of copies). A **rewind** is (lineage that began, LSN after which the one before is void). Who
+(replication/site/lineages.py says the same of copies). A **rewind** is (lineage that began, LSN after which the one before is void). Who
 keeps a place in the log keeps two numbers, LSN and lineage; only both together say whether the log still has what was read.
 
     log of lineage 0    1 2 3 4 5 6 7 8

@@ -1,4 +1,4 @@
-"""What nodes count for /metrics: numbers by name, and durations in buckets. http/families.py turns them into Prometheus' words.
+"""What nodes count for /metrics: numbers by name, and durations in buckets. http/operating/families.py turns them into Prometheus' words.
 
 >>> histogram = Histogram((0.1, 1.0))
 >>> histogram.observe(0.5)

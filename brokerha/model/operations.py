@@ -44,7 +44,7 @@ import msgpack
 from brokerha.model import about, branches, control, etags, fingerprints
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Timestamp, TxId, is_repository_id
-from brokerha.model.unpacking import BROKEN, unpack_foreign
+from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Largest body of one transaction; larger input is split by the client (RabbitMQ refuses far larger messages)."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerha.model.ids import Lsn, NodeId, Timestamp, TxId
-from brokerha.model.messages import Outgoing, SnapshotOffered
 from brokerha.model.operations import LoggedRow, ResultRow
 from brokerha.model.records import Record
 from brokerha.model.requests import Reply, TxReply
+from brokerha.model.wire.messages import Outgoing, SnapshotOffered
 
 
 @dataclass(frozen=True, slots=True)

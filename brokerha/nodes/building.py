@@ -17,26 +17,26 @@ from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import NodeId
-from brokerha.nodes.address_book import AddressBook, AddressedTransport
-from brokerha.nodes.change_log import ChangeLog
 from brokerha.nodes.clock import SystemClock
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.guarding import machine_memory_bytes
-from brokerha.nodes.master_node import MasterNode
-from brokerha.nodes.process_node import ProcessNode, ProcessOptions
-from brokerha.nodes.process_runner import ProcessConfig
-from brokerha.nodes.scrubbing import Scrubbing, ScrubLimits
-from brokerha.nodes.tasks import WorkerTasks, backup_kind, scrub_kind
-from brokerha.nodes.worker_node import WorkerNode
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
+from brokerha.nodes.master.change_log import ChangeLog
+from brokerha.nodes.master.node import MasterNode
+from brokerha.nodes.master.process_node import ProcessNode, ProcessOptions
+from brokerha.nodes.master.process_runner import ProcessConfig
+from brokerha.nodes.worker.guarding import machine_memory_bytes
+from brokerha.nodes.worker.node import WorkerNode
+from brokerha.nodes.worker.scrubbing import Scrubbing, ScrubLimits
+from brokerha.nodes.worker.tasks import WorkerTasks, backup_kind, scrub_kind
 from brokerha.ports.journal import Journal
 from brokerha.ports.transport import Transport
-from brokerha.replication.role_config import RoleConfig, place_of
-from brokerha.stores.rdf import RdfRepository
-from brokerha.stores.worker_copy import WorkerCopy
-from brokerha.transports.addresses import is_embedded, parse_addresses
+from brokerha.replication.role.config import RoleConfig, place_of
+from brokerha.stores.copies.worker_copy import WorkerCopy
+from brokerha.stores.rdf.repository import RdfRepository
 from brokerha.transports.config import ELSEWHERE_WITHIN_S, TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
-from brokerha.transports.log_stream import LogStream
+from brokerha.transports.log_stream.stream import LogStream
+from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
 
 PATIENCE_S = 10.0
 """A worker that hears its master only with a lower incarnation for so long takes it for one with a journal that began anew."""

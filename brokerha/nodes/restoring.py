@@ -1,7 +1,7 @@
 """Directories of nodes made from a backup: a worker gets the copy and its lines, a master a journal that begins there.
 
     plan      which state, which directories, what is in the way      nothing is changed
-    prepare   everything is read; each directory is made beside its place (stores/placing.py)
+    prepare   everything is read; each directory is made beside its place (stores/backup/placing.py)
     place     each gets its name; a run that was killed in between is ended by the next one
 
 All nodes of one cluster begin with the same values: LSN, last transaction, fingerprint, and which transactions there were (as far
@@ -22,14 +22,14 @@ from brokerha.log.log import Log
 from brokerha.model.errors import StoreError
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.operations import REJECTED
-from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.ports.copies import Snapshot
-from brokerha.stores.backup_directory import BackupDirectory, Progress, no_progress
-from brokerha.stores.backup_manifest import Manifest
-from brokerha.stores.durable_files import delete_tree
-from brokerha.stores.placing import Placing
-from brokerha.stores.restore_target import Obstacle, Target, obstacle_in
-from brokerha.stores.restoring import Restore, purpose_of
+from brokerha.stores.backup.directory import BackupDirectory, Progress, no_progress
+from brokerha.stores.backup.manifest import Manifest
+from brokerha.stores.backup.placing import Placing
+from brokerha.stores.backup.restore_target import Obstacle, Target, obstacle_in
+from brokerha.stores.backup.restoring import Restore, purpose_of
+from brokerha.stores.files.durable import delete_tree
 
 IDS_LIMIT: Final = 500_000
 """Transactions, the newest ones, that a new journal knows by their ids."""

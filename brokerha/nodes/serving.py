@@ -2,7 +2,7 @@
 
 The HTTP front starts first, so that probes get an answer while the node catches up. A signal stops the node in order; a
 fault of the loop ends the process with a code that a supervisor restarts, and so does a worker that has to be started again
-(too many queries that cannot be stopped, guarding.py). A broker that is away ends nothing.
+(too many queries that cannot be stopped, worker/guarding.py). A broker that is away ends nothing.
 
 Stopping in order takes a bounded time there, and none when memory runs out: what never ends may hold anything, and an end
 without any order is safe.
@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import structlog
 
-from brokerha.nodes.master_node import MasterNode
-from brokerha.nodes.process_node import ProcessNode
-from brokerha.nodes.worker_node import WorkerNode
+from brokerha.nodes.master.node import MasterNode
+from brokerha.nodes.master.process_node import ProcessNode
+from brokerha.nodes.worker.node import WorkerNode
 
 log = structlog.get_logger()
 

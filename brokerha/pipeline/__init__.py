@@ -14,6 +14,11 @@
 | `publishing` | rows as transactions: what the sink does, with a table of its modules |
 | `loading` | files as rows for the sink, with a table of its modules |
 | `report` | what a report tells, and its page (`report_nodes`, `report_page`, `report_charts`, `report_writing`) |
+| `loading_columns` | rows of files as the columns that the sink takes: by a mapping, or by a parser |
+| `loading_mapping` | the mapping file: how a row of CSV, JSON or Parquet becomes RDF statements, or a key with its value |
+| `loading_terms` | one row as RDF statements, or as a key with its value, by the rules of a mapping |
+| `publishing_rows` | rows of the sink: which operations each one means, which are refused |
+| `publishing_task` | one partition from its first row to the answer of its last transaction: what a task of the sink does |
 
 What runs on Spark is in `brokerha.spark`. So all of this is tested without a Java runtime. Needs pyarrow and deltalake, from the extra
 ``brokerha[spark]``.

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from brokerha.model.errors import BrokerhaError, StoreDiffers
 from brokerha.model.ids import Lsn
 from brokerha.pipeline.audit_rows import text_of
-from brokerha.stores.items import GRAPH, QUEUE
-from brokerha.stores.queue_change import Counts
+from brokerha.stores.comparing.items import GRAPH, QUEUE
+from brokerha.stores.tables.queue_change import Counts
 
 EQUAL, DIFFERS, NOT_COMPARED = "equal", "differs", "not compared"
 BITS: Final = 12
@@ -29,7 +29,7 @@ ITEMS_LIMIT: Final = 10_000
 DIFFERENCES_LIMIT: Final = 100
 """That a report names of each copy."""
 SHOWN_BYTES: Final = 256
-"""Of a value; as a worker shows it (stores/digests.py)."""
+"""Of a value; as a worker shows it (stores/comparing/digests.py)."""
 TEXT_BYTES: Final = 4096
 
 Place = tuple[str, str, int]
@@ -89,12 +89,12 @@ class Copy(Protocol):
     """A copy that can be asked; a `Client` of its node."""
 
     def digests(self, bits: int, *, timeout: float | None) -> Mapping[str, Any]:
-        """See stores/digests.py."""
+        """See stores/comparing/digests.py."""
 
     def bucket_items(
         self, buckets: Sequence[Place], bits: int, *, limit: int, timeout: float | None
     ) -> Mapping[str, Any]:
-        """See stores/digests.py."""
+        """See stores/comparing/digests.py."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from brokerha.model.errors import ConfigurationError, error_named
 from brokerha.model.ids import Lsn, TxId
-from brokerha.model.levels import parse_ack
 from brokerha.model.operations import GRAPH, QUEUE, TABLE
+from brokerha.model.outside.levels import parse_ack
 from brokerha.pipeline.places import place
 
 ROWS_LIMIT: Final = 1_000

@@ -34,8 +34,8 @@ from brokerha.client.rdf_lines import in_graph, is_statement, relabelled
 from brokerha.model.errors import BrokerhaError, ConfigurationError, InvalidRequest
 from brokerha.model.operations import BODY_LIMIT_BYTES, GRAPH, QUEUE, TABLE, Operation, check_operations
 from brokerha.pipeline.publishing import KINDS, SIZE_LIMIT_BYTES, Reject, SinkOptions, prefix_of
-from brokerha.stores.rdf_change import read_nquads
-from brokerha.stores.sparql_tokens import RESERVED
+from brokerha.stores.rdf.change import read_nquads
+from brokerha.stores.sparql.tokens import RESERVED
 
 ROW_LIMIT_BYTES: Final = BODY_LIMIT_BYTES - 64 * 1024
 TEXT_LIMIT: Final = 100_000

@@ -30,8 +30,8 @@ from brokerha.model.errors import ConfigurationError
 from brokerha.model.ids import Lsn
 from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.sources import OpenSource
-from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
-from brokerha.stores.log_pages import LinesMissing
+from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
 
 VIEW_LOG, VIEW_PIECES = "log", "pieces"
 OF_PIECES: Final = ("first_lsn", "last_lsn")

@@ -26,7 +26,7 @@
 | `entry_hash` | binary | `entries.entry_hash` |
 
 **Items.** Who wants the state at an LSN takes the last row of each item up to it, by (lsn, operation, part), and leaves out those whose last row is
-a tombstone. A quad is named by its digest (stores/fingerprint.py), a key, message or check by blake2b of what it is called
+a tombstone. A quad is named by its digest (stores/comparing/fingerprint.py), a key, message or check by blake2b of what it is called
 (`key_item`, `message_item`, ...), a repository by its digest. An entry that drops a repository has rows that remove its quads before that, so nothing goes by itself.
 **Buckets.** The bucket of an item are the upper bits of `item_high`, the sign bit being the uppermost.
 """
@@ -48,8 +48,8 @@ from brokerha.model.errors import ProtocolError
 from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.operations import Change
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
-from brokerha.stores.fingerprint import control_digest, repository_digest
-from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE, check_item
+from brokerha.stores.comparing.fingerprint import control_digest, repository_digest
+from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE, check_item
 
 SCHEMA: Final[pa.Schema] = pa.schema([
     ("lsn", pa.int64()),
@@ -217,7 +217,7 @@ def _quads(rows: list[_Row], operation: int, change: Change, beginnings: dict[st
     _, repository, removed, added = change
     beginning = beginnings.get(repository)
     if beginning is None:
-        # As in stores/fingerprint.py: the common beginning is hashed once.
+        # As in stores/comparing/fingerprint.py: the common beginning is hashed once.
         beginning = beginnings[repository] = blake2b(b"q" + repository.encode() + b"\0", digest_size=DIGEST_BYTES)
     part = 0
     for lines, kind, is_gone in ((removed, REMOVE, True), (added, ADD, False)):

@@ -31,15 +31,15 @@ from brokerha.model.ids import Lsn, NodeId
 from brokerha.model.log_lineages import ANYWHERE, Rewinds, read_rewinds, rewinds_of
 from brokerha.model.operations import LoggedRow
 from brokerha.pipeline.entries import UNKNOWN_EPOCH, UNKNOWN_ORIGIN, LogEntry
-from brokerha.stores.backup_directory import BackupDirectory
-from brokerha.stores.log_pages import LinesMissing
+from brokerha.stores.backup.directory import BackupDirectory
+from brokerha.stores.backup.log_pages import LinesMissing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from brokerha.client import Client
     from brokerha.log.log import Log
-    from brokerha.transports.log_reader import LogReader
+    from brokerha.transports.log_stream.reader import LogReader
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 PAGE_ENTRIES: Final = 5_000
@@ -255,7 +255,7 @@ class JournalSource(OpenSource):
 
     def range(self) -> tuple[Lsn, Lsn]:
         """See the base."""
-        from brokerha.nodes.journal_lines import held_from
+        from brokerha.nodes.master.journal_lines import held_from
 
         return held_from(self._journal), self._journal.executed_lsn
 
@@ -264,7 +264,7 @@ class JournalSource(OpenSource):
         return rewinds_of(self._journal.splits())
 
     def _entries(self, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[LogEntry]:
-        from brokerha.nodes.journal_lines import entry_rows
+        from brokerha.nodes.master.journal_lines import entry_rows
 
         following = max(first_lsn, self.first_lsn())
         while following <= last_lsn:
@@ -281,7 +281,7 @@ class StreamSource(OpenSource):
 
     def __init__(self, spec: SourceSpec) -> None:
         super().__init__(spec)
-        from brokerha.transports.log_reader import LogReader
+        from brokerha.transports.log_stream.reader import LogReader
 
         self._reader: LogReader = self._closing.enter_context(LogReader(spec.stream, spec.master))
         self.cluster = self._reader.cluster

@@ -105,7 +105,7 @@ class Front(Protocol):
         self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
     ) -> Future[dict[str, Any]]:
         """One step of a transaction; `transactions/coordinator.py` has the table of actions, arguments and answers, and
-        `nodes/transacting.py` those of ``accept`` and ``list``, which a node adds.
+        `nodes/front/transacting.py` those of ``accept`` and ``list``, which a node adds.
 
         Checks operations first, as `submit` does (raises InvalidRequest and its kinds at once). The future raises
         InvalidRequest, NotFound (no such open transaction), Aborted, OutcomeUnknown, WrongState, ReadOnly, NotReady.

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.ready import TxQueueDecision
 from brokerha.model.requests import Absence
+from brokerha.model.wire.messages import Envelope, Outgoing
 
 
 @dataclass(frozen=True, slots=True)

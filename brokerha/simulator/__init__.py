@@ -3,22 +3,24 @@
     simulate(seed)             one run: safety phase with faults, liveness phase after healing; a Report
     campaign(seeds, ...)       many runs over several processes; a Summary
 
-    drawing.py      what a seed draws: shape, settings, faults, load (options.py)
-    world.py        virtual time, events, the two phases
-    processes.py    masters and workers: the shipped runners, which may die anywhere
-    backups.py      masters of several processes: whichever of them acts
-    network.py      the wire          disk.py    journals and stores          clocks.py    clocks
-    tx_queues.py    queues of transactions in the broker
-    faults.py       what goes wrong; worker_faults.py: with workers and their copies; backup_faults.py: with primaries and backups
-    workload.py     clients who write, give up and ask again
-    tx_clients.py   clients who run transactions, and coordinators who die and recover (tx_steps.py)
-    operators.py    what operators tell masters
-    checkers.py     the invariants: durable_checks, message_checks, worker_checks, copy_checks, readiness_checks, reply_checks,
-                    journal_checks, tx_checks, over truth.py and model.py
-    settling.py     what the healer does for workers, and what keeps a site from coming together
-    trace.py        the story of a run and its digest
-    mistakes.py     (and worker_mistakes.py, deferring_mistakes.py and others) planted mistakes, to know that the checkers see
-    runs.py         simulate and campaign
+    checks/        the invariants, checked from outside while the world runs; nothing of the cores is believed
+    faults/        what goes wrong in a world, and when
+    mistakes/      planted mistakes: each switches off one rule in the shipped code, and the checks have to notice
+    clients/       who uses the cluster of a world: writers, clients of transactions, operators
+
+    world.py       virtual time, events, the two phases
+    processes.py   masters and workers: the shipped runners, which may die anywhere
+    backups.py     masters of several processes: whichever of them acts
+    tx_queues.py   queues of transactions in the broker
+    settling.py    what the healer does for workers, and what keeps a site from coming together
+    trace.py       the story of a run and its digest
+    runs.py        simulate and campaign
+    clocks.py      virtual clocks: one true time for the world, and what each node takes it for
+    disk.py        simulated disks: files that a crash tears, on which the shipped log runs
+    drawing.py     what a seed draws: even ones a world of masters without backups
+    members.py     masters that come and go in a world: who is one now, who waits to be added, and what operators want
+    network.py     the wire between simulated nodes
+    options.py     what one seed draws before it begins
 
 Equal seeds give equal runs on every machine. A violation comes with the seed, the command that repeats it, and the last events.
 """

@@ -27,12 +27,12 @@ from brokerha.model.ready import (
     SnapshotMade,
 )
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
-from brokerha.nodes.journal_copying import carry_out_journal
-from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
-from brokerha.nodes.runner import MasterRunner
+from brokerha.nodes.master.journal_copying import carry_out_journal
+from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimJournal, SimJournalCopy, sim_copy
-from brokerha.simulator.operators import command
 from brokerha.simulator.processes import Process
 
 if TYPE_CHECKING:

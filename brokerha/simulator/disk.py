@@ -34,9 +34,9 @@ from brokerha.model.ready import (
     StoreFailed,
 )
 from brokerha.model.records import Accepted, ClockReserved, Record
-from brokerha.nodes.copying import carry_out_copy
-from brokerha.nodes.worker_runner import carry_out
-from brokerha.stores.memory_copy import MemoryCopy
+from brokerha.nodes.worker.copying import carry_out_copy
+from brokerha.nodes.worker.runner import carry_out
+from brokerha.stores.memory.worker_copy import MemoryCopy
 
 if TYPE_CHECKING:
     from brokerha.simulator.backups import SimProcess

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokerha.model.codec import decode_envelope, encode_envelope
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Chunk, Envelope, Message, Outgoing
 from brokerha.model.ready import TxQueueDecision
 from brokerha.model.requests import Absence
+from brokerha.model.wire.codec import decode_envelope, encode_envelope
+from brokerha.model.wire.messages import Chunk, Envelope, Message, Outgoing
 from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, TransportStatus
 
 if TYPE_CHECKING:

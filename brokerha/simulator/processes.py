@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from brokerha.master.core import MasterConfig
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Envelope
 from brokerha.model.ready import Damaged
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
-from brokerha.nodes.address_book import AddressBook, AddressedTransport
-from brokerha.nodes.copying import state_of
-from brokerha.nodes.runner import MasterRunner
-from brokerha.nodes.worker_runner import WorkerRunner
+from brokerha.model.wire.messages import Envelope
+from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.nodes.worker.copying import state_of
+from brokerha.nodes.worker.runner import WorkerRunner
 from brokerha.ports.transport import Transport
-from brokerha.replication.worker import WorkerCore
-from brokerha.replication.worker_config import WorkerConfig
+from brokerha.replication.worker.config import WorkerConfig
+from brokerha.replication.worker.core import WorkerCore
+from brokerha.simulator.clients.operators import command
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import SimDoor, SimJournal, sim_journal
 from brokerha.simulator.network import SimTransport
-from brokerha.simulator.operators import command
 from brokerha.simulator.options import KEEP_RESULTS
-from brokerha.stores.memory_copy import MemoryCopy
+from brokerha.stores.memory.worker_copy import MemoryCopy
 
 if TYPE_CHECKING:
     from brokerha.simulator.world import World

@@ -14,10 +14,10 @@ from time import monotonic
 from typing import TextIO
 
 from brokerha.model.invariants import InvariantBroken
+from brokerha.simulator.checks.truth import Violation
 from brokerha.simulator.drawing import draw
-from brokerha.simulator.mistakes import planted
+from brokerha.simulator.mistakes.catalogue import planted
 from brokerha.simulator.options import Options
-from brokerha.simulator.truth import Violation
 from brokerha.simulator.world import World
 
 HOUR_US = 3_600_000_000
@@ -99,7 +99,7 @@ def simulate(
     trace: TextIO | None = None,
     options: Options | None = None,
 ) -> Report:
-    """Run one seed; ``steps`` limits its safety phase, ``mistake`` plants one of mistakes.py, ``trace`` gets the story."""
+    """Run one seed; ``steps`` limits its safety phase, ``mistake`` plants one of mistakes/catalogue.py, ``trace`` gets the story."""
     chosen = options or draw(seed)
     if steps is not None:
         chosen = replace(chosen, safety_steps=steps)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerha.replication.site_config import Standing
+from brokerha.replication.site.config import Standing
 
 if TYPE_CHECKING:
     from brokerha.simulator.world import World

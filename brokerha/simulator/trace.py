@@ -16,8 +16,6 @@ from collections.abc import Iterable
 from typing import TextIO
 from zlib import crc32
 
-from brokerha.model.epoch_messages import Row
-from brokerha.model.messages import Apply, Bodies, Envelope, Execute, Executed, Fetch, Outgoing, Post, Progress
 from brokerha.model.records import (
     Accepted,
     Added,
@@ -30,6 +28,8 @@ from brokerha.model.records import (
     Started,
 )
 from brokerha.model.requests import Reply, Submit
+from brokerha.model.wire.epoch_messages import Row
+from brokerha.model.wire.messages import Apply, Bodies, Envelope, Execute, Executed, Fetch, Outgoing, Post, Progress
 
 KEPT = 40
 """Lines that are told of a failing run."""

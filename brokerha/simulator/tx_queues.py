@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from brokerha.model.messages import Envelope
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
+from brokerha.model.wire.messages import Envelope
 
 if TYPE_CHECKING:
     from brokerha.simulator.processes import Process

@@ -23,26 +23,26 @@ from brokerha.master.core import MasterConfig
 from brokerha.master.deferring import DeferConfig
 from brokerha.master.retention import RetentionConfig
 from brokerha.model.ids import NodeId
-from brokerha.nodes.process_runner import ProcessConfig
-from brokerha.replication.role_config import RoleConfig
-from brokerha.replication.site_config import FeedConfig
-from brokerha.replication.worker_config import WorkerConfig
+from brokerha.nodes.master.process_runner import ProcessConfig
+from brokerha.replication.role.config import RoleConfig
+from brokerha.replication.site.config import FeedConfig
+from brokerha.replication.worker.config import WorkerConfig
 from brokerha.simulator.backups import SimGroup, SimProcess
-from brokerha.simulator.checkers import Checkers
+from brokerha.simulator.checks.checkers import Checkers
+from brokerha.simulator.checks.modes import ModeCheckers
+from brokerha.simulator.checks.truth import check
+from brokerha.simulator.clients.transactions import TxClients, left_behind
+from brokerha.simulator.clients.workload import Clients
 from brokerha.simulator.clocks import SimClock
 from brokerha.simulator.disk import sim_journal
-from brokerha.simulator.faults import Faults
+from brokerha.simulator.faults.timing import Faults
 from brokerha.simulator.members import Members
-from brokerha.simulator.mode_checks import ModeCheckers
 from brokerha.simulator.network import Network, both_ways
 from brokerha.simulator.options import Options
 from brokerha.simulator.processes import Process, SimMaster, SimWorker
 from brokerha.simulator.settling import missing_at_workers, switch_all_on
 from brokerha.simulator.trace import Trace
-from brokerha.simulator.truth import check
-from brokerha.simulator.tx_clients import TxClients, left_behind
 from brokerha.simulator.tx_queues import TxQueues
-from brokerha.simulator.workload import Clients
 from brokerha.sync.config import SyncConfig
 from brokerha.transactions.config import TxConfig
 

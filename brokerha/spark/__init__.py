@@ -14,4 +14,5 @@
 | `sink` | the writers of ``format("brokerha")``: rows become transactions |
 | `load` | files as DataFrames for the sink |
 | `report`, `report_changes` | the counts of a report |
+| `registration` | `pyspark_brokerha`, by whose name Spark finds the data source |
 """

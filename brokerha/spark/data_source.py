@@ -46,7 +46,7 @@ from brokerha.pipeline.rows import SCHEMA
 from brokerha.pipeline.source_nodes import cluster_of
 from brokerha.pipeline.sources import OpenSource, SourceSpec, open_source
 from brokerha.spark.sink import RowWriter, StreamRowWriter
-from brokerha.stores.log_pages import LinesMissing
+from brokerha.stores.backup.log_pages import LinesMissing
 
 NAME: Final = "brokerha"
 PIN_EVERY_S: Final = 5.0

@@ -35,7 +35,7 @@ from brokerha.pipeline.table import APPLICATION, LogState, LogTable
 from brokerha.spark import frames
 from brokerha.spark.rebuild import lsn_of
 from brokerha.spark.session import errors_of_tasks
-from brokerha.stores.items import GRAPH, QUEUE, TABLE
+from brokerha.stores.comparing.items import GRAPH, QUEUE, TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

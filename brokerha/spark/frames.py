@@ -37,9 +37,9 @@ from brokerha.pipeline.places import is_of_hadoop
 from brokerha.pipeline.rows import ACCEPT, CREATE, DROP, PUBLISH, SCHEMA
 from brokerha.pipeline.sources import SourceSpec
 from brokerha.pipeline.table import LogState, LogTable
-from brokerha.stores.fingerprint import counts_digest, message_digest, repository_digest
-from brokerha.stores.items import GRAPH, QUEUE
-from brokerha.stores.queue_change import Counts, Message
+from brokerha.stores.comparing.fingerprint import counts_digest, message_digest, repository_digest
+from brokerha.stores.comparing.items import GRAPH, QUEUE
+from brokerha.stores.tables.queue_change import Counts, Message
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -43,15 +43,15 @@ from brokerha.pipeline.rows import ACCEPT, PUBLISH, SCHEMA, entries_in
 from brokerha.pipeline.table import LogState, LogTable
 from brokerha.spark import frames
 from brokerha.spark.session import errors_of_tasks
-from brokerha.stores.backup_directory import BackupFolder
-from brokerha.stores.backup_lines import Lines
-from brokerha.stores.backup_writing import About, Work
-from brokerha.stores.building import CopyBuilder
-from brokerha.stores.building_places import Plan, build_backup, build_worker
-from brokerha.stores.frozen import TAIL_LIMIT_BYTES, TAIL_LSNS
-from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
-from brokerha.stores.queue_change import Counts, Message
-from brokerha.stores.restore_target import obstacle_in
+from brokerha.stores.backup.building import CopyBuilder
+from brokerha.stores.backup.building_places import Plan, build_backup, build_worker
+from brokerha.stores.backup.directory import BackupFolder
+from brokerha.stores.backup.lines import Lines
+from brokerha.stores.backup.restore_target import obstacle_in
+from brokerha.stores.backup.writing import About, Work
+from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
+from brokerha.stores.copies.frozen import TAIL_LIMIT_BYTES, TAIL_LSNS
+from brokerha.stores.tables.queue_change import Counts, Message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -253,7 +253,7 @@ def _archive_named(where: str) -> Iterator[None]:
 
 
 class _Given:
-    """The content at an LSN on its way into a builder; nothing of it is believed, because what was built is proved (stores/building.py)."""
+    """The content at an LSN on its way into a builder; nothing of it is believed, because what was built is proved (stores/backup/building.py)."""
 
     def __init__(self, spark: SparkSession, table: LogTable, state: LogState, lsn: Lsn, tell: Tell) -> None:
         self.items = 0

@@ -41,7 +41,7 @@ from brokerha.pipeline.report import (
 from brokerha.pipeline.table import LogState, LogTable
 from brokerha.spark.frames import archived
 from brokerha.spark.report_changes import bin_of, changes_of
-from brokerha.stores.items import TABLE
+from brokerha.stores.comparing.items import TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

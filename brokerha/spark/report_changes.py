@@ -21,7 +21,7 @@ from brokerha.pipeline.report import ROWS_MOST, Bins, Series, StoreFacts, runnin
 from brokerha.pipeline.rows import ACCEPT, ADD, PUBLISH, REMOVE
 from brokerha.pipeline.table import LogState, LogTable
 from brokerha.spark.frames import ITEM, archived
-from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE
+from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -41,7 +41,7 @@ from brokerha.model.errors import BrokerhaError, ConfigurationError, StoreError
 from brokerha.spark import java_start, worker_daemon
 from brokerha.spark.interrupts import cut_off_questions_untold, start_is_clean
 from brokerha.spark.java import Runtime, find_runtime
-from brokerha.stores.log_pages import LinesMissing
+from brokerha.stores.backup.log_pages import LinesMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

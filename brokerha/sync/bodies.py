@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.messages import Bodies, Fetch, Outgoing
 from brokerha.model.records import History
+from brokerha.model.wire.messages import Bodies, Fetch, Outgoing
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import PeerTable
 from brokerha.sync.streams import Stream

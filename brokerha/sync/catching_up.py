@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from brokerha.model.epoch_messages import Tail, TailWanted
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
-from brokerha.model.messages import Fetch, Outgoing
+from brokerha.model.wire.epoch_messages import Tail, TailWanted
+from brokerha.model.wire.messages import Fetch, Outgoing
 
 FETCH_LIMIT = 500
 """Bodies asked for in one message."""

@@ -17,21 +17,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from brokerha.model.epoch_messages import Row
 from brokerha.model.epochs import Epoch, first_epoch
 from brokerha.model.ids import Entry, Instant, Lsn, NodeId, Ordered, Timestamp, TxId
 from brokerha.model.invariants import invariant
-from brokerha.model.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.model.records import Accepted, Added, Appended, BodiesHeld, History, MasterState, StreamState
+from brokerha.model.wire.epoch_messages import Row
+from brokerha.model.wire.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.sync import identity
-from brokerha.sync.beginning import begin
 from brokerha.sync.bodies import BodyExchange, in_records
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
-from brokerha.sync.epochs import Epochs
+from brokerha.sync.epochs.beginning import begin
+from brokerha.sync.epochs.epochs import Epochs
+from brokerha.sync.epochs.recovery import Recovery
 from brokerha.sync.peers import OLD, REFUSED, RESTARTED, PeerTable
 from brokerha.sync.posting import Posting
-from brokerha.sync.recovery import Recovery
 from brokerha.sync.round import RoundResult
 from brokerha.sync.rows import row_of
 from brokerha.sync.streams import Incoming, IncomingQueue, Stream
@@ -329,11 +329,11 @@ class SyncCore:
                 self.pending.discard(txid)
 
     def begin(self, epoch: Epoch) -> None:
-        """Go on in this epoch, with the synchronised queue at its base (beginning.py)."""
+        """Go on in this epoch, with the synchronised queue at its base (epochs/beginning.py)."""
         begin(self, epoch)
 
     def choose(self, mode: str) -> None:
-        """Follow the strategy that an epoch names, or that of the file when it names none (choosing.py)."""
+        """Follow the strategy that an epoch names, or that of the file when it names none (splits/choosing.py)."""
         self.mode = mode if mode and not self.config.is_quorum else self.config.split_recovery
         self.epochs.suspicion.lag_ms = self.config.lag_of(self.mode)
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerha.model.epoch_messages import Notice, Row
 from brokerha.model.epochs import FIRST, Epoch
 from brokerha.model.ids import NodeId
 from brokerha.model.records import MasterState, PeerJournal
-from brokerha.sync.beginning import join
+from brokerha.model.wire.epoch_messages import Notice, Row
 from brokerha.sync.config import SyncConfig
+from brokerha.sync.epochs.beginning import join
 
 if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from brokerha.model.epoch_messages import EpochInstall, EpochReport
 from brokerha.model.epochs import ADD, NO_CHANGE, REMOVE, Change, Configuration, Epoch
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
-from brokerha.model.messages import Outgoing
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochReport
+from brokerha.model.wire.messages import Outgoing
 from brokerha.sync.config import SyncConfig
 
 if TYPE_CHECKING:

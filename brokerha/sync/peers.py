@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from brokerha.model.epoch_messages import Row
 from brokerha.model.epochs import OF_A_JOINER, Epoch
 from brokerha.model.ids import Lsn, NodeId, Timestamp
 from brokerha.model.records import PeerJournal
+from brokerha.model.wire.epoch_messages import Row
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.streams import Stream
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerha.model.epoch_messages import Row
 from brokerha.model.ids import Entry, Instant, NodeId
-from brokerha.model.messages import Outgoing, Post
 from brokerha.model.records import History
+from brokerha.model.wire.epoch_messages import Row
+from brokerha.model.wire.messages import Outgoing, Post
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import Peer
 from brokerha.sync.streams import Stream

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
-from brokerha.model.messages import Outgoing
 from brokerha.model.records import Added, Outcomes, Record, Rewound, StateTaken
+from brokerha.model.wire.messages import Outgoing
 
 
 def is_derived(record: Record) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerha.model.epoch_messages import EpochReport, Row
 from brokerha.model.epochs import NO_EPOCH, EpochId
 from brokerha.model.ids import Instant, Lsn
+from brokerha.model.wire.epoch_messages import EpochReport, Row
 from brokerha.sync.round import is_derived
 
 if TYPE_CHECKING:

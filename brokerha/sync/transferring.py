@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from brokerha.model.epoch_messages import State, StateWanted
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
-from brokerha.model.messages import Outgoing
 from brokerha.model.records import History, IdsTaken, Remembered, StateTaken
+from brokerha.model.wire.epoch_messages import State, StateWanted
+from brokerha.model.wire.messages import Outgoing
 
 if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore

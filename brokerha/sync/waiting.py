@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokerha.model.ids import Lsn, NodeId
-from brokerha.sync.suspicion import Head
+from brokerha.sync.epochs.suspicion import Head
 
 if TYPE_CHECKING:
     from brokerha.sync.core import SyncCore

@@ -12,6 +12,7 @@ collecting.py   begin, operations, take, pending, ping
 deciding.py     prepare, commit, rollback, forget: the only place where anything is decided
 coordinator.py  Coordinator: at the primary; answers of backups, lost backups, time-outs
 participant.py  Participant: at a backup; holds the events and says when they are safe
+read_set.py     what an isolated transaction has read, as expectations
 
      client                 primary                                    backup
        | operations            |                                          |

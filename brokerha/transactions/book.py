@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from brokerha.model.branches import named_ids, packed
 from brokerha.model.errors import NotFound, WrongState, aborted
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
-from brokerha.model.messages import Outgoing
 from brokerha.model.operations import ResultRow
 from brokerha.model.ready import TxQueueDecision
 from brokerha.model.records import MasterState, Record
 from brokerha.model.requests import TxReply
+from brokerha.model.wire.messages import Outgoing
 from brokerha.transactions.config import TxConfig
 from brokerha.transactions.locks import Locks
 from brokerha.transactions.outcomes import ABORTED, End, Finished, Presumption

@@ -2,7 +2,7 @@
 
 | action | arguments | answer |
 |---|---|---|
-| begin | xid (text, empty for a transaction of one client), timeout_ms (0 for the default), session, isolation (model/isolation.py) | txid, timeout_ms |
+| begin | xid (text, empty for a transaction of one client), timeout_ms (0 for the default), session, isolation (model/outside/isolation.py) | txid, timeout_ms |
 | operations | first (number of the first of these, from 0), operations | count (so far) |
 | take | first, queue, candidates (message ids in order), count | taken (ids, in order) |
 | pending | | body (packed operations so far, empty for none), count; of an isolated one seen (what it has read, in the same form) and lsn (of its last read) |
@@ -35,13 +35,13 @@ import msgpack
 
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import Instant, Lsn, NodeId, Ordered, TxId
-from brokerha.model.messages import Outgoing
 from brokerha.model.operations import ResultRow
-from brokerha.model.process_messages import TxAnswer, TxEvents
 from brokerha.model.ready import DropTxQueue
 from brokerha.model.records import MasterState, TxDecided
 from brokerha.model.requests import TxCommand
 from brokerha.model.tx_queues import tx_queue_name
+from brokerha.model.wire.messages import Outgoing
+from brokerha.model.wire.process_messages import TxAnswer, TxEvents
 from brokerha.transactions.book import Book, Log
 from brokerha.transactions.collecting import Collecting
 from brokerha.transactions.config import TxConfig

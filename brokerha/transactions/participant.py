@@ -25,10 +25,10 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
 from brokerha.model.ids import Instant, NodeId, TxId
-from brokerha.model.messages import Envelope, Outgoing
 from brokerha.model.operations import BODY_LIMIT_BYTES, OPERATIONS_LIMIT
-from brokerha.model.process_messages import TxAnswer, TxEvents, TxJoin
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, Ready, TxQueueDecision
+from brokerha.model.wire.messages import Envelope, Outgoing
+from brokerha.model.wire.process_messages import TxAnswer, TxEvents, TxJoin
 from brokerha.transactions.config import ParticipantConfig
 from brokerha.transactions.states import Part, Seen, after_seen
 from brokerha.transactions.transaction import body_of, digest_of

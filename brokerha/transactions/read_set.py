@@ -1,4 +1,4 @@
-"""What an isolated transaction has read, as expectations (stores/observing.py), and what of it has to hold when it commits.
+"""What an isolated transaction has read, as expectations (stores/reads/observing.py), and what of it has to hold when it commits.
 
     serializable    all of it
     snapshot        what it also writes: a key that it puts or deletes, a range with such a key, a graph or table that it changes
@@ -16,8 +16,8 @@ import msgpack
 
 from brokerha.model.errors import InvalidRequest, TooLarge
 from brokerha.model.ids import Lsn
-from brokerha.model.isolation import SERIALIZABLE
 from brokerha.model.operations import EXPECTATIONS, GRAPH, ON_KEYS, ON_QUEUES, TABLE, Operation, check_operations
+from brokerha.model.outside.isolation import SERIALIZABLE
 
 READS_LIMIT: Final = 10_000
 """Findings of one transaction."""

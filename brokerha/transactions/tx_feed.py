@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.messages import Outgoing
-from brokerha.model.process_messages import TxEvents, TxJoin
 from brokerha.model.ready import DropTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.tx_queues import tx_queue_name
+from brokerha.model.wire.messages import Outgoing
+from brokerha.model.wire.process_messages import TxEvents, TxJoin
 from brokerha.transactions.config import TxConfig
 
 BEGIN = "begin"

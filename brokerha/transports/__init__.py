@@ -1,15 +1,19 @@
 """The wire: everything that knows kombu, py-amqp and pika, and the only folder that may name an exchange.
 
-For nodes (fulfils ports.Transport):
-    kombu_transport.py    messages <-> bytes with a label; the URL chooses the link
-    direct_link.py        embedded://  no threads     in_process.py, local_broker.py   the broker of this process
-    log_stream.py         amqp://      one thread     log_session.py, log_messages.py: the log, for followers
-    loop_link.py          amqp://      the loop       kept_connection.py, reader.py, writer.py
-    inbox.py  outbox.py  unconfirmed.py  unsettled.py  parcels.py     what waits between loop and threads
-    rabbitmq.py  frame_socket.py  waker.py  addresses.py               connections and sockets
-For client programs (fulfils ports.Wire):
-    pika_wire.py          writes and reads through ``brokerha.writes`` and ``brokerha.reads``
-For both:
-    topology.py           every name and argument in the broker      declaring.py   declares them
-    config.py             limits and times
+Nodes see ports.Transport, client programs ports.Wire.
+
+    rabbitmq/            connections to RabbitMQ through kombu and py-amqp, and the link that a node's loop serves over them
+    in_process/          the broker of this process: what stands behind ``embedded://``
+    lanes/               what waits between a node and its broker
+    client/              how a client program reaches a cluster over AMQP
+    log_stream/          the log of a master, published for followers outside
+    tools/               for operators: what a broker can do, and what lies in quarantine
+
+    kombu_transport.py   messages <-> bytes with a label; the URL chooses the link
+    config.py            limits and times
+    declaring.py         declares what topology.py lists, through any channel that kombu gives
+    link.py              a link carries labelled bytes between one node and its broker
+    rights.py            the least rights that each user of a broker needs, as the patterns that RabbitMQ takes
+    senders.py           whether a message between nodes was published by the node that it names
+    topology.py          every name and every argument that brokerha has in a broker, and the only file that spells them
 """

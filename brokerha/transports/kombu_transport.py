@@ -1,7 +1,7 @@
 """ports.Transport through kombu; the URL chooses the broker.
 
-    amqp://…, amqps://…    RabbitMQ        served by the loop itself, confirms, reconnects (loop_link.py)
-    embedded://<name>      this process    no threads (direct_link.py)
+    amqp://…, amqps://…    RabbitMQ        served by the loop itself, confirms, reconnects (rabbitmq/loop_link.py)
+    embedded://<name>      this process    no threads (in_process/direct_link.py)
 
 | | RabbitMQ | in-process |
 |---|---|---|
@@ -11,7 +11,7 @@
 | full outbox | drops its oldest, counted | there is none |
 | message of an app that was not settled | comes again, marked | comes again, marked |
 | confirmations | of what must not be lost, in a bounded window | immediate |
-| queue of a transaction | opened, filled and dropped in this order (tx_writer.py) | the same |
+| queue of a transaction | opened, filled and dropped in this order (rabbitmq/tx_writer.py) | the same |
 
 This module turns messages into publications and arrivals into messages, and counts what it cannot use: an envelope of
 another cluster, or bytes that are none. It never looks into a message of an app.
@@ -23,21 +23,18 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from brokerha.model.channels import SYNC
-from brokerha.model.codec import TOGETHER_LIMIT, decode_envelopes, encode_envelope
 from brokerha.model.errors import ProtocolError
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Bodies, Chunk, Message, Outgoing
-from brokerha.model.process_messages import TxJoin
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, TxQueueDecision
 from brokerha.model.requests import Absence
+from brokerha.model.wire.channels import SYNC
+from brokerha.model.wire.codec import TOGETHER_LIMIT, decode_envelopes, encode_envelope
+from brokerha.model.wire.messages import Bodies, Chunk, Message, Outgoing
+from brokerha.model.wire.process_messages import TxJoin
 from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, TransportStatus
-from brokerha.transports.addresses import is_embedded, parse_addresses
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.direct_link import DirectLink
-from brokerha.transports.link import Link
-from brokerha.transports.loop_link import LoopLink
-from brokerha.transports.parcels import (
+from brokerha.transports.in_process.direct_link import DirectLink
+from brokerha.transports.lanes.parcels import (
     ABSENCE_LANE,
     BULK_LANE,
     CLIENT_LANE,
@@ -51,7 +48,10 @@ from brokerha.transports.parcels import (
     Counters,
     Publication,
 )
-from brokerha.transports.rejecting import FOREIGN_CLUSTER, UNDECODABLE, Sparing, rejected
+from brokerha.transports.link import Link
+from brokerha.transports.rabbitmq.addresses import is_embedded, parse_addresses
+from brokerha.transports.rabbitmq.loop_link import LoopLink
+from brokerha.transports.rabbitmq.rejecting import FOREIGN_CLUSTER, UNDECODABLE, Sparing, rejected
 from brokerha.transports.senders import Senders
 from brokerha.transports.topology import (
     DATA_EXCHANGE,

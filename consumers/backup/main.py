@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokerha.http.opening import open_door
 from brokerha.nodes.building import open_process
-from brokerha.nodes.config import ClusterConfig
+from brokerha.nodes.config.cluster import ClusterConfig
 from brokerha.nodes.serving import serve
 
 

@@ -7,7 +7,6 @@ from typing import Protocol
 import pytest
 
 from brokerha.log import decisions
-from brokerha.model.codec import decode_record, encode_record
 from brokerha.model.errors import JournalError, JournalFull
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.records import (
@@ -23,6 +22,7 @@ from brokerha.model.records import (
     TxPrepared,
     ViewStarted,
 )
+from brokerha.model.wire.codec import decode_record, encode_record
 from brokerha.ports.journal import Journal
 from tests.contracts.journal_contract import Disk, around_restart
 from tests.unit.log.turns import Author, everything, filled

@@ -12,8 +12,8 @@ import pytest
 from brokerha.model.control import Check
 from brokerha.model.errors import InvalidRequest, TimedOut, TooLarge
 from brokerha.ports.store import Store
-from brokerha.stores import digests
-from brokerha.stores.fingerprint import (
+from brokerha.stores.comparing import digests
+from brokerha.stores.comparing.fingerprint import (
     control_digest,
     counts_digest,
     key_digest,
@@ -22,8 +22,8 @@ from brokerha.stores.fingerprint import (
     repository_digest,
     text_of,
 )
-from brokerha.stores.items import bucket_of, check_item, key_item, message_item
-from brokerha.stores.queue_change import Counts, Message
+from brokerha.stores.comparing.items import bucket_of, check_item, key_item, message_item
+from brokerha.stores.tables.queue_change import Counts, Message
 from tests.contracts.store_contract import IN_GRAPH, A, B, quads, run
 
 CHECK = ("no-x", "key", "t", "x", "absent")

@@ -1,4 +1,4 @@
-"""What every store must do with reads of an isolated transaction (stores/observing.py); test_stores.py runs it on each of them."""
+"""What every store must do with reads of an isolated transaction (stores/reads/observing.py); test_stores.py runs it on each of them."""
 
 from __future__ import annotations
 

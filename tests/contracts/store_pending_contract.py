@@ -1,6 +1,6 @@
 """What every store must do with reads inside of a transaction and with reads of one moment; test_stores.py runs it on each of them.
 
-Fixtures as in store_contract.py. What needs SPARQL is in tests/unit/stores/test_open_reads.py.
+Fixtures as in store_contract.py. What needs SPARQL is in tests/unit/stores/reads/test_open_reads.py.
 """
 
 from __future__ import annotations

@@ -210,9 +210,9 @@ class StorePreparedContract:
         assert store.execute(store.applied().lsn + 1, [("x", 1, body)])[0].outcome == REJECTED
 
     def test_limits(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("brokerha.stores.prepared.SIZE_LIMIT_BYTES", 1000)
-        monkeypatch.setattr("brokerha.stores.prepared.SUM_LIMIT_BYTES", 1500)
-        monkeypatch.setattr("brokerha.stores.prepared.COUNT_LIMIT", 3)
+        monkeypatch.setattr("brokerha.stores.execution.prepared.SIZE_LIMIT_BYTES", 1000)
+        monkeypatch.setattr("brokerha.stores.execution.prepared.SUM_LIMIT_BYTES", 1500)
+        monkeypatch.setattr("brokerha.stores.execution.prepared.COUNT_LIMIT", 3)
         assert "the limit is 1000: split it" in prepare(store, ("put", "t", b"a", b"x" * 1000)).reason
         prepared(store, ("put", "t", b"a", b"x" * 900), txid="a")
         assert "1500 is the limit" in prepare(store, ("put", "t", b"c", b"x" * 900)).reason

@@ -12,7 +12,7 @@ from brokerha.model.errors import InvalidRequest, NotFound, StoreDiffers
 from brokerha.model.etags import etag_of
 from brokerha.model.operations import APPLIED, REJECTED, Logged, Operation, Result, unpack_effect
 from brokerha.ports.store import Store
-from brokerha.stores import queue_change
+from brokerha.stores.tables import queue_change
 from tests.contracts.store_contract import (
     A,
     B,

@@ -6,12 +6,12 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from brokerha.transports.addresses import parse_addresses
+from brokerha.transports.client.wire import AmqpWire
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.identity import TOOL_ROLE, Identity
 from brokerha.transports.kombu_transport import KombuTransport
-from brokerha.transports.pika_wire import AmqpWire
-from brokerha.transports.rabbitmq import open_connection
+from brokerha.transports.rabbitmq.addresses import parse_addresses
+from brokerha.transports.rabbitmq.connecting import open_connection
+from brokerha.transports.rabbitmq.identity import TOOL_ROLE, Identity
 from tests.contracts.transport_contract import wait_until
 from tests.support.broker_source import BrokerSource
 from tests.support.served import Served

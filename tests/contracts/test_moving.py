@@ -9,7 +9,7 @@ import pytest
 
 from brokerha.model.operations import APPLIED, NO_OPERATIONS, Operation
 from brokerha.ports.store import Store
-from brokerha.stores.worker_store import WorkerStore
+from brokerha.stores.execution.worker_store import WorkerStore
 from tests.contracts.store_contract import A, B, C, lines, quads, run
 from tests.contracts.test_stores import OfFiles, OfMemory
 

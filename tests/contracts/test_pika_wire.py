@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from brokerha.model import client_wire
 from brokerha.model.errors import ConfigurationError, NotReady, OutcomeUnknown, TimedOut, UnknownRepository, Unreachable
+from brokerha.model.wire import client_wire
 from brokerha.ports.transport import ClientMessage, ClientReply
+from brokerha.transports.client.wire import AmqpWire
 from brokerha.transports.config import TransportConfig
 from brokerha.transports.kombu_transport import KombuTransport
-from brokerha.transports.pika_wire import AmqpWire
 from tests.contracts.transport_contract import PATIENCE_S, wait_until
 from tests.support.private_broker import PrivateBroker
 from tests.support.served import Served
@@ -121,7 +121,7 @@ def test_an_answer_that_came_is_not_sent_back_to_the_master_as_well(vhost_url: s
 
 def test_every_write_of_a_large_submit_gets_its_own_reply(vhost_url: str, wires, masters, monkeypatch):
     # Nothing is published again because a busy machine is silent for long
-    monkeypatch.setattr("brokerha.transports.pika_wire.RESEND_WRITES_S", PATIENCE_S)
+    monkeypatch.setattr("brokerha.transports.client.wire.RESEND_WRITES_S", PATIENCE_S)
     master = masters(apply_all)
     futures = write(wires(vhost_url), *range(2000))
     assert [future.result(PATIENCE_S).lsn for future in futures] == list(range(2000))
@@ -188,7 +188,7 @@ def test_a_write_waits_for_a_master_to_start(vhost_url: str, wires, masters):
 
 
 def test_a_write_that_nobody_answers_is_sent_again_with_the_same_id(vhost_url: str, wires, masters, monkeypatch):
-    monkeypatch.setattr("brokerha.transports.pika_wire.RESEND_WRITES_S", 0.05)
+    monkeypatch.setattr("brokerha.transports.client.wire.RESEND_WRITES_S", 0.05)
     master = masters(keep_silent)
     (future,) = write(wires(vhost_url), 5)
     wait_until(lambda: len(master.taken) >= 3, "it is sent again")
@@ -304,7 +304,7 @@ def test_close_leaves_no_future_open(vhost_url: str, wires, masters):
 
 
 def test_too_many_open_requests_are_refused(vhost_url: str, wires, monkeypatch):
-    monkeypatch.setattr("brokerha.transports.pika_wire.OPEN_LIMIT", 10)
+    monkeypatch.setattr("brokerha.transports.client.wire.OPEN_LIMIT", 10)
     wire = wires(vhost_url)
     write(wire, *range(10))
     with pytest.raises(NotReady, match="wait for some"):

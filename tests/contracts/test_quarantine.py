@@ -11,10 +11,10 @@ import pytest
 
 from brokerha.model.errors import InvalidRequest, Unreachable
 from brokerha.ports.transport import ClientMessage
-from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.kombu_transport import KombuTransport
-from brokerha.transports.quarantine import Quarantine, Quarantined
-from brokerha.transports.rejecting import KEPT_IN_A_MINUTE
+from brokerha.transports.rabbitmq.addresses import parse_addresses
+from brokerha.transports.rabbitmq.rejecting import KEPT_IN_A_MINUTE
+from brokerha.transports.tools.quarantine import Quarantine, Quarantined
 from tests.contracts.transport_contract import take, wait_until
 from tests.support.served import Served
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import pytest
 
-from brokerha.model.messages import Envelope, Outgoing
+from brokerha.model.wire.messages import Envelope, Outgoing
 from brokerha.ports.transport import Transport
-from brokerha.transports.addresses import parse_addresses
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.identity import Identity
 from brokerha.transports.kombu_transport import KombuTransport
-from brokerha.transports.rabbitmq import open_connection
+from brokerha.transports.rabbitmq.addresses import parse_addresses
+from brokerha.transports.rabbitmq.connecting import open_connection
+from brokerha.transports.rabbitmq.identity import Identity
 from tests.contracts.test_transports import KombuWorld
 from tests.contracts.transport_contract import count_of, fetch, take, text_of, wait_until
 from tests.support.private_broker import PrivateBroker

@@ -14,10 +14,10 @@ from brokerha.model import branches
 from brokerha.model.etags import etag_of
 from brokerha.model.operations import APPLIED, Operation
 from brokerha.ports.store import Store
-from brokerha.stores import control_keys
-from brokerha.stores.fingerprint import key_digest
-from brokerha.stores.memory import MemoryStore
-from brokerha.stores.worker_store import WorkerStore
+from brokerha.stores.comparing.fingerprint import key_digest
+from brokerha.stores.control import keys as control_keys
+from brokerha.stores.execution.worker_store import WorkerStore
+from brokerha.stores.memory.store import MemoryStore
 from tests.contracts.store_about_contract import StoreAboutContract, namespace
 from tests.contracts.store_contract import StoreContract, lines, logged, quads, rows, run
 from tests.contracts.store_control_contract import StoreControlContract

@@ -9,12 +9,12 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from brokerha.model import client_wire
 from brokerha.model.errors import Unreachable
-from brokerha.model.messages import Outgoing
+from brokerha.model.wire import client_wire
+from brokerha.model.wire.messages import Outgoing
 from brokerha.ports.transport import ClientMessage, ClientReply
+from brokerha.transports.client.wire import AmqpWire
 from brokerha.transports.kombu_transport import KombuTransport
-from brokerha.transports.pika_wire import AmqpWire
 from tests.contracts.transport_contract import PATIENCE_S, bodies, take, wait_until
 from tests.support.served import Served
 from tests.support.tls_door import TlsDoor, make_certificate

@@ -12,11 +12,11 @@ import pytest
 from amqp.basic_message import Message
 from kombu import Connection
 
-from brokerha.model.messages import Outgoing
+from brokerha.model.wire.messages import Outgoing
 from brokerha.ports.transport import Transport
-from brokerha.transports import local_broker
 from brokerha.transports.config import LaneLimit, TransportConfig
-from brokerha.transports.in_process import InProcessTransport
+from brokerha.transports.in_process import local_broker
+from brokerha.transports.in_process.transport import InProcessTransport
 from brokerha.transports.kombu_transport import SMALL_BYTES, KombuTransport
 from tests.contracts.transport_contract import (
     PATIENCE_S,

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from brokerha.model.messages import Bodies, Envelope, Fetch, Outgoing
 from brokerha.model.requests import Absence
+from brokerha.model.wire.messages import Bodies, Envelope, Fetch, Outgoing
 from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transport
 from brokerha.transports.kombu_transport import SMALL_BYTES
 

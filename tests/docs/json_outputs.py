@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import structlog
 
-from brokerha.cli import logs
+from brokerha.cli.common import logs
 from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
-from brokerha.nodes.config import load_config
-from brokerha.nodes.config_rules import http_address
+from brokerha.nodes.config.cluster import load_config
+from brokerha.nodes.config.rules import http_address
 from brokerha.ports.front import Front
 from tests.support.free_ports import free_ports
 

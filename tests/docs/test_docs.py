@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.http.answer import STATUS_OF
 from brokerha.http.app import PATHS
-from brokerha.model import client_wire, errors, operations, requests, states
-from brokerha.nodes.config import load_config
-from brokerha.nodes.status import FIELDS
+from brokerha.http.door.answer import STATUS_OF
+from brokerha.model import errors, operations, requests, states
+from brokerha.model.wire import client_wire
+from brokerha.nodes.config.cluster import load_config
+from brokerha.nodes.observing.status import FIELDS
 from brokerha.transports import topology
 from tests.docs.pages import ROOT, Block, blocks, pages, rows_of, table_under, text_of
 
@@ -116,7 +117,7 @@ def test_the_words_of_workers_are_those_of_the_code():
 def test_every_metric_about_workers_is_described():
     page = text_of("docs/reference/metrics.md")
     told = {name for row in rows_of("docs/reference/metrics.md") for name in re.findall(r"`([a-z_]+)`", row[0])}
-    nodes = ROOT / "brokerha" / "nodes"
+    nodes = ROOT / "brokerha" / "nodes" / "observing"
     source = "".join(
         (nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "site_log.py", "worker_view.py")
     )
@@ -130,7 +131,7 @@ def test_every_metric_about_workers_is_described():
 
 def test_every_metric_about_epochs_is_described():
     told = {name for row in rows_of("docs/reference/metrics.md") for name in re.findall(r"`([a-z_]+)`", row[0])}
-    nodes = ROOT / "brokerha" / "nodes"
+    nodes = ROOT / "brokerha" / "nodes" / "observing"
     source = "".join((nodes / name).read_text(encoding="utf-8") for name in ("master_view.py", "epoch_log.py"))
     named = set(re.findall(r"""["']((?:epoch|frozen)(?:_[a-z]+)*)(?:["']:|["'], node\])""", source))
     assert {"epoch", "epoch_excluded", "epoch_member", "epoch_changes_total", "frozen_seconds_total"} <= named
@@ -139,7 +140,7 @@ def test_every_metric_about_epochs_is_described():
 
 def test_every_line_about_epochs_in_the_log_is_described():
     page = text_of("docs/operating.md").split("## The log of a node")[1]
-    source = (ROOT / "brokerha" / "nodes" / "epoch_log.py").read_text(encoding="utf-8")
+    source = (ROOT / "brokerha" / "nodes" / "observing" / "epoch_log.py").read_text(encoding="utf-8")
     named = set(re.findall(r'log\.info\("([a-z ]+)"|^            "([a-z ]+)",$|states\.[A-Z_]+: "([a-z ]+)"', source, re.MULTILINE))
     lines = {line for found in named for line in found if line}
     assert {"epoch begins", "epoch change begins", "agrees again", "is left behind"} <= lines

@@ -13,8 +13,8 @@ from pathlib import Path
 import pika
 
 from brokerha.embedded import EmbeddedCluster
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.docs.pages import output_of, the_block
 
 WAIT_S = 30.0

@@ -15,12 +15,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from brokerha.cli import quarantine
-from brokerha.cli.json_page import FOLDER, files
-from brokerha.cli.json_schemas import OUTPUTS, lines_of, schema_of
+from brokerha.cli.cluster import quarantine
 from brokerha.cli.main import main
+from brokerha.cli.reference.json_page import FOLDER, files
+from brokerha.cli.reference.json_schemas import OUTPUTS, lines_of, schema_of
 from brokerha.master.split_report import listed, shown
-from brokerha.transports.quarantine import Quarantined
+from brokerha.transports.tools.quarantine import Quarantined
 from tests.docs.json_outputs import COMMANDS, Here, small_cluster
 from tests.support.logs import memory_log
 from tests.unit.master.test_split_report import facts, go_on, went_back
@@ -89,7 +89,7 @@ def test_the_page_and_the_schemas_are_up_to_date() -> None:
     made = files()
     assert [
         str(path) for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text
-    ] == [], "run python -m brokerha.cli.json_page"
+    ] == [], "run python -m brokerha.cli.reference.json_page"
     assert {path.name for path in (FOLDER / "schemas").iterdir()} == {
         path.name for path in made if path.suffix == ".json"
     }

@@ -6,14 +6,21 @@ import re
 
 import pytest
 
-from brokerha.http.heads import HeadLimits
-from brokerha.http.key_forms import OPERATIONS_ITEMS_LIMIT
-from brokerha.http.limits import HttpLimits
-from brokerha.http.queues import LOOK_MOST
+from brokerha.http.data.key_forms import OPERATIONS_ITEMS_LIMIT
+from brokerha.http.data.queues import LOOK_MOST
+from brokerha.http.door.heads import HeadLimits
+from brokerha.http.door.limits import HttpLimits
 from brokerha.ingress import limits as ingress
-from brokerha.model import about, client_wire, control, foreign_json, operations
-from brokerha.nodes.master_view import LOG_LIMIT
-from brokerha.stores import digests, key_range, read_kinds, sparql_modify, sparql_request, together
+from brokerha.model import about, control, operations
+from brokerha.model.outside import foreign_json
+from brokerha.model.wire import client_wire
+from brokerha.nodes.observing.master_view import LOG_LIMIT
+from brokerha.stores.comparing import digests
+from brokerha.stores.reads import kinds as read_kinds
+from brokerha.stores.reads import together
+from brokerha.stores.sparql import modify as sparql_modify
+from brokerha.stores.sparql import request as sparql_request
+from brokerha.stores.tables import key_range
 from brokerha.transports import topology
 from tests.docs.pages import pages, text_of
 
@@ -70,9 +77,9 @@ MISSING = {
     "With two masters or without a majority": ("brokerha/model/states.py", "no-majority"),
     "Masters are added, taken out and replaced with": ("brokerha/sync/membership.py", "masters are added and taken out with split-recovery = quorum"),
     "Messages that transactions take are locked at one master": ("brokerha/transactions/locks.py", "Nothing here is durable"),
-    "It cannot stop a query that the engine is computing": ("brokerha/nodes/read_pool.py", "stuck"),
-    "A store keeps the value of a literal": ("brokerha/cli/load.py", "are kept by value, not as spelled"),
-    "Users of the HTTP door have roles": ("brokerha/http/rights.py", "put, delete, publish, accept               write\n"),
+    "It cannot stop a query that the engine is computing": ("brokerha/nodes/reads/pool.py", "stuck"),
+    "A store keeps the value of a literal": ("brokerha/cli/data/load.py", "are kept by value, not as spelled"),
+    "Users of the HTTP door have roles": ("brokerha/http/guard/rights.py", "put, delete, publish, accept               write\n"),
     "An archive that begins above LSN 1": ("brokerha/pipeline/report_page.py", "The archive does not begin with LSN 1, so it cannot tell what there is"),
     "Workers of one master are one site": ("brokerha/client/http_wire.py", "reads follow the writes"),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.http.families import FAMILIES, PREFIX, Family
+from brokerha.http.operating.families import FAMILIES, PREFIX, Family
 from brokerha.model import states
 from tests.docs.pages import ROOT, blocks, blocks_of, pages, rows_of, text_of
 from tests.support.promql import COUNTERS, Expression, Selector, parse

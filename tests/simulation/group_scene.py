@@ -15,8 +15,8 @@ from brokerha.model.ids import NodeId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import TxReply
 from brokerha.simulator.backups import SimGroup, SimProcess
+from brokerha.simulator.clients.tx_steps import COMMIT, Run, Step
 from brokerha.simulator.processes import Aim
-from brokerha.simulator.tx_steps import COMMIT, Run, Step
 from tests.simulation.scene import Scene
 
 FAIL_OVER_MS = 600

@@ -20,8 +20,8 @@ from brokerha.master.site_commands import SiteCommands
 from brokerha.model.ids import NodeId, TxId
 from brokerha.model.operations import Operation
 from brokerha.model.requests import APPLIED_LEVEL, REFUSED, UNKNOWN, Reply
-from brokerha.nodes.runner import MasterRunner
-from brokerha.simulator.workload import Write
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.simulator.clients.workload import Write
 from tests.simulation.site_scene import QUICK
 from tests.simulation.split_scene import LAG_MS, SplitScene
 

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.messages import Envelope, Message
 from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.model.wire.messages import Envelope, Message
+from brokerha.simulator.checks.truth import Truth
+from brokerha.simulator.clients.workload import Write
 from brokerha.simulator.network import CLUSTER, both_ways
 from brokerha.simulator.options import Disk, Load, Options, Wire
 from brokerha.simulator.processes import Process, SimMaster, SimWorker
-from brokerha.simulator.truth import Truth
-from brokerha.simulator.workload import Write
 from brokerha.simulator.world import World
 
 LINK_US = 1_000

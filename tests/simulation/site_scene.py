@@ -6,7 +6,7 @@ from typing import Any
 
 from brokerha.following.loading import LoadConfig
 from brokerha.model.ids import NodeId
-from brokerha.replication.site_config import WorkerFeed
+from brokerha.replication.site.config import WorkerFeed
 from brokerha.simulator.processes import SimWorker
 from tests.simulation.scene import Scene
 

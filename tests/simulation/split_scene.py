@@ -14,7 +14,7 @@ from typing import Any
 
 from brokerha.model.epochs import FIRST, Epoch, EpochId
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Message, Outgoing
+from brokerha.model.wire.messages import Message, Outgoing
 from brokerha.simulator.network import both_ways
 from brokerha.simulator.processes import Aim
 from tests.simulation.scene import Scene

@@ -7,8 +7,8 @@ from math import isnan
 from brokerha.master.retention import Retention, RetentionConfig
 from brokerha.model.ids import NodeId
 from brokerha.model.numbers import Numbers
-from brokerha.nodes.master_view import MasterView
-from brokerha.nodes.staleness import Staleness
+from brokerha.nodes.observing.master_view import MasterView
+from brokerha.nodes.observing.staleness import Staleness
 from tests.simulation.scene import Scene
 
 

@@ -13,17 +13,17 @@ import pytest
 
 from brokerha.master.retention import RetentionConfig
 from brokerha.simulator import simulate
-from brokerha.simulator.backup_mistakes import BACKUP_MISTAKES
-from brokerha.simulator.deferring_mistakes import DEFERRING_MISTAKES
 from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, draw_members, draw_mode, draw_with_backups
-from brokerha.simulator.epoch_mistakes import EPOCH_MISTAKES
-from brokerha.simulator.log_mistakes import LOG_MISTAKES
-from brokerha.simulator.member_mistakes import MEMBER_MISTAKES
-from brokerha.simulator.mistakes import MISTAKES, planted
-from brokerha.simulator.mode_mistakes import MODE_MISTAKES, mode_of
+from brokerha.simulator.mistakes.backups import BACKUP_MISTAKES
+from brokerha.simulator.mistakes.catalogue import MISTAKES, planted
+from brokerha.simulator.mistakes.deferring import DEFERRING_MISTAKES
+from brokerha.simulator.mistakes.epochs import EPOCH_MISTAKES
+from brokerha.simulator.mistakes.log import LOG_MISTAKES
+from brokerha.simulator.mistakes.members import MEMBER_MISTAKES
+from brokerha.simulator.mistakes.modes import MODE_MISTAKES, mode_of
+from brokerha.simulator.mistakes.prepare import PREPARE_MISTAKES
+from brokerha.simulator.mistakes.workers import WORKER_MISTAKES
 from brokerha.simulator.options import SECOND_US, Options, draw_plain
-from brokerha.simulator.prepare_mistakes import PREPARE_MISTAKES
-from brokerha.simulator.worker_mistakes import WORKER_MISTAKES
 from brokerha.sync.peers import PeerTable
 
 MOST_SEEDS = 25

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from brokerha.replication.site_config import Standing
-from brokerha.simulator.mistakes import planted
-from brokerha.simulator.truth import Violation
+from brokerha.replication.site.config import Standing
+from brokerha.simulator.checks.truth import Violation
+from brokerha.simulator.mistakes.catalogue import planted
 from tests.simulation.scene import Scene
 from tests.simulation.site_scene import loaded, site
 

@@ -10,14 +10,14 @@ from itertools import permutations
 
 import pytest
 
-from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport
 from brokerha.model.epochs import FIRST
-from brokerha.model.messages import Bodies, Post
 from brokerha.model.records import EpochInstalled, EpochPromised
-from brokerha.simulator.mistakes import planted
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport
+from brokerha.model.wire.messages import Bodies, Post
+from brokerha.simulator.checks.truth import Violation
+from brokerha.simulator.mistakes.catalogue import planted
 from brokerha.simulator.options import HOUR_US
-from brokerha.simulator.truth import Violation
-from brokerha.sync.proposing import Proposing
+from brokerha.sync.epochs.proposing import Proposing
 from tests.simulation.split_scene import LAG_MS, SOON_MS, SplitScene
 
 MASTERS = ("m1", "m2", "m3")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.process_messages import Confirmed
 from brokerha.model.records import Accepted, TxDecided, TxPrepared, ViewStarted
+from brokerha.model.wire.process_messages import Confirmed
 from brokerha.simulator.network import both_ways
 from tests.simulation.group_scene import FAIL_OVER_MS, GroupScene
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.model.messages import Bodies, Fetch, Post
+from brokerha.model.wire.messages import Bodies, Fetch, Post
 from tests.simulation.scene import Scene
 
 MASTERS = ("m1", "m2", "m3")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join
 from brokerha.model.epochs import ADD, REMOVE
 from brokerha.model.records import EpochInstalled, EpochPromised
-from brokerha.simulator.mistakes import planted
-from brokerha.simulator.truth import Violation
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join
+from brokerha.simulator.checks.truth import Violation
+from brokerha.simulator.mistakes.catalogue import planted
 from brokerha.sync.membership import DONE
 from tests.simulation.member_scene import A_CHANGE_MS, MemberScene
 from tests.simulation.split_scene import LAG_MS, SOON_MS

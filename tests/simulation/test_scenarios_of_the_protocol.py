@@ -11,10 +11,10 @@ from itertools import permutations
 import pytest
 
 from brokerha.model import states
-from brokerha.model.messages import Bodies
-from brokerha.simulator.mistakes import planted
+from brokerha.model.wire.messages import Bodies
+from brokerha.simulator.checks.truth import Violation
+from brokerha.simulator.mistakes.catalogue import planted
 from brokerha.simulator.options import HOUR_US
-from brokerha.simulator.truth import Violation
 from tests.simulation.scene import Scene
 
 MASTERS = ("m1", "m2", "m3")

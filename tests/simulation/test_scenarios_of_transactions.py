@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from brokerha.model.operations import Operation
-from brokerha.model.process_messages import TxAnswer
+from brokerha.model.wire.process_messages import TxAnswer
 from tests.simulation.group_scene import GroupScene, Tx
 
 

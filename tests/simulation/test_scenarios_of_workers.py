@@ -11,8 +11,8 @@ from brokerha.following.loading import Phase
 from brokerha.master.retention import RetentionConfig
 from brokerha.model import states
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import ChunksWanted, Outgoing
-from brokerha.replication.site_config import Standing
+from brokerha.model.wire.messages import ChunksWanted, Outgoing
+from brokerha.replication.site.config import Standing
 from brokerha.simulator.processes import Aim
 from tests.simulation.scene import Scene
 from tests.simulation.site_scene import QUICK, fill, loaded, lose, probe_of, site

@@ -21,8 +21,8 @@ from brokerha.pipeline.rows import table_of
 from brokerha.pipeline.sources import BackupSource
 from brokerha.pipeline.table import LogTable
 from brokerha.spark.audit import AuditOptions, AuditReport, read_txids, run
-from brokerha.stores.key_range import row_key_of
-from brokerha.stores.queue_change import Counts, Message
+from brokerha.stores.tables.key_range import row_key_of
+from brokerha.stores.tables.queue_change import Counts, Message
 from tests.unit.pipeline.made_archives import Copy, Log, archive_of, lsn_with, overwrite, rewritten
 from tests.unit.pipeline.random_log import random_store
 

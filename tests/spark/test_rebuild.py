@@ -17,9 +17,9 @@ from brokerha.pipeline.table import LogTable
 from brokerha.spark import export as exporting
 from brokerha.spark.export import ExportOptions
 from brokerha.spark.rebuild import RebuildOptions, RebuildReport, line_of, run
-from brokerha.stores.backup_directory import BackupFolder
-from brokerha.stores.items import GRAPH, QUEUE, TABLE
-from brokerha.stores.worker_copy import WorkerCopy
+from brokerha.stores.backup.directory import BackupFolder
+from brokerha.stores.comparing.items import GRAPH, QUEUE, TABLE
+from brokerha.stores.copies.worker_copy import WorkerCopy
 from tests.unit.pipeline.made_archives import archive_of, overwrite
 from tests.unit.pipeline.plain_state import State, state_at
 from tests.unit.pipeline.random_log import random_entries

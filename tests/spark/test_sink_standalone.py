@@ -16,8 +16,8 @@ import pytest
 import brokerha
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.spark.test_standalone import LOOPBACK, SOON_S, cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]

@@ -16,10 +16,10 @@ from typing import Any
 import pyspark
 import pytest
 
-from brokerha.cli.bench_pipeline_log import write_backup
+from brokerha.cli.bench.pipeline_log import write_backup
 from brokerha.spark.java import find_runtime
 from brokerha.spark.session import cache_folder
-from brokerha.stores.backup_directory import BackupFolder
+from brokerha.stores.backup.directory import BackupFolder
 from tests.support.free_ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]

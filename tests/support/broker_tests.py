@@ -20,7 +20,7 @@ PLACES = (
     "tests/docs",
     "tests/support",
     "tests/system",
-    "tests/unit/cli/test_pipeline_load.py",
+    "tests/unit/cli/pipeline/test_pipeline_load.py",
 )
 """Folders and files, relative to the root."""
 LONGEST = (

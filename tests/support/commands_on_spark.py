@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import structlog
 
-from brokerha.cli.logs import COMMAND, to_stderr
+from brokerha.cli.common.logs import COMMAND, to_stderr
 from brokerha.cli.main import main
 from brokerha.spark.session import SparkOptions, cache_folder, failures_told, session
 

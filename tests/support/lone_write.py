@@ -33,21 +33,21 @@ from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Envelope
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import StoreAnswer
 from brokerha.model.requests import Reply
-from brokerha.nodes.copying import carry_out_copy, state_of
+from brokerha.model.wire.messages import Envelope
 from brokerha.nodes.loop import NodeLoop
-from brokerha.nodes.master_node import MasterNode
-from brokerha.nodes.worker_runner import WorkerRunner, carry_out
+from brokerha.nodes.master.node import MasterNode
+from brokerha.nodes.worker.copying import carry_out_copy, state_of
+from brokerha.nodes.worker.runner import WorkerRunner, carry_out
 from brokerha.ports.transport import ClientMessage
-from brokerha.replication.site_config import FeedConfig
-from brokerha.replication.worker import WorkerCore
-from brokerha.replication.worker_config import WorkerConfig
-from brokerha.stores.memory_copy import MemoryCopy
+from brokerha.replication.site.config import FeedConfig
+from brokerha.replication.worker.config import WorkerConfig
+from brokerha.replication.worker.core import WorkerCore
+from brokerha.stores.memory.worker_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
-from brokerha.transports.direct_link import DirectLink
+from brokerha.transports.in_process.direct_link import DirectLink
 from brokerha.transports.kombu_transport import KombuTransport
 
 NAMES = ("m1", "m2", "m3")
@@ -56,7 +56,7 @@ PATIENCE_MS = 1000
 STEP_MS = 1
 """Between two passes over the nodes."""
 _ROOT = str(Path(brokerha.__file__).parent)
-_WIRE = tuple(f"{_ROOT}/transports/{name}.py" for name in ("direct_link", "in_process", "local_broker"))
+_WIRE = f"{_ROOT}/transports/in_process/"
 _clusters = itertools.count(1)
 
 
@@ -244,7 +244,7 @@ def _progress(node: MasterNode) -> tuple[object, ...]:
 
 
 def _home(file: str) -> str:
-    if file in _WIRE or not file.startswith(_ROOT):
+    if file.startswith(_WIRE) or not file.startswith(_ROOT):
         return "calls elsewhere"
     return "calls of the journal" if file.startswith(f"{_ROOT}/log/") else "calls"
 

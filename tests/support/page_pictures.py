@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from brokerha.cli.demo_run import demo_config
+from brokerha.cli.demo.run import demo_config
 from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import BrokerhaError
-from brokerha.model.messages import Outgoing
+from brokerha.model.wire.messages import Outgoing
 from tests.support.browser import DESKTOP, PHONE, Browser, browsing
 from tests.support.small_png import shrink
 

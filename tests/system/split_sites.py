@@ -34,7 +34,7 @@ import httpx2
 import pytest
 
 import brokerha
-from brokerha.http.families import numbers_of
+from brokerha.http.operating.families import numbers_of
 from brokerha.transports.topology import DATA_EXCHANGE, DATA_MESSAGE_TTL_MS, SYNC_EXCHANGE, SYNC_MESSAGE_TTL_MS
 from tests.support.broker_source import BrokerSource
 from tests.support.links import RESET, AnyLinks, Links

@@ -16,8 +16,8 @@ import pika
 import pytest
 
 from brokerha.embedded import EmbeddedCluster
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.transports.topology import REJECTED_EXCHANGE
 
 WAIT_S = 20.0

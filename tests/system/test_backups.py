@@ -15,15 +15,15 @@ import pytest
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import NotFound
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.nodes.restoring import Restoring, places_of
-from brokerha.stores.backup_directory import BackupFolder
-from brokerha.stores.replaying import replay
-from brokerha.stores.restore_target import choose_target
-from brokerha.stores.restoring import check_backup
-from brokerha.stores.worker_copy import WorkerCopy
-from brokerha.transports.log_reader import LogReader
+from brokerha.stores.backup.directory import BackupFolder
+from brokerha.stores.backup.replaying import replay
+from brokerha.stores.backup.restore_target import choose_target
+from brokerha.stores.backup.restoring import check_backup
+from brokerha.stores.copies.worker_copy import WorkerCopy
+from brokerha.transports.log_stream.reader import LogReader
 
 WAIT_S = 30.0
 WORKERS = ("w1", "w2", "w3")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from brokerha.cli import bench_fail_over, bench_sync, bench_tx
+from brokerha.cli.bench import fail_over as bench_fail_over
+from brokerha.cli.bench import sync as bench_sync
+from brokerha.cli.bench import tx as bench_tx
 
 
 def quiet(_: str) -> None:

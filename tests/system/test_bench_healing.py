@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerha.cli import bench_healing
+from brokerha.cli.bench import healing as bench_healing
 
 
 def test_a_copy_is_measured_beside_the_raw_rate(vhost_url: str) -> None:

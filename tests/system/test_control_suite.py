@@ -11,7 +11,7 @@ import pytest
 from brokerha.client import Session
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, Rejected
-from brokerha.nodes.config import load_config
+from brokerha.nodes.config.cluster import load_config
 
 CLUSTER = """
 [cluster]

@@ -25,8 +25,8 @@ import brokerha
 from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.states import SERVING
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.system.processes import ProcessCluster
 
 MASTERS = ("m1", "m2", "m3")

@@ -27,10 +27,10 @@ import pytest
 
 import brokerha
 from brokerha.cli.main import main
-from brokerha.http.families import numbers_of
-from brokerha.model.codec import decode_envelopes, encode_envelope
-from brokerha.model.epoch_messages import EpochPrepare
-from brokerha.model.messages import Bodies
+from brokerha.http.operating.families import numbers_of
+from brokerha.model.wire.codec import decode_envelopes, encode_envelope
+from brokerha.model.wire.epoch_messages import EpochPrepare
+from brokerha.model.wire.messages import Bodies
 from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports
 

@@ -17,9 +17,9 @@ from pyoxigraph import RdfFormat, parse
 
 from brokerha.embedded import EmbeddedCluster, FrontWire
 from brokerha.model.operations import Operation, pack_operations
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
-from brokerha.stores.rdf_query import spelled
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.stores.rdf.query import spelled
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "schemaorg"
 MASTERS = ("m1", "m2", "m3")

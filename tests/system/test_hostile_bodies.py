@@ -26,14 +26,14 @@ import pytest
 import brokerha
 from brokerha.embedded import EmbeddedCluster
 from brokerha.ingress.suspects import DIGEST_BYTES, Suspects
-from brokerha.model import client_wire
-from brokerha.model.codec import encode_envelope
 from brokerha.model.errors import Rejected
-from brokerha.model.messages import Bodies
 from brokerha.model.operations import pack_operations
-from brokerha.nodes import amqp_front, checking
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.model.wire import client_wire
+from brokerha.model.wire.codec import encode_envelope
+from brokerha.model.wire.messages import Bodies
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.front import amqp_front, checking
 from brokerha.transports.topology import DATA_EXCHANGE, READS_EXCHANGE, REJECTED_EXCHANGE, SYNC_EXCHANGE
 from tests.support.hostile_bodies import Body, bodies, poison
 from tests.system.processes import ProcessCluster

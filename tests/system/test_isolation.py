@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from brokerha.model.isolation import SERIALIZABLE, SNAPSHOT
+from brokerha.model.outside.isolation import SERIALIZABLE, SNAPSHOT
 from tests.support.appending import TABLE, Appending
 from tests.support.broker_source import BrokerSource
 from tests.support.histories import FORBIDDEN, anomalies

@@ -14,13 +14,13 @@ import pytest
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import NotFound
-from brokerha.nodes import change_log
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.master import change_log
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
-from brokerha.stores.log_pages import LinesMissing
-from brokerha.transports.log_reader import LogReader
+from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.transports.log_stream.reader import LogReader
 
 WAIT_S = 30.0
 WRITES = 60

@@ -18,8 +18,8 @@ import pytest
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import Rejected
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.transports.topology import log_stream
 from tests.support.private_broker import PrivateBroker
 

@@ -23,8 +23,8 @@ from brokerha.client import Client
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http import HttpServer, create_app
 from brokerha.model.errors import InvalidRequest
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import BackupEntry, MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import BackupEntry, MasterEntry, WorkerEntry
 
 WAIT_S = 30.0
 KEPT = 100

@@ -20,7 +20,7 @@ import pytest
 
 import brokerha
 from brokerha.pipeline.table import LogTable
-from brokerha.stores.fingerprint import key_digest
+from brokerha.stores.comparing.fingerprint import key_digest
 from tests.support.commands_on_spark import answer, one_session
 from tests.system.processes import ProcessCluster
 from tests.system.test_workers_heal import opened

@@ -26,9 +26,9 @@ import pytest
 
 import brokerha
 from brokerha.pipeline.table import LogTable
-from brokerha.stores.copy_directory import POINTER, read_pointer
-from brokerha.stores.rdf_query import spelled
-from brokerha.stores.worker_copy import WorkerCopy
+from brokerha.stores.copies.directory import POINTER, read_pointer
+from brokerha.stores.copies.worker_copy import WorkerCopy
+from brokerha.stores.rdf.query import spelled
 from tests.support.commands_on_spark import SMALL, answer, one_session
 from tests.system.processes import ProcessCluster
 from tests.system.test_history import changes, releases

@@ -19,8 +19,8 @@ import pytest
 
 import brokerha
 from brokerha.embedded import EmbeddedCluster
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.docs.pages import ROOT, the_block
 
 WAIT_S = 40.0

@@ -11,8 +11,8 @@ import pytest
 
 from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.system.test_amqp_door import WAIT_S, App
 
 

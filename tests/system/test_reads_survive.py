@@ -26,9 +26,9 @@ from brokerha import errors
 from brokerha.client import Session
 from brokerha.client.results import Literal, Solutions
 from brokerha.embedded import EmbeddedCluster
-from brokerha.http.families import numbers_of
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.http.operating.families import numbers_of
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.system.processes import ProcessCluster
 
 CLIENTS = 4

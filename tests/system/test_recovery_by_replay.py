@@ -13,8 +13,8 @@ import pytest
 from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import NotReady
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.docs.pages import the_block
 
 pytestmark = pytest.mark.broker

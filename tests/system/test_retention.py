@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.cli.bench_run import put
-from brokerha.cli.bench_site import Writing
+from brokerha.cli.bench.run import put
+from brokerha.cli.bench.site import Writing
 from brokerha.embedded import EmbeddedCluster, FrontWire
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 
 WINDOW = 200
 HEALED_WITHIN_S = 60.0

@@ -24,7 +24,7 @@ import pytest
 import brokerha
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.fingerprints import text_of
-from brokerha.nodes.config import load_config
+from brokerha.nodes.config.cluster import load_config
 from tests.support.broker_source import BrokerSource
 from tests.system.processes import ProcessCluster
 from tests.system.site_watch import SiteWatch

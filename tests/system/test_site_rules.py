@@ -17,9 +17,9 @@ import pytest
 import brokerha
 from brokerha import errors
 from brokerha.embedded import EmbeddedCluster
-from brokerha.http.families import numbers_of
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.http.operating.families import numbers_of
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.system.processes import ProcessCluster
 from tests.system.site_watch import SiteWatch
 

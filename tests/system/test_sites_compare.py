@@ -19,8 +19,8 @@ import pyoxigraph
 from brokerha.client.results import Solutions
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model import states
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 
 WAIT_S = 30.0
 MOVE = "DELETE { ?s <urn:has> ?o } INSERT { ?s <urn:had> ?o } WHERE { ?s <urn:has> ?o }"

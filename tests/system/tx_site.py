@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 
 import brokerha
-from brokerha.http.families import numbers_of
+from brokerha.http.operating.families import numbers_of
 from brokerha.model.errors import BrokerhaError
 from tests.support.broker_source import BrokerSource
 from tests.support.free_ports import free_ports

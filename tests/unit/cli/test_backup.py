@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.cli import backup as backup_module
-from brokerha.cli.backup_places import time_us
+from brokerha.cli.backup import command as backup_module
+from brokerha.cli.backup.places import time_us
 from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log
 from brokerha.model.errors import NotReady, Unreachable
 from brokerha.model.operations import LoggedRow, pack_operations
 from brokerha.model.records import Accepted, Added, Appended, Outcomes, Started
 from brokerha.ports.store import Applied
-from brokerha.stores.backup_directory import BackupFolder
-from brokerha.stores.backup_writing import About, Work, extend_backup, write_backup
-from brokerha.stores.worker_copy import WorkerCopy
+from brokerha.stores.backup.directory import BackupFolder
+from brokerha.stores.backup.writing import About, Work, extend_backup, write_backup
+from brokerha.stores.copies.worker_copy import WorkerCopy
 from tests.unit.cli.fake_cluster import answer, node
 
 URL = ("--url", "http://127.0.0.1:7201")

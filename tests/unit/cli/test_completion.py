@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from brokerha.cli.completion import SHELLS, rows_of, script
 from brokerha.cli.main import app
+from brokerha.cli.reference.completion import SHELLS, rows_of, script
 from tests.unit.cli.conftest import Ran
 
 WITHIN_S = 60
@@ -20,7 +20,7 @@ WITHIN_S = 60
 
 def offered(tmp_path: Path, *words: str) -> list[str]:
     """What bash offers for the last of these words, by the function that `complete` names."""
-    (tmp_path / "script").write_text(script("bash"))
+    (tmp_path / "script").write_text(script("bash", get_command(app)))
     line = " ".join(map(shlex.quote, ("brokerha", *words)))
     asked = (
         f"set -u; source {tmp_path}/script; COMP_WORDS=({line}); COMP_CWORD={len(words)}; "
@@ -84,7 +84,7 @@ def test_fish_offers_the_same(tmp_path: Path):
     program = shutil.which("fish")
     if program is None:
         pytest.skip("no fish here")
-    (tmp_path / "script").write_text(script("fish"))
+    (tmp_path / "script").write_text(script("fish", get_command(app)))
 
     def asked(line: str) -> list[str]:
         command = f"source {tmp_path}/script; complete -C {shlex.quote(line)}"
@@ -102,7 +102,7 @@ def test_zsh_offers_the_same(tmp_path: Path):
     program = shutil.which("zsh")
     if program is None:
         pytest.skip("no zsh here")
-    (tmp_path / "script").write_text(script("zsh"))
+    (tmp_path / "script").write_text(script("zsh", get_command(app)))
 
     def asked(*words: str) -> list[str]:
         line = " ".join(map(shlex.quote, ("brokerha", *words)))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.cli import exits
-from brokerha.cli.page import page
+from brokerha.cli.common import exits
+from brokerha.cli.reference.page import page
 from tests.docs.json_outputs import Here, small_cluster
 from tests.support.free_ports import free_ports
 from tests.unit.cli.conftest import Ran

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from brokerha.cli import exits
-from brokerha.cli.access import addresses
-from brokerha.cli.page import page
+from brokerha.cli.common import exits
+from brokerha.cli.common.access import addresses
+from brokerha.cli.reference.page import page
 from brokerha.model import errors
 from brokerha.model.errors import Unreachable
 
@@ -220,4 +220,4 @@ def test_version_is_that_of_the_package(run):
 
 def test_the_reference_page_is_up_to_date():
     written = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
-    assert written == page(), "run: python -m brokerha.cli.page > docs/reference/commands.md"
+    assert written == page(), "run: python -m brokerha.cli.reference.page > docs/reference/commands.md"

@@ -18,9 +18,9 @@ from brokerha.client import Session
 from brokerha.client.transactions import Transaction
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http.app import create_app
-from brokerha.http.server import HttpServer
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.http.door.server import HttpServer
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.unit.client.serving import Served
 
 

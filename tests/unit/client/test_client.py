@@ -13,7 +13,7 @@ from brokerha.client import Client, Session
 from brokerha.client import calls as calls_module
 from brokerha.client.results import XSD, BlankNode, Iri, Literal, Solutions, Triples
 from brokerha.model import errors
-from brokerha.model.levels import LATEST_LSN
+from brokerha.model.outside.levels import LATEST_LSN
 from brokerha.model.requests import Reply
 from brokerha.ports.front import ReadOutcome
 from tests.unit.client.fake_wire import FakeWire

@@ -82,7 +82,7 @@ def test_a_file_with_a_broker_leads_to_that_broker(tmp_path, monkeypatch) -> Non
         def __init__(self, address: str) -> None:
             addresses.append(address)
 
-    from brokerha.transports import pika_wire
+    from brokerha.transports.client import wire as pika_wire
 
     monkeypatch.setattr(pika_wire, "AmqpWire", Recorder)
 

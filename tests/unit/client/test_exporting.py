@@ -15,9 +15,9 @@ from brokerha.client import Client, exporting
 from brokerha.client.exporting import export
 from brokerha.embedded import EmbeddedCluster
 from brokerha.model.errors import InvalidRequest, NotReady
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
-from brokerha.stores import reading_together
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+from brokerha.stores.reads import on_files as reading_together
 from tests.unit.client.serving import serving
 from tests.unit.http.fake_front import FakeFront
 

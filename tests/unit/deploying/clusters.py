@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from brokerha.nodes.config import ClusterConfig, load_config
+from brokerha.nodes.config.cluster import ClusterConfig, load_config
 
 ONE_SITE = """\
 [cluster]

@@ -22,7 +22,7 @@ from brokerha.deploying.accounts import brokers_of
 from brokerha.deploying.compose import CLUSTER_FILE, DATA, compose_plan
 from brokerha.deploying.machine import KILL_AFTER_S, LONGEST_STOP_S
 from brokerha.model.errors import ConfigurationError
-from brokerha.nodes.config import load_config
+from brokerha.nodes.config.cluster import load_config
 from tests.unit.deploying.clusters import ONE_SITE, cluster
 
 ROOT = Path(__file__).resolve().parents[3]

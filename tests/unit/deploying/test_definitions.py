@@ -16,7 +16,7 @@ from brokerha.deploying import accounts
 from brokerha.deploying.broker import definitions_plan
 from brokerha.deploying.files import Plan, write
 from brokerha.model.errors import ConfigurationError
-from brokerha.nodes.config import load_config
+from brokerha.nodes.config.cluster import load_config
 from brokerha.transports.topology import topology_of
 from tests.unit.deploying.clusters import EMBEDDED, ONE_SITE, TWO_SITES, cluster
 

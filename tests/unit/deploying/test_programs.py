@@ -15,7 +15,7 @@ import pytest
 
 from brokerha.deploying import machine, supervisord, systemd
 from brokerha.model.errors import ConfigurationError
-from brokerha.nodes.config import load_config
+from brokerha.nodes.config.cluster import load_config
 from brokerha.nodes.serving import STOP_S
 from tests.unit.deploying.clusters import EMBEDDED, ONE_SITE, TWO_SITES, cluster
 

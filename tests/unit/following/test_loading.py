@@ -11,8 +11,8 @@ import pytest
 
 from brokerha.following.loading import LoadConfig, Loading, Phase, chunk_sizes, new_request
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Chunk, ChunksWanted, Message, SnapshotDone, SnapshotOffered, SnapshotWanted
 from brokerha.model.ready import AbandonLoad, BeginLoad, ChunkKept, CopyDecision, KeepChunk, LoadBegun, OpenLoad
+from brokerha.model.wire.messages import Chunk, ChunksWanted, Message, SnapshotDone, SnapshotOffered, SnapshotWanted
 
 FILES = (("data/a", 25, b"s" * 96), ("data/empty", 0, b""), ("data/b", 10, b"s" * 32))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from brokerha.following.offering import OfferConfig, Offering
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Chunk, ChunksWanted, Message, SnapshotOffered, SnapshotWanted
 from brokerha.model.ready import ChunksRead, CopyDecision, DropSnapshot, MakeSnapshot, ReadChunks, SnapshotMade
+from brokerha.model.wire.messages import Chunk, ChunksWanted, Message, SnapshotOffered, SnapshotWanted
 
 FILES = (("data", 25, b"s" * 96),)
 MADE = SnapshotMade("w1-7", 40, "1:ff", 9, 10, FILES)

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from brokerha.http import HttpLimits, create_app
-from brokerha.http.guard import Guard
+from brokerha.http.guard.guard import Guard
 from tests.unit.http.fake_front import FakeFront
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

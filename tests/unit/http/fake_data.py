@@ -15,7 +15,7 @@ from brokerha.model import about
 from brokerha.model.errors import NotFound, Rejected, UnknownRepository
 from brokerha.model.etags import etag_of
 from brokerha.model.operations import EXPECTATIONS, ON_QUEUES, Operation, message_id
-from brokerha.stores.read_kinds import about_answer, about_beginning
+from brokerha.stores.reads.kinds import about_answer, about_beginning
 from tests.unit.http.fake_rdf import GRAPHS, change, chosen, matching, query
 
 Message = tuple[str, str, bytes]

@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from brokerha.http import HttpLimits
-from brokerha.model.client_wire import WRITES_TYPE
 from brokerha.model.operations import BODY_LIMIT_BYTES
+from brokerha.model.wire.client_wire import WRITES_TYPE
 from tests.unit.http.asking import FORM, JSON, MSGPACK, NQUADS, QUERY, TURTLE, UPDATE, Node
 from tests.unit.http.fake_front import FakeFront
 

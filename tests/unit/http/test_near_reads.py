@@ -8,8 +8,8 @@ import pytest
 
 from brokerha.http.app import create_app
 from brokerha.model.errors import BrokerhaError, NotFound
-from brokerha.model.levels import LATEST_LSN
-from brokerha.model.messages import Read
+from brokerha.model.outside.levels import LATEST_LSN
+from brokerha.model.wire.messages import Read
 from brokerha.ports.front import Readers, ReadOutcome
 from tests.unit.http.asking import Node
 from tests.unit.http.fake_front import FakeFront

@@ -7,7 +7,7 @@ import pytest
 from brokerha.client.http_commands import request_of
 from brokerha.model.errors import WrongState
 from tests.unit.http.asking import JSON, Node
-from tests.unit.http.test_peers import Commanded
+from tests.unit.http.operating.test_peers import Commanded
 
 
 @pytest.mark.parametrize("command", ["pause", "coin", "continue"])

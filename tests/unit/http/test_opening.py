@@ -11,13 +11,13 @@ import pytest
 import brokerha
 from brokerha.cli.main import main
 from brokerha.embedded import EmbeddedCluster
+from brokerha.http.door.server import HttpServer
+from brokerha.http.guard.users import parse_users
+from brokerha.http.guard.users_file import LOOK_EVERY_S, UsersFile
 from brokerha.http.opening import open_door
-from brokerha.http.server import HttpServer
-from brokerha.http.users import parse_users
-from brokerha.http.users_file import LOOK_EVERY_S, UsersFile
 from brokerha.model.errors import BrokerhaError, ConfigurationError
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.support.free_ports import free_ports
 from tests.support.tls_door import make_certificate
 from tests.unit.http.fake_front import FakeFront
@@ -44,7 +44,7 @@ def opened(folder: Path, address: str, **keys: object) -> HttpServer | None:
 
 def make_users(folder: Path, monkeypatch: pytest.MonkeyPatch, *users: tuple[str, str]) -> None:
     for name, role in users:
-        monkeypatch.setattr("brokerha.cli.user._password", lambda: PASSWORD)
+        monkeypatch.setattr("brokerha.cli.cluster.user._password", lambda: PASSWORD)
         assert main(["user", "add", name, "--role", role, "--file", str(folder / "users.toml")]) == 0
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from brokerha.embedded import EmbeddedCluster
 from brokerha.http.opening import open_door
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from tests.support.free_ports import free_ports
 from tests.unit.http.asking import FORM, JSON, MSGPACK, NQUADS, TURTLE, UPDATE
 

@@ -12,8 +12,8 @@ from brokerha.ingress.limits import ParserLimits
 from brokerha.ingress.parsers import Parsers
 from brokerha.ingress.rdf_bodies import FORMATS, is_plain, nquads_of
 from brokerha.model.errors import InvalidRequest
-from brokerha.nodes.checking import check_texts
-from brokerha.stores.sparql_text import check_update
+from brokerha.nodes.front.checking import check_texts
+from brokerha.stores.sparql.text import check_update
 from tests.support.hostile_bodies import WHOLE, bodies, poison
 
 BODIES = 150

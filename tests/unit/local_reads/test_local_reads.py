@@ -19,7 +19,7 @@ from brokerha.local_reads.asking import AT_ONCE, LocalReads
 from brokerha.local_reads.asking_thread import AskingThread
 from brokerha.local_reads.frames import HELLO, SOCKET, VERSION, address_of
 from brokerha.model.errors import NotFound, NotReady, TimedOut
-from brokerha.model.messages import Read
+from brokerha.model.wire.messages import Read
 from brokerha.ports.front import ReadOutcome
 
 WAIT_S = 20.0

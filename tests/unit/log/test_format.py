@@ -15,7 +15,6 @@ from brokerha.log.disks import FileDisk, MemoryDisk
 from brokerha.log.frames import seed_of
 from brokerha.log.log import Log
 from brokerha.log.segments import Segments
-from brokerha.model.codec import decode_record, encode_record
 from brokerha.model.epochs import Configuration, Epoch
 from brokerha.model.errors import JournalError, JournalForeign
 from brokerha.model.fingerprints import packed
@@ -44,6 +43,7 @@ from brokerha.model.records import (
     ViewStarted,
     WorkersChanged,
 )
+from brokerha.model.wire.codec import decode_record, encode_record
 from tests.support.logs import disk_of, memory_log
 
 NAME = "0123456789abcdef"

@@ -17,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from brokerha.log.copies import LogCopy
 from brokerha.log.disks import MemoryDisk
 from brokerha.log.log import Log
-from brokerha.model.codec import decode_record
 from brokerha.model.records import (
     ClockReserved,
     ContentTaken,
@@ -34,6 +33,7 @@ from brokerha.model.records import (
     ViewStarted,
     WorkersChanged,
 )
+from brokerha.model.wire.codec import decode_record
 from brokerha.ports.journal import Journal
 from tests.contracts.journal_copy_contract import carry
 from tests.support.logs import memory_log

@@ -7,10 +7,10 @@ from typing import Any
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Envelope, Executed, Message, Progress
 from brokerha.model.records import WorkersChanged
 from brokerha.model.requests import Submit
-from brokerha.replication.site_config import FeedConfig, Standing
+from brokerha.model.wire.messages import Envelope, Executed, Message, Progress
+from brokerha.replication.site.config import FeedConfig, Standing
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
 from tests.unit.replication.benches import results, text

@@ -9,10 +9,10 @@ import pytest
 from brokerha.master.apart import apart_state, is_alone, news_ms
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
-from brokerha.model.epoch_messages import EpochPrepare
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Post
 from brokerha.model.requests import ACCEPTED, REFUSE, REFUSED, WAIT, Reply, Submit
+from brokerha.model.wire.epoch_messages import EpochPrepare
+from brokerha.model.wire.messages import Post
 from brokerha.sync.config import SyncConfig
 from tests.unit.master.test_state_words import ROW
 from tests.unit.master.test_state_words import Bench as Quorum

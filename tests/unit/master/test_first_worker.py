@@ -8,9 +8,9 @@ from typing import TypeVar
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.retention import RetentionConfig
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Coin, Envelope, Execute, LoadFrom, Message, Progress
 from brokerha.model.records import Rebased
-from brokerha.replication.site_config import FeedConfig
+from brokerha.model.wire.messages import Coin, Envelope, Execute, LoadFrom, Message, Progress
+from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from tests.unit.master.test_master_core import APPLIED, Bench
 from tests.unit.replication.benches import text

@@ -10,15 +10,15 @@ import pytest
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.retention import RetentionConfig
 from brokerha.model import states
-from brokerha.model.epoch_messages import Row
 from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Envelope, Execute, Executed, Post, Progress, Read
 from brokerha.model.operations import Result, ResultRow
 from brokerha.model.ready import Ready
 from brokerha.model.records import Accepted, Outcomes, Started
 from brokerha.model.requests import Reply, Submit
-from brokerha.replication.site_config import FeedConfig
+from brokerha.model.wire.epoch_messages import Row
+from brokerha.model.wire.messages import Envelope, Execute, Executed, Post, Progress, Read
+from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
 from tests.unit.replication.benches import content, results, text

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from brokerha.model import states
-from brokerha.model.epoch_messages import Row
 from brokerha.model.epochs import FIRST
-from brokerha.model.messages import Coin, Executed, Post
 from brokerha.model.records import Rebased
 from brokerha.model.requests import Reply, Submit
+from brokerha.model.wire.epoch_messages import Row
+from brokerha.model.wire.messages import Coin, Executed, Post
 from tests.unit.master.one_master import OneMaster
 from tests.unit.replication.benches import content, results, text
 

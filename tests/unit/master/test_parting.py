@@ -6,11 +6,11 @@ import pytest
 
 from brokerha.master.parting import rewinds_of
 from brokerha.model.fingerprints import text_of
-from brokerha.model.messages import Executed
 from brokerha.model.records import Outcomes, Rebased, Record, Rewound
 from brokerha.model.requests import APPLIED_LEVEL, Submit
-from brokerha.model.split_messages import Keep
-from brokerha.replication.site_config import Standing
+from brokerha.model.wire.messages import Executed
+from brokerha.model.wire.split_messages import Keep
+from brokerha.replication.site.config import Standing
 from brokerha.sync.round import RoundResult
 from tests.unit.master.one_master import OneMaster
 from tests.unit.replication.benches import results, text

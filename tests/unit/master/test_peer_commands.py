@@ -10,12 +10,12 @@ import pytest
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model import states
-from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, Notice, Row
 from brokerha.model.epochs import FIRST, REMOVE, Change, Configuration, Epoch
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant, NodeId
-from brokerha.model.messages import Envelope, Message, Outgoing, Post
 from brokerha.model.requests import Reply, Submit
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, Notice, Row
+from brokerha.model.wire.messages import Envelope, Message, Outgoing, Post
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
 from tests.unit.master.one_master import OneMaster

@@ -13,9 +13,9 @@ from brokerha.master.retention import Facts, Retention, RetentionConfig
 from brokerha.model.epochs import Configuration
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Executed
 from brokerha.model.records import PinsChanged, Rewound
 from brokerha.model.requests import Submit
+from brokerha.model.wire.messages import Executed
 from brokerha.sync.round import RoundResult
 from tests.unit.master.one_master import OneMaster
 from tests.unit.replication.benches import results, text

@@ -8,14 +8,22 @@ import pytest
 
 from brokerha.master.primary import IDLE_AFTER, Primary
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Chunk, Envelope, Message, Outgoing, SnapshotOffered, SnapshotWanted, StatusRequest
-from brokerha.model.process_messages import Candidate, Confirmed, Promote, RecordsMissing, Replicate, TxJoin, Vote
 from brokerha.model.ready import MakeSnapshot, Ready, SnapshotMade
 from brokerha.model.records import Record, Started, TxDecided, TxPrepared, ViewStarted
 from brokerha.model.requests import REFUSED, UNKNOWN, Reply
-from brokerha.replication.role import Role
-from brokerha.replication.role_config import RoleConfig
-from brokerha.replication.role_table import RoleState
+from brokerha.model.wire.messages import (
+    Chunk,
+    Envelope,
+    Message,
+    Outgoing,
+    SnapshotOffered,
+    SnapshotWanted,
+    StatusRequest,
+)
+from brokerha.model.wire.process_messages import Candidate, Confirmed, Promote, RecordsMissing, Replicate, TxJoin, Vote
+from brokerha.replication.role.config import RoleConfig
+from brokerha.replication.role.role import Role
+from brokerha.replication.role.table import RoleState
 from tests.support.logs import memory_log
 
 TIMEOUT_MS = 2000

@@ -9,8 +9,10 @@ import pytest
 
 from brokerha.master.standby import Standby
 from brokerha.model import states
-from brokerha.model.messages import Chunk
-from brokerha.model.process_messages import (
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue
+from brokerha.model.records import Rest, Started, ViewStarted
+from brokerha.model.wire.messages import Chunk
+from brokerha.model.wire.process_messages import (
     Candidate,
     Confirmed,
     Promote,
@@ -21,12 +23,10 @@ from brokerha.model.process_messages import (
     TxJoin,
     Vote,
 )
-from brokerha.model.ready import FollowTxQueue, LeaveTxQueue
-from brokerha.model.records import Rest, Started, ViewStarted
-from brokerha.replication.journal_backups import PAUSED
-from brokerha.replication.role import Role
-from brokerha.replication.role_config import RoleConfig
-from brokerha.replication.role_table import RoleState
+from brokerha.replication.journal.backups import PAUSED
+from brokerha.replication.role.config import RoleConfig
+from brokerha.replication.role.role import Role
+from brokerha.replication.role.table import RoleState
 from tests.unit.master.test_standby import FAIL_OVER_MS, Bench
 
 COINED = Rest(is_on=True, primary="m1", view=10)

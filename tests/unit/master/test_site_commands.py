@@ -9,10 +9,10 @@ import pytest
 from brokerha.master.command_arguments import COMMANDS
 from brokerha.model import states
 from brokerha.model.errors import InvalidRequest, NotFound, NotReady
-from brokerha.model.messages import Coin, Idle, LoadFrom, Task, TaskReport
 from brokerha.model.records import Rebased, WorkersChanged
 from brokerha.model.requests import Submit
-from brokerha.replication.site_config import Standing
+from brokerha.model.wire.messages import Coin, Idle, LoadFrom, Task, TaskReport
+from brokerha.replication.site.config import Standing
 from tests.unit.master.one_master import OneMaster
 from tests.unit.replication.benches import content, text
 

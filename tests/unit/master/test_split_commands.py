@@ -9,11 +9,11 @@ from structlog.testing import capture_logs
 
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
-from brokerha.model.epoch_messages import EpochPrepare, EpochReport
 from brokerha.model.epochs import FIRST
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.records import Rewound
-from brokerha.nodes.split_log import SplitLog
+from brokerha.model.wire.epoch_messages import EpochPrepare, EpochReport
+from brokerha.nodes.observing.split_log import SplitLog
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.round import RoundResult
 from tests.unit.master.one_master import OneMaster

@@ -10,9 +10,11 @@ import pytest
 from brokerha.following.machine import State
 from brokerha.master.standby import Standby, StandbyReady
 from brokerha.model import states
-from brokerha.model.codec import encode_record
 from brokerha.model.ids import Instant
-from brokerha.model.messages import (
+from brokerha.model.ready import FollowTxQueue, LoadFailed, LoadOpened
+from brokerha.model.records import Record, Started, TxPrepared, ViewStarted
+from brokerha.model.wire.codec import encode_record
+from brokerha.model.wire.messages import (
     Chunk,
     ChunksWanted,
     Envelope,
@@ -21,12 +23,19 @@ from brokerha.model.messages import (
     SnapshotWanted,
     StatusRequest,
 )
-from brokerha.model.process_messages import Candidate, Confirmed, Promote, Replicate, TxAnswer, TxEvents, TxJoin, Vote
-from brokerha.model.ready import FollowTxQueue, LoadFailed, LoadOpened
-from brokerha.model.records import Record, Started, TxPrepared, ViewStarted
-from brokerha.replication.role import Role
-from brokerha.replication.role_config import RoleConfig
-from brokerha.replication.role_table import RoleState
+from brokerha.model.wire.process_messages import (
+    Candidate,
+    Confirmed,
+    Promote,
+    Replicate,
+    TxAnswer,
+    TxEvents,
+    TxJoin,
+    Vote,
+)
+from brokerha.replication.role.config import RoleConfig
+from brokerha.replication.role.role import Role
+from brokerha.replication.role.table import RoleState
 from tests.support.logs import memory_log
 
 FAIL_OVER_MS = 1000

@@ -8,10 +8,10 @@ import pytest
 
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
-from brokerha.model.epoch_messages import EpochPrepare, Row, Tail
 from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant, NodeId
-from brokerha.model.messages import Envelope, Message, Post
+from brokerha.model.wire.epoch_messages import EpochPrepare, Row, Tail
+from brokerha.model.wire.messages import Envelope, Message, Post
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
 

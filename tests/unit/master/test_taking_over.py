@@ -8,12 +8,12 @@ import pytest
 
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model import states
-from brokerha.model.epoch_messages import Row, State, StateWanted, Tail
 from brokerha.model.epochs import FIRST
 from brokerha.model.ids import Instant, NodeId
-from brokerha.model.messages import Envelope, LoadFrom, Message, Outgoing, Post, Progress
 from brokerha.model.requests import APPLIED_LEVEL, REJECTED_STATUS, SYNCHRONISED, Reply, Submit
-from brokerha.replication.site_config import FeedConfig, Standing
+from brokerha.model.wire.epoch_messages import Row, State, StateWanted, Tail
+from brokerha.model.wire.messages import Envelope, LoadFrom, Message, Outgoing, Post, Progress
+from brokerha.replication.site.config import FeedConfig, Standing
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
 

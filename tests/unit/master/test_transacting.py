@@ -7,7 +7,7 @@ from brokerha.master.retention import HOUR_US, RetentionConfig
 from brokerha.model.ids import Instant
 from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.requests import REFUSED, Reply, Submit, TxCommand, TxReply
-from brokerha.replication.site_config import FeedConfig
+from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transactions.outcomes import word_of
 from tests.support.logs import memory_log

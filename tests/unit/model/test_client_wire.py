@@ -7,8 +7,8 @@ from decimal import Decimal
 import msgpack
 import pytest
 
-from brokerha.model import client_wire
 from brokerha.model.errors import InvalidRequest, TooLarge
+from brokerha.model.wire import client_wire
 
 
 def test_both_directions_come_back_equal() -> None:

@@ -10,8 +10,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerha.model import codec
-from brokerha.model.codec import (
+from brokerha.model.epochs import Change, Configuration, Epoch
+from brokerha.model.errors import ProtocolError
+from brokerha.model.records import (
+    RECORDS,
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    ClockReserved,
+    ContentTaken,
+    EpochInstalled,
+    EpochPromised,
+    IdsTaken,
+    Outcomes,
+    PeerJournal,
+    PinsChanged,
+    Rebased,
+    Record,
+    Rewound,
+    Started,
+    StateTaken,
+    TxDecided,
+    TxForgotten,
+    TxPrepared,
+    ViewStarted,
+    WorkersChanged,
+)
+from brokerha.model.wire import codec
+from brokerha.model.wire.codec import (
     WIRE_VERSION,
     decode_envelope,
     decode_envelopes,
@@ -19,7 +46,7 @@ from brokerha.model.codec import (
     encode_envelope,
     encode_record,
 )
-from brokerha.model.epoch_messages import (
+from brokerha.model.wire.epoch_messages import (
     EpochInstall,
     EpochPrepare,
     EpochRefused,
@@ -32,9 +59,7 @@ from brokerha.model.epoch_messages import (
     Tail,
     TailWanted,
 )
-from brokerha.model.epochs import Change, Configuration, Epoch
-from brokerha.model.errors import ProtocolError
-from brokerha.model.messages import (
+from brokerha.model.wire.messages import (
     MESSAGES,
     Apply,
     Bodies,
@@ -62,7 +87,7 @@ from brokerha.model.messages import (
     Task,
     TaskReport,
 )
-from brokerha.model.process_messages import (
+from brokerha.model.wire.process_messages import (
     Candidate,
     Confirmed,
     NodeAnswer,
@@ -77,32 +102,7 @@ from brokerha.model.process_messages import (
     TxJoin,
     Vote,
 )
-from brokerha.model.records import (
-    RECORDS,
-    Accepted,
-    Added,
-    Appended,
-    BodiesHeld,
-    ClockReserved,
-    ContentTaken,
-    EpochInstalled,
-    EpochPromised,
-    IdsTaken,
-    Outcomes,
-    PeerJournal,
-    PinsChanged,
-    Rebased,
-    Record,
-    Rewound,
-    Started,
-    StateTaken,
-    TxDecided,
-    TxForgotten,
-    TxPrepared,
-    ViewStarted,
-    WorkersChanged,
-)
-from brokerha.model.split_messages import Keep, Restore
+from brokerha.model.wire.split_messages import Keep, Restore
 
 FINGERPRINT = bytes((1,)) + bytes(16)
 ROW = Row("m1", "journal", 3, 9, (1, ""), (2, "m2"), 10**15, {"m1": 4, "m2": 0}, 0, 4, ("m2",), 4, "1:ab", {"m3": "j"}, "smart")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from brokerha.model.errors import InvalidRequest, TooLarge
-from brokerha.model.foreign_json import DEPTH_LIMIT, parse_foreign_json
+from brokerha.model.outside.foreign_json import DEPTH_LIMIT, parse_foreign_json
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import msgpack
 import pytest
 
-from brokerha.model import client_wire
 from brokerha.model.errors import InvalidRequest
 from brokerha.model.operations import unpack_operations
-from brokerha.model.unpacking import BROKEN, unpack_foreign
+from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
+from brokerha.model.wire import client_wire
 
 LEVELS = 100_000
 DEEP = {

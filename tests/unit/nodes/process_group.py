@@ -9,15 +9,15 @@ from brokerha.log.copies import LogCopy
 from brokerha.log.log import Log
 from brokerha.master.core import MasterConfig
 from brokerha.model.ids import Instant, NodeId
-from brokerha.model.messages import BETWEEN_PROCESSES, Envelope, Message, Outgoing
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import CopyAnswer, CopyDecision, TxQueueDecision
 from brokerha.model.requests import ACCEPTED, Reply, Submit, TxCommand, TxReply
-from brokerha.nodes.address_book import AddressBook, AddressedTransport
-from brokerha.nodes.journal_copying import carry_out_journal
-from brokerha.nodes.process_runner import ProcessConfig, ProcessRunner
-from brokerha.nodes.runner import MasterRunner
-from brokerha.replication.role_config import RoleConfig
+from brokerha.model.wire.messages import BETWEEN_PROCESSES, Envelope, Message, Outgoing
+from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
+from brokerha.nodes.master.journal_copying import carry_out_journal
+from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.replication.role.config import RoleConfig
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_copy, reopened_copy
 

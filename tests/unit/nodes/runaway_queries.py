@@ -14,11 +14,11 @@ from typing import Any
 
 import structlog
 
-from brokerha.nodes.read_book import ReadLimits
-from brokerha.nodes.read_pool import ReadPool
+from brokerha.nodes.reads.book import ReadLimits
+from brokerha.nodes.reads.pool import ReadPool
 from brokerha.ports.store import ReadAnswer
-from brokerha.stores.memory import MemoryStore
-from brokerha.stores.rdf import RdfRepository
+from brokerha.stores.memory.store import MemoryStore
+from brokerha.stores.rdf.repository import RdfRepository
 
 WAIT_S = 20.0
 ENDLESS = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }"

@@ -13,12 +13,12 @@ from brokerha.embedded import FrontWire
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
 from brokerha.nodes.clock import SystemClock
-from brokerha.nodes.master_node import MasterNode
-from brokerha.nodes.status import FIELDS
-from brokerha.nodes.worker_node import WorkerNode
-from brokerha.replication.site_config import FeedConfig
-from brokerha.replication.worker_config import WorkerConfig
-from brokerha.stores.memory_copy import MemoryCopy
+from brokerha.nodes.master.node import MasterNode
+from brokerha.nodes.observing.status import FIELDS
+from brokerha.nodes.worker.node import WorkerNode
+from brokerha.replication.site.config import FeedConfig
+from brokerha.replication.worker.config import WorkerConfig
+from brokerha.stores.memory.worker_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from tests.support.logs import memory_log

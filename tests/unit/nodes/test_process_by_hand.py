@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.errors import NotReady
-from brokerha.model.process_messages import Promote
 from brokerha.model.requests import REFUSED, UNKNOWN
-from brokerha.replication.role_table import RoleState
+from brokerha.model.wire.process_messages import Promote
+from brokerha.replication.role.table import RoleState
 from tests.unit.nodes.process_group import FAIL_OVER_MS, Group
 
 # ---- by hand

@@ -9,10 +9,10 @@ import pytest
 from brokerha.log.log import Log
 from brokerha.model import states
 from brokerha.model.errors import JournalError, NotReady, WrongState
-from brokerha.model.process_messages import Candidate
 from brokerha.model.records import Rest
 from brokerha.model.requests import ACCEPTED
-from brokerha.replication.resting import COIN, CONTINUE, PAUSE
+from brokerha.model.wire.process_messages import Candidate
+from brokerha.replication.role.resting import COIN, CONTINUE, PAUSE
 from tests.unit.nodes.process_group import FAIL_OVER_MS, Group, Process
 
 

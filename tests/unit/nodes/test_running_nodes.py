@@ -13,15 +13,15 @@ import pytest
 from brokerha.master.core import MasterConfig
 from brokerha.model import errors, states
 from brokerha.model.requests import Reply
-from brokerha.nodes.check_lines import NO_WORKER_LINE
 from brokerha.nodes.clock import SystemClock
-from brokerha.nodes.guarding import GuardLimits
-from brokerha.nodes.master_node import MasterNode
-from brokerha.nodes.staleness import Age, Staleness
-from brokerha.nodes.worker_node import WorkerNode
-from brokerha.replication.site_config import FeedConfig
-from brokerha.replication.worker_config import WorkerConfig
-from brokerha.stores.memory_copy import MemoryCopy
+from brokerha.nodes.master.node import MasterNode
+from brokerha.nodes.observing.check_lines import NO_WORKER_LINE
+from brokerha.nodes.observing.staleness import Age, Staleness
+from brokerha.nodes.worker.guarding import GuardLimits
+from brokerha.nodes.worker.node import WorkerNode
+from brokerha.replication.site.config import FeedConfig
+from brokerha.replication.worker.config import WorkerConfig
+from brokerha.stores.memory.worker_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from brokerha.transports.kombu_transport import KombuTransport
 from tests.support.logs import disk_of, memory_log, reopened

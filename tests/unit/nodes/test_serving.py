@@ -12,7 +12,7 @@ import pytest
 
 from brokerha.nodes import serving
 from brokerha.nodes.serving import serve
-from brokerha.nodes.worker_node import WorkerNode
+from brokerha.nodes.worker.node import WorkerNode
 
 
 class Stub(WorkerNode):

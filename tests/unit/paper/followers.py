@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from brokerha.model.messages import (
-    Chunk,
-    LoadFrom,
-    Progress,
-    SnapshotOffered,
-)
 from brokerha.model.ready import (
     ChunkKept,
     LoadBegun,
     Ready,
+)
+from brokerha.model.wire.messages import (
+    Chunk,
+    LoadFrom,
+    Progress,
+    SnapshotOffered,
 )
 from tests.unit.replication.benches import WorkerBench, text, told
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.model.records import Started
+from brokerha.model.wire.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.core import SyncCore
 from tests.support.logs import memory_log

@@ -17,17 +17,16 @@ from typing import Any
 
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.ids import Instant, Lsn, NodeId
-from brokerha.model.messages import Envelope, Message, Outgoing
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import Ready, StoreDecision
 from brokerha.model.requests import Reply, Submit
-from brokerha.nodes.copying import carry_out_copy, state_of
-from brokerha.nodes.worker_runner import carry_out
-from brokerha.replication.site_config import FeedConfig, WorkerFeed
-from brokerha.replication.worker import WorkerCore
-from brokerha.replication.worker_config import WorkerConfig
-from brokerha.replication.worker_words import progress_of
-from brokerha.stores.memory_copy import MemoryCopy
+from brokerha.model.wire.messages import Envelope, Message, Outgoing
+from brokerha.nodes.worker.copying import carry_out_copy, state_of
+from brokerha.nodes.worker.runner import carry_out
+from brokerha.replication.site.config import FeedConfig, WorkerFeed
+from brokerha.replication.worker.config import WorkerConfig
+from brokerha.replication.worker.core import WorkerCore, progress_of
+from brokerha.stores.memory.worker_copy import MemoryCopy
 from brokerha.sync.config import SyncConfig
 from tests.support.logs import memory_log
 

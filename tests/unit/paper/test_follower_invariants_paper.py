@@ -10,7 +10,10 @@ from dataclasses import replace
 import pytest
 
 from brokerha.model import states
-from brokerha.model.messages import (
+from brokerha.model.ready import (
+    ApplyBatch,
+)
+from brokerha.model.wire.messages import (
     Apply,
     Coin,
     Execute,
@@ -22,10 +25,7 @@ from brokerha.model.messages import (
     Request,
     SnapshotWanted,
 )
-from brokerha.model.ready import (
-    ApplyBatch,
-)
-from brokerha.replication.worker_config import CopyState, WorkerConfig
+from brokerha.replication.worker.config import CopyState, WorkerConfig
 from tests.unit.paper.followers import progress_in
 from tests.unit.paper.site_table import SiteTable
 from tests.unit.replication.benches import WorkerBench, lines, text, transactions

@@ -6,14 +6,6 @@ As in test_follower_paper.py: docstrings quote a few words, and say why where th
 from __future__ import annotations
 
 from brokerha.model import states
-from brokerha.model.messages import (
-    Chunk,
-    ChunksWanted,
-    Coin,
-    LoadFrom,
-    Request,
-    SnapshotWanted,
-)
 from brokerha.model.ready import (
     AbandonLoad,
     ApplyBatch,
@@ -25,6 +17,14 @@ from brokerha.model.ready import (
     LoadOpened,
     OpenLoad,
     StoreFailed,
+)
+from brokerha.model.wire.messages import (
+    Chunk,
+    ChunksWanted,
+    Coin,
+    LoadFrom,
+    Request,
+    SnapshotWanted,
 )
 from tests.unit.paper.followers import chunks_come, loading, offered, progress_in
 from tests.unit.paper.site_table import SiteTable

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.messages import (
+from brokerha.model.ready import (
+    ApplyBatch,
+    ChunksRead,
+    Damaged,
+    LoadOpened,
+    OpenLoad,
+    SnapshotMade,
+)
+from brokerha.model.wire.messages import (
     Apply,
     Chunk,
     ChunksWanted,
@@ -21,14 +29,6 @@ from brokerha.model.messages import (
     Request,
     SnapshotOffered,
     SnapshotWanted,
-)
-from brokerha.model.ready import (
-    ApplyBatch,
-    ChunksRead,
-    Damaged,
-    LoadOpened,
-    OpenLoad,
-    SnapshotMade,
 )
 from tests.unit.paper.followers import FILES, chunks_come, loading, progress_in
 from tests.unit.paper.site_table import SiteTable

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 from brokerha.following.machine import State
-from brokerha.model.messages import Outgoing, SnapshotOffered
-from brokerha.model.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted
 from brokerha.model.records import ViewStarted
-from brokerha.replication.journal_feed import JournalFeedConfig
-from brokerha.replication.journal_follower_config import JournalFollowerConfig
+from brokerha.model.wire.messages import Outgoing, SnapshotOffered
+from brokerha.model.wire.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted
+from brokerha.replication.journal.feed import JournalFeedConfig
+from brokerha.replication.journal.follower_config import JournalFollowerConfig
 from tests.unit.replication.journal_benches import VIEW, FeedBench, FollowerBench
 from tests.unit.replication.journal_table import JournalTable
 from tests.unit.replication.plain_log import PlainLog, filler

@@ -5,8 +5,8 @@ As in test_workers_paper.py: docstrings quote a few words of the sentence.
 
 from __future__ import annotations
 
-from brokerha.nodes.reads_queue import WorkerFacts
-from brokerha.nodes.reads_routing import GiveUp, Routing, RoutingLimits, Send
+from brokerha.nodes.reads.routing import GiveUp, Routing, RoutingLimits, Send
+from brokerha.nodes.reads.worker_order import WorkerFacts
 
 
 def routing(**running: int) -> Routing:

@@ -10,8 +10,8 @@ import pytest
 
 from brokerha.model.ids import Instant
 from brokerha.model.requests import Reply
-from brokerha.replication.gate import Gate, GateConfig
-from brokerha.replication.role_table import TRANSITIONS, RoleEvent, RoleState, after
+from brokerha.replication.role.gate import Gate, GateConfig
+from brokerha.replication.role.table import TRANSITIONS, RoleEvent, RoleState, after
 from tests.unit.replication.role_bench import FAIL_OVER_MS, World
 from tests.unit.replication.role_steps import (
     LAST,

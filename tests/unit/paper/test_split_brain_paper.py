@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from brokerha.model.messages import Outgoing
+from brokerha.model.wire.messages import Outgoing
 from tests.support.logs import memory_log
 from tests.unit.paper.masters import Choice, Table
 

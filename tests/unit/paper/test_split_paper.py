@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from brokerha.model.epoch_messages import Tail, TailWanted
-from brokerha.model.messages import Outgoing, Post
+from brokerha.model.wire.epoch_messages import Tail, TailWanted
+from brokerha.model.wire.messages import Outgoing, Post
 from tests.unit.paper.masters import Choice, Table, without
 
 TIMEOUT_MS = 5_000

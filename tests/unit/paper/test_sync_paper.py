@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from brokerha.model.ids import is_tx_id
-from brokerha.model.messages import Bodies, Fetch, Outgoing, Post
+from brokerha.model.wire.messages import Bodies, Fetch, Outgoing, Post
 from brokerha.sync.waiting import culprits
 from tests.unit.paper.masters import START_US, Table, with_row
 

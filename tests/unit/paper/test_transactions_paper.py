@@ -11,8 +11,8 @@ import msgpack
 import pytest
 
 from brokerha.model.operations import unpack_operations
-from brokerha.model.process_messages import TxEvents, TxJoin
 from brokerha.model.records import Accepted, TxPrepared
+from brokerha.model.wire.process_messages import TxEvents, TxJoin
 from brokerha.transactions.coordinator import Coordinator
 from brokerha.transactions.outcomes import word_of
 from tests.unit.transactions.bench import TxBench

@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from brokerha.model.process_messages import TxAnswer, TxEvents
 from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.requests import TxReply
+from brokerha.model.wire.process_messages import TxAnswer, TxEvents
 from brokerha.transactions.config import ParticipantConfig
 from brokerha.transactions.outcomes import word_of
 from brokerha.transactions.states import Part
@@ -316,7 +316,7 @@ def test_events_of_one_view_mean_nothing_in_the_next() -> None:
     txid = prepared(bench, "x")
     old = [out for out in bench.sent if isinstance(out.message, TxEvents) and out.message.txid == txid]
     bench.fail_over()
-    from brokerha.model.messages import Envelope
+    from brokerha.model.wire.messages import Envelope
 
     for backup in bench.backups.values():
         ignored = backup.participant.counts["other_view"]

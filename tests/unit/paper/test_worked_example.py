@@ -6,7 +6,7 @@ are known everywhere and are added. Then D and E follow, while F and G are arriv
 
 from __future__ import annotations
 
-from brokerha.model.messages import Bodies
+from brokerha.model.wire.messages import Bodies
 from tests.unit.paper.masters import Table
 
 SYNCHRONISED = [f"U{n}" for n in range(1, 11)]

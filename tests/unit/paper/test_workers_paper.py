@@ -13,11 +13,11 @@ import pytest
 from brokerha.master.retention import Facts, Retention, RetentionConfig
 from brokerha.master.site_commands import SiteCommands
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Apply, Chunk, Execute, Executed, LoadFrom, Outgoing, Task, TaskReport
 from brokerha.model.operations import pack_operations
 from brokerha.model.ready import Damaged
 from brokerha.model.records import Accepted, Added
-from brokerha.replication.site_config import Standing
+from brokerha.model.wire.messages import Apply, Chunk, Execute, Executed, LoadFrom, Outgoing, Task, TaskReport
+from brokerha.replication.site.config import Standing
 from tests.unit.paper.site_table import SiteTable
 
 

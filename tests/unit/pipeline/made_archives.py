@@ -16,10 +16,10 @@ from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.rows import SCHEMA, entries_in, table_of
 from brokerha.pipeline.sources import SourceSpec
 from brokerha.pipeline.table import Head, LogFile, LogTable, Written, write_log
-from brokerha.stores.backup_directory import write_manifest
-from brokerha.stores.backup_lines import write_lines
-from brokerha.stores.backup_manifest import LOG, Manifest, Segment
-from brokerha.stores.memory import MemoryStore
+from brokerha.stores.backup.directory import write_manifest
+from brokerha.stores.backup.lines import write_lines
+from brokerha.stores.backup.manifest import LOG, Manifest, Segment
+from brokerha.stores.memory.store import MemoryStore
 
 
 def archive_of(

@@ -2,7 +2,7 @@
 
     entries 1, 2, … L ──> changes ──> last change of each item ──> items that live, counters ──> fingerprint of L
 
-    item        16 bytes that name a quad, key, message, check or repository (stores/items.py)
+    item        16 bytes that name a quad, key, message, check or repository (stores/comparing/items.py)
     place       number of a message among all that were ever published to its queue: the count of `publish` before it, from 1
     counters    published and accepted of each queue, content too
     `main`      exists from the start: no entry made it
@@ -32,12 +32,18 @@ from brokerha.model.fingerprints import DIGEST_BYTES
 from brokerha.model.ids import Lsn
 from brokerha.model.operations import Change, unpack_effect
 from brokerha.pipeline.entries import LogEntry
-from brokerha.stores.fingerprint import control_digest, counts_digest, key_digest, message_digest, repository_digest
-from brokerha.stores.items import CONTROL, GRAPH, QUEUE, TABLE, bucket_of, check_item, key_item, message_item
-from brokerha.stores.key_range import row_key_of
-from brokerha.stores.last_changes import STORE_OF
-from brokerha.stores.log_pages import LinesMissing
-from brokerha.stores.queue_change import NEVER_USED, Counts, Message
+from brokerha.stores.backup.log_pages import LinesMissing
+from brokerha.stores.comparing.fingerprint import (
+    control_digest,
+    counts_digest,
+    key_digest,
+    message_digest,
+    repository_digest,
+)
+from brokerha.stores.comparing.items import CONTROL, GRAPH, QUEUE, TABLE, bucket_of, check_item, key_item, message_item
+from brokerha.stores.execution.last_changes import STORE_OF
+from brokerha.stores.tables.key_range import row_key_of
+from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message
 
 MAIN: Final = "main"
 """The repository that exists from the start."""
@@ -78,7 +84,7 @@ class State:
         self.counts: dict[str, Counts] = {}
         """Counters of each queue that was ever used."""
         self.changed: dict[tuple[str, str], Lsn] = {}
-        """LSN of the last change of each store, by kind and name (stores/last_changes.py)."""
+        """LSN of the last change of each store, by kind and name (stores/execution/last_changes.py)."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -229,7 +235,7 @@ Place = tuple[str, str, int]
 def buckets_of(items: Iterable[tuple[bytes, Held]], bits: int) -> dict[Place, Bucket]:
     """Number and XOR of the items of each bucket that has any.
 
-    As a worker tells them (stores/digests.py): checks have no name, and names of repositories and counters are in no bucket.
+    As a worker tells them (stores/comparing/digests.py): checks have no name, and names of repositories and counters are in no bucket.
     """
     counted: dict[Place, list[int]] = {}
     for item, held in items:

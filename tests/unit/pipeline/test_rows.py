@@ -16,8 +16,8 @@ from brokerha.model.operations import pack_effect
 from brokerha.pipeline import rows
 from brokerha.pipeline.entries import LogEntry, entry_hash
 from brokerha.pipeline.rows import SCHEMA, batches_of, entries_of, table_of
-from brokerha.stores.fingerprint import control_digest, key_digest, quads_digest, repository_digest
-from brokerha.stores.items import check_item, key_item, message_item
+from brokerha.stores.comparing.fingerprint import control_digest, key_digest, quads_digest, repository_digest
+from brokerha.stores.comparing.items import check_item, key_item, message_item
 from tests.unit.pipeline.random_log import random_entries
 
 

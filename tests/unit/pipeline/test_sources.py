@@ -20,11 +20,11 @@ from brokerha.log.disks import FileDisk
 from brokerha.log.log import Log as Journal
 from brokerha.log.log import open_log
 from brokerha.model.errors import ConfigurationError, JournalError, JournalInUse, Unreachable
-from brokerha.nodes.config import ClusterConfig
-from brokerha.nodes.config_nodes import MasterEntry, WorkerEntry
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
 from brokerha.pipeline.entries import LogEntry
 from brokerha.pipeline.sources import SourceSpec, open_source
-from brokerha.stores.log_pages import LinesMissing
+from brokerha.stores.backup.log_pages import LinesMissing
 from tests.unit.client.serving import wait_until
 from tests.unit.pipeline.made_archives import Log
 from tests.unit.pipeline.random_log import random_entries
@@ -154,7 +154,7 @@ def test_a_backup_gives_ranges_across_its_segments_without_origins(tmp_path):
 
 
 def test_a_part_of_a_segment_of_many_blocks_is_read_without_the_rest(tmp_path, monkeypatch):
-    monkeypatch.setattr("brokerha.stores.backup_lines.BLOCK_LINES", 10)
+    monkeypatch.setattr("brokerha.stores.backup.lines.BLOCK_LINES", 10)
     log = Log(tmp_path / "log", random_entries(4, 100))
     segment = tmp_path / "log" / log.manifest.segments[0].path
     data = bytearray(segment.read_bytes())

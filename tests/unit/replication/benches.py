@@ -13,17 +13,16 @@ from typing import Any
 
 from brokerha.model.fingerprints import EMPTY, packed, text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
-from brokerha.model.messages import Apply, Coin, Envelope, Execute, Executed, Message, Outgoing, Progress
 from brokerha.model.operations import LoggedRow, ResultRow
 from brokerha.model.ready import Ready, StoreAnswer, StoreDone
 from brokerha.model.records import Accepted, Added, Appended, Outcomes, Rebased, Started
-from brokerha.replication.feed import Feed
-from brokerha.replication.kept_here import NOTHING, KeptState
-from brokerha.replication.site import Site
-from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
-from brokerha.replication.worker import WorkerCore
-from brokerha.replication.worker_config import CopyState, WorkerConfig
-from brokerha.replication.worker_words import progress_of
+from brokerha.model.wire.messages import Apply, Coin, Envelope, Execute, Executed, Message, Outgoing, Progress
+from brokerha.replication.site.config import FeedConfig, Standing, WorkerFeed
+from brokerha.replication.site.feed import Feed
+from brokerha.replication.site.site import Site
+from brokerha.replication.worker.config import CopyState, WorkerConfig
+from brokerha.replication.worker.core import WorkerCore, progress_of
+from brokerha.replication.worker.kept_here import NOTHING, KeptState
 from tests.support.logs import memory_log
 
 

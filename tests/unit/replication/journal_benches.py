@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from brokerha.following.machine import State
-from brokerha.model.codec import encode_record
 from brokerha.model.ids import Instant, NodeId, TxId
-from brokerha.model.messages import Message
-from brokerha.model.process_messages import Confirmed, Records, RecordsWanted, Replicate
 from brokerha.model.records import Record, TxPrepared, ViewStarted
-from brokerha.replication.journal_backups import BackupRow
-from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
-from brokerha.replication.journal_follower import JournalFollower
-from brokerha.replication.journal_follower_config import FollowerReady, JournalFollowerConfig
-from brokerha.replication.journal_log import Position
+from brokerha.model.wire.codec import encode_record
+from brokerha.model.wire.messages import Message
+from brokerha.model.wire.process_messages import Confirmed, Records, RecordsWanted, Replicate
+from brokerha.replication.journal.backups import BackupRow
+from brokerha.replication.journal.feed import JournalFeed, JournalFeedConfig
+from brokerha.replication.journal.follower import JournalFollower
+from brokerha.replication.journal.follower_config import FollowerReady, JournalFollowerConfig
+from brokerha.replication.journal.log import Position
 from tests.unit.replication.plain_log import PlainLog, filler
 
 VIEW = 20

@@ -14,16 +14,6 @@ from typing import Any
 
 from brokerha.following.offering import OfferConfig, Offering
 from brokerha.model.ids import Instant, NodeId, TxId
-from brokerha.model.messages import (
-    Chunk,
-    ChunksWanted,
-    Message,
-    Outgoing,
-    SnapshotDone,
-    SnapshotOffered,
-    SnapshotWanted,
-)
-from brokerha.model.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted, Replicate
 from brokerha.model.ready import (
     BeginLoad,
     ChunkKept,
@@ -40,9 +30,19 @@ from brokerha.model.records import (
     Record,
     ViewStarted,
 )
-from brokerha.replication.journal_feed import JournalFeed, JournalFeedConfig
-from brokerha.replication.journal_follower import JournalFollower
-from brokerha.replication.journal_follower_config import JournalFollowerConfig
+from brokerha.model.wire.messages import (
+    Chunk,
+    ChunksWanted,
+    Message,
+    Outgoing,
+    SnapshotDone,
+    SnapshotOffered,
+    SnapshotWanted,
+)
+from brokerha.model.wire.process_messages import Confirmed, Records, RecordsMissing, RecordsWanted, Replicate
+from brokerha.replication.journal.feed import JournalFeed, JournalFeedConfig
+from brokerha.replication.journal.follower import JournalFollower
+from brokerha.replication.journal.follower_config import JournalFollowerConfig
 from tests.unit.replication.plain_log import PlainLog
 
 CHUNK_BYTES = 200

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgpack
 
-from brokerha.model.codec import decode_record, encode_record
 from brokerha.model.ids import TxId
 from brokerha.model.records import (
     MasterState,
@@ -17,7 +16,8 @@ from brokerha.model.records import (
     TxPrepared,
     WorkersChanged,
 )
-from brokerha.replication.journal_log import Item, ViewHistory
+from brokerha.model.wire.codec import decode_record, encode_record
+from brokerha.replication.journal.log import Item, ViewHistory
 
 
 def filler(number: int, size: int = 0) -> Record:

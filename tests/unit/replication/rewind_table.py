@@ -11,7 +11,10 @@ from itertools import count
 
 from brokerha.model.fingerprints import text_of
 from brokerha.model.ids import Instant, Lsn, NodeId
-from brokerha.model.messages import (
+from brokerha.model.operations import pack_operations
+from brokerha.model.ready import Ready, StoreDecision
+from brokerha.model.records import Accepted, Added, Appended, Outcomes, Rebased, Rewound, Started
+from brokerha.model.wire.messages import (
     Apply,
     Coin,
     Envelope,
@@ -22,20 +25,17 @@ from brokerha.model.messages import (
     RangeMissing,
     Request,
 )
-from brokerha.model.operations import pack_operations
-from brokerha.model.ready import Ready, StoreDecision
-from brokerha.model.records import Accepted, Added, Appended, Outcomes, Rebased, Rewound, Started
-from brokerha.nodes.copying import carry_out_copy, state_of
-from brokerha.nodes.worker_runner import carry_out
+from brokerha.nodes.worker.copying import carry_out_copy, state_of
+from brokerha.nodes.worker.runner import carry_out
 from brokerha.ports.store import Applied
-from brokerha.replication.executed_before import executed_before
-from brokerha.replication.feed import Feed
-from brokerha.replication.lineages import Rewind
-from brokerha.replication.site import Site
-from brokerha.replication.site_config import FeedConfig, Standing, WorkerFeed
-from brokerha.replication.worker import WorkerCore
-from brokerha.replication.worker_config import WorkerConfig
-from brokerha.stores.memory_copy import MemoryCopy
+from brokerha.replication.site.config import FeedConfig, Standing, WorkerFeed
+from brokerha.replication.site.executed_before import executed_before
+from brokerha.replication.site.feed import Feed
+from brokerha.replication.site.lineages import Rewind
+from brokerha.replication.site.site import Site
+from brokerha.replication.worker.config import WorkerConfig
+from brokerha.replication.worker.core import WorkerCore
+from brokerha.stores.memory.worker_copy import MemoryCopy
 from tests.support.logs import memory_log
 
 Way = tuple[NodeId, NodeId, str]

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Message, Outgoing
-from brokerha.model.process_messages import Candidate, Confirmed, Replicate, Vote
 from brokerha.model.requests import Reply
-from brokerha.replication.gate import Gate, GateConfig
-from brokerha.replication.role import Role
-from brokerha.replication.role_config import RoleConfig
-from brokerha.replication.role_table import RoleState
+from brokerha.model.wire.messages import Message, Outgoing
+from brokerha.model.wire.process_messages import Candidate, Confirmed, Replicate, Vote
+from brokerha.replication.role.config import RoleConfig
+from brokerha.replication.role.gate import Gate, GateConfig
+from brokerha.replication.role.role import Role
+from brokerha.replication.role.table import RoleState
 
 STEP_MS = 20
 HEARTBEAT_MS = 200

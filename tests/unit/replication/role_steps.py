@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from brokerha.model.ids import Instant
-from brokerha.model.process_messages import Candidate, Vote
-from brokerha.replication.role import Role
-from brokerha.replication.role_config import RoleChange, RoleConfig, RoleReady
-from brokerha.replication.role_table import RoleState
+from brokerha.model.wire.process_messages import Candidate, Vote
+from brokerha.replication.role.config import RoleChange, RoleConfig, RoleReady
+from brokerha.replication.role.role import Role
+from brokerha.replication.role.table import RoleState
 
 NAMES = ("m1", "b1", "b2")
 LAST = (10, 100)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokerha.model.messages import Execute
+from brokerha.model.wire.messages import Execute
 from tests.unit.replication.benches import SiteBench, ranges
 
 THREE = ("w1", "w2", "w3")

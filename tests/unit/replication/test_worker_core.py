@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from brokerha.following.offering import OfferConfig
 from brokerha.model import states
-from brokerha.model.messages import (
-    Apply,
-    Chunk,
-    Coin,
-    Executed,
-    Fetch,
-    Idle,
-    LoadFrom,
-    Progress,
-    RangeMissing,
-    Request,
-    SnapshotDone,
-    SnapshotOffered,
-    SnapshotWanted,
-)
 from brokerha.model.ready import (
     ApplyBatch,
     ChunkKept,
@@ -32,6 +17,21 @@ from brokerha.model.ready import (
     ReadRange,
     ResendResults,
     StoreFailed,
+)
+from brokerha.model.wire.messages import (
+    Apply,
+    Chunk,
+    Coin,
+    Executed,
+    Fetch,
+    Idle,
+    LoadFrom,
+    Progress,
+    RangeMissing,
+    Request,
+    SnapshotDone,
+    SnapshotOffered,
+    SnapshotWanted,
 )
 from tests.unit.replication.benches import WorkerBench, content, line, lines, results, text, told, transactions
 

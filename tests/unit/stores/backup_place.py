@@ -12,9 +12,9 @@ from brokerha.model.fingerprints import EMPTY, packed, text_of
 from brokerha.model.operations import LoggedRow
 from brokerha.ports.copies import Snapshot
 from brokerha.ports.store import Applied
-from brokerha.stores.backup_directory import BackupFolder
-from brokerha.stores.backup_manifest import Manifest
-from brokerha.stores.backup_writing import About, Work, extend_backup, write_backup
+from brokerha.stores.backup.directory import BackupFolder
+from brokerha.stores.backup.manifest import Manifest
+from brokerha.stores.backup.writing import About, Work, extend_backup, write_backup
 
 CHUNK_BYTES = 1000
 NOW_US = 1_795_234_542_116_798

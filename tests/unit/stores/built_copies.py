@@ -10,11 +10,11 @@ from typing import Any
 from brokerha.model.fingerprints import EMPTY
 from brokerha.model.operations import Logged, Operation, pack_operations
 from brokerha.ports.store import Applied
-from brokerha.stores.building import CopyBuilder
-from brokerha.stores.building_places import Plan
-from brokerha.stores.memory import MemoryStore
-from brokerha.stores.memory_image import MemoryImage
-from brokerha.stores.worker_store import StoreOptions, WorkerStore
+from brokerha.stores.backup.building import CopyBuilder
+from brokerha.stores.backup.building_places import Plan
+from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
+from brokerha.stores.memory.image import MemoryImage
+from brokerha.stores.memory.store import MemoryStore
 
 OPTIONS = StoreOptions(map_size_bytes=256 * 1024 * 1024)
 TERMS = (

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from brokerha.stores.backup_directory import BackupFolder
-from brokerha.stores.backup_manifest import Manifest
-from brokerha.stores.backup_writing import About, Work
-from brokerha.stores.building_places import build_backup, build_worker
+from brokerha.stores.backup.building_places import build_backup, build_worker
+from brokerha.stores.backup.directory import BackupFolder
+from brokerha.stores.backup.manifest import Manifest
+from brokerha.stores.backup.writing import About, Work
 from tests.unit.stores.built_copies import history, plan_of
 from tests.unit.stores.known_history import killer
 

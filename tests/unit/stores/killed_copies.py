@@ -19,8 +19,8 @@ from pathlib import Path
 import msgpack
 
 from brokerha.ports.copies import Snapshot
-from brokerha.stores.worker_copy import WorkerCopy
-from brokerha.stores.worker_store import StoreOptions
+from brokerha.stores.copies.worker_copy import WorkerCopy
+from brokerha.stores.execution.worker_store import StoreOptions
 from tests.unit.stores.known_history import killer
 
 ROOT = Path(__file__).resolve().parents[3]

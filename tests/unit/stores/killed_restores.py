@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from brokerha.stores.backup_directory import BackupDirectory
-from brokerha.stores.restore_target import choose_target
-from brokerha.stores.restoring import Restore, check_backup
+from brokerha.stores.backup.directory import BackupDirectory
+from brokerha.stores.backup.restore_target import choose_target
+from brokerha.stores.backup.restoring import Restore, check_backup
 from tests.unit.stores.known_history import killer
 
 ROOT = Path(__file__).resolve().parents[3]

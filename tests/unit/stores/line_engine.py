@@ -14,8 +14,8 @@ from typing import cast
 
 from brokerha.model.errors import Rejected, StoreError
 from brokerha.model.operations import Operation
-from brokerha.stores.rdf import RdfRepository
-from brokerha.stores.rdf_change import PendingQuads, QuadChange
+from brokerha.stores.rdf.change import PendingQuads, QuadChange
+from brokerha.stores.rdf.repository import RdfRepository
 
 
 class LineEngine:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brokerha.model.operations import Operation
-from brokerha.stores.rdf import RdfRepository
-from brokerha.stores.rdf_change import PendingQuads, QuadChange
+from brokerha.stores.rdf.change import PendingQuads, QuadChange
+from brokerha.stores.rdf.repository import RdfRepository
 
 TIMESTAMP_US = 1_700_000_000_123_456
 INTEGER = "^^<http://www.w3.org/2001/XMLSchema#integer>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from brokerha.model.operations import Operation
-from brokerha.stores.worker_store import StoreOptions, WorkerStore
+from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
 from tests.unit.stores.line_engine import Engines
 
 COUNT: Operation = ("update", "main", "COUNT")

@@ -8,8 +8,8 @@ import pytest
 
 from brokerha.model.errors import InvalidRequest, StoreDamaged
 from brokerha.model.operations import REJECTED, Logged, pack_effect, pack_operations
-from brokerha.stores import sparql_modify
-from brokerha.stores.building import CopyBuilder
+from brokerha.stores.backup.building import CopyBuilder
+from brokerha.stores.sparql import modify as sparql_modify
 from tests.contracts.store_contract import lines, quads, read, run, transaction
 from tests.unit.stores.built_copies import opened
 

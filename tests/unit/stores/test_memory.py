@@ -7,8 +7,8 @@ import pytest
 from brokerha.model.fingerprints import EMPTY
 from brokerha.model.invariants import InvariantBroken
 from brokerha.model.operations import REJECTED, Result
-from brokerha.stores.memory import MemoryStore
-from brokerha.stores.memory_rdf import NO_SPARQL
+from brokerha.stores.memory.quads import NO_SPARQL
+from brokerha.stores.memory.store import MemoryStore
 from tests.contracts.store_contract import A, B, lines, logged, quads, rows, run, transaction
 
 

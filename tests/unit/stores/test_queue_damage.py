@@ -9,8 +9,8 @@ import lmdb
 import pytest
 
 from brokerha.model.errors import StoreDamaged, StoreError
-from brokerha.stores.frozen import write_tables
-from brokerha.stores.worker_store import WorkerStore
+from brokerha.stores.copies.frozen import write_tables
+from brokerha.stores.execution.worker_store import WorkerStore
 from tests.contracts.store_contract import read, run
 from tests.contracts.store_queue_contract import accept, execute, ids, publish
 
@@ -102,7 +102,7 @@ def test_a_batch_that_failed_leaves_nothing_in_queues(
         raise OSError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr("brokerha.stores.batch.write_state", fail)
+        patched.setattr("brokerha.stores.execution.batch.write_state", fail)
         with pytest.raises(StoreError, match="no"):
             run(store, [publish(b"2"), accept("a.1")])
     assert store.applied() == store.recompute() == before

@@ -8,11 +8,11 @@ table.prepare("m2", (9, "m3"))         m3 asks m2 to promise
 
 from __future__ import annotations
 
-from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport
 from brokerha.model.epochs import Configuration, Epoch, EpochId, first_epoch
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.messages import Message, Outgoing, Post
 from brokerha.model.records import EpochInstalled, EpochPromised, Record
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochRefused, EpochReport
+from brokerha.model.wire.messages import Message, Outgoing, Post
 from tests.unit.paper.masters import Choice, Table
 
 LAG_MS = 1000

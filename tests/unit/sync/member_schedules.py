@@ -14,7 +14,7 @@ from random import Random
 from brokerha.model.epochs import ADD
 from brokerha.model.errors import BrokerhaError
 from brokerha.model.ids import NodeId, TxId
-from brokerha.model.messages import Outgoing
+from brokerha.model.wire.messages import Outgoing
 from brokerha.sync.core import SyncCore
 from brokerha.sync.membership import PATIENCE_MS, UNDER_WAY
 from tests.support.logs import memory_log

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokerha.model.epoch_messages import EpochReport, Row
 from brokerha.model.epochs import FIRST, Configuration, EpochId
 from brokerha.model.ids import Entry, NodeId, Ordered
+from brokerha.model.wire.epoch_messages import EpochReport, Row
 
 NEXT: EpochId = (2, "m1")
 """What reports are about when nothing else is said."""

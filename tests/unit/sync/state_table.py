@@ -8,10 +8,10 @@ table.come_back("m3")              it takes over their state, and is a member ag
 from __future__ import annotations
 
 from brokerha.log.log import Log
-from brokerha.model.epoch_messages import State, StateWanted
 from brokerha.model.ids import Lsn, NodeId, TxId
-from brokerha.model.messages import Outgoing
 from brokerha.model.records import Outcomes
+from brokerha.model.wire.epoch_messages import State, StateWanted
+from brokerha.model.wire.messages import Outgoing
 from brokerha.sync.core import SyncCore
 from tests.unit.log.turns import result_of
 from tests.unit.paper.masters import Choice

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from brokerha.model.epoch_messages import Tail, TailWanted
 from brokerha.model.ids import NodeId, Ordered, TxId
-from brokerha.model.messages import Fetch, Outgoing
+from brokerha.model.wire.epoch_messages import Tail, TailWanted
+from brokerha.model.wire.messages import Fetch, Outgoing
 from brokerha.sync import catching_up
 from brokerha.sync.catching_up import Missing, TailReader
 

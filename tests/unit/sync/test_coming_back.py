@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokerha.model.epoch_messages import EpochInstall, Join, Tail
-from brokerha.model.messages import Bodies, Outgoing
+from brokerha.model.wire.epoch_messages import EpochInstall, Join, Tail
+from brokerha.model.wire.messages import Bodies, Outgoing
 from tests.unit.paper.masters import without
 from tests.unit.sync.epoch_table import LAG_MS, EpochTable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokerha.model.epoch_messages import EpochReport, Tail
-from brokerha.model.messages import Bodies
+from brokerha.model.wire.epoch_messages import EpochReport, Tail
+from brokerha.model.wire.messages import Bodies
 from tests.unit.sync.epoch_table import EpochTable
 
 

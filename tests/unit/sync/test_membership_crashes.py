@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join
 from brokerha.model.epochs import ADD, REMOVE
 from brokerha.model.ids import NodeId
 from brokerha.model.records import EpochInstalled, EpochPromised
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join
 from tests.unit.sync.epoch_table import LAG_MS
 from tests.unit.sync.member_schedules import MemberSchedule
 from tests.unit.sync.trap_table import HALF_SENT, UNSENT, UNWRITTEN, Trap, TrapTable

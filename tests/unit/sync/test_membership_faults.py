@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.model.epoch_messages import EpochInstall, EpochReport, Join
 from brokerha.model.epochs import ADD, FIRST, NO_CHANGE, REMOVE, Change, Configuration
 from brokerha.model.ids import NodeId
-from brokerha.model.messages import Bodies, Outgoing
 from brokerha.model.records import EpochInstalled
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochReport, Join
+from brokerha.model.wire.messages import Bodies, Outgoing
 from brokerha.sync.membership import DONE, UNDER_WAY, Membership
 from tests.unit.paper.masters import with_row
 from tests.unit.sync.epoch_table import LAG_MS, STEP_MS

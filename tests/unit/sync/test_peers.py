@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.model.epoch_messages import EpochReport
 from brokerha.model.epochs import FIRST, Configuration, Epoch, first_epoch
-from brokerha.model.messages import Bodies
 from brokerha.model.records import PeerJournal
+from brokerha.model.wire.epoch_messages import EpochReport
+from brokerha.model.wire.messages import Bodies
 from brokerha.sync import bodies, streams
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import NEWER, OLD, REFUSED, RESTARTED, PeerTable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.codec import encode_record
 from brokerha.model.errors import ConfigurationError
-from brokerha.model.messages import Bodies, Fetch, Post
+from brokerha.model.wire.codec import encode_record
+from brokerha.model.wire.messages import Bodies, Fetch, Post
 from brokerha.sync.clock import HybridClock
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.waiting import culprits

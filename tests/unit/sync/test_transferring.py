@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from brokerha.model.epoch_messages import State, StateWanted, Tail
-from brokerha.model.messages import Bodies, Outgoing
 from brokerha.model.records import IdsTaken, StateTaken
+from brokerha.model.wire.epoch_messages import State, StateWanted, Tail
+from brokerha.model.wire.messages import Bodies, Outgoing
 from brokerha.sync import transferring
 from brokerha.sync.round import RoundResult
 from brokerha.sync.transferring import StateReader

@@ -23,12 +23,12 @@ import msgpack
 
 from brokerha.master.core import MasterConfig, MasterCore
 from brokerha.model.ids import Instant, NodeId, TxId
-from brokerha.model.messages import Envelope, Outgoing
-from brokerha.model.process_messages import TxAnswer, TxEvents, TxJoin
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue, OpenTxQueue, Ready, TxQueueDecision
 from brokerha.model.records import Record, TxDecided, TxPrepared, ViewStarted
 from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
-from brokerha.replication.site_config import FeedConfig
+from brokerha.model.wire.messages import Envelope, Outgoing
+from brokerha.model.wire.process_messages import TxAnswer, TxEvents, TxJoin
+from brokerha.replication.site.config import FeedConfig
 from brokerha.sync.config import SyncConfig
 from brokerha.transactions.config import ParticipantConfig, TxConfig
 from brokerha.transactions.participant import Participant

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.messages import Envelope
-from brokerha.model.process_messages import TxAnswer, TxEvents
 from brokerha.model.ready import DropTxQueue
 from brokerha.model.records import TxDecided
 from brokerha.model.requests import TxReply
+from brokerha.model.wire.messages import Envelope
+from brokerha.model.wire.process_messages import TxAnswer, TxEvents
 from brokerha.transactions.outcomes import word_of
 from tests.unit.transactions.bench import TxBench
 from tests.unit.transactions.queue_site import accept, publish

@@ -7,8 +7,8 @@ import pytest
 
 from brokerha.model.errors import CONFLICT, InvalidRequest, TooLarge
 from brokerha.model.ids import TxId
-from brokerha.model.isolation import ISOLATIONS, SERIALIZABLE, SNAPSHOT
 from brokerha.model.operations import Operation, unpack_operations
+from brokerha.model.outside.isolation import ISOLATIONS, SERIALIZABLE, SNAPSHOT
 from brokerha.transactions import read_set
 from brokerha.transactions.read_set import ReadSet
 from tests.unit.transactions.bench import TxBench

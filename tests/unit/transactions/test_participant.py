@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.ids import Instant
-from brokerha.model.messages import Envelope, Message
-from brokerha.model.process_messages import TxAnswer, TxEvents, TxJoin, Vote
 from brokerha.model.ready import DropTxQueue, FollowTxQueue, LeaveTxQueue
+from brokerha.model.wire.messages import Envelope, Message
+from brokerha.model.wire.process_messages import TxAnswer, TxEvents, TxJoin, Vote
 from brokerha.transactions.config import ParticipantConfig
 from brokerha.transactions.participant import Participant
 from brokerha.transactions.transaction import body_of, digest_of, packed_each

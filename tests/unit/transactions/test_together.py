@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from brokerha.model.process_messages import TxAnswer, TxEvents
 from brokerha.model.records import Accepted, TxDecided, TxPrepared
 from brokerha.model.requests import TxReply
+from brokerha.model.wire.process_messages import TxAnswer, TxEvents
 from brokerha.transactions.config import ParticipantConfig
 from brokerha.transactions.outcomes import word_of
 from tests.unit.transactions.bench import TxBench
@@ -285,7 +285,7 @@ def test_an_answer_of_another_view_counts_for_nothing() -> None:
     bench.backups["b1"].is_paused = bench.backups["b2"].is_paused = True
     ticket = bench.do("commit", txid)
     bench.run(50)
-    from brokerha.model.messages import Envelope
+    from brokerha.model.wire.messages import Envelope
 
     for backup in ("b1", "b2"):
         bench.core.step(Envelope("c", backup, 1, TxAnswer(txid, 7, "prepared", 3)), bench.now())

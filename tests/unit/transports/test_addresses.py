@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokerha.model.errors import ConfigurationError
-from brokerha.transports.addresses import Address, embedded_name, is_embedded, parse_addresses
 from brokerha.transports.config import TransportConfig
+from brokerha.transports.rabbitmq.addresses import Address, embedded_name, is_embedded, parse_addresses
 
 
 def test_a_full_url_gives_all_its_parts():

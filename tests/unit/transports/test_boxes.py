@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerha.transports.config import LaneLimit
-from brokerha.transports.inbox import Inbox
-from brokerha.transports.outbox import Outbox
-from brokerha.transports.parcels import (
+from brokerha.transports.lanes.inbox import Inbox
+from brokerha.transports.lanes.outbox import Outbox
+from brokerha.transports.lanes.parcels import (
     BULK_LANE,
     CLIENT_LANE,
     DATA_LANE,
@@ -21,8 +21,8 @@ from brokerha.transports.parcels import (
     ClientTag,
     Publication,
 )
-from brokerha.transports.unconfirmed import Unconfirmed
-from brokerha.transports.unsettled import Unsettled
+from brokerha.transports.lanes.unconfirmed import Unconfirmed
+from brokerha.transports.lanes.unsettled import Unsettled
 
 
 def publication(text: str, lane: str = SYNC_LANE, queued_s: float = 0.0) -> Publication:

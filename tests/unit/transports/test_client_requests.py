@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from brokerha.model import client_wire
 from brokerha.model.errors import (
     InvalidRequest,
     NotReady,
@@ -18,8 +17,9 @@ from brokerha.model.errors import (
     Unreachable,
 )
 from brokerha.model.requests import Reply
+from brokerha.model.wire import client_wire
 from brokerha.ports.front import ReadOutcome
-from brokerha.transports.client_requests import Question, Writes, plain_answer, read_outcome
+from brokerha.transports.client.requests import Question, Writes, plain_answer, read_outcome
 
 
 def writes(*txids: str, attempts: int = 1) -> tuple[Writes, list[Future[Reply]]]:

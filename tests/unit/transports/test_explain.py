@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from amqp.exceptions import AccessRefused, ResourceLocked
 
-from brokerha.transports.addresses import parse_addresses
-from brokerha.transports.rabbitmq import explain
+from brokerha.transports.rabbitmq.addresses import parse_addresses
+from brokerha.transports.rabbitmq.connecting import explain
 
 (ADDRESS,) = parse_addresses("amqp://guest:guest@127.0.0.1:5672/x")
 

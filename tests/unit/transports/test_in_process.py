@@ -13,8 +13,8 @@ from amqp.exceptions import ConsumerCancelled
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError
 
-from brokerha.transports.in_process import InProcessTransport
-from brokerha.transports.local_broker import LocalBroker
+from brokerha.transports.in_process.local_broker import LocalBroker
+from brokerha.transports.in_process.transport import InProcessTransport
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from amqp import spec
 from amqp.exceptions import FrameSyntaxError
 from amqp.method_framing import frame_writer
 
-from brokerha.transports.rabbitmq import _LARGE_BYTES, RabbitChannel, RepeatedMessage, _publish_arguments
+from brokerha.transports.rabbitmq.connecting import _LARGE_BYTES, RabbitChannel, RepeatedMessage, _publish_arguments
 
 FRAME_BYTES = 131_072
 PROPERTIES = {"content_type": "text/plain", "delivery_mode": 1, "type": "Chunk"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brokerha.transports.lookout import Lookout
-from brokerha.transports.parcels import Arrival
-from brokerha.transports.reader_wishes import Sightings
+from brokerha.transports.lanes.parcels import Arrival
+from brokerha.transports.rabbitmq.lookout import Lookout
+from brokerha.transports.rabbitmq.reader_wishes import Sightings
 
 NOT_FOUND, RESOURCE_LOCKED = 404, 405
 

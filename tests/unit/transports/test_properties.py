@@ -11,9 +11,9 @@ import amqp.serialization
 import pytest
 from pika.data import decode_table
 
-from brokerha.transports.properties import DEPTH_LIMIT, UNREADABLE, Message, install, read, table
-from brokerha.transports.rabbitmq import RepeatedMessage
-from brokerha.transports.rejecting import HEADERS_LIMIT_BYTES, LEFT_OUT_HEADER, rejected
+from brokerha.transports.rabbitmq.connecting import RepeatedMessage
+from brokerha.transports.rabbitmq.properties import DEPTH_LIMIT, UNREADABLE, Message, install, read, table
+from brokerha.transports.rabbitmq.rejecting import HEADERS_LIMIT_BYTES, LEFT_OUT_HEADER, rejected
 
 DOCUMENTED = {b"t", b"I", b"l", b"d", b"S", b"F", b"A", b"T", b"V"}
 WRITTEN: dict[str, tuple[Any, bytes, Any]] = {

@@ -8,7 +8,7 @@ from typing import Any
 from amqp import spec
 from amqp.basic_message import Message
 
-from brokerha.transports.quiet_channel import QuietChannel
+from brokerha.transports.rabbitmq.quiet_channel import QuietChannel
 
 
 class Wire:

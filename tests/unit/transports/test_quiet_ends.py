@@ -8,10 +8,11 @@ import socket
 import pytest
 from structlog.testing import capture_logs
 
-from brokerha.transports import log_reader, pika_thread
-from brokerha.transports.addresses import parse_addresses
+from brokerha.transports.client import thread as pika_thread
+from brokerha.transports.client.thread import PikaThread
 from brokerha.transports.config import TransportConfig
-from brokerha.transports.pika_thread import PikaThread
+from brokerha.transports.log_stream import reader as log_reader
+from brokerha.transports.rabbitmq.addresses import parse_addresses
 
 
 class Owner:

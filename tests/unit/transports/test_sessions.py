@@ -11,10 +11,9 @@ import pytest
 from amqp.exceptions import ConsumerCancelled, RecoverableConnectionError
 
 from brokerha.transports.config import LaneLimit, TransportConfig
-from brokerha.transports.inbox import Inbox
-from brokerha.transports.link import LinkState
-from brokerha.transports.outbox import Outbox
-from brokerha.transports.parcels import (
+from brokerha.transports.lanes.inbox import Inbox
+from brokerha.transports.lanes.outbox import Outbox
+from brokerha.transports.lanes.parcels import (
     BULK_LANE,
     DATA_LANE,
     FIRM_LANE,
@@ -25,10 +24,11 @@ from brokerha.transports.parcels import (
     Counters,
     Publication,
 )
-from brokerha.transports.reader import ReaderSession
-from brokerha.transports.reader_wishes import Doors, Followed, Settled, Sightings
+from brokerha.transports.link import LinkState
+from brokerha.transports.rabbitmq.reader import ReaderSession
+from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
+from brokerha.transports.rabbitmq.writer import WriterSession
 from brokerha.transports.topology import topology_of
-from brokerha.transports.writer import WriterSession
 
 
 class FakeChannel:
@@ -202,7 +202,7 @@ class TestWriting:
             writing.session.turn(130.0)
 
     def test_a_refused_firm_message_is_published_again_a_second_later_and_others_are_counted(self, monkeypatch):
-        monkeypatch.setattr("brokerha.transports.writer.time.monotonic", lambda: 10.0)
+        monkeypatch.setattr("brokerha.transports.rabbitmq.writer.time.monotonic", lambda: 10.0)
         writing = Writing()
         writing.prove()
         writing.outbox.put([publication("firm", FIRM_LANE, "brokerha.rejected"), publication("bulk", BULK_LANE)])
@@ -284,7 +284,7 @@ class Reading:
     """A reader session on a fake connection; its channels are control, sync, data, clients."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
-        monkeypatch.setattr("brokerha.transports.reader.time.monotonic", lambda: 0.0)
+        monkeypatch.setattr("brokerha.transports.rabbitmq.reader.time.monotonic", lambda: 0.0)
         config = TransportConfig(**limits)
         self.inbox = Inbox({SYNC_LANE: config.inbox_sync, DATA_LANE: config.inbox_data})
         self.settled = Settled()

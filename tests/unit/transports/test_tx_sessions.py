@@ -11,9 +11,9 @@ import pytest
 from amqp.exceptions import RecoverableConnectionError
 
 from brokerha.transports.config import LaneLimit, TransportConfig
-from brokerha.transports.inbox import Inbox
-from brokerha.transports.outbox import Outbox
-from brokerha.transports.parcels import (
+from brokerha.transports.lanes.inbox import Inbox
+from brokerha.transports.lanes.outbox import Outbox
+from brokerha.transports.lanes.parcels import (
     DROP_QUEUE,
     OPEN_QUEUE,
     PUBLICATION_LANES,
@@ -22,9 +22,9 @@ from brokerha.transports.parcels import (
     Counters,
     Publication,
 )
-from brokerha.transports.reader_wishes import Followed
-from brokerha.transports.tx_reader import QUEUES_A_CHANNEL, TxReader
-from brokerha.transports.tx_writer import TxWriter
+from brokerha.transports.rabbitmq.reader_wishes import Followed
+from brokerha.transports.rabbitmq.tx_reader import QUEUES_A_CHANNEL, TxReader
+from brokerha.transports.rabbitmq.tx_writer import TxWriter
 
 
 class FakeChannel:
@@ -164,7 +164,7 @@ class TestWriting:
         assert (counters["nacked"], counters["returned"]) == (2, 1)
 
     def test_silence_ends_the_session_unless_the_broker_is_blocked(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("brokerha.transports.tx_writer.time.monotonic", lambda: 50.0)
+        monkeypatch.setattr("brokerha.transports.rabbitmq.tx_writer.time.monotonic", lambda: 50.0)
         writing = Writing(confirm_timeout_s=30.0)
         assert writing.turn(deed(OPEN_QUEUE, "q"), deed(OPEN_QUEUE, "r"), now_s=10.0) == 40.0
         writing.tx.pause(35.0)

@@ -1,0 +1,207 @@
+"""``brokerha backup``: make a backup of the cluster, list those of this machine, verify one.
+
+NAME      a worker of the site writes it, on its own machine; this command shows how far it is
+list      what lies in a folder of backups; no cluster is asked
+verify    one backup, every byte of it; no cluster is asked
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from brokerha.cli.backup.places import BackupsOption, backup_folder, backup_named, size_text
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import connected, until_reached
+from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.output import Format
+from brokerha.cli.common.progress import Meter, progress
+from brokerha.model.errors import NotReady, StoreError
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+    from brokerha.stores.backup.manifest import Manifest
+
+POLL_S = 0.5
+"""Time between two questions how far a backup is."""
+MEGABYTE = 1e6
+COLUMNS = {
+    "name": "NAME",
+    "cluster": "CLUSTER",
+    "node": "WORKER",
+    "made": "MADE",
+    "least_lsn": "FROM LSN",
+    "last_lsn": "TO LSN",
+    "last_time": "LAST TRANSACTION",
+    "size": "SIZE",
+    "segments": "SEGMENTS",
+    "problem": "PROBLEM",
+}
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup.")]
+
+
+class _NameFirst(TyperGroup):
+    """``brokerha backup monday`` is ``brokerha backup make monday``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the word in that nobody writes."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["make", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_NameFirst,
+    help="Back the cluster up (backup NAME), list and verify backups.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def make(
+    name: NameArgument,
+    incremental: Annotated[
+        bool,
+        typer.Option("--incremental", help="Add to the backup what was written since, instead of copying everything."),
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a backup of this name; it goes when the new one is verified.")
+    ] = False,
+    worker: Annotated[
+        str, typer.Option("--worker", metavar="ID", help="Worker that makes it; the least busy one without it.")
+    ] = "",
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Back the whole content up; the word make may be left out. The site goes on reading and writing meanwhile.
+
+    A worker that is in sync makes it in the backup folder of its machine, reads it again, and only then gives it its name. Ctrl-C ends
+    the command, not the backup. --timeout-s is for each question, not for the whole.
+    """
+    if incremental and replace:
+        raise typer.BadParameter("--incremental adds to a backup, --replace makes it anew: write one of them")
+    with connected(config, url) as client:
+        task = client.backup(name, incremental=incremental, replace=replace, worker=worker, timeout=timeout_s)
+        task = _followed(client, task, timeout_s)
+    if task["state"] != "done":
+        exits.say(f"backup {name} at {task['worker']}: {task['reason']}")
+        return exits.FAILED
+    answer = {"worker": task["worker"], **task["answer"]}
+    if chosen is Format.TABLE:
+        size = size_text(answer["size_bytes"])
+        print(f"backup {name}: LSN {answer['lsn']:,}, {size}, in {answer['path']} at {answer['worker']}")
+    else:
+        output.write(answer, [answer], chosen, {})
+    return exits.DONE
+
+
+def _followed(client: Client, task: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    """Ask how far a task is until it ends. Raises NotReady when nobody knows it any more, Unreachable."""
+    while task["state"] == "running" and not task["total"]:
+        task = _next(client, task, timeout_s)
+    done = 0.0
+    with progress(f"backup at {task['worker']}", (task["total"] or 0) / MEGABYTE, "MB") as meter:
+        while task["state"] == "running":
+            meter.advance((task["done"] - done) / MEGABYTE)
+            done = task["done"]
+            task = _next(client, task, timeout_s)
+    return task
+
+
+def _next(client: Client, task: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    time.sleep(POLL_S)
+    # The backup goes on without us; a master that restarts is back in a moment.
+    found = until_reached(timeout_s, POLL_S)(client.task, task["request"], timeout=timeout_s)
+    if found is None:
+        raise NotReady(
+            f"the master does not know {task['request']} any more, because it was started again; the backup may go on at "
+            f"{task['worker']}: look with brokerha backup list"
+        )
+    return found
+
+
+@app.command("list")
+def list_backups(
+    backups: BackupsOption = None,
+    config: ConfigOption = None,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show the backups on this machine. Exit code 2 when one of them cannot be used."""
+    folder = backup_folder(backups, config)
+    rows = []
+    for name in folder.names():
+        try:
+            rows.append(_row(folder.backup(name).manifest()))
+        except StoreError as error:
+            rows.append({**dict.fromkeys(_FIELDS), "name": name, "problem": str(error)})
+    shown = [{**row, "size": size_text(row["size_bytes"]) if row["size_bytes"] is not None else None} for row in rows]
+    if chosen is Format.TABLE and not rows:
+        exits.say(f"there is no backup in {folder.path}")
+    else:
+        output.write(
+            {"folder": str(folder.path), "backups": rows}, shown if chosen is Format.TABLE else rows, chosen, COLUMNS
+        )
+    return exits.FAILED if any(row["problem"] for row in rows) else exits.DONE
+
+
+_FIELDS = (
+    "name", "cluster", "node", "made", "made_us", "least_lsn", "lsn", "last_lsn", "last_txid", "last_timestamp", "last_time",
+    "fingerprint", "items", "size_bytes", "segments", "problem",
+)  # fmt: skip
+
+
+def _row(manifest: Manifest) -> dict[str, Any]:
+    stamp = manifest.last_timestamp
+    return {
+        "name": manifest.name,
+        "cluster": manifest.cluster,
+        "node": manifest.node,
+        "made": output.time_text(manifest.made_us)[:19],
+        "made_us": manifest.made_us,
+        "least_lsn": manifest.least_lsn,
+        "lsn": manifest.lsn,
+        "last_lsn": manifest.last_lsn,
+        "last_txid": manifest.last_txid,
+        "last_timestamp": stamp,
+        "last_time": output.time_text(stamp) if stamp else None,
+        "fingerprint": manifest.last_fingerprint,
+        "items": manifest.items,
+        "size_bytes": manifest.size_bytes,
+        "segments": len(manifest.segments),
+        "problem": None,
+    }
+
+
+@app.command()
+def verify(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup, or its directory (with a /).")],
+    backups: BackupsOption = None,
+    config: ConfigOption = None,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Read a backup, every byte of it, and compare it with its manifest. Exit code 2 when anything is wrong; nothing is changed."""
+    backup = backup_named(name, backups, config)
+    manifest = backup.manifest()
+    with progress("verify", manifest.size_bytes / MEGABYTE, "MB") as meter:
+        problems = list(backup.verify(_in_megabytes(meter)))
+    answer = {**_row(manifest), "problems": problems}
+    if chosen is Format.TABLE:
+        for problem in problems:
+            print(problem)
+    else:
+        output.write(answer, [{**answer, "problems": "; ".join(problems)}], chosen, {})
+    found = output.counted(len(problems), "problem") if problems else "no problem"
+    exits.say(f"backup {manifest.name} up to LSN {manifest.last_lsn:,}, {size_text(manifest.size_bytes)}: {found}")
+    return exits.FAILED if problems else exits.DONE
+
+
+def _in_megabytes(meter: Meter) -> Any:
+    return lambda size_bytes: meter.advance(size_bytes / MEGABYTE)

@@ -1,0 +1,72 @@
+"""Where a command finds backups: ``--backups DIR``, else the folder of the cluster file; a name with a ``/`` is a directory itself.
+
+Backups are made on the machine of a worker, so these commands run there, or wherever the folder was copied to.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.options import DEFAULT_CONFIG
+
+if TYPE_CHECKING:
+    from brokerha.stores.backup.directory import BackupDirectory, BackupFolder
+
+BackupsOption = Annotated[
+    Path | None,
+    typer.Option("--backups", metavar="DIR", help="Folder of backups; without it the one of the cluster file."),
+]
+
+
+def backup_folder(backups: Path | None, config: Path | None) -> BackupFolder:
+    """The folder of backups. Raises ConfigurationError, typer.BadParameter."""
+    from brokerha.stores.backup.directory import BackupFolder
+
+    if backups is None and config is None and not DEFAULT_CONFIG.exists():
+        message = (
+            f"which folder of backups? write --backups DIR, or -c FILE; there is no {DEFAULT_CONFIG} in this folder"
+        )
+        raise typer.BadParameter(message)
+    return BackupFolder(backups if backups is not None else cluster_file(config).backups_directory)
+
+
+def backup_named(name: str, backups: Path | None, config: Path | None) -> BackupDirectory:
+    """The backup with a name, or in a directory. Raises ConfigurationError, InvalidRequest, typer.BadParameter."""
+    from brokerha.stores.backup.directory import BackupDirectory
+
+    if "/" in name:
+        return BackupDirectory(Path(name))
+    return backup_folder(backups, config).backup(name)
+
+
+def time_us(text: str) -> int:
+    """A time as microseconds since 1970: ISO 8601, in UTC unless it says otherwise; or the number itself.
+
+    >>> time_us("2026-11-21T04:15:42.116798"), time_us("1795234542116798")
+    (1795234542116798, 1795234542116798)
+    """
+    if text.isdecimal():
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        message = (
+            f"{text!r} is no time: write 2026-11-21T04:15:42 (UTC), with an offset such as +01:00, or microseconds"
+        )
+        raise typer.BadParameter(message) from None
+    since = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - datetime.fromtimestamp(0, UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def size_text(size_bytes: int) -> str:
+    """A size as people read it.
+
+    >>> size_text(1_234_567)
+    '1.2 MB'
+    """
+    return f"{size_bytes / 1e6:,.1f} MB"

@@ -1,0 +1,215 @@
+"""``brokerha replay``: lines of the log, applied to the directory of a worker that is stopped, or to a new one.
+
+Every line is compared with its fingerprint, so what comes out is what every worker had at that LSN. What was applied before an
+error, or before Ctrl-C, stays: the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.backup.line_sources import Lines, Source, opened
+from brokerha.cli.backup.places import BackupsOption, size_text
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.output import Format
+from brokerha.cli.common.progress import Meter, progress
+from brokerha.model.errors import InvalidRequest, StoreDamaged, WentBack
+from brokerha.model.fingerprints import text_of
+from brokerha.model.ids import Lsn, NodeId, is_node_id
+from brokerha.model.log_lineages import newest, problem
+
+if TYPE_CHECKING:
+    from brokerha.ports.store import Applied
+
+_Into = Annotated[
+    Path, typer.Option("--into", metavar="DIR", help="Directory of a worker that is stopped, or a new one.")
+]
+_FromLsn = Annotated[
+    int | None,
+    typer.Option("--from-lsn", min=1, metavar="LSN", help="First line; the one that DIR needs next without it."),
+]
+_ToLsn = Annotated[
+    int | None,
+    typer.Option("--to-lsn", min=1, metavar="LSN", help="Last line; the newest of the source without it."),
+]
+_Journal = Annotated[
+    Path | None,
+    typer.Option("--journal", metavar="DIR", help="Take the lines from the journal of a master that is stopped."),
+]
+_Stream = Annotated[
+    str | None,
+    typer.Option("--stream", metavar="URL", help="Take them from the log stream of --master at this broker."),
+]
+_Master = Annotated[str, typer.Option("--master", metavar="ID", help="With --stream: whose stream.")]
+_Backup = Annotated[
+    str | None,
+    typer.Option("--backup", metavar="NAME", help="Take them from a backup: its name, or its directory (with a /)."),
+]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Read all lines and say what would be applied; change nothing.")
+]
+_Cluster = Annotated[
+    str, typer.Option("--cluster", metavar="NAME", help="Cluster of a new DIR; the one of the source without it.")
+]
+_NodeId = Annotated[str, typer.Option("--as", metavar="ID", help="Node id of a new DIR; the name of DIR without it.")]
+
+
+def replay(
+    into: _Into,
+    from_lsn: _FromLsn = None,
+    to_lsn: _ToLsn = None,
+    journal: _Journal = None,
+    stream: _Stream = None,
+    master: _Master = "",
+    backup: _Backup = None,
+    dry_run: _DryRun = False,
+    cluster: _Cluster = "",
+    node_id: _NodeId = "",
+    backups: BackupsOption = None,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Apply lines of the log to a worker's directory: from a running master (--url, -c), a journal, a log stream or a backup.
+
+    A new directory begins empty and takes lines from LSN 1 on. Lines that it has already are only compared. A line that is missing
+    is an error that names the first one that there is; exit code 2.
+    """
+    with ExitStack() as stack:
+        source = opened(
+            stack, journal=journal, stream=stream, master=master, backup=backup, backups=backups, config=config, url=url,
+            timeout_s=timeout_s,
+        )  # fmt: skip
+        last_lsn = source.last_lsn if to_lsn is None else to_lsn
+        owner = _owner(into, cluster or source.cluster, node_id)
+        act = _looked_through if dry_run else _applied
+        answer = act(source, into, owner, from_lsn, last_lsn)
+    if chosen is not Format.TABLE:
+        output.write(answer, [answer], chosen, {})
+    lines = output.counted(answer["lines"], "line")
+    exits.say(
+        f"{into}{' would be' if dry_run else ''} at LSN {answer['lsn']:,} with fingerprint {answer['fingerprint'] or 'not known'}, "
+        f"after {lines} from {source.name}"
+    )
+    return exits.DONE
+
+
+def _owner(into: Path, cluster: str, node_id: str) -> tuple[str, NodeId]:
+    """Cluster and node of the directory. Raises typer.BadParameter, InvalidRequest."""
+    from brokerha.stores.backup.restore_target import obstacle_in, owner_of
+
+    owner = owner_of(into)
+    if owner is not None:
+        return owner
+    if obstacle_in(into).text:
+        raise InvalidRequest(f"{into} is no directory of a worker, and not empty: write another one")
+    node = node_id or into.resolve().name
+    if not is_node_id(node):
+        message = f"{node!r} can be no node id (1 to 32 of a-z, 0-9 and -): write --as ID"
+        raise typer.BadParameter(message)
+    if not is_node_id(cluster):
+        raise typer.BadParameter("the source does not say which cluster it is of: write --cluster NAME")
+    return cluster, node
+
+
+def _applied(
+    source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Lsn | None, last_lsn: Lsn
+) -> dict[str, Any]:
+    from brokerha.stores.backup.replaying import replay as applied_lines
+    from brokerha.stores.copies.worker_copy import WorkerCopy
+
+    # The directory and the first line are looked at before it is opened, because opening makes it.
+    before = _where(into, owner, source)
+    first_lsn = _first(from_lsn, before, last_lsn, source)
+    lines_to_apply = source.lines(first_lsn, last_lsn) if first_lsn <= last_lsn else iter(())
+    begun = list(islice(lines_to_apply, 1))
+    with closing(WorkerCopy(into, cluster=owner[0], node=owner[1])) as copy:
+        lines = 0
+        if first_lsn <= last_lsn:
+            if newest(source.rewinds) > copy.lineage:
+                copy.begin_lineage(newest(source.rewinds))
+            with progress("replay", last_lsn - max(first_lsn, before.lsn + 1) + 1, "lines") as meter:
+                lines = applied_lines(copy, chain(begun, lines_to_apply), first_lsn, last_lsn, meter.advance)
+        return _answer(into, before.lsn, lines, copy.applied())
+
+
+def _first(from_lsn: Lsn | None, before: Applied, last_lsn: Lsn, source: Source) -> Lsn:
+    """The first line that is read. Raises InvalidRequest when the range cannot be applied."""
+    if last_lsn > source.last_lsn:
+        raise InvalidRequest(f"{source.name} ends with LSN {source.last_lsn}, before {last_lsn}")
+    first_lsn = before.lsn + 1 if from_lsn is None else from_lsn
+    if from_lsn is not None and from_lsn > last_lsn:
+        raise InvalidRequest(f"--from-lsn {from_lsn} is above --to-lsn {last_lsn}")
+    if first_lsn > before.lsn + 1:
+        raise InvalidRequest(
+            f"the data is at LSN {before.lsn}, so lines from {before.lsn + 1} on come next, not {first_lsn}"
+        )
+    return first_lsn
+
+
+def _answer(into: Path, before_lsn: Lsn, lines: int, after: Applied) -> dict[str, Any]:
+    return {
+        "directory": str(into),
+        "before_lsn": before_lsn,
+        "lines": lines,
+        "lsn": after.lsn,
+        "fingerprint": after.fingerprint,
+        "items": after.items,
+    }
+
+
+def _looked_through(
+    source: Source, into: Path, owner: tuple[str, NodeId], from_lsn: Lsn | None, last_lsn: Lsn
+) -> dict[str, Any]:
+    """Read everything that would be applied."""
+    from brokerha.ports.store import Applied
+
+    before = _where(into, owner, source)
+    first_lsn = _first(from_lsn, before, last_lsn, source)
+    lines, size_bytes, fingerprint = 0, 0, before.fingerprint
+    if first_lsn <= last_lsn:
+        with progress("read", last_lsn - first_lsn + 1, "lines") as meter:
+            for lsn, size, digest in _measured(source.lines(first_lsn, last_lsn), first_lsn, last_lsn, meter):
+                if lsn > before.lsn:
+                    lines, size_bytes, fingerprint = lines + 1, size_bytes + size, digest
+    exits.say(f"{output.counted(lines, 'line')} with effects of {size_text(size_bytes)}; nothing is changed")
+    return _answer(into, before.lsn, lines, Applied(max(before.lsn, last_lsn), fingerprint, 0))
+
+
+def _measured(lines: Lines, first_lsn: Lsn, last_lsn: Lsn, meter: Meter) -> Any:
+    from brokerha.stores.backup.log_pages import LinesMissing
+
+    following = first_lsn
+    for lsn, row in lines:
+        if lsn != following:
+            raise LinesMissing(f"LSN {following} is missing: the next line that there is has LSN {lsn}")
+        following += 1
+        meter.advance(1)
+        yield lsn, len(row[4]), text_of(row[5])
+    if following <= last_lsn:
+        raise LinesMissing(f"the lines end with LSN {following - 1}, before {last_lsn}")
+
+
+def _where(into: Path, owner: tuple[str, NodeId], source: Source) -> Applied:
+    """Where a directory stands; a new one is not made. Raises StoreDamaged, StoreError (in use), WentBack (it holds what is void)."""
+    from brokerha.model.fingerprints import EMPTY
+    from brokerha.ports.store import Applied
+    from brokerha.stores.backup.restore_target import owner_of
+    from brokerha.stores.copies.worker_copy import WorkerCopy
+
+    if owner_of(into) is None:
+        return Applied(0, text_of(EMPTY), 0)
+    with closing(WorkerCopy(into, cluster=owner[0], node=owner[1])) as copy:
+        if copy.trouble:
+            raise StoreDamaged(f"the data in {into} cannot be used: {copy.trouble}")
+        applied = copy.applied()
+        if void := problem(source.rewinds, copy.lineage, applied.lsn):
+            raise WentBack(f"{void}, with another directory: {into} holds what is void")
+        return applied

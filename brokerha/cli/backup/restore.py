@@ -1,0 +1,229 @@
+"""``brokerha restore``: directories of nodes made from a backup, for one worker or for a whole cluster that is stopped.
+
+The plan comes first: which state, which directories, what is in the way. Then the backup is read as a whole; only when all of it
+is right, and every directory is made beside its place, the first of them is put there. A run that was killed goes on when it is
+started again with the same words. Nothing that a process has open is ever touched.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.backup.places import BackupsOption, backup_named, size_text, time_us
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.options import ConfigOption, FormatOption
+from brokerha.cli.common.output import Format
+from brokerha.cli.common.progress import progress
+from brokerha.model.ids import is_node_id
+
+if TYPE_CHECKING:
+    from brokerha.nodes.restoring import Place, Restoring
+    from brokerha.stores.backup.manifest import Manifest
+
+MEGABYTE = 1e6
+COLUMNS = {"node": "NODE", "role": "ROLE", "directory": "DIRECTORY", "in_the_way": "IN THE WAY"}
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the backup, or its directory (with a /).")]
+_Into = Annotated[
+    Path | None,
+    typer.Option("--into", metavar="DIR", help="Make one worker's directory; it must be empty or not there."),
+]
+_AllNodes = Annotated[
+    bool,
+    typer.Option("--all", help="Make the directories of all nodes of the cluster file; all nodes must be stopped."),
+]
+_Nodes = Annotated[
+    list[str] | None,
+    typer.Option("--node", metavar="ID", help="Make the directory of this node of the cluster file; may be repeated."),
+]
+_ToLsn = Annotated[
+    int | None,
+    typer.Option("--to-lsn", min=0, metavar="LSN", help="Restore the state at this LSN; the last one without it."),
+]
+_ToTime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-time", metavar="TIME", help="Restore up to the last transaction at or before this time, in UTC."
+    ),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and read the whole backup; change nothing.")]
+_Force = Annotated[
+    str,
+    typer.Option(
+        "--force", metavar="CLUSTER", help="Replace data that is in the way: the name of the cluster that is made."
+    ),
+]
+_Cluster = Annotated[
+    str,
+    typer.Option(
+        "--cluster", metavar="NAME", help="With --into: cluster that it is for; the one of the backup without it."
+    ),
+]
+_NodeId = Annotated[
+    str, typer.Option("--as", metavar="ID", help="With --into: node id that it is for; the name of DIR without it.")
+]
+
+
+def restore(
+    name: _Name,
+    into: _Into = None,
+    all_nodes: _AllNodes = False,
+    nodes: _Nodes = None,
+    to_lsn: _ToLsn = None,
+    to_time: _ToTime = None,
+    dry_run: _DryRun = False,
+    force: _Force = "",
+    cluster: _Cluster = "",
+    node_id: _NodeId = "",
+    backups: BackupsOption = None,
+    config: ConfigOption = None,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Make directories of nodes from a backup: of one worker (--into), of some nodes (--node), or of a whole cluster (--all).
+
+    The cluster file may name another cluster, other nodes and other places than those that were backed up. Exit code 2 when
+    something is in the way or the backup is damaged; then nothing was changed.
+    """
+    from brokerha.nodes.restoring import Restoring
+    from brokerha.stores.backup.restore_target import choose_target
+
+    backup = backup_named(name, backups, config)
+    manifest = backup.manifest()
+    target = choose_target(backup, manifest, to_lsn, time_us(to_time) if to_time is not None else None)
+    named, places, origin = _places(manifest, into, all_nodes, nodes or [], cluster, node_id, config)
+    if force and force != named:
+        message = f"--force {force}: the cluster that is made is called {named}; write its name to replace its data"
+        raise typer.BadParameter(message)
+    work = Restoring(backup, manifest, target, named, places, origin)
+    plan = plan_of(work)
+    _show_plan(plan, chosen)
+    if (refused := _refusal(work, is_forced=bool(force))) and not dry_run:
+        exits.say(refused)
+        return exits.FAILED
+    _run(work, is_forced=bool(force), dry_run=dry_run)
+    if chosen is not Format.TABLE:
+        output.write({**plan, "state": "planned" if dry_run else "restored"}, plan["places"], chosen, {})
+    if dry_run:
+        exits.say(
+            f"the backup is whole; nothing was changed{f', because this is in the way: {refused}' if refused else ''}"
+        )
+        return exits.FAILED if refused else exits.DONE
+    exits.say(f"restored LSN {target.lsn:,} for {', '.join(place.node for place in places)}")
+    return exits.DONE
+
+
+def _places(
+    manifest: Manifest,
+    into: Path | None,
+    all_nodes: bool,
+    nodes: list[str],
+    cluster: str,
+    node_id: str,
+    config: Path | None,
+) -> tuple[str, list[Place], str]:
+    """Name of the cluster that is made, the directories, and who counts as origin. Raises typer.BadParameter."""
+    from brokerha.nodes.restoring import Place, places_of
+
+    if (into is not None) + all_nodes + bool(nodes) != 1:
+        raise typer.BadParameter("what is to be made? write --into DIR, --all, or --node ID")
+    if into is not None:
+        node = node_id or (into.resolve().name if is_node_id(into.resolve().name) else manifest.node)
+        named = cluster or manifest.cluster
+        for text, option in ((node, "--as"), (named, "--cluster")):
+            if not is_node_id(text):
+                raise typer.BadParameter(f"{option} {text}: a name has 1 to 32 of a-z, 0-9 and -")
+        return named, [Place(node, "worker", into)], node
+    if cluster or node_id:
+        raise typer.BadParameter("--cluster and --as go with --into; else the cluster file says who is who")
+    file = cluster_file(config)
+    for node in nodes:
+        file.node(node)
+    places = [place for place in places_of(file) if all_nodes or place.node in nodes]
+    return file.name, places, file.masters[0].id
+
+
+def plan_of(work: Restoring) -> dict[str, Any]:
+    """What will be done, as plain data."""
+    manifest, target = work.manifest, work.target
+    return {
+        "backup": str(work.backup.path),
+        "from_cluster": manifest.cluster,
+        "cluster": work.cluster,
+        "lsn": target.lsn,
+        "txid": target.txid,
+        "timestamp": target.timestamp,
+        "fingerprint": _fingerprint(target.fingerprint),
+        "copy_lsn": manifest.lsn if target.base_lsn else None,
+        "copy_bytes": manifest.copy_bytes if target.base_lsn else 0,
+        "lines": target.lines,
+        "places": [
+            {"node": place.node, "role": place.role, "directory": str(place.directory), "in_the_way": obstacle.text}
+            for place, obstacle in zip(work.places, work.obstacles(), strict=True)
+        ],
+    }
+
+
+def _fingerprint(value: bytes) -> str:
+    from brokerha.model.fingerprints import text_of
+
+    return text_of(value)
+
+
+def _show_plan(plan: dict[str, Any], chosen: Format) -> None:
+    """The plan for people: on standard output as a table, on standard error when that is for a program."""
+    stamp = output.time_text(plan["timestamp"]) if plan["timestamp"] else "not known"
+    start = (
+        f"a copy of {size_text(plan['copy_bytes'])} at LSN {plan['copy_lsn']:,}" if plan["copy_bytes"] else "nothing"
+    )
+    lines = [
+        f"from      {plan['backup']} (cluster {plan['from_cluster']})",
+        f"state     LSN {plan['lsn']:,}, transaction {plan['txid'] or 'not known'}, {stamp} UTC",
+        f"          fingerprint {plan['fingerprint']}",
+        f"made of   {start}, then {output.counted(plan['lines'], 'line')} of the log",
+        f"cluster   {plan['cluster']}",
+    ]
+    if chosen is not Format.TABLE:
+        for line in lines:
+            exits.say(line)
+        return
+    print("\n".join(lines))
+    output.console().print(output.table(plan["places"], COLUMNS))
+
+
+def _refusal(work: Restoring, *, is_forced: bool) -> str:
+    """Why it cannot be done; empty when it can."""
+    for obstacle in work.obstacles():
+        if obstacle.is_locked:
+            return obstacle.text
+        if obstacle.text and not is_forced:
+            return f"{obstacle.text}; take another directory, or replace it with --force {work.cluster}"
+    return ""
+
+
+def _run(work: Restoring, *, is_forced: bool, dry_run: bool) -> None:
+    from brokerha.stores.backup.restoring import check_backup
+
+    manifest = work.manifest
+    with progress("verify", manifest.size_bytes / MEGABYTE, "MB") as meter:
+        snapshot = check_backup(work.backup, manifest, lambda size_bytes: meter.advance(size_bytes / MEGABYTE))
+    if dry_run:
+        return
+    workers = sum(place.role == "worker" for place in work.places)
+    # A line counts like so many bytes of the copy: it is applied, not only written.
+    copied = manifest.copy_bytes / MEGABYTE if work.target.base_lsn else 0.0
+    per_line = _LINE_MEGABYTES
+    with progress("restore", workers * (copied + work.target.lines * per_line), "MB") as meter:
+        work.run(
+            snapshot,
+            is_forced=is_forced,
+            note_bytes=lambda size_bytes: meter.advance(size_bytes / MEGABYTE),
+            note_lines=lambda lines: meter.advance(lines * per_line),
+        )
+
+
+_LINE_MEGABYTES = 0.01
+"""Applying a line takes about as long as copying so much: measured with lines of ten quads."""

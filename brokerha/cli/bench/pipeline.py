@@ -1,0 +1,191 @@
+"""How fast the pipeline reads, archives, audits and rebuilds, beside one simple loop over the same entries (``brokerha bench pipeline``).
+
+    folder/log ──generated──┬─> plain loop, one process                 each step in a process of its own (bench_pipeline_steps):
+                            └─> Spark with 1 core, with 2 cores         seconds, until Spark was there, processor time, memory
+
+**Memory** is the sum of all processes of a step: driver, JVM, Python workers, each with its share of what they have in common (PSS), looked at
+every quarter of a second. **Processor time** says more than seconds do where other programs run on the same cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from brokerha.model.errors import NotReady
+
+Report = Callable[[str], None]
+WHERE: Final = ("1", "2")
+"""Spark with so many cores."""
+LOOK_S: Final = 0.25
+STEP_WITHIN_S: Final = 3600.0
+_PLAIN_OF: Final = {"read-tuples": "read"}
+"""Steps that are measured beside another one's plain loop."""
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a process and all that it started took."""
+
+    peak_bytes: int = 0
+    jvm_bytes: int = 0
+    """Of the JVM, at the same moment."""
+    _cpu: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time up to the last look."""
+        return sum(self._cpu.values())
+
+    def look(self, root: int) -> None:
+        """Take what /proc says now."""
+        total = jvm = 0
+        for pid in _family(root):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+                self._cpu[pid] = (int(fields[11]) + int(fields[12])) / _TICKS
+                size_bytes = _share(pid)
+                total += size_bytes
+                if Path(f"/proc/{pid}/comm").read_text("utf-8").strip() == "java":
+                    jvm += size_bytes
+        if total > self.peak_bytes:
+            self.peak_bytes, self.jvm_bytes = total, jvm
+
+
+def _family(root: int) -> list[int]:
+    """A process and all its descendants."""
+    found, waiting = [], [root]
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                waiting += map(int, task.read_text("utf-8").split())
+    return found
+
+
+def _share(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def pipeline(
+    entries: int, steps: Sequence[str], where: Sequence[str], folder: Path | None, report: Report
+) -> dict[str, Any]:
+    """Measure; returns plain data. With a folder given the log in it is used again, and everything stays there.
+
+    Raises NotReady when a step fails, StoreError.
+    """
+    with contextlib.ExitStack() as stack:
+        place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="brokerha-bench-")))
+        generate_s = _generated(place, entries, report)
+        rows: list[dict[str, Any]] = []
+        plain: dict[str, float] = {}
+        for step in steps:
+            of_plain = _PLAIN_OF.get(step, step)
+            if of_plain not in plain:
+                rows.append(_measured(place, of_plain, "plain", entries, None))
+                plain[of_plain] = rows[-1]["seconds"]
+                report(_sentence(rows[-1]))
+            if step not in {"archive", "read", "read-tuples"} and not (place / "archive").exists():
+                _measured(place, "archive", where[-1], entries, None)
+            for each in where:
+                rows.append(_measured(place, step, each, entries, plain[of_plain]))
+                report(_sentence(rows[-1]))
+        log_rows = max((row["rows"] for row in rows), default=0)
+        for row in rows:
+            row["rows"] = log_rows
+            row["rows_per_s"] = round(log_rows / row["seconds"])
+        return {"entries": entries, "rows": log_rows, "generate_s": round(generate_s, 2), "steps": rows}
+
+
+def _generated(place: Path, entries: int, report: Report) -> float:
+    from brokerha.cli.bench.pipeline_log import write_backup
+    from brokerha.stores.backup.directory import BackupDirectory
+
+    begun = time.perf_counter()
+    log = place / "log"
+    if log.exists():
+        found = BackupDirectory(log).manifest().last_lsn
+        if found != entries:
+            raise NotReady(f"{log} holds {found} entries: choose another folder, or --entries {found}")
+    else:
+        write_backup(log, entries)
+        report(f"a log of {entries:,} entries, made in {time.perf_counter() - begun:.1f} s")
+    return time.perf_counter() - begun
+
+
+def _measured(place: Path, step: str, where: str, entries: int, plain_s: float | None) -> dict[str, Any]:
+    """One row. Raises NotReady."""
+    usage = Usage()
+    before_s = _of_children_s()
+    command = [sys.executable, "-m", "brokerha.cli.bench.pipeline_steps", str(place), step, where]
+    deadline_s = time.monotonic() + STEP_WITHIN_S
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child,  # noqa: S603  (ourselves)
+    ):
+        try:
+            told = None
+            while told is None:
+                usage.look(child.pid)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    told, _ = child.communicate(timeout=LOOK_S)
+                if told is None and time.monotonic() > deadline_s:
+                    raise NotReady(f"the step {step} took longer than {STEP_WITHIN_S:g} s")
+        finally:
+            child.terminate()
+        if child.returncode != 0 or not told:
+            errors.seek(0)
+            last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
+            raise NotReady(f"the step {step} ({where}) failed: {last}")
+    # Whoever was not waited for is missing in the one, whoever ended between two looks in the other.
+    cpu_s = max(usage.cpu_s, _of_children_s() - before_s)
+    found = json.loads(told.strip().splitlines()[-1])
+    seconds, start_s = found["seconds"], found["start_s"]
+    return {
+        "step": step,
+        "where": _named(where),
+        "rows": found["rows"],
+        "seconds": round(seconds, 2),
+        "start_s": round(start_s, 2),
+        "entries_per_s": round(entries / seconds),
+        "cpu_s": round(cpu_s, 1),
+        "peak_mb": round(usage.peak_bytes / 1e6),
+        "jvm_mb": round(usage.jvm_bytes / 1e6),
+        "times_plain": round(plain_s / seconds, 2) if plain_s else None,
+        "times_plain_with_start": round(plain_s / (seconds + start_s), 2) if plain_s else None,
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def _of_children_s() -> float:
+    """Processor time of all processes that this one waited for, and of those that they waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _named(where: str) -> str:
+    words = {"plain": "plain loop", "1": "Spark, 1 core"}
+    return words.get(where, f"Spark, {where} cores")
+
+
+def _sentence(row: dict[str, Any]) -> str:
+    text = f"{row['step']}, {row['where']}: {row['seconds']:.1f} s"
+    if row["start_s"]:
+        text += f" after {row['start_s']:.1f} s until Spark was there"
+    text += f", {row['cpu_s']:.1f} s of processors, {row['peak_mb']:,} MB"
+    return text if row["times_plain"] is None else f"{text}, {row['times_plain']:.2f} times the plain loop"

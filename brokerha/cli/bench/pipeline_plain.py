@@ -1,0 +1,139 @@
+"""The pipeline's work as one simple loop in one process: what the jobs on Spark are measured beside.
+
+Nothing is made slow here on purpose: the loop lets the garbage collector rest, keeps what lives in dictionaries, and hashes only that, once, at the
+end. It does less than the jobs do: no files are compared with their sums, no chain is checked, nothing is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from brokerha.model import fingerprints
+from brokerha.model.control import Check
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import unpack_effect
+from brokerha.pipeline.entries import LogEntry
+from brokerha.pipeline.sources import SourceSpec, open_source
+from brokerha.stores.comparing.fingerprint import (
+    control_digest,
+    counts_digest,
+    key_digest,
+    message_digest,
+    quads_digest,
+    repository_digest,
+)
+from brokerha.stores.tables.key_range import row_key_of
+from brokerha.stores.tables.queue_change import Counts, Message
+
+GROUP_ENTRIES = 50_000
+"""Of one row group of the file."""
+
+
+@dataclass(slots=True)
+class Content:
+    """What lives after some entries."""
+
+    keys: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
+    quads: dict[str, set[str]] = field(default_factory=lambda: {"main": set()})
+    messages: dict[tuple[str, str], tuple[int, str, bytes]] = field(default_factory=dict)
+    """Place, content type and body, by queue and message id."""
+    published: dict[str, int] = field(default_factory=dict)
+    accepted: dict[str, int] = field(default_factory=dict)
+    checks: dict[str, Check] = field(default_factory=dict)
+
+
+def fold(entries: Iterable[LogEntry]) -> Content:
+    """The content after all of them."""
+    content = Content()
+    keys, quads, messages = content.keys, content.quads, content.messages
+    for entry in entries:
+        if not entry.effect:
+            continue
+        for change in unpack_effect(entry.effect):
+            kind, name = change[0], change[1]
+            if kind == "put":
+                keys[name, change[2]] = change[3]
+            elif kind == "delete":
+                del keys[name, change[2]]
+            elif kind == "quads":
+                quads[name].difference_update(change[2])
+                quads[name].update(change[3])
+            elif kind == "publish":
+                place = content.published[name] = content.published.get(name, 0) + 1
+                messages[name, change[2]] = place, change[3], change[4]
+            elif kind == "accept":
+                content.accepted[name] = content.accepted.get(name, 0) + 1
+                del messages[name, change[2]]
+            elif kind == "create-repository":
+                quads[name] = set()
+            elif kind == "remove-repository":
+                del quads[name]
+            elif kind == "control-add":
+                content.checks[name] = Check(*change[1:])
+            else:
+                del content.checks[name]
+    return content
+
+
+def fingerprint_of(content: Content) -> bytes:
+    """Of all that lives."""
+    total = 0
+    for (table, key), value in content.keys.items():
+        total ^= int.from_bytes(key_digest(row_key_of(table, key), value), "big")
+    for repository, lines in content.quads.items():
+        total ^= repository_digest(repository) ^ quads_digest(repository, lines)
+    for (queue, message_id), (place, content_type, body) in content.messages.items():
+        total ^= message_digest(queue, place, Message(message_id, content_type, body))
+    for queue, published in content.published.items():
+        total ^= counts_digest(queue, Counts(published, content.accepted.get(queue, 0)))
+    for check in content.checks.values():
+        total ^= control_digest(check)
+    return fingerprints.packed(total)
+
+
+def sort(content: Content) -> int:
+    """Put keys and messages into the order in which a worker's copy is built; returns the number of items."""
+    keys = sorted((row_key_of(table, key), value) for (table, key), value in content.keys.items())
+    messages = sorted((queue.encode(), place) for (queue, _), (place, _, _) in content.messages.items())
+    return len(keys) + len(messages) + sum(map(len, content.quads.values()))
+
+
+def read(spec: SourceSpec, last_lsn: Lsn) -> int:
+    """Read all entries and decode them into rows; returns the number of rows."""
+    from brokerha.pipeline.rows import batches_of
+
+    with open_source(spec) as source:
+        return sum(batch.num_rows for batch in batches_of(source.read(1, last_lsn)))
+
+
+def archive(spec: SourceSpec, last_lsn: Lsn, path: Path) -> int:
+    """Write all rows into one Parquet file; returns their number."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from brokerha.pipeline.rows import SCHEMA, batches_of
+
+    rows = 0
+    with open_source(spec) as source, pyarrow.parquet.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+        for batch in batches_of(source.read(1, last_lsn), GROUP_ENTRIES):
+            writer.write_table(pa.Table.from_batches([batch]))
+            rows += batch.num_rows
+    return rows
+
+
+def state(spec: SourceSpec, last_lsn: Lsn) -> tuple[Content, bytes]:
+    """The content after all entries, and the fingerprint that the last one of them has."""
+    last = fingerprints.EMPTY
+
+    def entries() -> Iterable[LogEntry]:
+        nonlocal last
+        entry = None
+        for entry in source.read(1, last_lsn):
+            yield entry
+        if entry is not None:
+            last = entry.fingerprint
+
+    with open_source(spec) as source:
+        return fold(entries()), last

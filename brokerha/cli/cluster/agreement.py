@@ -1,0 +1,302 @@
+"""``brokerha wait`` and ``brokerha verify``: do all copies hold what they should?
+
+A copy is a worker. What the cluster says of itself (`status`) names each of them with the LSN that it has applied and the
+fingerprint of its content at that LSN; two copies agree when they have equal fingerprints at one LSN. While writes go on,
+copies are seen at different LSNs, so what each of them showed is remembered until all have been seen at one LSN.
+
+`verify` waits for copies that are in sync and for those that are just being judged. All others (off, loading, out of sync, not
+heard) are named and not waited for. With ``--deep`` every worker first looks at its data itself (deep.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import connected
+from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.output import Format
+from brokerha.model import states
+from brokerha.model.errors import Aborted, Rejected, TimedOut
+from brokerha.model.operations import REJECTED
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+
+PAUSE_FIRST_S = 0.02
+PAUSE_MOST_S = 0.5
+LAST_QUESTION_S = 2.0
+ALL = "all"
+QUORUM = "quorum"
+SEEN_LIMIT = 1000
+"""LSNs at which copies are remembered."""
+WAITED_FOR = states.SERVING | {states.UNINITIALISED}
+"""States of copies that are compared, or will be in a moment."""
+
+
+class Deadline:
+    """Time that is left, and pauses that grow while nothing changes."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._end_s = time.monotonic() + timeout_s
+        self._pause_s = PAUSE_FIRST_S
+        self._never = threading.Event()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it; never less than another site needs to answer, or the last word would be that it is not known."""
+        return max(LAST_QUESTION_S, self._end_s - time.monotonic())
+
+    def pause(self) -> bool:
+        """Wait a moment for other sites, which nobody can wait for from here; False when the time is over."""
+        if time.monotonic() >= self._end_s:
+            return False
+        self._never.wait(min(self._pause_s, max(0.0, self._end_s - time.monotonic())))
+        self._pause_s = min(self._pause_s * 2, PAUSE_MOST_S)
+        return True
+
+
+def wait(
+    target: Annotated[
+        str, typer.Argument(metavar="LSN|TXID", help="A position of the log, or the id of a transaction.")
+    ],
+    on: Annotated[
+        str, typer.Option("--on", metavar="all|quorum|N", help="How many copies must have applied it.")
+    ] = ALL,
+    is_txid: Annotated[bool, typer.Option("--txid", help="Take a number for the id of a transaction.")] = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Wait until a transaction is applied on copies.
+
+    On all copies of the cluster, on more than half of them, or on N.
+
+    Exit code 2 when the time is over, or when the transaction was rejected.
+    """
+    check_on(on)
+    deadline = Deadline(timeout_s)
+    with connected(config, url) as client:
+        txid = target if is_txid or not target.isdecimal() else ""
+        lsn = _lsn_of(client, txid, deadline) if txid else int(target)
+        done, copies = _wait_for_copies(client, lsn, on, deadline)
+    answer = {"lsn": lsn, "txid": txid or None, "copies": done, "of": copies}
+    if chosen is Format.TABLE:
+        print(f"LSN {lsn:,} is applied on {len(done)} of {copies} copies: {', '.join(done)}")
+    else:
+        output.write(answer, [answer], chosen, {})
+    return exits.DONE
+
+
+def check_on(on: str) -> None:
+    """Raise typer.BadParameter unless it is ``all``, ``quorum`` or a number from 1 on."""
+    if on not in {ALL, QUORUM} and not (on.isdecimal() and int(on) >= 1):
+        message = f"--on {on!r}: write all, quorum, or a number of copies"
+        raise typer.BadParameter(message)
+
+
+def _lsn_of(client: Client, txid: str, deadline: Deadline) -> int:
+    """The LSN of a transaction, once it has one. Raises Rejected, TimedOut."""
+    while True:
+        answer = client.outcome(txid, timeout=deadline.left_s)
+        if answer is not None and answer.get("outcome") == REJECTED:
+            raise Rejected(f"transaction {txid} was rejected: {answer.get('reason')}", txid, answer["lsn"])
+        if answer is not None and answer.get("state") == "aborted":
+            raise Aborted(f"transaction {txid} was rolled back: {answer.get('reason')}")
+        if answer is not None and answer.get("lsn"):
+            return int(answer["lsn"])
+        if not deadline.pause():
+            known = "is unknown" if answer is None else "has no place in the order"
+            raise TimedOut(f"transaction {txid} {known} after {deadline.timeout_s:g} s")
+
+
+def _wait_for_copies(client: Client, lsn: int, on: str, deadline: Deadline) -> tuple[list[str], int]:
+    """Names of the copies that have applied an LSN, and how many copies there are. Raises TimedOut."""
+    while True:
+        answer = client.status(timeout=deadline.left_s)
+        copies, hidden = copies_of(answer), hidden_sites(answer)
+        done = [copy["id"] for copy in copies if (copy["applied_lsn"] or 0) >= lsn]
+        needed = {ALL: len(copies), QUORUM: len(copies) // 2 + 1}.get(on) or int(on)
+        if needed > len(copies) and not hidden:
+            message = f"--on {on}: the cluster has {len(copies)} copies"
+            raise typer.BadParameter(message)
+        if copies and len(done) >= needed and (on.isdecimal() or not hidden):
+            return done, len(copies)
+        if not deadline.pause():
+            late = [f"{copy['id']} is {_place(copy)}" for copy in copies if copy["id"] not in done]
+            behind = ", ".join([*late, *hidden])
+            message = (
+                f"LSN {lsn} is applied on {len(done)} of {len(copies)} copies after {deadline.timeout_s:g} s ({behind})"
+            )
+            raise TimedOut(message)
+
+
+def _place(copy: Mapping[str, Any]) -> str:
+    """Where a copy stands, with its state where that is the cause."""
+    state = "" if copy["state"] in WAITED_FOR else f"{copy['state']} "
+    return f"{state}at {copy['applied_lsn']}"
+
+
+def copies_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the workers."""
+    return [node for node in answer["nodes"] if node["role"] == "worker"]
+
+
+def hidden_sites(answer: Mapping[str, Any]) -> list[str]:
+    """Masters that do not answer, so that nobody knows their copies."""
+    silent = [node for node in answer["nodes"] if node["role"] == "master" and node["state"] == states.UNREACHABLE]
+    return [f"the copies of {node['id']} are not known" for node in silent]
+
+
+def verify(
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Have every worker compute its fingerprint anew from all of its data first.")
+    ] = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Compare all copies at one LSN.
+
+    Exit code 0 when all are equal; 1 when those in sync are, and others, which are named, could not be compared; 2 when copies
+    differ or are damaged, which are named, or could not be compared in time.
+
+    --deep finds damage that fingerprints do not show. It reads everything at the rate of scrub-items-per-s, so it takes its time;
+    --timeout-s is then for each question. With --url it is the workers of that master.
+    """
+    looks = _looked_at(config, url, timeout_s) if deep else None
+    deadline = Deadline(timeout_s)
+    with connected(config, url) as client:
+        seen = _Seen()
+        while True:
+            answer = client.status(timeout=deadline.left_s)
+            seen.take(copies_of(answer), hidden_sites(answer))
+            verdict = seen.verdict()
+            if verdict is not None:
+                return _show(verdict, looks, chosen)
+            if not deadline.pause():
+                raise TimedOut(
+                    f"the copies were not seen at one LSN within {deadline.timeout_s:g} s ({seen.positions()})"
+                )
+
+
+def _looked_at(config: Path | None, url: str | None, timeout_s: float) -> list[dict[str, Any]]:
+    from brokerha.cli.cluster.deep import look_at_all
+    from brokerha.cli.common.masters import masters
+
+    with masters(config, url, timeout_s) as cluster:
+        return look_at_all(cluster)
+
+
+class _Seen:
+    """Fingerprints that copies showed, by LSN."""
+
+    def __init__(self) -> None:
+        self._by_lsn: dict[int, dict[str, str]] = {}
+        self._last: list[dict[str, Any]] = []
+        self._skipped: list[dict[str, Any]] = []
+        self._hidden: list[str] = []
+
+    def take(self, copies: list[dict[str, Any]], hidden: list[str]) -> None:
+        self._hidden = hidden
+        self._last = [copy for copy in copies if copy["state"] in WAITED_FOR]
+        self._skipped = [copy for copy in copies if copy["state"] not in WAITED_FOR]
+        for copy in self._last:
+            if copy["applied_lsn"] is not None and (copy["fingerprint"] or copy["applied_lsn"] == 0):
+                self._by_lsn.setdefault(copy["applied_lsn"], {})[copy["id"]] = copy["fingerprint"]
+        while len(self._by_lsn) > SEEN_LIMIT:
+            del self._by_lsn[min(self._by_lsn)]
+
+    def verdict(self) -> dict[str, Any] | None:
+        """What is certain: a difference at any LSN, or all copies equal at one; None while neither is."""
+        names = {copy["id"] for copy in self._last}
+        for lsn in sorted(self._by_lsn, reverse=True):
+            found = self._by_lsn[lsn]
+            if len(set(found.values())) > 1 or (names and names <= found.keys() and not self._hidden):
+                homes = {copy["id"]: copy["master"] for copy in self._last}
+                return {**_verdict(lsn, found, homes), "skipped": [_named(copy) for copy in self._skipped]}
+        return None
+
+    def positions(self) -> str:
+        places = [f"{copy['id']} {copy['state']} at {copy['applied_lsn']}" for copy in (*self._last, *self._skipped)]
+        return ", ".join([*places, *self._hidden]) or "no copy"
+
+
+def _named(copy: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: copy.get(name) for name in ("id", "state", "reason", "applied_lsn")}
+
+
+def _verdict(lsn: int, found: Mapping[str, str], homes: Mapping[str, str]) -> dict[str, Any]:
+    """Who differs from the fingerprint that most copies have; from all, when no fingerprint has the most."""
+    ranking = Counter(found.values()).most_common(2)
+    is_tie = len(ranking) > 1 and ranking[0][1] == ranking[1][1]
+    differ = sorted(name for name, fingerprint in found.items() if is_tie or fingerprint != ranking[0][0])
+    is_equal = len(ranking) == 1
+    return {
+        "lsn": lsn,
+        "equal": is_equal,
+        "fingerprint": None if is_tie else ranking[0][0],
+        "differ": [] if is_equal else differ,
+        "copies": [{"id": name, "master": homes.get(name), "fingerprint": found[name]} for name in sorted(found)],
+    }
+
+
+def _show(verdict: Mapping[str, Any], looks: list[dict[str, Any]] | None, chosen: Format) -> int:
+    if looks is not None and chosen is Format.TABLE:
+        from brokerha.cli.cluster.deep import COLUMNS
+
+        output.write({}, looks, chosen, COLUMNS)
+    copies: Sequence[Mapping[str, Any]] = verdict["copies"]
+    whole = verdict if looks is None else {**verdict, "deep": looks}
+    output.write(whole, copies, chosen, {"id": "COPY", "fingerprint": "FINGERPRINT"})
+    unsure = [
+        f"{copy['id']} is {copy['state']}" + (f": {copy['reason']}" if copy["reason"] else "")
+        for copy in verdict["skipped"]
+    ]
+    for line in unsure:
+        exits.say(f"not compared: {line}")
+    code = exits.DEGRADED if unsure else exits.DONE
+    if looks is not None:
+        code = max(code, _say_looks(looks))
+    if verdict["equal"]:
+        exits.say(f"{len(copies)} copies are equal at LSN {verdict['lsn']:,}")
+        return code
+    exits.say(f"copies differ at LSN {verdict['lsn']:,}: {', '.join(verdict['differ'])}; {_remedy(verdict)}")
+    return exits.FAILED
+
+
+def _say_looks(looks: Sequence[Mapping[str, Any]]) -> int:
+    for look in looks:
+        if look["result"] != "equal":
+            exits.say(f"{look['result']}: {look['id'] or 'the workers of ' + str(look['master'])}: {look['reason']}")
+    results = {look["result"] for look in looks}
+    if "damaged" in results:
+        exits.say(
+            "a damaged copy is replaced by its master as soon as another worker of the site is in sync: brokerha worker list"
+        )
+        return exits.FAILED
+    return exits.DEGRADED if "unknown" in results else exits.DONE
+
+
+def _remedy(verdict: Mapping[str, Any]) -> str:
+    """What to do: one copy is replaced, a whole site is repaired."""
+    differ = set(verdict["differ"])
+    homes = {copy["id"]: copy["master"] for copy in verdict["copies"]}
+    sites = {home for name, home in homes.items() if name in differ}
+    good = [name for name in homes if name not in differ]
+    for site in sorted(map(str, sites)):
+        if good and all(name in differ for name, home in homes.items() if home == site):
+            return f"the whole site of {site} differs: brokerha worker repair {site} --from {good[0]}"
+    if not good:
+        return "no content has the most copies: brokerha verify --deep shows which are damaged"
+    return f"replace each by a copy of another worker: brokerha worker copy {min(differ)}"

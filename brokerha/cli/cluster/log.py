@@ -1,0 +1,331 @@
+"""``brokerha log``: the synchronised queue, as every master holds it.
+
+show     lines of a range of LSNs
+tail     lines as they come, until Ctrl-C; where the log goes back after a split it says so, and goes on from there
+verify   a journal on this machine, record by record (its node is stopped), or the logs of all masters, line by line
+pins     what is held for somebody who is no part of the cluster; pin, unpin (log_pins.py)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.cluster import log_pins
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import addresses, cluster_file, connected
+from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.output import Format
+from brokerha.cli.common.progress import progress
+from brokerha.model import log_lineages
+from brokerha.model.errors import TimedOut, Unreachable, WentBack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from brokerha.client import Client
+
+POLL_S = 20.0
+"""How long one question of ``tail`` waits for something new."""
+COLUMNS = {
+    "lsn": "LSN",
+    "txid": "TXID",
+    "origin": "ORIGIN",
+    "timestamp": "TIME",
+    "kind": "KIND",
+    "operations": "OPERATIONS",
+    "outcome": "OUTCOME",
+    "effect_digest": "EFFECT",
+}
+AGREED = ("txid", "timestamp", "origin")
+"""Fields that the masters agree on before they add a line."""
+RESULTS = ("outcome", "effect_digest")
+"""Fields that each site finds out by itself, and that must be equal once they are known."""
+
+app = typer.Typer(
+    help="The synchronised queue: show, tail, verify, pins, pin, unpin.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("pins")(log_pins.pins)
+app.command("pin")(log_pins.pin)
+app.command("unpin")(log_pins.unpin)
+
+
+@app.command()
+def show(
+    first: Annotated[
+        int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; the first one that is held without it.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--to", min=1, metavar="LSN", help="Last line; the newest without it.")
+    ] = None,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show lines of the log: with -o json one object a line.
+
+    Fields: lsn, txid, origin, timestamp (microseconds), epoch, lineage (0 until the log goes back after a split), kind, outcome, reason, operations, effect_digest.
+    """
+    with connected(config, url) as client:
+        write, place = _Writer(chosen), _Place(client, timeout_s)
+        for lines in chunks(client, first or 1, last, timeout_s):
+            if first is not None:
+                _say_what_is_gone(first, lines)
+                first = None
+            if place.is_behind(lines) and (void := place.void(lines[0]["lsn"])):
+                raise WentBack(void)
+            write(lines)
+    return exits.DONE
+
+
+@app.command()
+def tail(
+    first: Annotated[
+        int | None, typer.Option("--from", min=1, metavar="LSN", help="First line; only new ones without it.")
+    ] = None,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show lines of the log as they come, until Ctrl-C."""
+    write = _Writer(chosen)
+    with connected(config, url) as client:
+        following = first if first is not None else newest(client.status(timeout=timeout_s)) + 1
+        place = _Place(client, timeout_s)
+        try:
+            while True:
+                if void := place.void(following):
+                    exits.say(void)
+                    following = place.following
+                for lines in chunks(client, following, None, timeout_s):
+                    _say_what_is_gone(following, lines)
+                    if place.is_behind(lines):
+                        break
+                    write(lines)
+                    sys.stdout.flush()
+                    following = lines[-1]["lsn"] + 1
+                else:
+                    _wait_for_line(client, following)
+        except KeyboardInterrupt:
+            return exits.DONE
+
+
+def _wait_for_line(client: Client, lsn: int) -> None:
+    """Return when a line is there, or after a while."""
+    try:
+        client.wait(lsn, timeout=POLL_S)
+    except TimedOut:
+        return
+
+
+def _say_what_is_gone(asked: int, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Lines that were asked for may not be held any more: those that follow begin after them."""
+    if asked < lines[0]["lsn"]:
+        exits.say(f"LSN {asked:,} to {lines[0]['lsn'] - 1:,} are not held any more")
+
+
+def newest(answer: Mapping[str, Any]) -> int:
+    """The highest LSN that a master holds."""
+    return max((node["received_lsn"] or 0 for node in answer["nodes"] if node["role"] == "master"), default=0)
+
+
+def chunks(client: Client, first: int, last: int | None, timeout_s: float) -> Iterator[list[dict[str, Any]]]:
+    """Lines of a range, a chunk at a time, until there are no more."""
+    following = first
+    while last is None or following <= last:
+        lines = client.log(following, last or 0, timeout=timeout_s)
+        if not lines:
+            return
+        yield lines
+        following = lines[-1]["lsn"] + 1
+
+
+class _Place:
+    """Which lineage of the log is being read."""
+
+    def __init__(self, client: Client, timeout_s: float) -> None:
+        self.following = 0
+        """Where to go on after the last going back that mattered."""
+        self._client = client
+        self._timeout_s = timeout_s
+        self._lineage = log_lineages.newest(self._rewinds())
+
+    def is_behind(self, lines: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether a line is of a later lineage."""
+        return any(line.get("lineage", 0) > self._lineage for line in lines)
+
+    def void(self, following: int) -> str:
+        """Take in how often the log has gone back by now; what is to be said of it by somebody whose next LSN is this one."""
+        rewinds = self._rewinds()
+        void = log_lineages.problem(rewinds, self._lineage, following - 1)
+        if void:
+            self.following = (log_lineages.agreed(rewinds, self._lineage) or 0) + 1
+        self._lineage = log_lineages.newest(rewinds)
+        return void
+
+    def _rewinds(self) -> log_lineages.Rewinds:
+        return log_lineages.read_rewinds(self._client.entries(0, 0, timeout=self._timeout_s).get("rewinds"))
+
+
+class _Writer:
+    """Writes chunks of lines one after the other; a head only before the first."""
+
+    def __init__(self, chosen: Format) -> None:
+        self._chosen = chosen
+        self._is_first = True
+
+    def __call__(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        if self._chosen is Format.JSON:
+            for line in lines:
+                print(json.dumps(line, ensure_ascii=False))
+        elif self._chosen is Format.YAML:
+            print(output.yaml_text(list(lines)))
+        elif self._chosen is Format.TSV:
+            output.write_tsv(lines, with_head=self._is_first)
+        else:
+            rows = [{**line, "timestamp": output.time_text(line["timestamp"])} for line in lines]
+            output.console().print(output.table(rows, COLUMNS, with_head=self._is_first))
+        self._is_first = False
+
+
+@app.command()
+def verify(
+    node: Annotated[
+        str | None,
+        typer.Option(
+            "--node",
+            metavar="ID",
+            help="Read the journal of this master or backup on this machine; it must be stopped.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+) -> int:
+    """Verify the log: with --node every record of one journal, without it the lines of all masters against each other.
+
+    Exit code 2 when anything is wrong; nothing is changed.
+    """
+    if node is not None:
+        return _verify_journal(config, node)
+    return _compare_masters(config, url, timeout_s)
+
+
+def _verify_journal(config: Path | None, node: str) -> int:
+    cluster = cluster_file(config)
+    directory = cluster.data_directory(node)
+    if cluster.node(node).role == "worker":
+        message = (
+            f"{node} is no master: only masters and backups keep a journal, so write --node {cluster.masters[0].id}"
+        )
+        raise typer.BadParameter(message)
+    if not directory.is_dir():
+        message = f"there is no journal in {directory}: is this the machine of {node}?"
+        raise typer.BadParameter(message)
+    from brokerha.log.disks import FileDisk
+    from brokerha.log.log import Log
+
+    journal = Log(FileDisk(directory), cluster.name, cluster.master_of(node))
+    try:
+        count = 0
+        for problem in journal.verify():
+            count += 1
+            print(problem)
+        lsn = journal.state().lsn
+    finally:
+        journal.close()
+    exits.say(
+        f"the journal of {node} holds the log up to LSN {lsn:,}: {output.counted(count, 'problem') if count else 'no problem'}"
+    )
+    return exits.FAILED if count else exits.DONE
+
+
+def _compare_masters(config: Path | None, url: str | None, timeout_s: float) -> int:
+    """Compare line by line, as far as all masters that answer are."""
+    masters = addresses(config, url)
+    if len(masters) == 1 and url is not None:
+        raise typer.BadParameter("to compare the logs of all masters, write -c FILE instead of --url")
+    silent: dict[str, str] = {}
+    with ExitStack() as stack:
+        clients: dict[str, Client] = {}
+        ends: list[int] = []
+        for name, address in masters.items():
+            try:
+                client = stack.enter_context(_client(address))
+                ends.append(_end_of(client, name, timeout_s))
+                clients[name] = client
+            except Unreachable as error:
+                silent[name] = str(error)
+        if not clients:
+            raise Unreachable("; ".join(f"{name}: {reason}" for name, reason in silent.items()))
+        difference = _first_difference(clients, min(ends), timeout_s)
+    for name, reason in silent.items():
+        exits.say(f"{name} was not compared: {reason}")
+    if difference is not None:
+        print(json.dumps(difference, ensure_ascii=False))
+        if len({line["epoch"] for line in difference.values() if isinstance(line, dict)}) > 1:
+            exits.say(
+                f"the logs part at LSN {difference['lsn']}, in different epochs: these masters are apart or were a moment ago; verify again when "
+                "brokerha status shows all of them in one epoch"
+            )
+            return exits.FAILED
+        exits.say(
+            f"the logs differ at LSN {difference['lsn']}: stop writing, keep the data directories, and ask for help"
+        )
+        return exits.FAILED
+    exits.say(f"the logs of {', '.join(clients)} are equal up to LSN {min(ends):,}")
+    return exits.DEGRADED if silent else exits.DONE
+
+
+def _client(address: str) -> Client:
+    import brokerha
+
+    return brokerha.connect(address)
+
+
+def _end_of(client: Client, master: str, timeout_s: float) -> int:
+    """Length of the log of one master, by its own word."""
+    nodes = client.status(timeout=timeout_s)["nodes"]
+    return next((node["received_lsn"] or 0 for node in nodes if node["id"] == master), 0)
+
+
+def _first_difference(clients: Mapping[str, Client], last: int, timeout_s: float) -> dict[str, Any] | None:
+    """The first LSN at which two masters hold another line, with both lines; None when there is none."""
+    with progress("lines", last, "lines") as meter:
+        following = 1
+        while following <= last:
+            # Each begins with the first line that it holds; what one of them has beyond the others is compared with the next page.
+            logs = {name: client.log(following, 0, timeout=timeout_s) for name, client in clients.items()}
+            if (found := differing(logs)) is not None:
+                return found
+            end = min((lines[-1]["lsn"] for lines in logs.values() if lines), default=last)
+            meter.advance(end - following + 1)
+            following = end + 1
+    return None
+
+
+def differing(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any] | None:
+    """The first line that is not the same in all logs; lines that somebody no longer holds are not compared."""
+    known: dict[int, tuple[str, Mapping[str, Any]]] = {}
+    found: list[dict[str, Any]] = []
+    for name, lines in logs.items():
+        for line in lines:
+            other, wanted = known.setdefault(line["lsn"], (name, line))
+            if not _is_same(line, wanted):
+                found.append({"lsn": line["lsn"], other: wanted, name: line})
+                break
+    return min(found, key=lambda difference: difference["lsn"], default=None)
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    is_agreed = all(one[field] == other[field] for field in AGREED)
+    return is_agreed and all(one[field] == other[field] or None in {one[field], other[field]} for field in RESULTS)

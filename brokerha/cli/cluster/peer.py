@@ -1,0 +1,293 @@
+"""``brokerha peer``: the masters of the cluster, and changing them while it runs.
+
+list              all masters as one of them sees them, and what is under way
+add               a node that runs becomes a master, with everything that the others have
+remove            a master is none any more, for good
+replace           a master whose disk was lost: taken out, then added with its new, empty journal
+
+One master is asked, the one in the latest epoch of those that answer; `--master` names another one. Each command waits until the masters agree,
+and tells on standard error what it waits for. Saying it again is no mistake: it goes on where it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.asking import YesOption, confirm
+from brokerha.cli.common.masters import Masters, masters
+from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.output import Format
+from brokerha.model.errors import InvalidRequest, NotReady, TimedOut, Unreachable
+
+COLUMNS = {
+    "node": "MASTER",
+    "standing": "STANDING",
+    "heard": "HEARD",
+    "epoch": "EPOCH",
+    "lsn": "LSN",
+    "lag": "LAG",
+    "journal": "JOURNAL",
+}
+JOURNAL_SHOWN = 8
+"""Characters of a journal's name in the table; JSON has all of it."""
+PAUSE_S = 0.25
+SURVEY_S = 5.0
+"""How long a master may take to say how it is, before another one is asked."""
+DEFAULT_WAIT_S = 300.0
+
+app = typer.Typer(
+    help="Masters: list, add, remove, replace.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Id of the master.")]
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="ID", help="The master to ask; without it one in the latest epoch.")
+]
+WaitOption = Annotated[
+    float,
+    typer.Option("--wait-s", min=0, metavar="SECONDS", help="How long to wait until it is done; 0: only begin it."),
+]
+
+
+@app.command("list")
+def list_peers(
+    master: MasterOption = "",
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show all masters as one of them sees them.
+
+    With -o json {master, epoch, proposer, masters, members, before, retired: [{node, journal}], refused, change: {kind, node, state, stage,
+    forced}, peers: [{node, standing, heard, heard_s, epoch, journal, other_journal, lsn, lag}]}. Exit code 1 when one is not heard or no member.
+    """
+    with masters(config, url, timeout_s) as cluster:
+        _, answer = _survey(cluster, master)
+        named = cluster.ids if url is None or config is not None else []
+    rows = answer["peers"]
+    if chosen is Format.TABLE:
+        rows = [{**row, "journal": row["journal"][:JOURNAL_SHOWN], "heard": "yes" if row["heard"] else "no"} for row in rows]
+    output.write(answer, rows, chosen, COLUMNS)
+    for remark in _remarks(answer, named):
+        exits.say(remark)
+    is_well = all(row["heard"] and row["standing"] == "member" for row in answer["peers"])
+    return exits.DONE if is_well else exits.DEGRADED
+
+
+def _remarks(answer: dict[str, Any], named: list[str]) -> list[str]:
+    """What is under way, who came with another journal, and where the cluster file says something else."""
+    remarks = [answer["refused"]] if answer["refused"] else []
+    if (change := answer["change"]) is not None:
+        remarks.append(f"{change['kind']} {change['node']}: {change['state']}: {change['stage']}")
+    remarks += [
+        f"{row['node']} is there with another journal than the one it had: brokerha peer replace {row['node']}"
+        for row in answer["peers"]
+        if row["other_journal"]
+    ]
+    if named and (gone := sorted({*named} - {*answer["masters"]})):
+        remarks.append(f"the cluster file names {', '.join(gone)}: no master; take it out of the file, or add it")
+    if named and (more := sorted({*answer["masters"]} - {*named})):
+        remarks.append(f"the cluster file does not name the master {', '.join(more)}: write it into the file")
+    return remarks
+
+
+@app.command()
+def add(
+    node: NodeArgument,
+    master: MasterOption = "",
+    wait_s: WaitOption = DEFAULT_WAIT_S,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Make a node a master of the cluster.
+
+    Start it first, with an empty data directory and a cluster file that names all masters and itself: it waits until it is added. Then it takes
+    over everything that the others have, while these go on writing.
+    """
+    with masters(config, url, timeout_s) as cluster:
+        answer = _Change(cluster, "add", node, master, wait_s).carry_out()
+    done = f"{node} is a master now, with {_named(answer)}; write it into the cluster files of the others, too"
+    return _tell(answer, chosen, done, f"{node} is a master already: nothing was changed")
+
+
+@app.command()
+def remove(
+    node: NodeArgument,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Although a majority is not heard, because it is gone for good. What only those hold is lost."),
+    ] = False,
+    master: MasterOption = "",
+    wait_s: WaitOption = DEFAULT_WAIT_S,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Take a master out of the cluster, for good: with the journal that it has it never comes back.
+
+    If it is heard, everything that it has accepted is synchronised first. If not, what only it has accepted is lost to the cluster.
+    """
+    confirm(f"{node} is taken out for good{', before a majority agrees' if force else ''}", yes)
+    with masters(config, url, timeout_s) as cluster:
+        answer = _Change(cluster, "remove", node, master, wait_s, force=force).carry_out()
+    done = f"{node} is no master any more; left: {_named(answer)}. Stop its processes, and take it out of the cluster files"
+    return _tell(answer, chosen, done, f"{node} is no master: nothing was changed")
+
+
+@app.command()
+def replace(
+    node: NodeArgument,
+    master: MasterOption = "",
+    wait_s: WaitOption = DEFAULT_WAIT_S,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Bring a master back whose disk was lost: take it out, and add it with its new journal.
+
+    Start it with an empty data directory, before or meanwhile. What only its lost disk held is lost.
+    """
+    with masters(config, url, timeout_s) as cluster:
+        found, is_there = _look(cluster, master, node)
+        if is_there:
+            answer = {"kind": "replace", "node": node, "changed": False, "masters": found["masters"]}
+            return _tell(answer, chosen, "", f"{node} is there with the journal that it had: nothing was changed")
+        confirm(f"{node} is taken out with the journal that it had, and added with a new one", yes)
+        deadline_s = time.monotonic() + wait_s
+        if node in found["masters"]:
+            _Change(cluster, "remove", node, master, max(wait_s, PAUSE_S)).carry_out()
+            exits.say(f"{node} is taken out; next it is added with its new journal")
+        answer = _Change(cluster, "add", node, master, max(0.0, deadline_s - time.monotonic())).carry_out()
+    return _tell({**answer, "kind": "replace"}, chosen, f"{node} is a master again, with {_named(answer)}", f"{node} is a master")
+
+
+def _look(cluster: Masters, master: str, node: str) -> tuple[dict[str, Any], bool]:
+    """(what a master says, whether it hears this one with the journal that it had): a word from before the question is no proof."""
+    asked_s = time.monotonic()
+    while True:
+        _, found = _survey(cluster, master, without=node)
+        row = next((row for row in found["peers"] if row["node"] == node), None)
+        if row is None or not row["heard"] or row["other_journal"] or node not in found["masters"]:
+            return found, False
+        if row["heard_s"] < time.monotonic() - asked_s:
+            return found, True
+        time.sleep(PAUSE_S)
+
+
+class _Change:
+    """One wish, told to one master after the other until it is so."""
+
+    def __init__(
+        self, cluster: Masters, kind: str, node: str, master: str, wait_s: float, *, force: bool = False
+    ) -> None:
+        self._cluster = cluster
+        self._kind = kind
+        self._node = node
+        self._master = master
+        self._deadline_s = time.monotonic() + wait_s
+        self._waits = wait_s > 0
+        self._arguments: dict[str, Any] = {"node": node, "force": force} if kind == "remove" else {"node": node}
+        self._told = ""
+        self._has_changed = False
+
+    def carry_out(self) -> dict[str, Any]:
+        """Say it, and wait. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
+        while True:
+            at, _ = self._retried(lambda: _survey(self._cluster, self._master, without=self._node))
+            answer = self._retried(lambda at=at: self._cluster.command(at, f"peer-{self._kind}", **self._arguments))  # type: ignore[misc]
+            self._has_changed = self._has_changed or answer["changed"]
+            if not answer["changed"] or not self._waits:
+                return {**answer, "changed": self._has_changed}
+            if (ended := self._watch(at)) is not None:
+                return {**answer, **ended, "changed": True}
+
+    def _watch(self, at: str) -> dict[str, Any] | None:
+        """Wait for the end; None when this master has forgotten the wish, or does not answer."""
+        while True:
+            try:
+                found = self._cluster.command(at, "peers")
+            except (Unreachable, TimedOut, NotReady):
+                return None
+            change = found["change"]
+            if change is None or (change["kind"], change["node"]) != (self._kind, self._node):
+                return None
+            if change["state"] == "done":
+                return {**change, "masters": found["masters"]}
+            if change["state"] == "failed":
+                raise NotReady(f"{self._node} was not {'added' if self._kind == 'add' else 'taken out'}: {change['stage']}")
+            self._tell(change["stage"])
+            self._pause(change["stage"])
+
+    def _retried(self, ask: Callable[[], Any]) -> Any:
+        """What a master answers; a refusal for now, and silence after something was begun, is waited out."""
+        while True:
+            try:
+                return ask()
+            except (NotReady, Unreachable, TimedOut) as error:
+                if not self._waits or (isinstance(error, Unreachable) and not self._has_changed):
+                    raise
+                self._tell(str(error))
+                self._pause(str(error))
+
+    def _tell(self, stage: str) -> None:
+        if stage != self._told:
+            self._told = stage
+            exits.say(f"{self._node}: {stage}")
+
+    def _pause(self, stage: str) -> None:
+        if time.monotonic() >= self._deadline_s:
+            raise TimedOut(f"{self._kind} {self._node} is not done yet: {stage}; say it again to go on waiting")
+        time.sleep(PAUSE_S)
+
+
+def _survey(cluster: Masters, master: str, without: str = "") -> tuple[str, dict[str, Any]]:
+    """(master to ask, what it says): one in the latest epoch that takes commands. Raises Unreachable, NotReady."""
+    if master == without and master:
+        raise InvalidRequest(f"{master} cannot change itself: ask another master")
+    asked = [master] if master else [each for each in cluster.ids if each != without] or cluster.ids
+    if master:
+        cluster.client(master)
+    found: dict[str, dict[str, Any]] = {}
+    silent: dict[str, str] = {}
+    for at in asked:
+        try:
+            found[at] = cluster.client(at).command("peers", {}, timeout=min(SURVEY_S, cluster.timeout_s))
+        except (Unreachable, TimedOut, NotReady) as error:
+            silent[at] = str(error)
+    willing = {at: each for at, each in found.items() if not each["refused"]} or (found if not without else {})
+    if willing:
+        at = max(willing, key=lambda each: (willing[each]["epoch"], willing[each]["proposer"]))
+        return at, willing[at]
+    if found:
+        raise NotReady("; ".join(each["refused"] for each in found.values()))
+    raise Unreachable("; ".join(silent.values()) or f"there is no other master than {without} to ask")
+
+
+def _named(answer: dict[str, Any]) -> str:
+    return ", ".join(each for each in answer["masters"] if each != answer["node"]) or "nobody else"
+
+
+def _tell(answer: dict[str, Any], chosen: Format, done: str, unchanged: str) -> int:
+    if chosen is not Format.TABLE:
+        output.write(answer, [answer], chosen, {})
+    elif not answer["changed"]:
+        print(unchanged)
+    elif answer.get("state", "done") == "done":
+        print(done)
+    else:
+        print(f"it has begun: {answer['stage']}; see brokerha peer list")
+    return exits.DONE

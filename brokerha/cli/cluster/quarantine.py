@@ -1,0 +1,248 @@
+"""``brokerha quarantine``: messages that nodes could not use, kept in the broker's queue ``brokerha.rejected`` with the reason.
+
+quarantine list     each with its id, where it came from, and why it is there
+quarantine show     one, with its headers and its body
+quarantine retry    publish it again where it came from, once the reason is gone
+quarantine drop     remove it for good
+
+The brokers of the cluster file are asked, each once; what is neither retried nor dropped stays in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, logs, output
+from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.options import FormatOption
+from brokerha.cli.common.output import Format
+from brokerha.model.errors import ConfigurationError, InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from brokerha.transports.rabbitmq.addresses import Address
+    from brokerha.transports.tools.quarantine import Quarantine, Quarantined
+
+LIST_COLUMNS = {
+    "id": "ID",
+    "seen": "SEEN",
+    "node": "NODE",
+    "exchange": "FROM",
+    "key": "KEY",
+    "type": "TYPE",
+    "size_bytes": "BYTES",
+    "message_id": "MESSAGE ID",
+    "reason": "REASON",
+}
+DEFAULT_LIMIT = 1000
+SHOWN_BYTES = 64 * 1024
+URL_VARIABLE = "BROKERHA_BROKER_URL"
+
+app = typer.Typer(
+    help="Messages that nodes could not use: list, show, retry, drop.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigFileOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here."),
+]
+LimitOption = Annotated[
+    int,
+    typer.Option("--limit", metavar="N", min=1, help="How many messages of each broker to look at, the oldest first."),
+]
+IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="As `quarantine list` names them.")]
+
+
+@app.command("list")
+def list_(config: ConfigFileOption = None, limit: LimitOption = DEFAULT_LIMIT, chosen: FormatOption = Format.TABLE) -> int:
+    """What is in quarantine: where each message came from, and why it is there.
+
+    Exit code: 0 when there is nothing, 1 when there is something.
+    """
+    rows = [row_of(message) for _, message in _messages(config, limit)]
+    if rows or chosen is not Format.TABLE:
+        output.write({"messages": rows}, rows, chosen, LIST_COLUMNS)
+    else:
+        exits.say("nothing is in quarantine")
+    return exits.DEGRADED if rows else exits.DONE
+
+
+@app.command()
+def show(
+    wanted: Annotated[str, typer.Argument(metavar="ID", help="As `quarantine list` names it.")],
+    config: ConfigFileOption = None,
+    limit: LimitOption = DEFAULT_LIMIT,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """One message with its properties, its headers and its body, as far as it can be read."""
+    for _, message in _messages(config, limit):
+        if message.id == wanted:
+            told = {**row_of(message), "properties": _plain(message.properties), "body": body_of(message)}
+            if chosen is Format.TABLE:
+                print(output.yaml_text(told))
+            else:
+                output.write(told, [told], chosen, {})
+            return exits.DONE
+    raise _unknown([wanted], limit)
+
+
+@app.command()
+def retry(
+    ids: IdsArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that apps have published.")] = False,
+    content_type: Annotated[
+        str, typer.Option("--content-type", metavar="TYPE", help="Instead of the one that it has.")
+    ] = "",
+    headers: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Instead of, or beside, those that it has.")
+    ] = None,
+    config: ConfigFileOption = None,
+    limit: LimitOption = DEFAULT_LIMIT,
+) -> int:
+    """Publish messages again where they came from, and remove them from quarantine once the broker has confirmed that.
+
+    One whose reason is still there comes back with it. A message without an id of its own is written once more, if it had
+    been written after all. Exit code 2 when any could not be published; it is where it was then.
+    """
+    _named(ids, everything)
+    mended = dict(_header(each) for each in headers or [])
+    done, failed = 0, 0
+    for quarantine, message in _chosen(config, limit, ids or []):
+        if everything and not message.is_of_app:
+            continue
+        try:
+            quarantine.retry(message, content_type, mended)
+            done += 1
+        except InvalidRequest as error:
+            exits.say(str(error))
+            failed += 1
+    exits.say(f"{_count(done)} published again" + (f", {_count(failed)} left in quarantine" if failed else ""))
+    return exits.FAILED if failed else exits.DONE
+
+
+@app.command()
+def drop(
+    ids: IdsArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that is in quarantine.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
+    config: ConfigFileOption = None,
+    limit: LimitOption = DEFAULT_LIMIT,
+) -> int:
+    """Remove messages for good. Nobody else has them."""
+    _named(ids, everything)
+    if everything and not yes:
+        raise typer.BadParameter("--all removes every message for good: write --yes as well, after `brokerha quarantine list`")
+    done = 0
+    for quarantine, message in _chosen(config, limit, ids or []):
+        quarantine.drop(message)
+        done += 1
+    exits.say(f"{_count(done)} dropped")
+    return exits.DONE
+
+
+def row_of(message: Quarantined) -> dict[str, Any]:
+    """What `list` says of a message."""
+    seen = datetime.fromtimestamp(message.seen_ms / 1000, UTC).isoformat(timespec="seconds") if message.seen_ms else None
+    return {
+        "id": message.id,
+        "seen": seen,
+        "age_s": max(0, round(time.time() - message.seen_ms / 1000)) if message.seen_ms else None,
+        "node": message.node,
+        "exchange": message.exchange,
+        "key": message.key,
+        "type": str(message.properties.get("content_type") or ""),
+        "size_bytes": len(message.body),
+        "message_id": str(message.properties.get("message_id") or ""),
+        "reason": message.reason,
+        "can_be_retried": message.is_of_app,
+    }
+
+
+def body_of(message: Quarantined) -> str:
+    """The beginning of the body: text as it is, packed data as Python shows them, everything else as hexadecimal digits."""
+    part = message.body[:SHOWN_BYTES]
+    more = f" … {len(message.body) - len(part):,} bytes more" if len(message.body) > len(part) else ""
+    if "msgpack" in str(message.properties.get("content_type")) and not more:
+        import msgpack
+
+        from brokerha.model.outside.unpacking import BROKEN
+
+        try:
+            return repr(msgpack.unpackb(part, strict_map_key=False))
+        except (*BROKEN, OverflowError):
+            pass  # That may be what is wrong with it.
+    try:
+        return part.decode() + more
+    except UnicodeDecodeError:
+        return part.hex() + more
+
+
+def _plain(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _plain(value) if isinstance(value, dict) else value if isinstance(value, str | int | float | bool) else str(value)
+        for name, value in properties.items()
+    }
+
+
+def _header(given: str) -> tuple[str, str | int]:
+    name, sign, value = given.partition("=")
+    if not name or not sign:
+        raise typer.BadParameter(f"--header {given}: write NAME=VALUE")
+    return name, int(value) if value.isascii() and value.isdigit() else value
+
+
+def _named(ids: list[str] | None, everything: bool) -> None:
+    if bool(ids) == everything:
+        raise typer.BadParameter("which messages? write their IDs, or --all")
+
+
+def _chosen(config: Path | None, limit: int, ids: list[str]) -> Iterator[tuple[Quarantine, Quarantined]]:
+    """Those with these ids, or all without any. Raises NotFound, after the others, for one that is not there."""
+    missing = set(ids)
+    for quarantine, message in _messages(config, limit):
+        if not ids or message.id in ids:
+            missing.discard(message.id)
+            yield quarantine, message
+    if missing:
+        raise _unknown(sorted(missing), limit)
+
+
+def _unknown(ids: list[str], limit: int) -> NotFound:
+    return NotFound(
+        f"not in quarantine: {', '.join(ids)}, among the {limit} oldest messages of each broker; `brokerha quarantine list` shows what is"
+    )
+
+
+def _messages(config: Path | None, limit: int) -> Iterator[tuple[Quarantine, Quarantined]]:
+    from brokerha.transports.tools.quarantine import Quarantine
+
+    logs.to_stderr(logs.COMMAND)
+    for address in _brokers(config):
+        with Quarantine(address) as quarantine:
+            for message in quarantine.messages(limit):
+                yield quarantine, message
+
+
+def _brokers(config: Path | None) -> list[Address]:
+    """Each broker of the cluster once; BROKERHA_BROKER_URL goes before what the file says."""
+    from brokerha.transports.rabbitmq.addresses import parse_addresses
+
+    if url := os.environ.get(URL_VARIABLE, ""):
+        return list(parse_addresses(url))[:1]
+    cluster = cluster_file(config)
+    if cluster.is_embedded:
+        raise ConfigurationError(f"{cluster.path}: an embedded cluster has no broker, so nothing is kept in quarantine: see its log")
+    urls = dict.fromkeys(cluster.broker_of(master.id) for master in cluster.masters)
+    return [next(iter(parse_addresses(url))) for url in urls]
+
+
+def _count(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"

@@ -1,0 +1,235 @@
+"""``brokerha splits``: what became of what lost its place in a split. ``brokerha split-recovery``: what becomes of it from now on.
+
+splits list       each time that the queue of a master went back, by its split book
+splits show       the transactions that it gave up: their place and outcome then and now
+split-recovery    the strategy in force; with a word another one, at all masters
+
+One master is asked, the first that answers; `--master` names another one. Each has its own book, so the answer says whose it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.masters import Masters, masters
+from brokerha.cli.common.options import DEFAULT_TIMEOUT_S, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.output import Format
+from brokerha.model.errors import NotReady, TimedOut, Unreachable
+
+LIST_COLUMNS = {
+    "number": "SPLIT",
+    "last_write": "LAST WRITE GIVEN UP",
+    "epoch": "EPOCH",
+    "lineage": "LINEAGE",
+    "lsn": "BACK TO LSN",
+    "total": "GIVEN UP",
+    "effect": "WHAT BECAME OF IT",
+}
+SHOW_COLUMNS = {
+    "lsn": "LSN",
+    "txid": "TRANSACTION",
+    "origin": "MASTER",
+    "outcome": "OUTCOME",
+    "new_lsn": "LSN NOW",
+    "new_outcome": "OUTCOME NOW",
+    "effect": "EFFECT",
+    "reason": "REASON",
+}
+SHOWN = 100
+"""Transactions that are shown without ``--all``."""
+PAGE_ENTRIES = 1_000
+PAUSE_S = 0.25
+SURVEY_S = 5.0
+"""How long a master may take to answer, before another one is asked."""
+DEFAULT_WAIT_S = 60.0
+
+app = typer.Typer(
+    help="Splits that are over: list, show.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="ID", help="The master to ask; without it the first that answers.")
+]
+
+
+@app.command("list")
+def list_splits(
+    master: MasterOption = "",
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show each time that sides of a split came together, the newest first, and what became of what a master gave up.
+
+    With -o json {master, splits: [{number, last_write, epoch, lineage, lsn, keeps_content, total, held, effects, counted}]}; epoch is the one
+    that was given up, last_write in microseconds or null, held how many of the total are still listed, effects how many of the first `counted`
+    of these had which effect.
+    """
+    with masters(config, url, timeout_s) as cluster:
+        _, answer = _ask(cluster, master, "splits")
+    rows = [{**split, "effect": _effects(split)} for split in answer["splits"]]
+    if chosen is Format.TABLE:
+        rows = [{**row, "last_write": _when(row["last_write"])} for row in rows]
+        exits.say(f"the book of {answer['master']}; each master has its own")
+    output.write(answer, rows, chosen, LIST_COLUMNS)
+    return exits.DONE
+
+
+@app.command()
+def show(
+    number: Annotated[int, typer.Argument(metavar="SPLIT", min=0, help="Number of the split, as splits list says it.")],
+    everything: Annotated[bool, typer.Option("--all", help=f"All transactions, not only the first {SHOWN}.")] = False,
+    master: MasterOption = "",
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show the transactions that a master gave up in a split: their LSN and outcome then, and now.
+
+    With -o json the split as splits list has it, and {entries: [{lsn, txid, origin, outcome, new_lsn, new_outcome, reason, effect}], next};
+    what is not known is null, next is the LSN of the first one that is not shown, or null. Numbers are those of one master: name it where
+    several have had splits.
+    """
+    with masters(config, url, timeout_s) as cluster:
+        limit = PAGE_ENTRIES if everything else SHOWN
+        at, answer = _ask(cluster, master, "split", number=number, limit=limit)
+        while everything and answer["next"] is not None:
+            page = cluster.command(at, "split", **{"number": number, "from": answer["next"], "limit": limit})
+            answer = {**answer, "entries": [*answer["entries"], *page["entries"]], "next": page["next"]}
+    if chosen is Format.TABLE:
+        exits.say(
+            f"{answer['master']} went back to LSN {answer['lsn']:,} of epoch {answer['epoch']} (lineage {answer['lineage']}): "
+            f"{output.counted(answer['total'], 'transaction')} given up: {_effects(answer) or 'nothing to tell'}"
+        )
+    output.write(answer, answer["entries"], chosen, SHOW_COLUMNS)
+    shown = len(answer["entries"])
+    if answer["next"] is not None:
+        exits.say(f"{answer['held'] - shown:,} more: --all")
+    if answer["held"] < answer["total"]:
+        exits.say(f"of {answer['total']:,} the first {answer['held']:,} are still listed")
+    return exits.DONE
+
+
+def split_recovery(
+    mode: Annotated[str, typer.Argument(metavar="[MODE]", help="none, simple or smart; without it what is in force.")] = "",
+    wait_s: Annotated[
+        float,
+        typer.Option("--wait-s", min=0, metavar="SECONDS", help="How long to wait until all masters have it; 0: only begin it."),
+    ] = DEFAULT_WAIT_S,
+    master: MasterOption = "",
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show what becomes of a split, or choose it for all masters: none, simple and smart among each other, while the cluster runs.
+
+    All masters have to be there: during a split it is refused, with the names of those that are missing. It goes before what the files say,
+    and stays over restarts. From and to quorum it is changed by the files, with all masters stopped. With -o json {master, mode, source: file or
+    epoch, epoch, files: {master: word}, differing: {master: word}, change: {mode, state, stage}, changed}. Exit code 1 when masters follow
+    different ones.
+    """
+    with masters(config, url, timeout_s) as cluster:
+        if mode:
+            answer = _chosen(cluster, master, mode.lower(), wait_s)
+        else:
+            answer = {**_ask(cluster, master, "split-recovery")[1], "changed": False}
+    if chosen is not Format.TABLE:
+        output.write(answer, [answer], chosen, {})
+    elif mode:
+        print(_done(answer))
+    else:
+        print(f"{answer['mode']} (from the {answer['source']}, as {answer['master']} says)")
+    for remark in _remarks(answer):
+        exits.say(remark)
+    return exits.DEGRADED if answer["differing"] else exits.DONE
+
+
+def _chosen(cluster: Masters, master: str, mode: str, wait_s: float) -> dict[str, Any]:
+    """Say it, and wait until it is so. Raises InvalidRequest, NotReady, TimedOut, Unreachable."""
+    deadline_s, told, has_changed = time.monotonic() + wait_s, "", False
+    while True:
+        at, answer = _ask(cluster, master, "split-recovery", mode=mode)
+        has_changed = has_changed or answer["changed"]
+        while True:
+            change = answer["change"]
+            if change is None or change["mode"] != mode:
+                break  # It was restarted, and knows nothing of the wish: say it again.
+            if change["state"] == "done" or not wait_s:
+                return {**answer, "changed": has_changed}
+            if change["state"] == "failed":
+                raise NotReady(f"{mode} is not in force everywhere: {change['stage']}")
+            if change["stage"] != told:
+                told = change["stage"]
+                exits.say(told)
+            if time.monotonic() >= deadline_s:
+                raise TimedOut(f"{mode} is not in force everywhere yet: {told}; brokerha split-recovery tells what became of it")
+            time.sleep(PAUSE_S)
+            try:
+                answer = cluster.command(at, "split-recovery")
+            except (Unreachable, TimedOut):
+                break
+        if time.monotonic() >= deadline_s:
+            raise TimedOut(f"whether {mode} is in force is unknown, {at} does not tell: brokerha split-recovery {mode} says it again")
+        time.sleep(PAUSE_S)
+
+
+def _done(answer: Mapping[str, Any]) -> str:
+    mode = answer["change"]["mode"]
+    if not answer["changed"]:
+        return f"{mode} is in force: nothing was changed"
+    if answer["change"]["state"] == "done":
+        return f"{mode} is in force at all masters since epoch {answer['epoch']}; bring the files up to date"
+    return f"it has begun: {answer['change']['stage']}; see brokerha split-recovery"
+
+
+def _remarks(answer: Mapping[str, Any]) -> list[str]:
+    """Who follows another one, what is under way, and which files say something else than what is in force."""
+    remarks = [f"{node} follows {mode}, {answer['master']} {answer['mode']}" for node, mode in answer["differing"].items()]
+    if answer["differing"]:
+        remarks.append("the next epoch makes them one; choose it: brokerha split-recovery MODE")
+    change = answer["change"]
+    if change is not None and change["state"] != "done":
+        remarks.append(f"{change['mode']}: {change['state']}: {change['stage']}")
+    if answer["source"] == "epoch":
+        old = [node for node, mode in answer["files"].items() if mode != answer["mode"]]
+        if old:
+            remarks.append(f"{answer['mode']} goes before the files, which say something else at {', '.join(old)}: bring them up to date")
+    return remarks
+
+
+def _ask(cluster: Masters, master: str, name: str, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    """(who answers, what it says): the one that is named, or the first that answers. Raises what it refuses with, Unreachable."""
+    if master:
+        return master, cluster.command(master, name, **arguments)
+    silent: list[str] = []
+    for at in cluster.ids:
+        try:
+            answer = cluster.client(at).command(name, arguments, timeout=min(SURVEY_S, cluster.timeout_s))
+        except (Unreachable, TimedOut) as error:
+            silent.append(f"{at}: {error}")
+        else:
+            for reason in silent:
+                exits.say(reason)
+            return at, answer
+    raise Unreachable("; ".join(silent))
+
+
+def _effects(split: Mapping[str, Any]) -> str:
+    """What became of what was given up; of how many of them, where not all were looked at."""
+    named = ", ".join(f"{count:,} {effect}" for effect, count in split["effects"].items() if count)
+    is_part = split["counted"] < split["held"]
+    return f"of the first {split['counted']:,}: {named}" if is_part and named else named
+
+
+def _when(timestamp_us: int | None) -> str:
+    return output.time_text(timestamp_us)[:19] if timestamp_us is not None else ""

@@ -1,0 +1,162 @@
+"""``brokerha status``: one row for each node, the state of the whole as exit code.
+
+    cluster orders  epoch 1  degraded  (8 of 9 nodes ok)
+    NODE  ROLE    STATE        RECEIVED  APPLIED    LAG  ...
+    m1    master  ok            120,441  120,441  0 0 s
+    m3    master  unreachable
+    m3: did not answer: start the node, or look at its log
+
+Where masters are excluded from the epoch the first line says so: ``epoch 2 of m1, m2 without m3``. Where a master has backups
+two more columns say which process acts for it, and in which view. The JSON is the contract of the front door, unchanged.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import connected
+from brokerha.cli.common.options import ConfigOption, FormatOption, UrlOption
+from brokerha.cli.common.output import Format
+from brokerha.model import states
+from brokerha.model.errors import Unreachable
+
+if TYPE_CHECKING:
+    from brokerha.client import Client
+
+COLUMNS = {
+    "id": "NODE",
+    "role": "ROLE",
+    "state": "STATE",
+    "received_lsn": "RECEIVED",
+    "applied_lsn": "APPLIED",
+    "lag": "LAG",
+    "incoming": "INCOMING",
+    "in_doubt": "IN-DOUBT",
+    "items": "ITEMS",
+    "fingerprint": "FINGERPRINT",
+    "seen": "SEEN",
+}
+COLUMNS_OF_PROCESSES = {"primary": "PRIMARY", "view": "VIEW"}
+"""Shown where a master has backups."""
+FINGERPRINT_SHOWN = 12
+"""Characters of a fingerprint in the table; JSON has all of it."""
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def status(
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval-s", min=0.1, metavar="SECONDS", help="Time between two looks.")
+    ] = 2.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout-s", min=0.1, metavar="SECONDS", help="How long to wait for nodes.")
+    ] = 5.0,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Show one row for each node, and what to do.
+
+    Exit code: 0 healthy, 1 degraded (passes by itself once its cause is gone), 2 a person has to act, 3 no node answers.
+    """
+    with connected(config, url) as client:
+        if not watch:
+            return show(client.status(timeout=timeout_s), chosen)
+        return _watch(client, interval_s, timeout_s, chosen)
+
+
+def _watch(client: Client, interval_s: float, timeout_s: float, chosen: Format) -> int:
+    """Show until Ctrl-C; the exit code is that of the last look."""
+    pause = threading.Event()
+    code = exits.DONE
+    try:
+        while True:
+            if sys.stdout.isatty() and chosen is Format.TABLE:
+                print(CLEAR, end="")
+            try:
+                code = show(client.status(timeout=timeout_s), chosen)
+            except Unreachable as error:
+                code = exits.UNREACHABLE
+                exits.say(exits.error_line(error))
+            sys.stdout.flush()
+            pause.wait(interval_s)
+    except KeyboardInterrupt:
+        return code
+
+
+def show(answer: Mapping[str, Any], chosen: Format) -> int:
+    """Write a status; returns its exit code."""
+    nodes = answer["nodes"]
+    if chosen is Format.TABLE:
+        print(headline(answer))
+        for line in splits(nodes):
+            print(line)
+        output.console().print(output.table([_row(node) for node in nodes], _columns(nodes)))
+        for line in actions(nodes):
+            print(line)
+    else:
+        output.write(answer, nodes, chosen, COLUMNS)
+    return exits.exit_code_of_states(node["state"] for node in nodes)
+
+
+def headline(answer: Mapping[str, Any]) -> str:
+    """The cluster in one line; where masters are excluded, who agrees without whom."""
+    nodes = answer["nodes"]
+    well = sum(node["state"] in states.HEALTHY for node in nodes)
+    epoch = f"epoch {answer['epoch']}"
+    if answer.get("excluded"):
+        epoch += f" of {', '.join(answer['members'])} without {', '.join(answer['excluded'])}"
+    return f"cluster {answer['cluster']}  {epoch}  {answer['state']}  ({well} of {len(nodes)} nodes ok)"
+
+
+def splits(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What becomes of splits, where more than a majority may go on; and a line for each master that came out of one since its start."""
+    modes: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.get("split_recovery") and node["split_recovery"] != "quorum":
+            modes.setdefault(f"{node['split_recovery']} (from the {node['split_recovery_from']})", []).append(node["id"])
+    lines = [f"split-recovery {mode}: {', '.join(ids)}" for mode, ids in modes.items()]
+    told = (node for node in nodes if node.get("splits"))
+    return lines + [
+        f"{node['id']}: {output.counted(node['splits'], 'split')} since the start, last: {node['last_split']}" for node in told
+    ]
+
+
+def actions(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each node that is not well: why, and what to do."""
+    ill = [node for node in nodes if node["state"] not in states.HEALTHY]
+    return [
+        ": ".join(part for part in (node["id"], node.get("reason"), _age(node), node.get("action")) if part)
+        for node in ill
+    ]
+
+
+def _age(node: Mapping[str, Any]) -> str:
+    """Of a master that cannot agree with the others: how old what its site shows may be."""
+    stale_s = node.get("stale_s")
+    return f"reads show what was known {stale_s:,.0f} s ago" if stale_s else ""
+
+
+def _columns(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    if all(node["role"] != "backup" for node in nodes):
+        return COLUMNS
+    place = list(COLUMNS).index("state") + 1
+    items = list(COLUMNS.items())
+    return dict([*items[:place], *COLUMNS_OF_PROCESSES.items(), *items[place:]])
+
+
+def _row(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as people read it: lag in transactions and seconds, a short fingerprint."""
+    lag, lag_s, seen_s = node.get("lag_entries"), node.get("lag_s"), node.get("seen_s")
+    return {
+        **node,
+        "lag": "" if lag is None else f"{lag:,}" + (f"  {lag_s:,.1f} s" if lag_s is not None else ""),
+        "fingerprint": (node.get("fingerprint") or "")[:FINGERPRINT_SHOWN],
+        "seen": "" if seen_s is None else f"{seen_s:,.1f} s",
+    }

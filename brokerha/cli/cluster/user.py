@@ -1,0 +1,214 @@
+"""``brokerha user``: who may come through the HTTP doors, and as what.
+
+user add      a user with a role, and a password or a token; again for other roles, another password or token
+user list     names, roles, and when tokens end
+user remove   a user with all tokens; who has one is refused within a second
+
+The users file is the one that the cluster file names (``http-users``), or that of --file. It is replaced as a whole, and nobody else may read it.
+Passwords and tokens are in it as hashes only: a token is shown once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.options import FormatOption
+from brokerha.cli.common.output import Format
+from brokerha.model.errors import ConfigurationError, NotFound
+
+if TYPE_CHECKING:
+    from brokerha.http.guard.users import User
+
+COLUMNS = {"name": "USER", "role": "ROLE", "password": "PASSWORD", "tokens": "TOKENS", "expires": "LAST TOKEN ENDS", "in": "IN REPOSITORIES"}
+TOKEN_BYTES = 32
+PASSWORD_LEAST = 12
+DEFAULT_HOURS = 12.0
+YEAR_HOURS = 24.0 * 366
+
+app = typer.Typer(
+    help="Users of the HTTP doors: add, list, remove.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigFileOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here."),
+]
+FileOption = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="Users file; without it the one that the cluster file names.")
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
+
+
+@app.command()
+def add(
+    name: NameArgument,
+    role: Annotated[
+        str, typer.Option("--role", metavar="none|read|write|admin", help="Each may what those before it may; none: only what --repository says.")
+    ],
+    repository: Annotated[
+        list[str] | None, typer.Option("--repository", metavar="NAME=ROLE", help="The role in one repository instead; again for each.")
+    ] = None,
+    token: Annotated[bool, typer.Option("--token", help="Make a token, and print it; without it: read a password.")] = False,
+    expires_h: Annotated[
+        float, typer.Option("--expires-h", metavar="HOURS", min=0.01, max=YEAR_HOURS, help="With --token: how long it is good for.")
+    ] = DEFAULT_HOURS,
+    file: FileOption = None,
+    config: ConfigFileOption = None,
+) -> int:
+    """Add a user, or give one that is there other roles, another password or one more token.
+
+    The roles are those of this command: what was said of repositories before is forgotten.
+    The password is read from standard input; at a terminal it is asked for. The token is written to standard output, this once.
+    """
+    from brokerha.http.guard.users import NONE, ROLES, Token, User, hash_password, hash_token
+
+    if role not in ROLES:
+        raise typer.BadParameter(f"--role {role}: write one of {', '.join(ROLES)}")
+    repositories = dict(_right(each, ROLES) for each in repository or [])
+    if role == NONE and not repositories:
+        raise typer.BadParameter("--role none: name what this user may, with --repository NAME=ROLE")
+    path = _path(file, config)
+    users = _read(path)
+    known = users.get(name, User(name, role))
+    now_s, made = time.time(), ""
+    live = tuple(each for each in known.tokens if each.expires_s > now_s)
+    if token:
+        made = secrets.token_urlsafe(TOKEN_BYTES)
+        live = (*live, Token(hash_token(made), now_s + expires_h * 3600))
+        users[name] = User(name, role, known.password, live, repositories)
+    else:
+        users[name] = User(name, role, hash_password(_password()), live, repositories)
+    _write(path, users)
+    exits.say(f"{name} has the role {role} in {path}" + (f", and {_listed(repositories)}" if repositories else ""))
+    if made:
+        print(made)
+    return exits.DONE
+
+
+@app.command("list")
+def list_(file: FileOption = None, config: ConfigFileOption = None, chosen: FormatOption = Format.TABLE) -> int:
+    """Who there is, with which role; no secret is shown, as none is kept."""
+    now_s = time.time()
+    rows = [_row(user, now_s) for _, user in sorted(_read(_path(file, config)).items())]
+    shown = [{**row, "in": _listed(row["repositories"])} for row in rows]
+    output.write({"users": rows}, shown, chosen, COLUMNS)
+    return exits.DONE
+
+
+@app.command()
+def remove(name: NameArgument, file: FileOption = None, config: ConfigFileOption = None) -> int:
+    """Remove a user: doors refuse password and tokens within a second."""
+    path = _path(file, config)
+    users = _read(path)
+    if users.pop(name, None) is None:
+        raise NotFound(f"{path} has no user {name}")
+    if not users:
+        raise ConfigurationError(
+            f"{path}: {name} is the last user, and a file without users is refused: add another one first, or take http-users out of the cluster file"
+        )
+    _write(path, users)
+    exits.say(f"{name} is removed from {path}")
+    return exits.DONE
+
+
+def _row(user: User, now_s: float) -> dict[str, Any]:
+    live = [each.expires_s for each in user.tokens if each.expires_s > now_s]
+    last = datetime.fromtimestamp(max(live), UTC).isoformat(timespec="seconds") if live else None
+    return {"name": user.name, "role": user.role, "password": bool(user.password), "tokens": len(live), "expires": last, "repositories": user.repositories}
+
+
+def _right(given: str, roles: Sequence[str]) -> tuple[str, str]:
+    from brokerha.model.ids import is_repository_id
+
+    name, _, role = given.partition("=")
+    if not is_repository_id(name) or role not in roles:
+        raise typer.BadParameter(f"--repository {given}: write NAME=ROLE, with one of {', '.join(roles)}")
+    return name, role
+
+
+def _listed(repositories: dict[str, str]) -> str:
+    return ", ".join(f"{name}={role}" for name, role in sorted(repositories.items()))
+
+
+def _path(file: Path | None, config: Path | None) -> Path:
+    if file is not None:
+        return file
+    cluster = cluster_file(config)
+    if not cluster.http_users:
+        raise ConfigurationError(f'{cluster.path}: no users file is named: write http-users = "users.toml", or --file FILE')
+    return cluster.path.parent / cluster.http_users
+
+
+def _read(path: Path) -> dict[str, User]:
+    from brokerha.http.guard.users import parse_users
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    return parse_users(text, str(path))
+
+
+def _write(path: Path, users: dict[str, User]) -> None:
+    text = "".join(_table(user) for _, user in sorted(users.items()))
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as new:
+            new.write(text)
+            new.flush()
+            os.fsync(new.fileno())
+        if path.exists():
+            # Whoever runs the nodes goes on being able to read it.
+            found = path.stat()
+            Path(name).chmod(found.st_mode & 0o660)
+            if os.geteuid() == 0:
+                os.chown(name, found.st_uid, found.st_gid)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _table(user: User) -> str:
+    lines = [f"[users.{_quoted(user.name)}]", f'role = "{user.role}"']
+    if user.repositories:
+        named = ", ".join(f'"{name}" = "{role}"' for name, role in sorted(user.repositories.items()))
+        lines.append(f"repositories = {{ {named} }}")
+    if user.password:
+        lines.append(f'password = "{user.password}"')
+    if user.tokens:
+        listed = ", ".join(f'{{ sha256 = "{each.sha256}", expires = {int(each.expires_s)} }}' for each in user.tokens)
+        lines.append(f"tokens = [{listed}]")
+    return "\n".join([*lines, "", ""])
+
+
+def _quoted(name: str) -> str:
+    if not name or any(sign in name for sign in '"\\:') or not name.isprintable():
+        raise typer.BadParameter(f"NAME {name!r}: printable signs without quotes, backslashes and colons")
+    return f'"{name}"'
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        password = str(typer.prompt("password", hide_input=True, confirmation_prompt=True))
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if len(password) < PASSWORD_LEAST:
+        raise typer.BadParameter(f"a password has at least {PASSWORD_LEAST} characters")
+    return password

@@ -1,0 +1,136 @@
+"""``brokerha load``: RDF files of any size into a repository, as many small transactions.
+
+The client cuts the input into transactions and keeps several of them under way; this command opens the files, shows how far
+it is, and says what was done. A load as a whole is no transaction: when it fails, what came before stays. With ``--key`` the
+same load can be run again, and what was done before is not done twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import connected
+from brokerha.cli.common.inputs import STANDARD_INPUT, Source, opened, plain_suffix
+from brokerha.cli.common.options import (
+    DEFAULT_TIMEOUT_S,
+    AckOption,
+    ConfigOption,
+    FormatOption,
+    KeyOption,
+    RepositoryOption,
+    TimeoutOption,
+    UrlOption,
+)
+from brokerha.cli.common.output import Format
+from brokerha.cli.common.progress import Meter, progress
+from brokerha.model.errors import BrokerhaError
+
+if TYPE_CHECKING:
+    from brokerha.client.loading import Loaded
+
+STANDARD_INPUT_FORMAT = "nq"
+SPELLING = "numbers, dates and language tags are kept by value, not as spelled (docs/guarantees.md, What a store keeps of a literal)"
+
+
+def load(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="RDF files, also .gz, .xz, .bz2; - for standard input.")
+    ],
+    syntax: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="nt|nq|ttl|trig|rdf|jsonld", help="Syntax; by the suffix of each file, nq for -."
+        ),
+    ] = None,
+    repository: RepositoryOption = "main",
+    graph: Annotated[
+        str, typer.Option("--graph", metavar="IRI", help="Graph for triples; the default graph without it.")
+    ] = "",
+    ack: AckOption = "applied",
+    key: KeyOption = "",
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Load RDF files into a repository, as many transactions.
+
+    With --key K a load that was interrupted can be run again: what was done is not done twice.
+    """
+    for name in files:
+        _check_readable(name)
+    done = _Done()
+    with connected(config, url) as client:
+        for number, name in enumerate(files, 1):
+            own_key = f"{key}.file{number}" if key and len(files) > 1 else key
+            with opened(name) as source, progress(name, source.size_bytes, "bytes") as meter:
+                follower = _Follower(done, source, meter)
+                try:
+                    client.load(
+                        repository, source.content, syntax or _syntax_of(name),
+                        graph=graph, ack=ack, timeout=timeout_s, key=own_key, on_progress=follower.take,
+                    )  # fmt: skip
+                except BrokerhaError:
+                    if done.transactions:
+                        exits.say(f"{_words(done)} were done before this error:")
+                    raise
+    _show(done, chosen)
+    return exits.DONE
+
+
+class _Done:
+    """What was done, over all files."""
+
+    def __init__(self) -> None:
+        self.transactions = 0
+        self.statements = 0
+        self.lsn = 0
+
+
+class _Follower:
+    """Adds up what one file brings, and moves the meter by how far the file was read."""
+
+    def __init__(self, done: _Done, source: Source, meter: Meter) -> None:
+        self._done = done
+        self._source = source
+        self._meter = meter
+        self._transactions = self._statements = self._read_bytes = 0
+
+    def take(self, loaded: Loaded) -> None:
+        """One more transaction of this file is done."""
+        self._done.transactions += loaded.transactions - self._transactions
+        self._done.statements += loaded.statements - self._statements
+        self._done.lsn = max(self._done.lsn, loaded.lsn)
+        self._transactions, self._statements = loaded.transactions, loaded.statements
+        if self._source.size_bytes is not None:
+            read_bytes = self._source.raw.tell()
+            self._meter.advance(read_bytes - self._read_bytes)
+            self._read_bytes = read_bytes
+
+
+def _check_readable(name: str) -> None:
+    """Every file can be opened, before the first of them is sent. Raises typer.BadParameter."""
+    if name != STANDARD_INPUT:
+        with opened(name) as source:
+            source.content.read(1)
+
+
+def _syntax_of(name: str) -> str:
+    """By the suffix; a file without one is an error of the client that lists what there is."""
+    return STANDARD_INPUT_FORMAT if name == STANDARD_INPUT else plain_suffix(name)
+
+
+def _words(done: _Done) -> str:
+    return f"{output.counted(done.statements, 'statement')} in {output.counted(done.transactions, 'transaction')}"
+
+
+def _show(done: _Done, chosen: Format) -> None:
+    answer = {"transactions": done.transactions, "statements": done.statements, "lsn": done.lsn or None}
+    if chosen is Format.TABLE:
+        print(f"{_words(done)}, up to LSN {done.lsn:,}")
+        exits.say(SPELLING)
+    else:
+        output.write(answer, [answer], chosen, {})

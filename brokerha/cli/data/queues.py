@@ -1,0 +1,134 @@
+"""``brokerha publish`` and ``brokerha consume``: messages of queues, from and to a shell.
+
+`consume` takes each message in a transaction that commits when it is written out: at least once. What fails in between,
+a full pipe or Ctrl-C, leaves the message in its place. With ``--peek`` nothing is taken.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import connected
+from brokerha.cli.common.inputs import STANDARD_INPUT, read_bytes
+from brokerha.cli.common.options import (
+    DEFAULT_TIMEOUT_S,
+    AckOption,
+    ApartOption,
+    ConfigOption,
+    FormatOption,
+    KeyOption,
+    TimeoutOption,
+    UrlOption,
+)
+from brokerha.cli.common.output import Format
+from brokerha.cli.data.read_write import print_written, write_raw
+
+if TYPE_CHECKING:
+    from brokerha.client.queues import Consumed
+    from brokerha.client.reads import QueueMessage
+
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Queue; it begins with its first message.")]
+
+
+def publish(
+    queue: QueueArgument,
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="File with the body of the message, or - for standard input.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="TEXT", help="The body itself, instead of a file.")
+    ] = None,
+    content_type: Annotated[
+        str, typer.Option("--content-type", metavar="TYPE", help="Kept with the message.")
+    ] = "application/octet-stream",
+    ack: AckOption = "applied",
+    apart: ApartOption = "wait",
+    key: KeyOption = "",
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Append a message to a queue."""
+    if (text is None) == (file is None):
+        raise typer.BadParameter("the message: write FILE, - for standard input, or --text TEXT, and one of them only")
+    if file is None:
+        body = (text or "").encode("utf-8", "surrogateescape")
+    else:
+        is_standard = file == STANDARD_INPUT
+        body = read_bytes(file if is_standard else None, None if is_standard else Path(file), "the message")
+    with connected(config, url) as client:
+        written = client.publish(queue, body, content_type, key=key, ack=ack, apart=apart, timeout=timeout_s)
+    print_written(written, chosen)
+    return exits.DONE
+
+
+def consume(
+    queue: QueueArgument,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="How many messages at most.")] = 1,
+    wait_s: Annotated[
+        float,
+        typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for a message when there is none."),
+    ] = 0.0,
+    peek: Annotated[bool, typer.Option("--peek", help="Only look at the first messages; they stay.")] = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Take messages from the head of a queue, and write them out as they come.
+
+    Their bodies as they are, one after the other; with -o json, yaml or tsv one object or row for each, with its id and content type.
+
+    Exit code 2 when there was none.
+    """
+    done = 0
+    with connected(config, url) as client:
+        messages: Iterable[QueueMessage | Consumed]
+        if peek:
+            messages = client.queue(queue, limit=count, min_lsn="latest", timeout=timeout_s)
+        else:
+            messages = client.consume(queue, count=count, wait=wait_s, timeout=timeout_s)
+        for message in messages:
+            _show(message, chosen, is_first=done == 0)
+            done += 1
+    if not done:
+        exits.say(f"queue {queue} has no message that could be taken" if not peek else f"queue {queue} is empty")
+        return exits.FAILED
+    return exits.DONE
+
+
+def _show(message: QueueMessage | Consumed, chosen: Format, *, is_first: bool) -> None:
+    if chosen is Format.TABLE:
+        write_raw(message.body)
+        return
+    row = row_of(message.id, message.content_type, message.body)
+    if chosen is Format.JSON:
+        print(json.dumps(row, ensure_ascii=False))
+    elif chosen is Format.YAML:
+        print("---\n" + output.yaml_text(row))
+    else:
+        output.write_tsv([row], with_head=is_first)
+    # A message is taken for good only after it was written.
+    sys.stdout.flush()
+
+
+def row_of(message_id: str, content_type: str, body: bytes) -> Mapping[str, Any]:
+    """One message as plain data; ``encoding`` says how to read the body.
+
+    >>> row_of("t.1", "text/plain", b"hi")["body"]
+    'hi'
+    """
+    try:
+        text, encoding = body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(body).decode(), "base64"
+    return {"id": message_id, "content_type": content_type, "encoding": encoding, "body": text}

@@ -1,0 +1,7 @@
+"""``brokerha demo``: a whole cluster that loses nodes on the way.
+
+    command.py   ``brokerha demo``: a whole cluster in this process that loses nodes on the way
+    run.py       what ``brokerha demo`` does: three masters with two workers each, real data through all of them
+    data.py      real data for the demonstration
+    archive.py   the end of ``brokerha demo`` where the extra ``spark`` is installed
+"""

@@ -1,0 +1,11 @@
+"""Commands about one machine: nodes in the foreground, deployment files, diagnosis, the simulator.
+
+    node.py             ``brokerha node``: one node in the foreground, by the program that its role names
+    up.py               ``brokerha up``: a whole cluster on this machine, one process for each node, until Ctrl-C
+    children.py         child processes of ``brokerha up``: one for each node, their lines, their ends
+    readiness.py        asks nodes over HTTP whether they serve, until all of them do
+    init.py             ``brokerha init``: deployment files made from the cluster file, for supervisord, systemd
+    doctor.py           ``brokerha doctor``: what is wrong with this machine, its broker and its nodes
+    support_bundle.py   ``brokerha support-bundle``: one file for whoever helps
+    simulate.py         ``brokerha simulate``: the shipped code in a world of faults, one seed or many
+"""

@@ -1,0 +1,133 @@
+"""``brokerha doctor``: what is wrong with this machine, its broker and its nodes, and the command that mends it.
+
+    ok       m1 data: fsync takes 1.2 ms (the middle of 20)
+    problem  broker topic permissions: … - rabbitmqctl set_topic_permissions …
+
+It changes nothing. Exit code: 0 all well, 1 warnings, 2 problems, 3 a broker cannot be reached.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import cluster_file
+from brokerha.cli.common.options import FormatOption
+from brokerha.cli.common.output import Format
+from brokerha.cli.machine.init import DEFAULT_FOLDER, DEFAULT_USER, program
+
+if TYPE_CHECKING:
+    from brokerha.doctor.findings import Finding
+    from brokerha.nodes.config.cluster import ClusterConfig
+
+COLUMNS = {"level": "LEVEL", "subject": "ABOUT", "what": "FOUND", "command": "MENDED BY"}
+
+ConfigFileOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="Cluster file; without it: cluster.toml, if it is here."),
+]
+DeployOption = Annotated[
+    Path,
+    typer.Option("--deploy", metavar="DIR", help="Folder of the files that brokerha init made, if there are any."),
+]
+SecretsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets",
+        metavar="DIR",
+        help="Folder with ID.url, the broker's URL for each node; secrets in the folder of --deploy, if it is there. Without either: "
+        "the URL of the cluster file.",
+    ),
+]
+
+
+def doctor(
+    nodes: Annotated[
+        list[str] | None, typer.Argument(metavar="NODE", help="Nodes of this machine; all of the file without any.")
+    ] = None,
+    config: ConfigFileOption = None,
+    deploy: DeployOption = DEFAULT_FOLDER,
+    secrets: SecretsOption = None,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Check configuration, broker, rights, clocks, disks and limits; each finding with the command that mends it.
+
+    Changes nothing. The management interface is asked at BROKERHA_MANAGEMENT_URL, or on this machine. Exit code: 0 all well, 1 warnings,
+    2 problems, 3 a broker cannot be reached.
+    """
+    from brokerha.doctor.findings import text
+
+    cluster = cluster_file(config)
+    folder = secrets or (deploy / "secrets" if (deploy / "secrets").is_dir() else None)
+    findings, is_reachable = examine(cluster, nodes or [], os.environ, deploy, folder)
+    if chosen is Format.TABLE:
+        for finding in findings:
+            print(text(finding))
+    else:
+        told = answer(cluster.name, findings)
+        output.write(told, told["findings"], chosen, COLUMNS)
+    return code_of(findings, is_reachable=is_reachable)
+
+
+def answer(cluster: str, findings: Sequence[Finding]) -> dict[str, Any]:
+    """What -o json writes."""
+    from brokerha.doctor.findings import worst
+
+    return {
+        "cluster": cluster,
+        "worst": worst(findings),
+        "findings": [dataclasses.asdict(finding) for finding in findings],
+    }
+
+
+def code_of(findings: Sequence[Finding], *, is_reachable: bool) -> int:
+    """The exit code."""
+    from brokerha.doctor import findings as words
+
+    if not is_reachable:
+        return exits.UNREACHABLE
+    return {words.OK: exits.DONE, words.WARNING: exits.DEGRADED, words.PROBLEM: exits.FAILED}[words.worst(findings)]
+
+
+def examine(
+    cluster: ClusterConfig, names: Sequence[str], environ: Mapping[str, str], deploy: Path, secrets: Path | None
+) -> tuple[list[Finding], bool]:
+    """All findings, and whether each broker answered, be it with a refusal. Raises ConfigurationError."""
+    from brokerha.doctor import (
+        broker_facts,
+        cluster_facts,
+        judging_broker,
+        judging_cluster,
+        judging_machine,
+        machine_facts,
+    )
+    from brokerha.doctor.findings import OK, Finding
+
+    here = [cluster.node(name).id for name in names] or [node.id for node in cluster.nodes]
+    secrets = secrets and secrets.absolute()
+    found = [Finding(OK, "configuration", f"{cluster.path} can be read: {len(cluster.nodes)} nodes")]
+    found += [judging_machine.of_secret(file) for file in machine_facts.secret_facts(cluster, environ, secrets)]
+    found += judging_machine.of_limits(machine_facts.limits_fact())
+    for node in here:
+        found += judging_machine.of_data(machine_facts.data_fact(node, cluster.data_directory(node)))
+        if port := cluster_facts.port_fact(cluster, node):
+            found += judging_machine.of_port(port)
+    users = (machine_facts.user_name(), DEFAULT_USER)
+    for files in machine_facts.deployment_facts(cluster, here, deploy, program(), users, secrets):
+        found.append(judging_machine.of_deployment(files))
+    found += judging_cluster.of_clocks(cluster_facts.clock_facts(cluster))
+    is_reachable = True
+    if cluster.is_embedded:
+        return [*found, Finding(OK, "broker", "embedded: one process, which needs none")], True
+    for url, nodes in broker_facts.users_of(cluster, here, secrets).items():
+        facts = broker_facts.broker_facts(cluster, url, nodes, environ)
+        for fact, wanted in facts:
+            found += judging_broker.of_broker(fact, wanted)
+        is_reachable &= any(not fact.unreachable or bool(fact.refused) for fact, _ in facts)
+    return found, is_reachable

@@ -1,0 +1,180 @@
+"""``brokerha node``: one node in the foreground, by the program that its role names; and orders to one that runs.
+
+ID          run it (``run ID`` for a node whose id is one of the following words)
+pause ID    a backup follows nobody and does not stand for election; a worker is switched off
+coin ID     name the primary that a paused backup hears at present
+continue ID go on; a backup only under the primary that it was coined on
+
+Programs are found by the entry point group ``brokerha.programs``, so that this library never imports them and another
+package may bring its own. A program is ``main(config, node_id) -> exit code``; it handles SIGTERM and SIGINT itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from brokerha.cli.common import exits, logs, output
+from brokerha.cli.common.masters import masters
+from brokerha.cli.common.options import (
+    DEFAULT_CONFIG,
+    DEFAULT_TIMEOUT_S,
+    ClusterFileOption,
+    ConfigOption,
+    FormatOption,
+    TimeoutOption,
+    UrlOption,
+)
+from brokerha.cli.common.output import Format
+from brokerha.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from brokerha.nodes.config.cluster import ClusterConfig
+
+PROGRAMS = "brokerha.programs"
+
+Program = Callable[["ClusterConfig", str], int]
+RUN = "run"
+
+
+class _NodeGroup(TyperGroup):
+    """What is none of its commands is the id of a node to run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """``m1 -c FILE`` stands for ``run m1 -c FILE``."""
+        is_id = bool(args) and args[0] not in self.commands and args[0] not in ctx.help_option_names
+        return super().parse_args(ctx, [RUN, *args] if is_id else args)
+
+
+app = typer.Typer(
+    cls=_NodeGroup,
+    help="Run one node (brokerha node ID); pause, coin, continue one.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+NodeArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of a backup, a worker, or the process of a master that stands by.")
+]
+
+
+@app.command(RUN)
+def node(
+    node_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the node in the cluster file.")],
+    config: ClusterFileOption = DEFAULT_CONFIG,
+    role: Annotated[
+        str, typer.Option("--role", metavar="worker", help="Of a node that is not in the cluster file; only worker.")
+    ] = "",
+    master: Annotated[str, typer.Option("--master", metavar="ID", help="With --role: the master that it belongs to.")] = "",
+    http: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="With --role: where it listens for HTTP; nowhere without it.")
+    ] = "",
+) -> int:
+    """Run one node in the foreground: what a supervisor starts. The word run may be left out: brokerha node ID.
+
+    The cluster file gives it its role. A worker that was added at run time (brokerha worker add) is not in the file:
+    --role worker --master ID say what it is.
+
+    SIGTERM and Ctrl-C stop it in order; kill -9 is as safe. It waits for a broker that is away and never gives up.
+    """
+    if (role or master or http) and not (role == "worker" and master):
+        message = "--role worker --master ID (and --http) belong together: they are for a worker that is not in the cluster file"
+        raise typer.BadParameter(message)
+    return run_node(config, node_id, master, http)
+
+
+@app.command()
+def pause(
+    node_id: NodeArgument,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Do it although writes wait for this backup, or it is the last worker that is in sync."
+        ),
+    ] = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Pause a backup, or a worker. It stays paused over restarts, until it is told to continue.
+
+    A paused backup keeps its journal and its place in it, votes, follows nobody, and does not stand for election. Pausing a worker is to switch it
+    off: brokerha worker off.
+    """
+    return _order("pause", node_id, {"force": force}, (config, url, timeout_s), chosen)
+
+
+@app.command()
+def coin(
+    node_id: NodeArgument,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Name the primary that a paused backup hears at present as the one that it will follow. It stays paused."""
+    return _order("coin", node_id, {}, (config, url, timeout_s), chosen)
+
+
+@app.command("continue")
+def continue_(
+    node_id: NodeArgument,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Have a paused node go on: a backup catches up with the primary that it was coined on, a worker with its master.
+
+    Refused when the backup was not coined, or when another primary, or the same one in another view, acts since. To go on as primary:
+    brokerha promote ID.
+    """
+    return _order("continue", node_id, {}, (config, url, timeout_s), chosen)
+
+
+def _order(
+    what: str, node_id: str, more: dict[str, Any], where: tuple[Path | None, str | None, float], chosen: Format
+) -> int:
+    """Give an order to the master of a node, which has the node carry it out."""
+    with masters(*where) as cluster:
+        answer = cluster.command(cluster.master_of(node_id), f"node-{what}", node=node_id, **more)
+    if chosen is Format.TABLE:
+        reason = f": {answer['reason']}" if answer["reason"] else ""
+        print(f"{node_id} is {answer['state']}{reason}" + ("" if answer["changed"] else "; nothing was changed"))
+    else:
+        output.write(answer, [answer], chosen, {})
+    return exits.DONE
+
+
+def run_node(path: Path, node_id: str, master: str = "", http: str = "") -> int:
+    """Find the program of a node and run it; returns its exit code. With ``master`` it is a worker of that one."""
+    from brokerha.nodes.config.added import with_worker
+    from brokerha.nodes.config.cluster import load_config
+
+    config = load_config(path, os.environ)
+    if master:
+        config = with_worker(config, node_id, master, http)
+    entry = config.node(node_id)
+    if config.is_embedded:
+        message = f"{path}: embedded:// is one process for the whole cluster: start it with brokerha up -c {path}"
+        raise ConfigurationError(message)
+    logs.to_stderr(logs.NODE)
+    return program_of(entry.role)(config, node_id)
+
+
+def program_of(role: str) -> Program:
+    """The program of a role. Raises ConfigurationError when none is installed."""
+    from importlib.metadata import entry_points  # takes as long as a third of the whole start
+
+    for found in entry_points(group=PROGRAMS, name=role):
+        program: Program = found.load()
+        return program
+    message = (
+        f"no program for the role {role} is installed: install the package that has it (entry point group {PROGRAMS})"
+    )
+    raise ConfigurationError(message)

@@ -1,0 +1,164 @@
+"""``brokerha simulate``: the shipped code in a world of faults, one seed or many.
+
+    brokerha simulate --seed 7 --trace      one seed, told as a story on standard output
+    brokerha simulate --seeds 0-1999        these seeds
+    brokerha simulate --minutes 5           fresh seeds for five minutes
+    brokerha simulate --kind splits         fresh seeds of one kind of world, for one minute
+    brokerha simulate --mode none           fresh seeds that split, with another strategy than quorum
+
+A violation ends with exit code 2 and the command that shows it again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brokerha.cli.common import exits
+from brokerha.cli.common.progress import Meter, progress
+
+if TYPE_CHECKING:
+    from brokerha.simulator import Summary
+
+
+class Kind(StrEnum):
+    """Kinds of worlds; which one a seed draws is part of its number."""
+
+    ALL = "all"
+    MASTERS = "masters"
+    BACKUPS = "backups"
+    SPLITS = "splits"
+    MEMBERS = "members"
+
+
+class Mode(StrEnum):
+    """Strategies for splits; which one a seed draws is part of its number."""
+
+    QUORUM = "quorum"
+    NONE = "none"
+    SIMPLE = "simple"
+    SMART = "smart"
+
+
+DEFAULT_MINUTES = 1.0
+FRESH_WORLDS = 2**22
+"""Fresh worlds begin below this number; so far below the first seed of a world of another kind that no run gets there."""
+
+
+def simulate(
+    seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Run this seed alone.")] = None,
+    seeds: Annotated[str | None, typer.Option("--seeds", metavar="A-B", help="Run these seeds.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", min=0.001, metavar="M", help="Run fresh seeds, or those of --seeds, for so long."),
+    ] = None,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            "--kind",
+            help="Which fresh seeds: masters alone, masters with backups and transactions, masters that lose each other, "
+            "masters that come and go, or all in turn.",
+        ),
+    ] = Kind.ALL,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(
+            "--mode", case_sensitive=False, help="Fresh seeds that split, with this strategy; quorum where --kind is given alone."
+        ),
+    ] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Tell the story of --seed.")] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, max=256, help="Seeds at once; one for each processor without it."),
+    ] = None,
+) -> int:
+    """Run the shipped code in a world of faults.
+
+    Without options: fresh seeds for one minute.
+
+    Ends with exit code 2 when an invariant is broken, and says how to see it again.
+    """
+    if seed is not None and (seeds is not None or minutes is not None):
+        raise typer.BadParameter("--seed runs one seed alone: leave out --seeds and --minutes")
+    if trace and seed is None:
+        raise typer.BadParameter("--trace tells one story: write it with --seed N")
+    if kind is not Kind.ALL and (seed is not None or seeds is not None):
+        raise typer.BadParameter("--kind chooses fresh seeds: a seed says itself which kind of world it draws")
+    if mode is not None and (seed is not None or seeds is not None):
+        raise typer.BadParameter("--mode chooses fresh seeds: a seed says itself which strategy it draws")
+    if mode is not None and kind not in {Kind.ALL, Kind.SPLITS}:
+        raise typer.BadParameter(f"--mode {mode.value} chooses fresh seeds that split: leave out --kind {kind.value}")
+    if seed is not None:
+        return _run_one(seed, is_told=trace)
+    chosen = _range(seeds) if seeds is not None else _fresh(kind if mode is None else Kind.SPLITS, mode or Mode.QUORUM)
+    if seeds is None and minutes is None:
+        minutes = DEFAULT_MINUTES
+    return _run_many(chosen, minutes, processes or os.cpu_count() or 1)
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        message = f"--seeds {text!r}: write the first and the last seed, such as 0-1999"
+        raise typer.BadParameter(message)
+    return range(int(first), int(last) + 1)
+
+
+def _fresh(kind: Kind, mode: Mode) -> Iterable[int]:
+    first = random.SystemRandom().randrange(FRESH_WORLDS)
+    seeds = _worlds(kind, first, mode)
+    begin = next(seeds)
+    exits.say(f"fresh seeds from {begin} on")
+    return itertools.chain([begin], seeds)
+
+
+def _worlds(kind: Kind, first: int, mode: Mode = Mode.QUORUM) -> Iterator[int]:
+    """Seeds of a kind without end; of all kinds in turn."""
+    from brokerha.simulator.drawing import MEMBERS_FROM, MODES_FROM, SPLITS_FROM
+
+    splits_from = MODES_FROM.get(mode.value, SPLITS_FROM)
+    for number in itertools.count(first):
+        seeds = {
+            Kind.MASTERS: 2 * number,
+            Kind.BACKUPS: 2 * number + 1,
+            Kind.SPLITS: splits_from + number,
+            Kind.MEMBERS: MEMBERS_FROM + number,
+        }
+        yield from seeds.values() if kind is Kind.ALL else [seeds[kind]]
+
+
+def _run_one(seed: int, *, is_told: bool) -> int:
+    from brokerha.simulator import simulate as run
+
+    report = run(seed, trace=sys.stdout if is_told else None)
+    print(report.words())
+    return exits.FAILED if report.violation is not None else exits.DONE
+
+
+def _run_many(seeds: Iterable[int], minutes: float | None, processes: int) -> int:
+    from brokerha.simulator import campaign
+
+    total = len(seeds) if isinstance(seeds, range) else None
+    with progress("seeds", total, "seeds") as meter:
+        summary = campaign(
+            seeds,
+            deadline_s=None if minutes is None else minutes * 60,
+            processes=processes,
+            progress=lambda so_far: _advance(meter, so_far),
+        )
+    print(summary.words())
+    for failure in summary.failures:
+        print(failure.words())
+    return exits.FAILED if summary.failures else exits.DONE
+
+
+def _advance(meter: Meter, _so_far: Summary) -> None:
+    """Called after each seed."""
+    meter.advance(1)

@@ -1,0 +1,212 @@
+"""``brokerha support-bundle``: one file for whoever helps: configuration, versions, status, metrics, logs, findings. No secret, no data of users.
+
+manifest.json        versions, and every file with its size
+cluster.toml         without secrets
+environment.txt      names of variables, without values
+doctor.json          what brokerha doctor finds
+status.json          what the nodes say of themselves
+nodes/ID/metrics.txt, readyz.txt
+nodes/ID/files.json  names and sizes of the files in its data directory
+logs/NAME.log        last lines
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits
+from brokerha.cli.common.access import cluster_file, master_urls
+from brokerha.cli.common.masters import masters
+from brokerha.cli.machine import doctor
+from brokerha.cli.machine.doctor import ConfigFileOption, DeployOption, SecretsOption
+from brokerha.cli.machine.init import DEFAULT_FOLDER
+from brokerha.model.errors import BrokerhaError, ConfigurationError
+
+if TYPE_CHECKING:
+    from brokerha.doctor.bundle import Bundle
+    from brokerha.nodes.config.cluster import ClusterConfig
+
+DEFAULT_LINES = 5_000
+DEFAULT_MEGABYTES = 20
+MOST_FILES = 5_000
+_JOURNAL_WITHIN_S = 30
+_STATUS_WITHIN_S = 5.0
+_LOG_OF_PROGRAM = re.compile(r"^(?:stdout_|stderr_)?logfile\s*=\s*(\S.*?)\s*$", re.MULTILINE)
+
+
+def support_bundle(
+    config: ConfigFileOption = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The file; brokerha-NAME-TIME.tar.gz without it."),
+    ] = None,
+    deploy: DeployOption = DEFAULT_FOLDER,
+    secrets: SecretsOption = None,
+    logs: Annotated[
+        list[Path] | None,
+        typer.Option("--logs", metavar="DIR", help="Folder whose *.log files are taken too. Repeatable."),
+    ] = None,
+    lines: Annotated[int, typer.Option("--lines", min=0, metavar="N", help="Last lines of each log.")] = DEFAULT_LINES,
+    megabytes: Annotated[
+        int, typer.Option("--max-mb", min=1, max=1000, metavar="MB", help="Most of all files together.")
+    ] = DEFAULT_MEGABYTES,
+) -> int:
+    """Gather what helps to understand a cluster into one file: no secrets, no data of users.
+
+    The logs are those that the files of brokerha init name. Nodes that do not answer are left out; look into the file before giving it away.
+    """
+    from brokerha.doctor.bundle import Bundle
+    from brokerha.doctor.redaction import Redactor
+
+    cluster = cluster_file(config)
+    folder = secrets or (deploy / "secrets" if (deploy / "secrets").is_dir() else None)
+    bundle = Bundle(Redactor(known_secrets(cluster, folder)), megabytes * 1_000_000)
+    bundle.add("cluster.toml", cluster.path.read_text(encoding="utf-8"))
+    bundle.add("environment.txt", "".join(f"{name}\n" for name in sorted(os.environ)))
+    findings, _ = doctor.examine(cluster, [], os.environ, deploy, folder)
+    bundle.add_json("doctor.json", doctor.answer(cluster.name, findings))
+    silent = _nodes(bundle, cluster)
+    for name, text in log_texts(cluster, deploy, logs or [], lines):
+        bundle.add(f"logs/{name}", text, keep_end=True)
+    now = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    path = file or Path(f"brokerha-{cluster.name}-{stamp}.tar.gz")
+    try:
+        size = bundle.write(path, now, {"made": stamp, "cluster": cluster.name, **versions()})
+    except FileExistsError:
+        raise ConfigurationError(f"{path} is there already: name another file with --output") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}: name another file with --output") from None
+    print(f"{path}: {size:,} bytes, {len(bundle.rows) + 1} files")
+    if silent:
+        exits.say(f"did not answer, and are not in it: {', '.join(silent)}")
+    return exits.DEGRADED if silent else exits.DONE
+
+
+def known_secrets(cluster: ClusterConfig, folder: Path | None) -> set[str]:
+    """Everything secret that this machine knows, to be found wherever it stands."""
+    from brokerha.doctor import machine_facts, redaction
+
+    found = redaction.secrets_of_environment(os.environ)
+    for url in {cluster.broker, *(cluster.broker_of(node.id) for node in cluster.nodes)}:
+        found |= redaction.secrets_of_url(url)
+    for fact in machine_facts.secret_facts(cluster, os.environ, folder):
+        path = Path(fact.path)
+        if path == cluster.path:
+            continue
+        try:
+            found |= redaction.secrets_of_file(path.read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            continue
+    return found
+
+
+def versions() -> dict[str, Any]:
+    """Of brokerha, of Python, of the machine, and of what is installed."""
+    from importlib.metadata import distributions, version
+
+    packages = {each.metadata["Name"]: each.version for each in distributions()}
+    return {
+        "brokerha": version("brokerha"),
+        "python": sys.version,
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "packages": dict(sorted(packages.items())),
+    }
+
+
+def _nodes(bundle: Bundle, cluster: ClusterConfig) -> list[str]:
+    """What each node says; returns those with an address that did not answer."""
+    from brokerha.doctor import cluster_facts
+
+    status = _status(cluster)
+    bundle.add_json("status.json", status)
+    if "error" not in status:
+        bundle.add_json("journals.json", _journals(cluster))
+    silent = []
+    urls = cluster.http_urls()
+    for node in cluster.nodes:
+        if (data := cluster.data_directory(node.id)).is_dir():
+            bundle.add_json(f"nodes/{node.id}/files.json", list(_files(data)))
+        if node.id not in urls:
+            continue
+        for path in ("metrics", "readyz"):
+            told = cluster_facts.text_of(cluster, node.id, path, os.environ)
+            if told is None:
+                silent.append(node.id)
+                break
+            bundle.add(f"nodes/{node.id}/{path}.txt", told)
+    return silent
+
+
+def _status(cluster: ClusterConfig) -> dict[str, Any]:
+    import brokerha
+
+    urls = ",".join(master_urls(cluster).values())
+    if not urls:
+        return {"error": "no master has an http address"}
+    try:
+        with brokerha.connect(urls) as client:
+            return dict(client.status(timeout=_STATUS_WITHIN_S))
+    except BrokerhaError as error:
+        return {"error": str(error)}
+
+
+def _journals(cluster: ClusterConfig) -> dict[str, Any]:
+    """What each master has in its journal, and what holds it."""
+    found: dict[str, Any] = {}
+    with masters(cluster.path, None, _STATUS_WITHIN_S) as sites:
+        for master in sites.ids:
+            try:
+                found[master] = sites.command(master, "pins")
+            except BrokerhaError as error:
+                found[master] = {"error": str(error)}
+    return found
+
+
+def _files(folder: Path) -> Iterator[dict[str, Any]]:
+    """Names and sizes; what is in them is the users' own."""
+    for number, path in enumerate(sorted(folder.rglob("*"))):
+        if number >= MOST_FILES:
+            break
+        try:
+            about = path.lstat()
+        except OSError:
+            continue
+        yield {"name": str(path.relative_to(folder)), "bytes": about.st_size, "mode": oct(about.st_mode)}
+
+
+def log_texts(cluster: ClusterConfig, deploy: Path, folders: list[Path], lines: int) -> Iterator[tuple[str, str]]:
+    """Name and last lines of each log: those that supervisord's files name, those of systemd's units, those of the folders."""
+    from brokerha.doctor.bundle import last_lines
+
+    found: dict[Path, None] = {}
+    for configuration in sorted(deploy.glob("*.conf")):
+        for named in _LOG_OF_PROGRAM.findall(configuration.read_text(encoding="utf-8", errors="replace")):
+            found[Path(named.replace("%(here)s", str(deploy.absolute())).replace("%%", "%"))] = None
+    for folder in folders:
+        found |= dict.fromkeys(sorted(folder.glob("*.log")))
+    taken: set[str] = set()
+    for path in found:
+        if path.is_file():
+            name = path.name if path.name not in taken else f"{len(taken)}-{path.name}"
+            taken.add(name)
+            yield name, last_lines(path, lines)
+    if any(deploy.glob(f"brokerha-{cluster.name}-*.service")) and (program := shutil.which("journalctl")):
+        command = [program, "--no-pager", "-n", str(lines), "-u", f"brokerha-{cluster.name}-*"]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_JOURNAL_WITHIN_S, check=False)  # noqa: S603  (fixed words)
+        except (OSError, subprocess.TimeoutExpired):
+            return
+        yield "journalctl.log", done.stdout.decode("utf-8", "replace")

@@ -1,0 +1,200 @@
+"""``brokerha pipeline audit``: is the archive what was archived, and does every worker hold what it says?
+
+Reads only. With a cluster each worker is compared at its own LSN, and what differs is shown by node, store and key; without one the
+files of the archive are checked, and its content is proved by the fingerprint that an entry has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.access import addresses, cluster_file, master_urls
+from brokerha.cli.common.options import DEFAULT_CONFIG, ConfigOption, FormatOption, TimeoutOption, UrlOption
+from brokerha.cli.common.output import Format, counted
+from brokerha.cli.pipeline.command import job, progress_of, spark_options
+from brokerha.cli.pipeline.options import (
+    DEFAULT_MASTER,
+    DEFAULT_MEMORY,
+    ArchiveOption,
+    ConfOption,
+    MasterOption,
+    MemoryOption,
+)
+
+if TYPE_CHECKING:
+    from brokerha.nodes.config.cluster import ClusterConfig
+    from brokerha.spark.audit import AuditReport
+
+TIMEOUT_S = 60.0
+FINDINGS = {
+    "where": "WHERE", "kind": "KIND", "store": "STORE", "name": "NAME", "key": "KEY", "lsn": "LSN", "archived": "IN THE LOG",
+    "found": "THERE",
+}  # fmt: skip
+COPIES = {
+    "node": "NODE", "result": "RESULT", "lsn": "LSN", "items": "ITEMS", "buckets": "DIFFERING BUCKETS", "found": "DIFFERENCES",
+    "reason": "REASON",
+}  # fmt: skip
+
+
+def audit(
+    archive: ArchiveOption,
+    lsn: Annotated[
+        int | None,
+        typer.Option("--lsn", min=0, metavar="LSN", help="Prove the content at this LSN; at the last one without it."),
+    ] = None,
+    txids: Annotated[
+        Path | None,
+        typer.Option("--txids", metavar="FILE", help="Transaction ids, one a line: each must be in the log once."),
+    ] = None,
+    is_deep: Annotated[
+        bool, typer.Option("--deep", help="Compute every row again, also in files whose bytes are what they were.")
+    ] = False,
+    is_alone: Annotated[bool, typer.Option("--alone", help="The archive alone, also where a cluster file is.")] = False,
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = TIMEOUT_S,
+    spark_master: MasterOption = DEFAULT_MASTER,
+    spark_memory: MemoryOption = DEFAULT_MEMORY,
+    spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Check an archive, and with a cluster every worker against it: what differs is named by node, store, key and LSN.
+
+    Exit code 0: all is equal. 1: something could not be compared. 2: something differs. Nothing is written.
+    """
+    program = job("audit")
+    from brokerha.pipeline.sources import SourceSpec
+    from brokerha.spark.audit import AuditOptions
+
+    source = None
+    copies: tuple[tuple[str, str], ...] = ()
+    if not is_alone and (config is not None or url is not None or DEFAULT_CONFIG.exists()):
+        source = SourceSpec(url=",".join(addresses(config, url).values()), timeout_s=timeout_s)
+        copies = copies_of(config, url)
+    options = AuditOptions(
+        archive=archive,
+        lsn=lsn,
+        source=source,
+        copies=copies,
+        txids=txids,
+        is_deep=is_deep,
+        timeout_s=timeout_s,
+    )
+    with progress_of("audit", "steps") as tell:
+        report: AuditReport = program(options, spark_options(spark_master, spark_memory, spark_conf), tell)
+    _show(report, chosen)
+    return {"equal": exits.DONE, "not compared": exits.DEGRADED}.get(report.result, exits.FAILED)
+
+
+def copies_of(config: Path | None, url: str | None) -> tuple[tuple[str, str], ...]:
+    """(name, URL) of each copy that can be asked: of workers with a door, and of masters none of whose workers has one.
+
+    Raises typer.BadParameter, ConfigurationError.
+    """
+    if url is not None and config is None:
+        return ((url, url),)
+    return copies_in(cluster_file(config))
+
+
+def copies_in(cluster: ClusterConfig) -> tuple[tuple[str, str], ...]:
+    """The same of a cluster file; a master is asked for the copy of one of its workers."""
+    known, masters = cluster.http_urls(), master_urls(cluster)
+    found: list[tuple[str, str]] = []
+    for master in cluster.masters:
+        own = [(worker, known[worker]) for worker in cluster.workers_of(master.id) if worker in known]
+        if not own and master.id in masters and cluster.workers_of(master.id):
+            own = [(f"a worker of {master.id}", masters[master.id])]
+        found += own
+    return tuple(found)
+
+
+def _show(report: AuditReport, chosen: Format) -> None:
+    found = findings(report)
+    if chosen is not Format.TABLE:
+        output.write(
+            {
+                **dataclasses.asdict(report),
+                "problems": [each._asdict() for each in report.problems],
+                "result": report.result,
+            },
+            found,
+            chosen,
+            FINDINGS,
+        )
+        return
+    copies = [{**dataclasses.asdict(copy), "found": _number(copy)} for copy in report.copies]
+    if copies:
+        output.console().print(output.table(copies, COPIES))
+    if found:
+        if copies:
+            print()
+        output.console().print(output.table(found, FINDINGS))
+    for line in _summary(report):
+        print(line)
+
+
+def _number(copy: Any) -> str:
+    number = len(copy.differences)
+    return f"{number:,} and more" if copy.has_more else f"{number:,}"
+
+
+def _summary(report: AuditReport) -> list[str]:
+    lines = [f"the archive {report.archive} holds {_held(report)}"]
+    if report.problems:
+        lines.append("use a copy of this archive, or archive again into an empty place")
+    if report.is_proved:
+        lines.append(f"its rows lead to {report.fingerprint} at LSN {report.lsn:,}, as the entry of that LSN says")
+    lines += report.notes
+    equal = sum(copy.result == "equal" for copy in report.copies)
+    if report.copies:
+        hold = "holds" if len(report.copies) == 1 else "hold"
+        lines.append(f"{equal} of {counted(len(report.copies), 'worker')} {hold} what the log leads to")
+    if any(copy.result == "differs" for copy in report.copies):
+        lines.append("brokerha worker copy NODE brings another copy to a worker that differs")
+    ids = report.txids
+    if ids is not None:
+        text = (
+            f"{ids.found:,} of {counted(ids.given, 'transaction id')} are in the log, {ids.rejected:,} of them rejected"
+        )
+        are = "is" if ids.missing_number == 1 else "are"
+        lines.append(text + (f"; {ids.missing_number:,} {are} missing" if ids.missing_number else ""))
+    return [*lines, f"{report.result}, {report.seconds:,.1f} s"]
+
+
+def _held(report: AuditReport) -> str:
+    """What an archive holds, and whether it is what was archived."""
+    problems = counted(len(report.problems), "problem") if report.problems else ""
+    if report.last_lsn < report.first_lsn:
+        return f"nothing yet{f': {problems}' if problems else ''}"
+    lsns = f"LSN {report.first_lsn:,} to {report.last_lsn:,} in {counted(report.files, 'file')}"
+    return f"{lsns}: {problems or 'all are what was archived'}"
+
+
+def findings(report: AuditReport) -> list[dict[str, Any]]:
+    """Everything that is not as it should be, one row each."""
+    rows = [_finding(each.file, "archive", lsn=each.lsn or None, found=each.what) for each in report.problems]
+    rows += [
+        _finding(copy.node, each.kind, each.store, each.name, each.key, each.lsn or None, each.archived, each.found)
+        for copy in report.copies
+        for each in copy.differences
+    ]
+    if report.txids is not None:
+        rows += [_finding("log", "missing id", key=txid) for txid in report.txids.missing]
+        rows += [
+            _finding("log", "repeated id", key=txid, found=f"at LSN {', '.join(map(str, lsns))}")
+            for txid, lsns in report.txids.repeated
+        ]
+    return rows
+
+
+def _finding(
+    where: str, kind: str, store: str = "", name: str = "", key: str = "", lsn: int | None = None, archived: str = "", found: str = ""
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "where": where, "kind": kind, "store": store, "name": name, "key": key, "lsn": lsn, "archived": archived, "found": found,
+    }  # fmt: skip

@@ -1,0 +1,73 @@
+"""``brokerha pipeline``: the jobs that run on Spark. How one is found, what Spark it is given, and how it tells how far it is.
+
+Neither Spark nor pyarrow is imported before a job runs, so that ``--help`` is fast and works without the extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from brokerha.cli.common.progress import progress
+from brokerha.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from brokerha.spark.session import SparkOptions
+
+JOBS = "brokerha.jobs"
+"""Entry point group: name of a job -> function that starts Spark and runs it."""
+NEEDED = "the pipeline needs Spark: pip install 'brokerha[spark]'"
+
+app = typer.Typer(
+    help="Jobs on Spark: archive the log, audit it, rebuild or export any state of it, load files, report.",
+    no_args_is_help=True,
+)
+
+
+def spark_options(master: str, memory: str, conf: list[str]) -> SparkOptions:
+    """The options of Spark together. Raises typer.BadParameter."""
+    from brokerha.spark.session import SparkOptions
+
+    settings = {}
+    for each in conf:
+        key, sign, value = each.partition("=")
+        if not sign or not key:
+            raise typer.BadParameter(f"--spark-conf takes KEY=VALUE, not {each!r}")
+        settings[key] = value
+    return SparkOptions(master, memory, settings)
+
+
+def job(name: str) -> Callable[..., Any]:
+    """The program of a job. Raises ConfigurationError when Spark or the program is not installed."""
+    from importlib.metadata import entry_points
+
+    needed()
+    for found in entry_points(group=JOBS, name=name):
+        program: Callable[..., Any] = found.load()
+        return program
+    raise ConfigurationError(f"no program for the job {name} is installed (entry point group {JOBS})")
+
+
+def needed() -> None:
+    """Raise ConfigurationError when the extra is not installed."""
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in ("pyspark", "pyarrow", "deltalake", "vl_convert")):
+        raise ConfigurationError(NEEDED)
+
+
+@contextmanager
+def progress_of(what: str, unit: str, total: float | None = None) -> Iterator[Callable[[int, int], None]]:
+    """What a job is given to tell how far it is: ``tell(done, total)`` moves a bar, or does nothing without a terminal."""
+    done_before = 0
+    with progress(what, total, unit) as meter:
+
+        def tell(done: int, _total: int) -> None:
+            nonlocal done_before
+            meter.advance(done - done_before)
+            done_before = done
+
+        yield tell

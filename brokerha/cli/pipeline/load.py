@@ -1,0 +1,220 @@
+"""``brokerha pipeline load``: files of any size as many small transactions, read by Spark and written by its sink ``brokerha``.
+
+The same command, started again, goes on where an earlier one ended: the ids of its transactions follow from files and options, and the
+cluster knows those that it has. With ``--dry-run`` all rows are checked and nothing is sent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brokerha.cli.common import exits, logs, output
+from brokerha.cli.common.access import addresses
+from brokerha.cli.common.options import (
+    DEFAULT_CONFIG,
+    DEFAULT_TIMEOUT_S,
+    AckOption,
+    ConfigOption,
+    FormatOption,
+    RepositoryOption,
+    TimeoutOption,
+    UrlOption,
+)
+from brokerha.cli.common.output import Format
+from brokerha.cli.pipeline.command import job, progress_of, spark_options
+from brokerha.cli.pipeline.options import DEFAULT_MASTER, DEFAULT_MEMORY, ConfOption, MasterOption, MemoryOption
+from brokerha.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from brokerha.pipeline.loading import LoadOptions, LoadReport
+    from brokerha.pipeline.publishing import Reject
+
+MIB = 1024 * 1024
+SHOWN_ON_TERMINAL = 5
+
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE",
+        help="Files, folders, patterns or URLs that Spark reads: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD, CSV, JSON lines, Parquet.",
+    ),
+]
+SyntaxOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format", metavar="nt|nq|ttl|trig|rdf|jsonld|csv|json|parquet", help="Syntax; by the suffix of each file."
+    ),
+]
+MappingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mapping", metavar="FILE", help="TOML: how a row of CSV, JSON or Parquet becomes statements or keys."
+    ),
+]
+GraphOption = Annotated[
+    str, typer.Option("--graph", metavar="IRI", help="Graph for triples; the default graph without it.")
+]
+IdOption = Annotated[
+    str,
+    typer.Option("--id", metavar="ID", help="Begins the ids of all transactions; from files and options without it."),
+]
+MaxRejectsOption = Annotated[
+    int,
+    typer.Option("--max-rejects", metavar="N", min=0, help="Bad rows that are allowed; with more the load stops."),
+]
+RejectsOption = Annotated[
+    str,
+    typer.Option(
+        "--rejects", metavar="DIR", help="Folder or URL for bad rows, as lines of JSON; ID.rejects without it."
+    ),
+]
+OrderedOption = Annotated[
+    bool, typer.Option("--ordered", help="One transaction after the other, in the order of the files.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check every row, send nothing.")]
+WindowOption = Annotated[
+    int, typer.Option("--window", metavar="N", min=1, max=1000, help="Transactions under way, of each task.")
+]
+SplitOption = Annotated[
+    int, typer.Option("--split-mib", metavar="MIB", min=1, max=4096, help="Block of a file that one task reads.")
+]
+PatienceOption = Annotated[
+    float, typer.Option("--patience-s", metavar="SECONDS", min=0, help="How long to try the same transaction again.")
+]
+
+
+def load(
+    files: FilesArgument,
+    syntax: SyntaxOption = None,
+    mapping: MappingOption = None,
+    repository: RepositoryOption = "main",
+    graph: GraphOption = "",
+    id_: IdOption = "",
+    max_rejects: MaxRejectsOption = 0,
+    rejects: RejectsOption = "",
+    is_ordered: OrderedOption = False,
+    is_dry_run: DryRunOption = False,
+    window: WindowOption = 8,
+    split_mib: SplitOption = 32,
+    patience_s: PatienceOption = 300.0,
+    ack: AckOption = "applied",
+    config: ConfigOption = None,
+    url: UrlOption = None,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    spark_master: MasterOption = DEFAULT_MASTER,
+    spark_memory: MemoryOption = DEFAULT_MEMORY,
+    spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Load large files by Spark, as many transactions.
+
+    A load that was interrupted is started again with the same command; what was done is not done twice.
+    """
+    program = job("load")
+    from brokerha.pipeline.loading import LoadOptions
+
+    options = LoadOptions(
+        files=tuple(files), url="" if is_dry_run else _address(config, url), repository=repository, syntax=syntax, graph=graph, mapping=mapping,
+        id=id_, ack=ack, timeout_s=timeout_s, window=window, patience_s=patience_s, max_rejects=max_rejects, rejects=rejects,
+        split_bytes=split_mib * MIB, is_ordered=is_ordered, is_dry_run=is_dry_run,
+    )  # fmt: skip
+    _check(options)
+    spark = spark_options(spark_master, spark_memory, spark_conf)
+    logs.to_stderr(logs.COMMAND)
+    with progress_of("load", "bytes") as tell:
+        report = program(options, spark, tell)
+    _show(report, chosen)
+    return exits.DONE if report.is_good else exits.FAILED
+
+
+def _check(options: LoadOptions) -> None:
+    """What can be known before Spark starts. Raises typer.BadParameter, ConfigurationError for a mapping that is wrong."""
+    from brokerha.pipeline.loading import OF_ROWS, no_mapping, read_as, syntax_of
+    from brokerha.pipeline.loading_mapping import load_mapping
+
+    for name in options.files:
+        path = Path(name)
+        if "://" not in name and not path.exists() and not set(name) & set("*?[{"):
+            raise typer.BadParameter(f"{name} cannot be read: it does not exist")
+        if options.syntax is None and not path.is_file():
+            continue
+        try:
+            if read_as(syntax_of(name, options.syntax)) in OF_ROWS and options.mapping is None:
+                raise no_mapping(name)
+        except InvalidRequest as error:
+            raise typer.BadParameter(str(error)) from None
+    if options.mapping is not None:
+        load_mapping(Path(options.mapping))
+
+
+def _address(config: Path | None, url: str | None) -> str:
+    """Where tasks publish: the broker of a cluster file, as long as no other address is given, else HTTP."""
+    found = ",".join(addresses(config, url).values())
+    if url is not None and config is None:
+        return found
+    from brokerha.cli.common.access import cluster_file
+
+    cluster = cluster_file(config or DEFAULT_CONFIG)
+    return found if cluster.is_embedded else cluster.broker
+
+
+def _show(report: LoadReport, chosen: Format) -> None:
+    result = report.result
+    if chosen is not Format.TABLE:
+        answer = _answer(report)
+        output.write(answer, [answer], chosen, {})
+        return
+    done = f"{output.counted(result.items, report.unit)} in {output.counted(result.transactions, 'transaction')}"
+    if report.is_dry_run:
+        print(f"nothing was sent; {done} would be, {output.counted(result.rejects, 'reject')}")
+    else:
+        upto = f", up to LSN {result.lsn:,}" if result.lsn else ""
+        before = f"; {result.repeated:,} of the transactions were there before" if result.repeated else ""
+        print(f"{done}{upto}, {output.counted(result.rejects, 'reject')}, {report.seconds:.1f} s{before}")
+    for reject in result.first_rejects[:SHOWN_ON_TERMINAL]:
+        print(f"{_place(reject)}: {reject.reason}")
+    if result.rejects > SHOWN_ON_TERMINAL and not report.rejects:
+        print("write all of them to a folder with --rejects DIR")
+    if report.rejects:
+        print(f"all rejects: {report.rejects}")
+    if result.transactions and result.repeated == result.transactions:
+        exits.say("this load was done before, so nothing was changed; to do it again give it another --id")
+    if not report.is_good:
+        exits.say(_advice(report))
+
+
+def _place(reject: Reject) -> str:
+    """File and line, or row; with the first byte of the block in which it is counted, where that is not the first one."""
+    source, start = reject.source.removeprefix("file:"), reject.part.rpartition(".")[2]
+    return f"{source}:{reject.row}" if start == "0" else f"{source}, row {reject.row} from byte {start} on"
+
+
+def _advice(report: LoadReport) -> str:
+    text = f"{output.counted(report.result.rejects, 'reject')}, and {report.max_rejects} allowed (--max-rejects)"
+    if not report.result.is_stopped:
+        return f"{text}; all other rows are {'good' if report.is_dry_run else 'loaded'}"
+    return f"{text}; the load stopped: allow more, and the same command goes on, or mend the file and load it anew"
+
+
+def _answer(report: LoadReport) -> dict[str, object]:
+    result = report.result
+    return {
+        "id": report.id,
+        "dry_run": report.is_dry_run,
+        "complete": not result.is_stopped,
+        "files": report.files,
+        "bytes": report.size_bytes,
+        "rows": result.rows,
+        "items": result.items,
+        "unit": report.unit,
+        "transactions": result.transactions,
+        "transactions_before": result.repeated,
+        "rejects": result.rejects,
+        "rejects_folder": report.rejects or None,
+        "first_rejects": [reject._asdict() for reject in result.first_rejects],
+        "lsn": result.lsn or None,
+        "seconds": round(report.seconds, 3),
+    }

@@ -1,0 +1,130 @@
+"""``brokerha pipeline report``: one HTML page about an archive, with charts, that loads nothing from anywhere.
+
+With ``-o json`` the same facts are written to standard output, and the page as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerha.cli.common import exits, output
+from brokerha.cli.common.options import FormatOption
+from brokerha.cli.common.output import Format
+from brokerha.cli.pipeline.command import job, progress_of, spark_options
+from brokerha.cli.pipeline.options import (
+    DEFAULT_MASTER,
+    DEFAULT_MEMORY,
+    ArchiveOption,
+    ConfOption,
+    MasterOption,
+    MemoryOption,
+)
+from brokerha.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from brokerha.pipeline.report import ReportFacts, ReportOptions
+
+DEFAULT_OUT = Path("report.html")
+
+
+def report(
+    archive: ArchiveOption,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")] = DEFAULT_OUT,
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="TIME", help="From this time on, such as 2026-05-01 or 2026-05-01T12:30:00Z."),
+    ] = "",
+    until: Annotated[str, typer.Option("--until", metavar="TIME", help="Up to this time.")] = "",
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be read, write nothing.")] = False,
+    spark_master: MasterOption = DEFAULT_MASTER,
+    spark_memory: MemoryOption = DEFAULT_MEMORY,
+    spark_conf: ConfOption = [],  # noqa: B006  (typer copies it)
+    chosen: FormatOption = Format.TABLE,
+) -> int:
+    """Make one HTML page about an archive.
+
+    Writes by origin and store, size, lag, epochs, rejected transactions, busiest keys and predicates.
+    """
+    from brokerha.pipeline.report import STEPS, ReportOptions, span
+    from brokerha.pipeline.report_writing import check_place
+    from brokerha.pipeline.table import LogTable
+
+    program = job("report")
+    options = ReportOptions(
+        archive=archive,
+        out=out,
+        since_us=_moment(since),
+        until_us=_moment(until),
+        is_dry_run=is_dry_run,
+    )
+    if options.since_us is not None and options.until_us is not None and options.since_us > options.until_us:
+        raise typer.BadParameter(f"--since {since} is after --until {until}")
+    if is_dry_run:
+        _show_plan(options, chosen)
+        return exits.DONE
+    check_place(out)
+    spark = spark_options(spark_master, spark_memory, spark_conf)
+    found = LogTable(archive)
+    # What is missing, empty or without an entry of this time is told before Spark starts.
+    span(found, found.state(), options)
+    with progress_of("report", "parts", STEPS) as tell:
+        facts = program(options, spark, tell)
+    _show(facts, out, chosen)
+    return exits.DONE
+
+
+def _moment(text: str) -> int | None:
+    """Microseconds since 1970; None when nothing was said. Raises typer.BadParameter."""
+    from brokerha.pipeline.report import time_of
+
+    try:
+        return time_of(text) if text else None
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _show_plan(options: ReportOptions, chosen: Format) -> None:
+    from brokerha.pipeline.report import span
+    from brokerha.pipeline.table import LogTable
+
+    archive = LogTable(options.archive)
+    state = archive.state()
+    bins, first_lsn, last_lsn = span(archive, state, options)
+    plan: dict[str, Any] = {
+        "archive": str(options.archive),
+        "out": str(options.out),
+        "dry_run": True,
+        "first_lsn": first_lsn,
+        "last_lsn": last_lsn,
+        "files": len(state.files),
+        "rows": state.rows,
+        "bins": bins.count,
+        "bin_s": bins.width_us / 1e6,
+    }
+    if chosen is not Format.TABLE:
+        output.write(plan, [plan], chosen, {})
+        return
+    print(
+        f"would report LSN {first_lsn:,} to {last_lsn:,} in {output.counted(bins.count, 'part')} of {plan['bin_s']:,.0f} s, from "
+        f"{output.counted(len(state.files), 'file')} with {output.counted(state.rows, 'row')}, to {options.out}; nothing was written"
+    )
+
+
+def _show(facts: ReportFacts, out: Path, chosen: Format) -> None:
+    if chosen is not Format.TABLE:
+        answer = {"out": str(out), **dataclasses.asdict(facts)}
+        output.write(answer, [{name: answer[name] for name in _ROW}], chosen, {})
+        return
+    print(
+        f"{out}: LSN {facts.first_lsn:,} to {facts.last_lsn:,}, {output.counted(facts.transactions, 'transaction')}, "
+        f"{facts.rejected:,} rejected, {output.counted(facts.changes, 'change')}"
+    )
+    for note in facts.notes:
+        exits.say(note)
+
+
+_ROW = ("out", "cluster", "first_lsn", "last_lsn", "transactions", "rejected", "changes")

@@ -1,0 +1,143 @@
+"""Keys and values outside: groups of changes on their way in, ranges on their way out, as JSON or msgpack.
+
+Keys and values are bytes. In JSON a field ``key`` or ``value`` is text (its UTF-8 bytes), and ``key_base64`` or
+``value_base64`` any bytes; both are read, and text is written where the bytes are UTF-8. What a range gives can be
+sent back as it is, with an ``op`` beside it.
+
+    range   [{"key": "sku-1", "value": "9.90"}, {"key_base64": "/w==", "value": ""}]
+    group   [{"op": "put", "key": "sku-1", "value": "9.90"}, {"op": "delete", "key": "sku-2"}]
+            {"op": "expect", "key": "sku-1", "etag": ""} demands of the state before it: that ETag, or no such key
+
+    msgpack, range   [[key, value], …]
+    msgpack, group   [["put", key, value], ["delete", key], ["expect", key, etag], …]
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Any
+
+import msgpack
+
+from brokerha.ingress.rdf_bodies import utf8
+from brokerha.model.errors import InvalidRequest
+from brokerha.model.operations import OPERATIONS_LIMIT, Operation
+from brokerha.model.outside.foreign_json import ITEMS_LIMIT, parse_foreign_json
+from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
+
+OPERATIONS_ITEMS_LIMIT = 8 * OPERATIONS_LIMIT
+"""Items in JSON of as many operations as a transaction may have: each is a list of four, and two of them may be objects."""
+
+_FIELDS: dict[str, tuple[str, ...]] = {"put": ("key", "value"), "delete": ("key",), "expect": ("key",)}
+_OPERATIONS = {"put": "put", "delete": "delete", "expect": "expect-key"}
+"""Changes of a group, and the operations that they are."""
+
+
+def group_of_json(body: bytes, table: str) -> list[Operation]:
+    """The operations of a group in JSON. Raises InvalidRequest, naming the change."""
+    changes = json_of(body, OPERATIONS_ITEMS_LIMIT)
+    if not isinstance(changes, list):
+        raise InvalidRequest(
+            'a group is a list such as [{"op": "put", "key": "a", "value": "1"}, {"op": "delete", "key": "b"}]'
+        )
+    return [_change_of_json(change, number, table) for number, change in enumerate(changes, 1)]
+
+
+def group_of_msgpack(body: bytes, table: str) -> list[Operation]:
+    """The operations of a group in msgpack; their shape is checked with the transaction. Raises InvalidRequest."""
+    changes = msgpack_of(body)
+    if not isinstance(changes, tuple) or not all(isinstance(change, tuple) and change for change in changes):
+        raise InvalidRequest('a group is a list such as [["put", key, value], ["delete", key]]')
+    if any(not isinstance(change[0], str) or change[0] not in _OPERATIONS for change in changes):
+        raise InvalidRequest("a change of a group is put or delete, or expect")
+    return [(_OPERATIONS[change[0]], table, *change[1:]) for change in changes]
+
+
+def row_as_json(key: bytes, value: bytes) -> dict[str, str]:
+    """One row of a range, as plain data for JSON."""
+    return {**_field("key", key), **_field("value", value)}
+
+
+def range_as_json(packed: bytes) -> bytes:
+    """A range as a worker packed it, in JSON."""
+    rows = msgpack.unpackb(packed, use_list=False)
+    return json.dumps(
+        [row_as_json(key, value) for key, value in rows], ensure_ascii=False
+    ).encode()
+
+
+def bytes_of_json(value: Any, what: str) -> bytes:
+    """Bytes from text, or from ``{"base64": …}``. Raises InvalidRequest."""
+    if isinstance(value, str):
+        return _text_bytes(value, what)
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        return _base64_bytes(value["base64"], what)
+    raise InvalidRequest(f'{what} is text, or {{"base64": "…"}} for any bytes')
+
+
+def json_of(body: bytes, items_limit: int = ITEMS_LIMIT) -> Any:
+    """A JSON body. Raises InvalidRequest, TooLarge."""
+    return parse_foreign_json(utf8(body, "the body"), items_limit)
+
+
+def msgpack_of(body: bytes) -> Any:
+    """A msgpack body. Raises InvalidRequest."""
+    try:
+        return unpack_foreign(body)
+    except BROKEN as error:
+        raise InvalidRequest(f"the body is not msgpack: {error or type(error).__name__}") from None
+
+
+def _change_of_json(change: Any, number: int, table: str) -> Operation:
+    if not isinstance(change, dict):
+        raise InvalidRequest(f'change {number} is an object such as {{"op": "put", "key": "a", "value": "1"}}')
+    kind = change.get("op")
+    fields = _FIELDS.get(str(kind))
+    if fields is None:
+        raise InvalidRequest(f'change {number}: "op" is "put", "delete" or "expect", not {kind!r}')
+    etag = [change.get("etag")] if kind == "expect" else []
+    if etag and not isinstance(etag[0], str):
+        raise InvalidRequest(f'change {number}: give "etag", the ETag that GET gave, or "" for no such key')
+    unknown = (
+        set(change)
+        - {"op", *(("etag",) if etag else ())}
+        - {name + ending for name in fields for ending in ("", "_base64")}
+    )
+    if unknown:
+        raise InvalidRequest(f"change {number}: {kind} does not take {min(unknown)!r}")
+    return (_OPERATIONS[str(kind)], table, *[_field_bytes(change, name, number) for name in fields], *etag)
+
+
+def _field_bytes(change: dict[str, Any], name: str, number: int) -> bytes:
+    coded = f"{name}_base64"
+    if (name in change) == (coded in change):
+        raise InvalidRequest(f"change {number}: give {name!r} (text) or {coded!r}, one of them")
+    what = f"change {number}: {name if name in change else coded}"
+    return _text_bytes(change[name], what) if name in change else _base64_bytes(change[coded], what)
+
+
+def _text_bytes(value: Any, what: str) -> bytes:
+    try:
+        if isinstance(value, str):
+            return value.encode()
+    except UnicodeEncodeError:  # A lone surrogate, which JSON can write and UTF-8 cannot.
+        pass
+    raise InvalidRequest(f"{what} is text in UTF-8")
+
+
+def _base64_bytes(value: Any, what: str) -> bytes:
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value.encode(), validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise InvalidRequest(f"{what} is not base64")
+
+
+def _field(name: str, data: bytes) -> dict[str, str]:
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

@@ -1,0 +1,119 @@
+"""Key-value tables: ``/kv/{table}/{key}`` for one key, ``/kv/{table}`` for a range and for a group of changes; ``/kv`` lists them.
+
+A key is everything after the table, percent-encoding taken off once: it may hold ``/`` and any other byte. A value is
+the body as it is. ``ETag`` names a value by its content; it saves sending it again (``If-None-Match``), and keeps two writers from
+overwriting each other: with ``If-Match: <etag>`` a write takes place only if the key still has that value at the write's own
+place in the order, with ``If-None-Match: *`` only if there is no such key; else 412 and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from brokerha.http.data.key_forms import group_of_json, group_of_msgpack, range_as_json
+from brokerha.http.door.accept import preferred
+from brokerha.http.door.answer import JSON, MSGPACK, Answer
+from brokerha.http.door.call import Call
+from brokerha.http.door.passing import age_of, begin_write, done, read, result, write
+from brokerha.model.errors import CONFLICT, InvalidRequest, NotAcceptable, Rejected, UnsupportedType
+from brokerha.model.etags import etag_of, is_etag
+from brokerha.model.ids import TxId
+from brokerha.model.operations import Operation
+
+OCTETS = "application/octet-stream"
+
+
+async def get(call: Call) -> Answer:
+    """The value of a key; 404 when there is none."""
+    outcome = await read(call, "get", call.path_text("table"), {"key": call.path_bytes("key")})
+    tag = etag_of(outcome.body)
+    headers: dict[str, str | int] = {"ETag": tag, **age_of(outcome)}
+    known = call.header(b"if-none-match")
+    if known and (known == "*" or tag in known):
+        return Answer(304, headers=headers)
+    return Answer(200, outcome.body, OCTETS, headers)
+
+
+async def put(call: Call) -> Answer:
+    """Put a value."""
+    txid = begin_write(call)
+    table, key = call.path_text("table"), call.path_bytes("key")
+    condition = _condition(call, table, key)
+    value = await call.body()
+    return await _write(call, [*condition, ("put", table, key, value)], txid)
+
+
+async def delete(call: Call) -> Answer:
+    """Delete a key; deleting one that is not there changes nothing and is no error."""
+    txid = begin_write(call)
+    table, key = call.path_text("table"), call.path_bytes("key")
+    return await _write(call, [*_condition(call, table, key), ("delete", table, key)], txid)
+
+
+async def listed(call: Call) -> Answer:
+    """The names of all tables."""
+    return result(await read(call, "tables", "", {}))
+
+
+async def get_range(call: Call) -> Answer:
+    """Keys and values in key order."""
+    media_type = preferred(call.accept(), (JSON, MSGPACK))
+    if media_type is None:
+        raise NotAcceptable(f"a range can be had as {JSON} or {MSGPACK}")
+    parameters = call.parameters()
+    arguments = {
+        "prefix": parameters.raw("prefix"),
+        "from": parameters.raw("from"),
+        "to": parameters.raw("to"),
+        "limit": None if parameters.one("limit") is None else parameters.number("limit", 0),
+        "reverse": parameters.flag("reverse"),
+    }
+    outcome = await read(call, "range", call.path_text("table"), arguments)
+    if media_type == MSGPACK:
+        return result(outcome)
+    body = await call.door.by_size(len(outcome.body), range_as_json, outcome.body)
+    return result(outcome._replace(content_type=JSON, body=body))
+
+
+async def post_group(call: Call) -> Answer:
+    """Several changes of one table, as one transaction."""
+    txid = begin_write(call)
+    readers = {JSON: group_of_json, MSGPACK: group_of_msgpack}
+    media_type = call.media_type()
+    if media_type not in readers:
+        raise UnsupportedType(f"content type {media_type or 'none'!r}: send a group as {JSON} or {MSGPACK}")
+    table = call.path_text("table")
+    body = await call.body()
+    operations = await call.door.by_size(len(body), readers[media_type], body, table)
+    for header in (b"if-match", b"if-none-match"):
+        if call.header(header):
+            raise InvalidRequest(
+                f'{header.decode().title()} is about one key: write {{"op": "expect", "key": …, "etag": …}}'
+            )
+    return await _write(call, operations, txid)
+
+
+def is_failed_condition(error: Rejected) -> bool:
+    """Whether a transaction was rejected because a key had not the expected ETag."""
+    return str(error).startswith(CONFLICT)
+
+
+async def _write(call: Call, operations: list[Operation], txid: TxId) -> Answer:
+    try:
+        return done(await write(call, operations, txid))
+    except Rejected as error:
+        if is_failed_condition(error):
+            call.error_status = 412
+        raise
+
+
+def _condition(call: Call, table: str, key: bytes) -> list[Operation]:
+    """What the headers demand of the key. Raises InvalidRequest for what cannot be demanded."""
+    match, none_match = call.header(b"if-match").strip(), call.header(b"if-none-match").strip()
+    if match and none_match:
+        raise InvalidRequest("If-Match and If-None-Match on one write: give one of them")
+    if none_match:
+        if none_match != "*":
+            raise InvalidRequest("If-None-Match on a write is *: only if there is no such key")
+        return [("expect-key", table, key, "")]
+    if match and not is_etag(match):
+        raise InvalidRequest(f"If-Match on a write is the one ETag that GET gave, with its quotes, not {match!r}")
+    return [("expect-key", table, key, match)] if match else []

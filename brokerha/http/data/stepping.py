@@ -1,0 +1,124 @@
+"""One step of an open transaction on its way to the node, and what comes back (ports.Front.transact).
+
+A step that is not answered in time is `OutcomeUnknown` with the transaction's id where it may end the transaction, else
+`TimedOut`: it may be sent again. The header ``Brokerha-Session`` names who uses a transaction; none is one for all who have none.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgpack
+
+from brokerha.http.door import answer
+from brokerha.http.door.accept import preferred
+from brokerha.http.door.answer import JSON, MSGPACK, Answer
+from brokerha.http.door.call import Call, Parameters
+from brokerha.model.errors import InvalidRequest, NotAcceptable, NotFound, OutcomeUnknown, ReadOnly, TimedOut
+from brokerha.model.ids import TxId, is_tx_id
+from brokerha.model.outside.isolation import READ_COMMITTED
+from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.nodes.front.checking import is_plain
+
+SESSION: Final = b"brokerha-session"
+_MAY_END: Final = frozenset({"prepare", "commit", "rollback"})
+
+Arguments = dict[str, Any]
+
+
+async def step(call: Call, action: str, txid: TxId, arguments: Arguments, more_ms: int = 0) -> dict[str, Any]:
+    """Carry one step out; ``more_ms`` is what it may wait beyond the time of the request. Raises what the node raises."""
+    if call.front.role == "worker":
+        raise ReadOnly(call.front.writable()[1])
+    if txid and not is_tx_id(txid):
+        raise NotFound(f"{txid[:200]!r} is no id of a transaction")
+    timeout_ms = call.timeout_ms() + more_ms
+    call.error_headers = {"Brokerha-Tx": txid} if txid else {}
+    future = await call.door.parsing(
+        is_plain(arguments.get("operations", ())), call.front.transact, action, txid, arguments, timeout_ms
+    )
+    try:
+        return await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        if action in _MAY_END:
+            text = f"outcome unknown of transaction {txid}: the node did not answer in time"
+            raise OutcomeUnknown(txid, text) from None
+        raise TimedOut(f"the node did not answer in time: send this step of transaction {txid} again") from None
+
+
+async def begin(
+    call: Call, xid: str = "", timeout_ms: int = 0, txid: TxId = "", isolation: str = READ_COMMITTED
+) -> dict[str, Any]:
+    """Open a transaction; the master names it unless an id is given."""
+    arguments = {"xid": xid, "timeout_ms": timeout_ms, "session": session(call), "isolation": isolation}
+    return await step(call, "begin", txid, arguments)
+
+
+async def commit(call: Call, txid: TxId, *, one_phase: bool | None = None, by_hand: bool = False) -> dict[str, Any]:
+    """Have it take place, up to the level of ``Brokerha-Ack``."""
+    level, copies = call.ack()
+    arguments = {"one_phase": one_phase, "level": level, "copies": copies, "session": session(call), "by_hand": by_hand}
+    facts = await step(call, "commit", txid, arguments)
+    if level == APPLIED_LEVEL and facts.get("lsn"):
+        call.door.note_write(int(facts["lsn"]))
+    return facts
+
+
+def session(call: Call) -> str:
+    """Who uses the transaction: at a door with users nobody else ends it while it is open."""
+    given = call.header(SESSION)
+    if call.user is None:
+        return given
+    return hashlib.sha256(f"{call.user.name}:{given}".encode()).hexdigest()
+
+
+def seconds(parameters: Parameters, name: str, most_s: float) -> int:
+    """A time of 0 seconds or more, in milliseconds; 0 when it is not given. Raises InvalidRequest."""
+    text = parameters.one(name)
+    try:
+        value = float(text or 0)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= most_s:
+        raise InvalidRequest(f"{name} is a number of seconds from 0 to {most_s:g}, not {text!r}")
+    return round(value * 1000)
+
+
+def location(txid: TxId) -> str:
+    """Where a transaction is."""
+    return f"/tx/{quote(txid, safe='')}"
+
+
+def committed(facts: dict[str, Any], txid: TxId, status: int = 200) -> Answer:
+    """The answer to a commit."""
+    lsn = int(facts.get("lsn") or 0)
+    body = {"txid": txid, "state": facts.get("state", "committed"), "lsn": lsn or None}
+    return answer.as_json(body, status, {"Brokerha-Tx": txid, "Brokerha-Lsn": lsn})
+
+
+def messages(call: Call, rows: Sequence[Sequence[Any]], headers: dict[str, str | int], **facts: Any) -> Answer:
+    """Messages of a queue as JSON or msgpack, with facts beside them. Raises NotAcceptable."""
+    if message_type(call) == MSGPACK:
+        packed: bytes = msgpack.packb({**facts, "messages": [list(row) for row in rows]})
+        return Answer(200, packed, MSGPACK, {**headers, "Vary": "Accept"})
+    listed = [{"id": row[0], "content_type": row[1], **_body(row[2])} for row in rows]
+    return answer.as_json({**facts, "messages": listed}, 200, {**headers, "Vary": "Accept"})
+
+
+def message_type(call: Call) -> str:
+    """In which format messages are wanted; to be asked before any is taken. Raises NotAcceptable."""
+    media_type = preferred(call.accept(), (JSON, MSGPACK))
+    if media_type is None:
+        raise NotAcceptable(f"messages can be had as {JSON} or {MSGPACK}")
+    return media_type
+
+
+def _body(body: bytes) -> dict[str, str]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}

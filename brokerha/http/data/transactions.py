@@ -1,0 +1,163 @@
+"""Transactions over several stores in one request, batches of transactions, and outcomes.
+
+    POST /tx            a list of operations, committed at once: 201, Location: /tx/{id}, the outcome as JSON;
+                        without a list: the beginning of a transaction that is filled step by step (open_transactions.py)
+    GET  /tx/{id}       what became of a transaction
+    POST /tx/batch      many transactions, each of its own; what the Python client sends
+
+Operations are those of model/operations.py, as msgpack, or as JSON with the same lists; there a key or a value is text, or
+``{"base64": …}`` for any bytes:
+
+    [["put", "prices", "sku-1", "9.90"], ["update", "main", "INSERT DATA { <urn:a> <urn:b> 1 }"]]
+
+A batch is answered in pieces: the head of the answer is sent when all of it was handed to the node, in its order, so a
+client may then send its next batch and order holds without waiting; replies follow as they come. While there are none an
+empty list is sent now and then, so that a client can tell a slow answer from a dead node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from functools import partial
+from urllib.parse import quote
+
+from brokerha.http.data import open_transactions
+from brokerha.http.data.operation_forms import operations_of_json
+from brokerha.http.door import answer
+from brokerha.http.door.answer import JSON, MSGPACK, Answer
+from brokerha.http.door.call import Call
+from brokerha.http.door.passing import begin_write, facts_of, write
+from brokerha.http.guard.rights import demand_operations, demand_packed
+from brokerha.model.errors import BrokerhaError, NotFound, TooLarge, UnsupportedType
+from brokerha.model.ids import TxId
+from brokerha.model.operations import Operation
+from brokerha.model.requests import REFUSED, UNKNOWN, Reply
+from brokerha.model.wire.client_wire import REPLIES_TYPE, WRITES_TYPE, decode_writes, encode_replies
+from brokerha.nodes.front.checking import is_plain
+
+SIGN_OF_LIFE_S = 5.0
+
+
+async def post(call: Call) -> Answer:
+    """One transaction that is complete, or, without a list of operations, the beginning of one (open_transactions.py)."""
+    media_type = call.media_type()
+    if media_type not in {MSGPACK, JSON, ""}:
+        raise UnsupportedType(f"content type {media_type or 'none'!r}: send operations as {MSGPACK} or {JSON}")
+    txid = begin_write(call)
+    body = await call.body()
+    if media_type != MSGPACK and not body.lstrip().startswith(b"["):
+        return await open_transactions.begin(call, body)
+    if not media_type:
+        raise UnsupportedType(f"no content type: send operations as {MSGPACK} or {JSON}")
+    # msgpack is handed on as it came: the node decodes and checks it.
+    operations: bytes | list[Operation] = body
+    if media_type == JSON:
+        operations = await call.door.by_size(len(body), operations_of_json, body)
+        demand_operations(call, operations)
+    else:
+        demand_packed(call, body)
+    reply = await write(call, operations, txid)
+    headers = {**facts_of(reply), "Location": f"/tx/{quote(reply.txid, safe='')}"}
+    return answer.as_json({"txid": reply.txid, "state": reply.status, "lsn": reply.lsn or None}, 201, headers)
+
+
+async def get(call: Call) -> Answer:
+    """The outcome of a transaction."""
+    txid = call.path_text("id")
+    outcome = await call.door.in_thread(call.front.outcome, txid)
+    if outcome is None:
+        raise NotFound(
+            f"transaction {txid} is not known to {call.front.node_id}: it was never taken in here, or is forgotten"
+        )
+    return answer.as_json(outcome)
+
+
+async def post_batch(call: Call) -> Answer:
+    """Many transactions in order, each of its own."""
+    begin_write(call)
+    if call.media_type() != WRITES_TYPE:
+        raise UnsupportedType(f"send a batch as {WRITES_TYPE}: a msgpack list of [transaction id, body]")
+    body = await call.body()
+    writes = decode_writes(body)
+    if len(writes) > call.door.limits.batch_limit:
+        raise TooLarge(f"{len(writes)} transactions in a batch; the limit is {call.door.limits.batch_limit}: split it")
+    for _, packed in writes:
+        demand_packed(call, packed)
+    (level, copies), apart = call.ack(), call.apart()
+    timeout_ms = call.timeout_ms()
+    hand_in = partial(call.front.submit, level=level, copies=copies, timeout_ms=timeout_ms, apart=apart)
+
+    def submit_all() -> list[Future[Reply] | Reply]:
+        return [_submit(hand_in, txid, packed) for txid, packed in writes]
+
+    replies = Replies(await call.door.parsing(is_plain(body), submit_all), [txid for txid, _ in writes])
+    deadline_s = (timeout_ms + call.door.limits.grace_ms) / 1000
+    return Answer(200, content_type=REPLIES_TYPE, pieces=replies.pieces(deadline_s))
+
+
+def _submit(hand_in: Callable[[bytes, TxId], Future[Reply]], txid: TxId, packed: bytes) -> Future[Reply] | Reply:
+    try:
+        return hand_in(packed, txid)
+    except BrokerhaError as error:
+        return Reply(0, txid, REFUSED, 0, type(error).__name__, str(error))
+
+
+class Replies:
+    """The replies to a batch, in pieces: whatever has come since the last piece."""
+
+    def __init__(self, submitted: list[Future[Reply] | Reply], txids: list[TxId]) -> None:
+        self._open = dict.fromkeys(txids)
+        self._submitted = submitted
+        self._arrived: deque[Reply] = deque()
+        self._wake_up = asyncio.Event()
+        self._is_woken = False
+
+    async def pieces(self, deadline_s: float) -> AsyncIterator[bytes]:
+        """Pieces of replies; what has none at the deadline is answered as unknown."""
+        loop = asyncio.get_running_loop()
+        count = len(self._submitted)
+        for submitted in self._submitted:
+            if isinstance(submitted, Reply):
+                self._arrived.append(submitted)
+            else:
+                submitted.add_done_callback(lambda done: self._arrive(loop, done))
+        self._submitted = []
+        if self._arrived:
+            self._wake_up.set()
+        deadline = loop.time() + deadline_s
+        while count:
+            await self._woken(min(SIGN_OF_LIFE_S, max(0.0, deadline - loop.time())))
+            self._is_woken = False
+            # Taken one by one: the node's thread may append at any moment.
+            arrived = [self._arrived.popleft() for _ in range(len(self._arrived))]
+            count -= len(arrived)
+            for reply in arrived:
+                self._open.pop(reply.txid, None)
+            yield _packed(arrived)
+            if count and loop.time() >= deadline:
+                reason = "the node did not answer in time"
+                yield _packed([Reply(0, txid, UNKNOWN, 0, "OutcomeUnknown", reason) for txid in self._open])
+                return
+
+    async def _woken(self, limit_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._wake_up.wait()
+        self._wake_up.clear()
+
+    def _arrive(self, loop: asyncio.AbstractEventLoop, done: Future[Reply]) -> None:
+        """Called in the node's thread, for each reply; wakes the event loop once for many."""
+        self._arrived.append(done.result())
+        if not self._is_woken:
+            self._is_woken = True
+            # The server may have stopped meanwhile; then nobody waits any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._wake_up.set)
+
+
+def _packed(replies: list[Reply]) -> bytes:
+    return encode_replies([(reply.txid, reply.status, reply.lsn, reply.error, reply.reason) for reply in replies])

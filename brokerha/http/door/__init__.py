@@ -1,0 +1,14 @@
+"""What all requests share: connections, limits, one request, one answer.
+
+    server.py     HttpServer: uvicorn in a thread of its own
+    heads.py      limits of request lines, headers and trailers on each connection
+    limits.py     how much one HTTP door takes in at once; every number has a reaction when it is reached
+    outside.py    before routing: raw paths, a prefix, pages of other sites
+    endpoint.py   from ASGI to `Call` and back; the net under every handler
+    door.py       what all requests share: the front, limits, a bounded pool of threads, counters
+    call.py       one request: headers, parameters, body; everything that a client can get wrong is found here
+    answer.py     one answer, and the one table from errors to status codes
+    accept.py     which of several formats a caller wants
+    fields.py     the JSON object that a command is given
+    passing.py    reads and writes on their way to the front
+"""

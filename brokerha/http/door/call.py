@@ -1,0 +1,374 @@
+"""One request as a handler sees it: headers, parameters, path and body, each checked when it is asked for.
+
+Whatever a client can get wrong raises an error of model/errors.py with one clear sentence. Percent-encoding is taken off
+exactly once, from the raw path, so that a key may hold any byte, ``/`` included. A body is refused by its announced
+length before a byte of it is read, and while it is read when it turns out longer; of one that is compressed
+(``Content-Encoding``) the decoded size counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from ipaddress import IPv6Address
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from pyoxigraph import NamedNode
+
+from brokerha.http.door.accept import wants_json
+from brokerha.http.door.door import Door
+from brokerha.http.guard.users import User
+from brokerha.ingress.content_codings import ACCEPTED, inflater_of
+from brokerha.ingress.rdf_bodies import utf8
+from brokerha.model.errors import InvalidRequest, NotAllowed, NotReady, TooLarge, UnsupportedType
+from brokerha.model.ids import Lsn, TxId, is_tx_id
+from brokerha.model.outside.levels import parse_ack, parse_apart, parse_min_lsn
+from brokerha.model.requests import APPLIED_LEVEL
+from brokerha.ports.front import Front
+
+FORM = "application/x-www-form-urlencoded"
+PARAMETERS_LIMIT = 1000
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9._~-]+|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?P<port>(?::[0-9]{1,5})?)\Z")
+_INFLATED_AT_ONCE_BYTES: Final = 1024 * 1024
+_UTF8 = frozenset({"", "utf-8", "utf8", "us-ascii"})
+
+
+class Call:
+    """One request."""
+
+    __slots__ = (
+        "_headers",
+        "_parameters",
+        "_receive",
+        "door",
+        "error_headers",
+        "error_status",
+        "front",
+        "held_bytes",
+        "method",
+        "repository",
+        "scope",
+        "transaction",
+        "user",
+        "whole_body",
+    )
+
+    def __init__(self, door: Door, scope: dict[str, Any], receive: Any) -> None:
+        self.door = door
+        self.front: Front = door.front
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.held_bytes = 0
+        """How much of the door's limit of all bodies this request holds."""
+        self.error_headers: dict[str, str | int] = {}
+        """Facts that go with an error, if one is answered."""
+        self.error_status = 0
+        """Status of an error that means something else here than everywhere; 0 for the usual one."""
+        self.transaction: TxId = ""
+        """The open transaction that reads show, where the path names it."""
+        self.repository: str | None = None
+        """The repository that the path is about, if it is about one."""
+        self.user: User | None = None
+        """Who sent it; None at a door without users."""
+        self.whole_body: bytes | None = None
+        """The body, once it was read."""
+        self._receive = receive
+        self._headers: dict[bytes, bytes] | None = None
+        self._parameters: Parameters | None = None
+
+    def may(self, role: str, repository: str | None) -> bool:
+        """Whether whoever asks has this role in a repository; None for everything else."""
+        return self.user is None or self.user.may(role, repository)
+
+    def demand(self, role: str, repository: str | None) -> None:
+        """Refuse, with 403, a user who has not this role there."""
+        if self.user is not None and not self.may(role, repository):
+            raise NotAllowed(lacks(self.user, role, repository))
+
+    # ---- headers
+
+    def header(self, name: bytes) -> str:
+        """A header by its name in lower case; empty when there is none."""
+        if self._headers is None:
+            self._headers = dict(self.scope["headers"])
+        return self._headers.get(name, b"").decode("latin-1")
+
+    def headers(self, wanted: bytes) -> str:
+        """All headers of one name, in lower case, as one list."""
+        return ", ".join(value.decode("latin-1") for name, value in self.scope["headers"] if name == wanted)
+
+    def accept(self) -> str:
+        """All Accept headers as one."""
+        return self.headers(b"accept")
+
+    def wants_json(self) -> bool:
+        """Whether errors are told in JSON."""
+        return wants_json(self.accept())
+
+    def media_type(self) -> str:
+        """Content type of the body, in lower case and without parameters. Raises UnsupportedType for another charset."""
+        media, *rest = self.header(b"content-type").lower().split(";")
+        for parameter in rest:
+            name, _, value = parameter.strip().partition("=")
+            if name == "charset" and value.strip('"') not in _UTF8:
+                raise UnsupportedType(f"the body is said to be in {value}: send UTF-8")
+        return media.strip()
+
+    def timeout_ms(self) -> int:
+        """How long this request may take: ``Brokerha-Timeout-Ms``, else the usual time."""
+        value = self.header(b"brokerha-timeout-ms")
+        return self._timeout_ms("Brokerha-Timeout-Ms", value, 1) if value else self.door.limits.timeout_ms
+
+    def timeout_of(self, name: str, seconds: str | None) -> int:
+        """How long it may take: the value of a parameter in seconds, else `timeout_ms`."""
+        return self._timeout_ms(name, seconds, 1000) if seconds else self.timeout_ms()
+
+    def time_of_query(self, seconds: str | None) -> int:
+        """How long a query may take by RDF4J's parameter ``timeout``, where -1 and 0 mean as long as it takes: the longest time of this door."""
+        return self.door.limits.timeout_limit_ms if seconds in {"-1", "0"} else self.timeout_of("timeout", seconds)
+
+    def _timeout_ms(self, name: str, value: str, unit_ms: int) -> int:
+        try:
+            timeout_ms = round(float(value) * unit_ms)
+        except (ValueError, OverflowError):
+            timeout_ms = -1
+        limit_ms = self.door.limits.timeout_limit_ms
+        if not 1 <= timeout_ms <= limit_ms:
+            raise InvalidRequest(f"{name} is a number above 0 and up to {limit_ms // unit_ms}, not {value!r}")
+        return timeout_ms
+
+    def ack(self) -> tuple[str, int]:
+        """What a writer waits for: (level, copies)."""
+        return parse_ack(self.header(b"brokerha-ack") or APPLIED_LEVEL)
+
+    def apart(self) -> str:
+        """What a writer wants at a master that cannot agree with the others now."""
+        return parse_apart(self.header(b"brokerha-apart"))
+
+    def key(self) -> TxId:
+        """The client's idempotency key; empty when it has none."""
+        key = self.header(b"idempotency-key")
+        if key and not is_tx_id(key):
+            raise InvalidRequest("Idempotency-Key has 1 to 128 visible ASCII characters and no space")
+        return key
+
+    def min_lsn(self) -> Lsn:
+        """The least LSN that a reader asks for; 0 for any, `LATEST_LSN` for ``latest``."""
+        return parse_min_lsn(self.header(b"brokerha-min-lsn") or "0", "Brokerha-Min-Lsn")
+
+    # ---- path and parameters
+
+    def path_bytes(self, name: str) -> bytes:
+        """A segment of the path, percent-encoding taken off."""
+        segment: str = self.scope["path_params"][name]
+        return unquote_to_bytes(segment)
+
+    def path_text(self, name: str) -> str:
+        """A segment of the path as text. Raises InvalidRequest when it is not UTF-8."""
+        return utf8(self.path_bytes(name), f"{name} in the path")
+
+    def parameters(self) -> Parameters:
+        """What stands after the question mark."""
+        if self._parameters is None:
+            self._parameters = Parameters(self.scope.get("query_string", b""))
+        return self._parameters
+
+    # ---- body
+
+    async def body(self) -> bytes:
+        """The whole body, decoded. Raises TooLarge, NotReady (too many bodies under way), InvalidRequest (cut off), UnsupportedType."""
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self._pieces():
+            size += len(piece)
+            if size > self.held_bytes:
+                self._hold(size)
+            pieces.append(piece)
+        self.whole_body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self.whole_body
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes, decoded."""
+        try:
+            inflater = inflater_of(self.headers(b"content-encoding"))
+        except UnsupportedType:
+            self.error_headers = {**self.error_headers, "Accept-Encoding": ACCEPTED}
+            raise
+        announced = self.header(b"content-length")
+        if announced.isdecimal():
+            self._check_room(int(announced))
+        received = decoded = 0
+        while True:
+            message = await self._next_message()
+            if message["type"] != "http.request":
+                raise InvalidRequest("the connection was closed before the whole body was sent")
+            piece = message.get("body", b"")
+            received += len(piece)
+            if inflater is None:
+                if piece:
+                    yield piece
+            else:
+                self._check_size(received)
+                inflater.feed(piece)
+                inline_bytes = self.door.limits.inline_limit_bytes
+                most = inline_bytes if decoded <= inline_bytes else _INFLATED_AT_ONCE_BYTES
+                while part := await self.door.by_size(most, inflater.step, most):
+                    decoded += len(part)
+                    most = inline_bytes if decoded <= inline_bytes else _INFLATED_AT_ONCE_BYTES
+                    yield part
+            if not message.get("more_body", False):
+                break
+        if inflater is not None:
+            inflater.finish()
+
+    async def _next_message(self) -> Any:
+        stall_s = self.door.limits.body_stall_s
+        try:
+            async with asyncio.timeout(stall_s):
+                return await self._receive()
+        except TimeoutError:
+            raise InvalidRequest(
+                f"nothing more of the body came for {stall_s:g} s: send it again, without a pause"
+            ) from None
+
+    def _check_size(self, size_bytes: int) -> None:
+        limit_bytes = self.door.limits.body_limit_bytes
+        if size_bytes > limit_bytes:
+            raise TooLarge(f"the body has more than {limit_bytes} bytes: split it into several transactions")
+
+    def _check_room(self, size_bytes: int) -> int:
+        """How many bytes more than now are held are asked for. Raises TooLarge, NotReady."""
+        self._check_size(size_bytes)
+        more_bytes = size_bytes - self.held_bytes
+        if self.door.bodies_bytes + more_bytes > self.door.limits.all_bodies_limit_bytes:
+            raise NotReady(f"{self.front.node_id} is reading {self.door.bodies_bytes} bytes already: try again")
+        return more_bytes
+
+    def _hold(self, size_bytes: int) -> None:
+        # What is announced and does not come takes no room from others.
+        self.door.bodies_bytes += self._check_room(size_bytes)
+        self.held_bytes = size_bytes
+
+    def release_body(self) -> None:
+        """Give back what the body held of the limit."""
+        self.door.bodies_bytes -= self.held_bytes
+        self.held_bytes = 0
+
+    async def text(self) -> str:
+        """The whole body as text. Raises InvalidRequest when it is not UTF-8."""
+        return utf8(await self.body(), "the body")
+
+    async def form(self) -> Parameters:
+        """The body as a form, with what stands in the URL beside it."""
+        return Parameters(await self.body()).joined(self.parameters())
+
+
+def lacks(user: User, role: str, repository: str | None) -> str:
+    """Why a user is refused, in one sentence."""
+    where = f" in repository {repository}" if repository is not None else ""
+    return f"this needs the role {role}{where}: user {user.name} has {user.role_in(repository)}"
+
+
+class Parameters:
+    """Parameters of a URL or of a form: names and values, percent-encoding taken off once."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, encoded: bytes) -> None:
+        items = [item for item in encoded.split(b"&") if item] if encoded else []
+        if len(items) > PARAMETERS_LIMIT:
+            raise InvalidRequest(f"{len(items)} parameters; the limit is {PARAMETERS_LIMIT}")
+        self.pairs: list[tuple[str, bytes]] = []
+        for item in items:
+            name, _, value = item.partition(b"=")
+            self.pairs.append((utf8(_decoded(name), "the name of a parameter"), _decoded(value)))
+
+    def raw(self, name: str) -> bytes | None:
+        """The one value of a parameter as bytes; None when it is not there. Raises InvalidRequest when it is repeated."""
+        values = [value for known, value in self.pairs if known == name]
+        if len(values) > 1:
+            raise InvalidRequest(f"the parameter {name!r} is given {len(values)} times: give it once")
+        return values[0] if values else None
+
+    def one(self, name: str) -> str | None:
+        """The one value of a parameter as text."""
+        value = self.raw(name)
+        return None if value is None else utf8(value, f"the parameter {name!r}")
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """All values of a parameter as text, in order."""
+        return tuple(utf8(value, f"the parameter {name!r}") for known, value in self.pairs if known == name)
+
+    def number(self, name: str, default: int) -> int:
+        """A number of 0 or more."""
+        value = self.one(name)
+        return default if value is None else natural(value, name)
+
+    def flag(self, name: str) -> bool:
+        """Whether a parameter is there and does not say no. Raises InvalidRequest for anything but yes and no."""
+        value = self.one(name)
+        if value is None or value.lower() in {"false", "0", "no"}:
+            return False
+        if value.lower() not in {"", "true", "1", "yes"}:
+            raise InvalidRequest(f"{name} is true or false, not {value!r}")
+        return True
+
+    def joined(self, other: Parameters) -> Parameters:
+        """These and others: a form, and what stands in the URL beside it. What is the same in both is one, as some clients write it."""
+        here = Counter(self.pairs)
+        found = Parameters(b"")
+        found.pairs = [*self.pairs]
+        for pair in other.pairs:
+            if here[pair]:
+                here[pair] -= 1
+            else:
+                found.pairs.append(pair)
+        return found
+
+    def names(self) -> set[str]:
+        """All names."""
+        return {name for name, _ in self.pairs}
+
+
+def origin(call: Call) -> str:
+    """Scheme and host that the caller used, as the beginning of an IRI."""
+    return f"{call.scope.get('scheme', 'http')}://{_checked_host(call.header(b'host'))}"
+
+
+def root_of(call: Call) -> str:
+    """What the addresses of all paths of this door begin with, for this caller."""
+    return f"{origin(call)}{call.scope.get('root_path', '')}"
+
+
+def address_of(call: Call) -> str:
+    """The address of the request as the caller wrote it, without its parameters."""
+    address = f"{origin(call)}{call.scope['path']}"
+    try:
+        return NamedNode(address).value
+    except ValueError as error:
+        raise InvalidRequest(f"the address of the request is no IRI: {error}") from None
+
+
+def _checked_host(host: str) -> str:
+    """What `Host` says, to be a part of an IRI. Raises InvalidRequest."""
+    address = _HOST.match(host or "localhost")
+    try:
+        if address is not None:
+            return f"[{IPv6Address(address['ipv6'])}]{address['port']}" if address["ipv6"] else address[0]
+    except ValueError:
+        pass
+    raise InvalidRequest(f"Host is a name or an address with a port, not {host[:200]!r}")
+
+
+def natural(value: str, name: str) -> int:
+    """A number of 0 or more that fits into 63 bits. Raises InvalidRequest."""
+    if not (value.isascii() and value.isdecimal() and len(value) <= 18):
+        raise InvalidRequest(f"{name} is a whole number of 0 or more, not {value!r}")
+    return int(value)
+
+
+def _decoded(text: bytes) -> bytes:
+    return unquote_to_bytes(text.replace(b"+", b" "))

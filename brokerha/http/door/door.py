@@ -1,0 +1,165 @@
+"""What all requests of one HTTP door share: the node behind it, limits, threads for long work, counters.
+
+Two rules of waiting live here. A future of the node is waited for without ever cancelling it: a client that hangs up, or
+a server that stops, must not reach into the node's loop. And what takes long runs in a pool that refuses work
+(`NotReady`, 503) instead of growing a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from brokerha.http.door.limits import HttpLimits
+from brokerha.ingress.parsers import shared_parsers
+from brokerha.local_reads.asking import LocalReads
+from brokerha.model.errors import NotReady
+from brokerha.model.ids import Lsn
+from brokerha.ports.front import Front
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+class Door:
+    """One HTTP door of one node; its counters belong to the event loop."""
+
+    def __init__(
+        self,
+        front: Front,
+        limits: HttpLimits,
+        origins: frozenset[str] = frozenset(),
+        local_reads: LocalReads | None = None,
+    ) -> None:
+        limits.check()
+        self.front = front
+        self.local_reads = local_reads
+        """Workers that are reached without the broker; None at a node that has none."""
+        self.limits = limits
+        self.origins = origins
+        """Of pages that may change something, besides those of the door itself."""
+        self.requests = 0
+        """Under way."""
+        self.bodies_bytes = 0
+        """Sizes of all bodies under way."""
+        self.answered: Counter[tuple[str, int]] = Counter()
+        """Answers since the start, by method and status."""
+        self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"{front.node_id} http")
+        self._calls = 0
+        self._parsers = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"{front.node_id} parsing")
+        self._parsings = 0
+        self._written: tuple[Lsn, float] = (0, 0.0)
+        self._shared: dict[str, tuple[asyncio.Future[Any], float]] = {}
+
+    def note_write(self, lsn: Lsn) -> None:
+        """A write was answered as applied at this LSN."""
+        if lsn >= self._written[0] or self._now() > self._written[1]:
+            self._written = lsn, self._now() + self.limits.own_writes_s
+
+    def written_lsn(self) -> Lsn:
+        """The highest LSN of a write that was answered here as applied a short while ago; 0 without one.
+
+        After that while every worker has it, or is behind for a reason that a reader should not wait for.
+        """
+        return self._written[0] if self._now() <= self._written[1] else 0
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def in_thread(
+        self, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Result:
+        """Run ``work`` in a thread of the pool. Raises NotReady when too many calls wait already."""
+        if self._calls >= self.limits.thread_calls_limit:
+            raise NotReady(f"{self._calls} long requests are under way at {self.front.node_id} already: try again")
+        self._calls += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments, **named))
+        finally:
+            self._calls -= 1
+
+    async def by_size(
+        self, size_bytes: int, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Result:
+        """Run ``work`` here when it has little to chew on, else in a thread."""
+        if size_bytes <= self.limits.inline_limit_bytes:
+            return work(*arguments, **named)
+        return await self.in_thread(work, *arguments, **named)
+
+    async def parsed(
+        self, is_plain: bool, work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Result:
+        """Run ``work``, which parses what a client sent: here when that is plain, else in a parser process (ingress/parsers.py)."""
+        if is_plain:
+            return work(*arguments, **named)
+        return await self.parsing(False, partial(shared_parsers().run, work), *arguments, **named)
+
+    async def parsing(self, is_plain: bool, work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """Run ``work``, which has a parser process do what is not plain, so that the loop does not wait for it. Raises NotReady."""
+        if is_plain:
+            return work(*arguments, **named)
+        if self._parsings >= self.limits.parsings_limit:
+            raise NotReady(f"{self._parsings} bodies wait to be parsed at {self.front.node_id} already: try again")
+        self._parsings += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._parsers, partial(work, *arguments, **named))
+        finally:
+            self._parsings -= 1
+
+    async def shared(self, name: str, age_s: float, find: Callable[[], Awaitable[Result]]) -> Result:
+        """One answer for all who ask within a time, however many: who comes while it is looked for waits for it. Errors are not kept."""
+        future, until = self._shared.get(name, (None, 0.0))
+        if future is None or (future.done() and (future.exception() is not None or self._now() > until)):
+
+            async def found() -> Result:
+                result = await find()
+                self._shared[name] = self._shared[name][0], self._now() + age_s
+                return result
+
+            future = asyncio.ensure_future(found())
+            self._shared[name] = future, 0.0
+        # A caller that goes away must not take the answer from the others.
+        result: Result = await asyncio.shield(future)
+        return result
+
+    async def settled(self, future: Future[Result], timeout_ms: int) -> Result:
+        """The result of a future of the node. Raises what it raises, or TimeoutError long after its deadline."""
+        if not future.done():
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+
+            def wake(_: Any) -> None:
+                # The server may have stopped meanwhile; then nobody waits any more.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(_release, waiter)
+
+            timer = loop.call_later((timeout_ms + self.limits.grace_ms) / 1000, _release, waiter)
+            future.add_done_callback(wake)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+            if not future.done():
+                raise TimeoutError
+        return future.result()
+
+    def leave(self) -> None:
+        """Close what was connected to in the event loop, which is about to end."""
+        if self.local_reads is not None:
+            self.local_reads.close()
+
+    def close(self) -> None:
+        """Take no more long work. Idempotent."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._parsers.shutdown(wait=False, cancel_futures=True)
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

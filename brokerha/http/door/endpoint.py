@@ -1,0 +1,111 @@
+"""From ASGI to `Call` and back: the net under every handler.
+
+Whatever a handler raises becomes one answer: an error of model/errors.py its status and its sentence, everything else 500
+and a line in the log of the node, because then it is a fault of brokerha. That line tells which request it was, by the template of
+its path and by size and digest of its body: nothing that a user sent. The number of requests under way is bounded here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from brokerha.http.door import answer as answers
+from brokerha.http.door.answer import Answer
+from brokerha.http.door.call import Call
+from brokerha.http.door.door import Door
+from brokerha.http.guard.guard import Guard, is_foreign
+from brokerha.http.guard.roles import Place, place_of
+from brokerha.model.errors import BrokerhaError, NotReady
+from brokerha.model.faults import fault_fields
+
+log = structlog.get_logger()
+Handler = Callable[[Call], Awaitable[Answer]]
+
+
+class Endpoint:
+    """All methods of one path, as an ASGI application."""
+
+    def __init__(
+        self, door: Door, path: str, methods: dict[str, tuple[str, Handler]], guard: Guard | None = None
+    ) -> None:
+        self._door = door
+        self._path = path
+        self._roles = {method: role for method, (role, _) in methods.items()}
+        self._place = place_of(path)
+        self._guard = guard
+        handlers = self._handlers = {method: handler for method, (_, handler) in methods.items()}
+        if "GET" in handlers:
+            self._handlers.setdefault("HEAD", handlers["GET"])
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Answer one request."""
+        door = self._door
+        door.requests += 1
+        call = Call(door, scope, receive)
+        try:
+            answer = await self._net(call)
+            door.answered[call.method if call.method in self._handlers else "other", answer.status] += 1
+            root, location = scope.get("root_path", ""), answer.headers.get("Location")
+            if root and isinstance(location, str) and location.startswith("/"):
+                answer.headers = {**answer.headers, "Location": f"{root}{location}"}
+            await answer.send(send)
+        finally:
+            door.requests -= 1
+            call.release_body()
+
+    async def _net(self, call: Call) -> Answer:
+        try:
+            return await self._answer(call)
+        except BrokerhaError as error:
+            answer = answers.of_error(error, wants_json=call.wants_json())
+            answer.headers = {**call.error_headers, **answer.headers}
+            answer.status = call.error_status or answer.status
+            return answer
+        except Exception as error:  # noqa: BLE001  (the client is told, and the log has the details)
+            log.error("a request failed by a fault of brokerha", **self._digest(call), **fault_fields(error))
+            return answers.text("a fault in brokerha: the log of this node has the details", 500)
+
+    def _digest(self, call: Call) -> dict[str, str | int]:
+        """What tells this request from others, without anything of its content."""
+        method = call.method if call.method in self._handlers else "other"
+        facts: dict[str, str | int] = {"method": method, "path": self._path}
+        if call.whole_body is not None:
+            facts["body_bytes"] = len(call.whole_body)
+            facts["body_blake2b"] = hashlib.blake2b(call.whole_body, digest_size=8).hexdigest()
+        return facts
+
+    async def _answer(self, call: Call) -> Answer:
+        handler = self._handlers.get(call.method)
+        if handler is None:
+            allowed = ", ".join(sorted(self._handlers))
+            answer = answers.text(f"{call.method} is not possible here: use {allowed}", 405)
+            answer.headers = {"Allow": allowed}
+            return answer
+        if is_foreign(call):
+            return answers.text(
+                f"a page of another site may not change anything here: it is from {call.header(b'origin')}, and this door is {call.header(b'host')}; "
+                "for a proxy in between write http-origins",
+                403,
+            )
+        door = self._door
+        if door.requests > door.limits.requests_limit:
+            raise NotReady(f"{door.requests - 1} requests are under way at {door.front.node_id} already: try again")
+        method = "GET" if call.method == "HEAD" else call.method
+        if self._place is Place.REPOSITORY:
+            call.repository = call.path_text("id")
+        if self._guard is not None:
+            refusal = await self._guard.refusal(call, self._roles[method], self._place)
+            if refusal is not None:
+                return refusal
+        return await handler(call)
+
+
+async def not_found(_scope: Any, _receive: Any, send: Any) -> None:
+    """The answer to a path that nothing is at."""
+    await answers.text(
+        "there is nothing at this path: / shows the status, /repositories/{id} is RDF, /kv/{table}/{key} keys", 404
+    ).send(send)

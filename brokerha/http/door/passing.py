@@ -1,0 +1,167 @@
+"""Reads and writes on their way to the node, and what comes back as an answer.
+
+A write gets its transaction id here, before anything is made from its body: blank nodes are named after it, and a deadline
+that passes can always say which transaction to ask for. The id is the client's idempotency key when there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from brokerha.client.outcomes import error_of_reply
+from brokerha.http.door.answer import Answer
+from brokerha.http.door.call import Call
+from brokerha.local_reads.asking import LocalReads
+from brokerha.model.errors import InvalidRequest, OutcomeUnknown, ReadOnly, Rejected, TimedOut, UnknownRepository
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.operations import Operation
+from brokerha.model.requests import APPLIED_LEVEL, Reply
+from brokerha.model.wire.messages import Read
+from brokerha.nodes.front.checking import is_plain
+from brokerha.ports.front import ReadOutcome
+
+TRANSACTION: Final = b"brokerha-transaction"
+"""Header of a read inside of an open transaction, with its id."""
+_OF_REPOSITORIES: Final = frozenset({"query", "statements", "size", "contexts", "about", "repositories"})
+
+
+def begin_write(call: Call) -> TxId:
+    """The transaction id of this request. Raises ReadOnly at a worker, before a body is read."""
+    if call.front.role == "worker":
+        raise ReadOnly(call.front.writable()[1])
+    return call.key() or call.front.new_txid()
+
+
+async def write(call: Call, operations: Sequence[Operation] | bytes, txid: TxId, timeout_ms: int = 0) -> Reply:
+    """Hand one transaction in and wait for its level. Raises what it was refused or rejected with."""
+    level, copies = call.ack()
+    timeout_ms = timeout_ms or call.timeout_ms()
+    future = await call.door.parsing(
+        call.held_bytes <= call.door.limits.inline_limit_bytes and is_plain(operations),
+        call.front.submit,
+        operations,
+        txid,
+        level=level,
+        copies=copies,
+        timeout_ms=timeout_ms,
+        apart=call.apart(),
+    )
+    try:
+        reply = await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        raise OutcomeUnknown(txid, f"outcome unknown of transaction {txid}: the node did not answer in time") from None
+    error = error_of_reply(reply)
+    if error is not None:
+        raise error
+    if reply.status == APPLIED_LEVEL:
+        call.door.note_write(reply.lsn)
+    return reply
+
+
+async def write_to_repository(
+    call: Call, repository: str, operations: Sequence[Operation], txid: TxId, timeout_ms: int = 0
+) -> Reply:
+    """As `write`; a rejection because there is no such repository becomes UnknownRepository.
+
+    Whether a repository exists is decided by the order of transactions, so only a worker can say it, at the LSN of
+    the rejection. That read happens on this way only.
+    """
+    try:
+        return await write(call, operations, txid, timeout_ms)
+    except Rejected as rejected:
+        if repository in await repository_names(call, rejected.lsn):
+            raise
+        call.error_headers = {"Brokerha-Tx": rejected.txid, "Brokerha-Lsn": rejected.lsn}
+        raise UnknownRepository(f"repository {repository!r} does not exist: PUT /repositories/ID creates one") from None
+
+
+async def repository_names(call: Call, min_lsn: Lsn | None = None) -> list[str]:
+    """Repositories that exist, at this LSN or as any read of this request sees them."""
+    outcome = await read(call, "repositories", "", {}, min_lsn=min_lsn)
+    names: list[str] = json.loads(outcome.body)
+    return names
+
+
+async def read(
+    call: Call, kind: str, name: str, arguments: dict[str, Any], *, min_lsn: Lsn | None = None, timeout_ms: int = 0
+) -> ReadOutcome:
+    """Ask for one read. Raises what the worker raised, TimedOut when nobody answers."""
+    inside = call.transaction or call.header(TRANSACTION)
+    if inside:
+        arguments = {**arguments, "tx": inside}
+    least = call.min_lsn() if min_lsn is None else min_lsn
+    if min_lsn is None and kind in _OF_REPOSITORIES and not call.header(b"brokerha-min-lsn"):
+        # Clients of RDF protocols know nothing of LSNs and expect to read what they have written.
+        least = call.door.written_lsn()
+    timeout_ms = timeout_ms or call.timeout_ms()
+    if call.door.local_reads is not None and not inside:
+        began_s = asyncio.get_running_loop().time()
+        outcome = await _read_near(call, call.door.local_reads, kind, name, arguments, least, timeout_ms)
+        if outcome is not None:
+            return outcome
+        timeout_ms = max(1, timeout_ms - round(1000 * (asyncio.get_running_loop().time() - began_s)))
+    future = call.front.read(kind, name, arguments, least, timeout_ms)
+    try:
+        return await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        raise TimedOut("the node did not answer the read in its time: try again") from None
+
+
+async def _read_near(
+    call: Call, local_reads: LocalReads, kind: str, name: str, arguments: dict[str, Any], least: Lsn, timeout_ms: int
+) -> ReadOutcome | None:
+    """Ask a worker of this machine; None when none answers. Raises what makes the request wrong."""
+    front = call.front
+    readers = front.readers(least)
+    try:
+        outcome = await local_reads.read(readers.workers, Read("", kind, name, arguments, readers.min_lsn, timeout_ms))
+    except InvalidRequest as error:
+        front.was_read()
+        readers.aged_error(error)
+        raise
+    if outcome is None:
+        return None
+    front.was_read()
+    return readers.aged(outcome)
+
+
+async def command(call: Call, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Have the master carry out an operator's command. Raises what it was refused with, TimedOut when nobody answers."""
+    timeout_ms = call.timeout_ms()
+    future = call.front.command(name, arguments, timeout_ms)
+    try:
+        return await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        raise TimedOut("the node did not say in time what became of it: look at its status, and try again") from None
+
+
+def done(reply: Reply, status: int = 204) -> Answer:
+    """The answer to a write that reached its level."""
+    return Answer(status, headers=facts_of(reply))
+
+
+def facts_of(reply: Reply) -> dict[str, str | int]:
+    """The headers that every write answers with."""
+    return {"Brokerha-Tx": reply.txid, "Brokerha-Lsn": reply.lsn, "Brokerha-Ack": reply.status}
+
+
+def result(outcome: ReadOutcome) -> Answer:
+    """The answer to a read."""
+    content_type = outcome.content_type
+    if content_type.startswith("text/") and ";" not in content_type:
+        # Without it some clients take text for Latin-1.
+        content_type += "; charset=utf-8"
+    return Answer(200, outcome.body, content_type, {**age_of(outcome), "Vary": "Accept"})
+
+
+def age_of(outcome: ReadOutcome) -> dict[str, str | int]:
+    """The headers that every read answers with: its LSN, and how old it may be while the master is apart."""
+    headers: dict[str, str | int] = {"Brokerha-Lsn": outcome.lsn}
+    if outcome.apart:
+        headers["Brokerha-Apart"] = outcome.apart
+    if outcome.stale_ms is not None:
+        headers["Brokerha-Stale-Ms"] = outcome.stale_ms
+    return headers

@@ -1,0 +1,110 @@
+"""Who stands at the door: finds the user of a request, and refuses who is nobody or may not.
+
+Without users everybody may everything, which is for loopback. A page of another site never changes anything, with users or
+without: browsers say where a request comes from, and send along what they know.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from brokerha.http.door import answer as answers
+from brokerha.http.door.answer import Answer
+from brokerha.http.door.call import Call, lacks
+from brokerha.http.guard.roles import Place
+from brokerha.http.guard.users import Failures, User, Users
+from brokerha.model.errors import NotAllowed
+
+SAFE = frozenset({"GET", "HEAD"})
+_CHALLENGE = 'Basic realm="brokerha", charset="UTF-8", Bearer realm="brokerha"'
+
+
+class Guard:
+    """The guard of one door: ``users`` gives those of now, ``wall_s`` the seconds of the wall clock."""
+
+    def __init__(self, users: Callable[[], Users], wall_s: Callable[[], float]) -> None:
+        self._users = users
+        self._wall_s = wall_s
+        self._failures = Failures()
+
+    async def refusal(self, call: Call, role: str, place: Place) -> Answer | None:
+        """Why this request may not pass; None when it may. Notes in the call who sent it."""
+        if not role:
+            return None
+        address, now_s = (call.scope.get("client") or ("", 0))[0], self._wall_s()
+        scheme, _, given = call.header(b"authorization").partition(" ")
+        known = self._known(scheme.lower(), given.strip(), now_s) if given else None
+        if known is None:
+            if not given:
+                return _unknown(call, "this needs a user: send a token (Bearer) or a name and a password (Basic)")
+            wait_s = self._failures.wait_s(address, now_s)
+            if wait_s:
+                return _refusal(call, f"too many failed logins from {address}", 429, {"Retry-After": wait_s})
+            # Counted before scrypt runs, so that many at once do not all get through.
+            self._failures.failed(address, now_s)
+            name, password = _basic(given) if scheme.lower() == "basic" else ("", "")
+            known = await call.door.in_thread(self._users().by_password, name, password) if name else None
+            if known is None:
+                return _unknown(call, "this user, password or token is not known, or has expired")
+            self._failures.succeeded(address)
+        call.user = known
+        if not (known.may_somewhere(role) if place is Place.NAMED else known.may(role, call.repository)):
+            return _refusal(call, lacks(known, role, call.repository), 403, {})
+        return None
+
+    def _known(self, scheme: str, given: str, now_s: float) -> User | None:
+        users = self._users()
+        if scheme == "bearer":
+            return users.by_token(given, now_s)
+        return users.is_verified(*_basic(given)) if scheme == "basic" else None
+
+
+def _basic(given: str) -> tuple[str, str]:
+    try:
+        name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return "", ""
+    return name, password
+
+
+def _unknown(call: Call, text: str) -> Answer:
+    return _refusal(call, text, 401, {"WWW-Authenticate": _CHALLENGE})
+
+
+def _refusal(call: Call, text: str, status: int, headers: dict[str, str | int]) -> Answer:
+    answer = answers.of_error(NotAllowed(text), wants_json=call.wants_json())
+    answer.status, answer.headers = status, {**answer.headers, **headers}
+    return answer
+
+
+def is_foreign(call: Call) -> bool:
+    """Whether a page of another site sends this to change something."""
+    origin = call.header(b"origin").lower()
+    if not origin or call.method in SAFE or origin in call.door.origins:
+        return False
+    try:
+        return urlsplit(origin).netloc != call.header(b"host").lower()
+    except ValueError:  # No origin at all, such as http://[
+        return True
+
+
+def parse_origins(text: str) -> frozenset[str]:
+    """Origins as a cluster file lists them. Raises ValueError with the one that is none.
+
+    >>> sorted(parse_origins("https://a.example, http://b:8080"))
+    ['http://b:8080', 'https://a.example']
+    """
+    found = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+    for origin in found:
+        parts = urlsplit(origin)
+        if (
+            parts.scheme not in {"http", "https"}
+            or not parts.hostname
+            or origin != f"{parts.scheme}://{parts.netloc}"
+            or "@" in origin
+        ):
+            raise ValueError(origin)
+    return found

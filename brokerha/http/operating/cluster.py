@@ -1,0 +1,122 @@
+"""Questions about the cluster: status, log, fingerprints, waiting for an LSN."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from brokerha.http.door import answer
+from brokerha.http.door.accept import preferred
+from brokerha.http.door.answer import JSON, MSGPACK, Answer
+from brokerha.http.door.call import Call
+from brokerha.http.door.passing import age_of, read
+from brokerha.model.errors import InvalidRequest, NotAcceptable, TimedOut, WentBack
+from brokerha.model.ids import Lsn
+from brokerha.model.log_lineages import problem, read_rewinds
+
+LINES = "application/x-ndjson"
+LOG_LIMIT = 10_000
+"""Lines of one answer."""
+STATUS_TIMEOUT_MS = 2000
+"""How long the status waits for silent masters at most."""
+
+
+async def status(call: Call) -> Answer:
+    """The contract of ``status -o json``."""
+    # Half of a short time, so that the answer, with silent masters named in it, still comes in time.
+    timeout_ms = max(1, min(call.timeout_ms() // 2, STATUS_TIMEOUT_MS))
+    return answer.as_json(await call.door.in_thread(call.front.status, timeout_ms))
+
+
+async def log(call: Call) -> Answer:
+    """Lines of the synchronised queue, ``from`` to ``to`` (both included), at most 10,000 at a time.
+
+    With ``effects`` they are what a store can apply (ports.Front.logged), with ``entries`` also what masters know beside it and
+    what can be read now (ports.Front.entries), as msgpack only. With ``lineage``, the lineage with which the line before ``from`` was
+    read, 409 when that line is void.
+    """
+    await _check_lineage(call)
+    if call.parameters().flag("entries"):
+        return await _packed(call, call.front.entries, 0)
+    if call.parameters().flag("effects"):
+        return await _packed(call, call.front.logged, 1)
+    media_type = preferred(call.accept(), (LINES, MSGPACK, JSON))
+    if media_type is None:
+        raise NotAcceptable(f"the log can be had as {LINES}, {MSGPACK} or {JSON}")
+    first, last = _range(call)
+    is_bounded = call.parameters().one("to") is not None
+
+    def lines() -> bytes:
+        entries = call.front.log(first, last if is_bounded else 0)
+        if media_type == MSGPACK:
+            packed: bytes = msgpack.packb(entries)
+            return packed
+        if media_type == JSON:
+            return json.dumps(entries, ensure_ascii=False).encode()
+        return "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries).encode()
+
+    return Answer(200, await call.door.in_thread(lines), media_type, {"Vary": "Accept"})
+
+
+async def _packed(call: Call, found: Callable[[Lsn, Lsn], Any], least: Lsn) -> Answer:
+    if preferred(call.accept(), (MSGPACK,)) is None:
+        raise NotAcceptable(f"the log with effects can be had as {MSGPACK}")
+    first, last = _range(call, least)
+
+    def lines() -> bytes:
+        packed: bytes = msgpack.packb(found(first, min(last, first + LOG_LIMIT - 1)))
+        return packed
+
+    return Answer(200, await call.door.in_thread(lines), MSGPACK, {"Vary": "Accept"})
+
+
+async def _check_lineage(call: Call) -> None:
+    """Raise WentBack when what the caller has read is not what the log holds there now."""
+    parameters = call.parameters()
+    if parameters.one("lineage") is None:
+        return
+    lineage, read_lsn = parameters.number("lineage", 0), parameters.number("from", 1) - 1
+    found = await call.door.in_thread(call.front.entries, 0, 0)
+    if void := problem(read_rewinds(found.get("rewinds")), lineage, read_lsn):
+        raise WentBack(void)
+
+
+def _range(call: Call, least: Lsn = 1) -> tuple[Lsn, Lsn]:
+    parameters = call.parameters()
+    first = max(least, parameters.number("from", 1))
+    last = parameters.number("to", first + LOG_LIMIT - 1)
+    if last < first:
+        raise InvalidRequest(f"from ({first}) is above to ({last})")
+    return first, last
+
+
+async def fingerprints(call: Call) -> Answer:
+    """The fingerprint of one copy at ``lsn`` or later, and beside it what each node of the cluster says of itself."""
+    timeout_ms = call.timeout_of("timeout-s", call.parameters().one("timeout-s"))
+    outcome = await read(call, "fingerprint", "", {}, min_lsn=call.parameters().number("lsn", 0), timeout_ms=timeout_ms)
+    everything = await call.door.in_thread(call.front.status, STATUS_TIMEOUT_MS)
+    fields = ("id", "role", "master", "state", "applied_lsn", "fingerprint", "items")
+    copies = [{name: row.get(name) for name in fields} for row in everything["nodes"]]
+    return answer.as_json({**json.loads(outcome.body), "copies": copies}, headers=age_of(outcome))
+
+
+async def wait(call: Call) -> Answer:
+    """Answer when ``lsn`` is applied by ``workers`` workers of this site (a number, ``all`` or ``quorum``)."""
+    parameters = call.parameters()
+    if parameters.one("lsn") is None:
+        raise InvalidRequest("the parameter 'lsn' is missing")
+    lsn = parameters.number("lsn", 0)
+    asked = parameters.one("workers") or "1"
+    workers: int | str = asked if asked in {"all", "quorum"} else parameters.number("workers", 1)
+    if workers == 0:
+        raise InvalidRequest("workers is a number from 1 on, all, or quorum")
+    timeout_ms = call.timeout_of("timeout-s", parameters.one("timeout-s"))
+    future = call.front.wait_for(lsn, workers, timeout_ms)
+    try:
+        reached = await call.door.settled(future, timeout_ms)
+    except TimeoutError:
+        raise TimedOut(f"the node did not say in time whether LSN {lsn} is applied: try again") from None
+    return answer.as_json(reached)

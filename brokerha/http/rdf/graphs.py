@@ -1,0 +1,217 @@
+"""Whole graphs: W3C's Graph Store Protocol at ``/repositories/{id}/gsp``, and RDF4J's at ``/repositories/{id}/rdf-graphs``.
+
+                          gsp                                   rdf-graphs
+    which graph           ?graph=IRI, ?default, gsp/{name}      service?graph=IRI, service?default, rdf-graphs/{name}
+    GET, HEAD             200; 404 when it is not there         200, and empty when it is not there
+    PUT                   201 when it was not there, else 204   204
+    POST                  201 when it was not there, else 204   204
+    POST without a graph  a new graph, 201 with its Location    400
+    DELETE                204; 404 when it was not there        204
+
+The two contradict each other, so each has a path of its own. A graph with a name in the path is named by the address of the request.
+A graph is there while it holds statements; the default graph always is. Whether it was there is read just before the
+write, and another writer may come in between; the write itself is one transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from email.message import Message
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Final
+
+from pyoxigraph import DefaultGraph, NamedNode
+
+from brokerha.http.door.accept import preferred
+from brokerha.http.door.answer import Answer
+from brokerha.http.door.call import Call, address_of
+from brokerha.http.door.passing import age_of, begin_write, done, read, result, write_to_repository
+from brokerha.http.rdf import statements
+from brokerha.ingress import rdf_bodies
+from brokerha.ingress.rdf_bodies import base_iri_of, context_text
+from brokerha.model.errors import InvalidRequest, NotAcceptable, NotFound, UnsupportedType
+from brokerha.model.ids import TxId
+from brokerha.model.operations import Operation
+from brokerha.ports.front import ReadOutcome
+
+OFFERS: Final = ("application/n-triples", *(name for name in rdf_bodies.FORMATS if name != "application/n-triples"))
+_MULTIPART: Final = "multipart/form-data"
+_ASK: Final = {"accept": "application/sparql-results+json", "default-graph-uri": (), "named-graph-uri": ()}
+
+StoreGraph = NamedNode | DefaultGraph
+
+
+async def get(call: Call) -> Answer:
+    """W3C: the triples of a graph; 404 when it is not there."""
+    graph = _asked(call)
+    outcome, is_there = await _is_there(call, graph)
+    if not is_there:
+        call.error_headers = dict(age_of(outcome))
+        raise NotFound(f"there is no graph {graph}")
+    return await _get(call, graph)
+
+
+async def put(call: Call) -> Answer:
+    """W3C: make a graph hold just these triples."""
+    txid = begin_write(call)
+    graph = _asked(call)
+    _, is_there = await _is_there(call, graph)
+    return await _replace(call, graph, txid, 204 if is_there else 201)
+
+
+async def post(call: Call) -> Answer:
+    """W3C: add triples to a graph; a new one without a name."""
+    txid = begin_write(call)
+    parameters = call.parameters()
+    if not parameters.pairs and "graph" not in call.scope["path_params"]:
+        name = hashlib.blake2b(txid.encode(), digest_size=12).hexdigest()
+        graph = NamedNode(f"{address_of(call)}/{name}")
+        answer = await _add(call, graph, txid, 201)
+        answer.headers = {**answer.headers, "Location": graph.value}
+        return answer
+    graph_asked = _asked(call)
+    _, is_there = await _is_there(call, graph_asked)
+    return await _add(call, graph_asked, txid, 204 if is_there else 201)
+
+
+async def delete(call: Call) -> Answer:
+    """W3C: delete a graph; 404 when it is not there."""
+    txid = begin_write(call)
+    graph = _asked(call)
+    _, is_there = await _is_there(call, graph)
+    if not is_there:
+        raise NotFound(f"there is no graph {graph}")
+    return await _clear(call, graph, txid)
+
+
+async def get_service(call: Call) -> Answer:
+    """RDF4J: the triples of a graph."""
+    return await _get(call, _asked(call))
+
+
+async def put_service(call: Call) -> Answer:
+    """RDF4J: make a graph hold just these triples."""
+    return await _replace(call, _asked(call), begin_write(call), 204)
+
+
+async def post_service(call: Call) -> Answer:
+    """RDF4J: add triples to a graph."""
+    return await _add(call, _asked(call), begin_write(call), 204)
+
+
+async def delete_service(call: Call) -> Answer:
+    """RDF4J: empty a graph."""
+    return await _clear(call, _asked(call), begin_write(call))
+
+
+def _asked(call: Call) -> StoreGraph:
+    """The graph that a request names. Raises InvalidRequest."""
+    parameters = call.parameters()
+    if "graph" in call.scope["path_params"]:
+        if parameters.pairs:
+            raise InvalidRequest("a graph that the path names takes no parameters")
+        return _named(address_of(call))
+    names, graph = parameters.names(), parameters.one("graph")
+    if names - {"graph", "default", "baseURI", "preserveNodeId"}:
+        raise InvalidRequest(f"a graph is named by 'graph' or by 'default', not by {', '.join(sorted(names))}")
+    if (graph is None) is ("default" not in names):
+        raise InvalidRequest("name one graph: ?graph=IRI, or ?default")
+    return DefaultGraph() if graph is None else _named(graph)
+
+
+def _named(iri: str) -> NamedNode:
+    try:
+        node = NamedNode(iri)
+    except ValueError:
+        raise InvalidRequest(f"{iri!r} is no absolute IRI of a graph") from None
+    if node.value.startswith("urn:brokerha:"):
+        raise InvalidRequest("IRIs that begin with urn:brokerha: are brokerha's own")
+    return node
+
+
+async def _is_there(call: Call, graph: StoreGraph) -> tuple[ReadOutcome, bool]:
+    """Whether a graph holds anything; the default graph always counts. Raises UnknownRepository."""
+    pattern = f"GRAPH {graph} {{ ?s ?p ?o }}" if isinstance(graph, NamedNode) else ""
+    outcome = await read(call, "query", call.path_text("id"), {**_ASK, "query": f"ASK {{ {pattern} }}"})
+    return outcome, b"true" in outcome.body
+
+
+async def _get(call: Call, graph: StoreGraph) -> Answer:
+    media_type = preferred(call.accept(), OFFERS)
+    if media_type is None:
+        raise NotAcceptable(f"a graph can be had as {', '.join(OFFERS)}")
+    arguments = {"context": (context_text(graph),), "accept": media_type}
+    return result(await read(call, "statements", call.path_text("id"), arguments))
+
+
+async def _replace(call: Call, graph: StoreGraph, txid: TxId, status: int) -> Answer:
+    repository = call.path_text("id")
+    cleared: Operation = ("update", repository, statements.clearing([graph]))
+    nquads = await _nquads(call, graph, txid)
+    operations = [cleared, ("add", repository, nquads)] if nquads else [cleared]
+    return done(await write_to_repository(call, repository, operations, txid), status)
+
+
+async def _add(call: Call, graph: StoreGraph, txid: TxId, status: int) -> Answer:
+    repository = call.path_text("id")
+    nquads = await _nquads(call, graph, txid)
+    return done(await write_to_repository(call, repository, [("add", repository, nquads)], txid), status)
+
+
+async def _clear(call: Call, graph: StoreGraph, txid: TxId) -> Answer:
+    repository = call.path_text("id")
+    operation: Operation = ("update", repository, statements.clearing([graph]))
+    return done(await write_to_repository(call, repository, [operation], txid))
+
+
+async def _nquads(call: Call, graph: StoreGraph, txid: TxId) -> str:
+    media_type = call.media_type()
+    parameters = call.parameters()
+    base_iri = base_iri_of(parameters.one("baseURI")) or (
+        graph.value if isinstance(graph, NamedNode) else address_of(call)
+    )
+    keep_labels = parameters.flag("preserveNodeId")
+    if media_type == _MULTIPART:
+        body = await call.body()
+        parts = await call.door.by_size(len(body), parts_of, body, call.header(b"content-type"))
+    elif media_type in rdf_bodies.FORMATS:
+        parts = [(media_type, await call.body())]
+    else:
+        known = ", ".join([*rdf_bodies.FORMATS, _MULTIPART])
+        raise UnsupportedType(f"content type {media_type or 'none'!r}: send one of {known}")
+    pieces = []
+    for number, (part_type, part) in enumerate(parts):
+        pieces.append(
+            await call.door.parsed(
+                rdf_bodies.is_plain(part, part_type),
+                rdf_bodies.nquads_of,
+                part,
+                part_type,
+                # Blank nodes of two documents are not the same.
+                txid=txid if number == 0 else f"{txid}/{number}",
+                base_iri=base_iri,
+                contexts=[context_text(graph)],
+                keep_labels=keep_labels,
+            )
+        )
+    return "".join(pieces)
+
+
+def parts_of(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
+    """The documents of a ``multipart/form-data`` body, each with its content type. Raises InvalidRequest, UnsupportedType."""
+    message: Message = BytesParser(policy=HTTP).parsebytes(
+        b"Content-Type: %b\r\n\r\n%b" % (content_type.encode(), body)
+    )
+    if not message.is_multipart():
+        raise InvalidRequest("MALFORMED DATA: the body has no parts of the boundary that its content type names")
+    found = []
+    for part in message.walk():
+        if part.is_multipart():
+            continue
+        media_type = part.get_content_type()
+        if media_type not in rdf_bodies.FORMATS:
+            raise UnsupportedType(f"a part of the body is {media_type}: send one of {', '.join(rdf_bodies.FORMATS)}")
+        payload = part.get_payload(decode=True)
+        found.append((media_type, payload if isinstance(payload, bytes) else b""))
+    return found

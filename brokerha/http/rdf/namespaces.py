@@ -1,0 +1,83 @@
+"""RDF4J namespaces at ``/repositories/{id}/namespaces``: short names of IRIs that clients share; they change no query.
+
+    GET     …/namespaces            all of them, as a result table        DELETE    none is left, 204
+    GET     …/namespaces/{prefix}   the IRI as text, 404 without it       PUT       the body is the IRI, 204
+                                                                          DELETE    204, also when it was not there
+
+They are keys of a reserved table (model/about.py), so they go through the log and belong to every copy. The prefix may be empty.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyoxigraph import Literal
+
+from brokerha.http.door.answer import TEXT, Answer
+from brokerha.http.door.call import Call
+from brokerha.http.door.passing import age_of, begin_write, done, read, write_to_repository
+from brokerha.http.rdf.tables import table
+from brokerha.model import about
+from brokerha.model.errors import InvalidRequest, NotFound
+from brokerha.model.operations import Operation
+from brokerha.model.outside.levels import LATEST_LSN
+from brokerha.ports.front import ReadOutcome
+
+
+async def listed(call: Call) -> Answer:
+    """All namespaces, as a result table."""
+    namespaces, outcome = await _known(call)
+    rows = [(Literal(prefix), Literal(iri)) for prefix, iri in sorted(namespaces.items())]
+    return table(call.accept(), ("prefix", "namespace"), rows, age_of(outcome))
+
+
+async def clear(call: Call) -> Answer:
+    """Delete all namespaces that there are now."""
+    txid = begin_write(call)
+    repository = call.path_text("id")
+    namespaces, outcome = await _known(call, LATEST_LSN)
+    operations: list[Operation] = [
+        ("delete", about.TABLE, about.namespace_key(repository, prefix)) for prefix in sorted(namespaces)
+    ]
+    if not operations:
+        return Answer(204, headers=age_of(outcome))
+    return done(await write_to_repository(call, repository, operations, txid))
+
+
+async def get(call: Call) -> Answer:
+    """The IRI of one prefix."""
+    namespaces, outcome = await _known(call)
+    prefix = call.path_text("prefix")
+    if prefix not in namespaces:
+        raise NotFound(f"repository {call.path_text('id')!r} has no namespace with the prefix {prefix!r}")
+    # Without a new line at the end: clients take the whole body for the IRI.
+    return Answer(200, namespaces[prefix].encode(), TEXT, age_of(outcome))
+
+
+async def put(call: Call) -> Answer:
+    """Set the IRI of one prefix."""
+    txid = begin_write(call)
+    repository, prefix = call.path_text("id"), call.path_text("prefix")
+    iri = (await call.text()).strip()
+    if problem := about.prefix_problem(prefix) or about.iri_problem(iri):
+        raise InvalidRequest(problem)
+    operation = ("put", about.TABLE, about.namespace_key(repository, prefix), iri.encode())
+    return done(await write_to_repository(call, repository, [operation], txid))
+
+
+async def delete(call: Call) -> Answer:
+    """Delete one prefix."""
+    txid = begin_write(call)
+    repository, prefix = call.path_text("id"), call.path_text("prefix")
+    if problem := about.prefix_problem(prefix):
+        raise InvalidRequest(problem)
+    operation = ("delete", about.TABLE, about.namespace_key(repository, prefix))
+    return done(await write_to_repository(call, repository, [operation], txid))
+
+
+async def _known(call: Call, min_lsn: int | None = None) -> tuple[dict[str, str], ReadOutcome]:
+    repository = call.path_text("id")
+    outcome = await read(call, "about", repository, {}, min_lsn=min_lsn)
+    found: dict[str, Any] = json.loads(outcome.body)
+    return found[repository]["namespaces"], outcome

@@ -1,0 +1,193 @@
+"""SPARQL 1.1 Protocol at ``/repositories/{id}/sparql``, and the parts of it that RDF4J's paths share.
+
+    query    GET ?query=…      POST form query=…     POST application/sparql-query
+    update                     POST form update=…    POST application/sparql-update
+
+``default-graph-uri`` and ``named-graph-uri`` choose the dataset of a query, ``using-graph-uri`` and ``using-named-graph-uri`` that of an
+update: together with USING or WITH in the text they are an error, as W3C has it. RDF4J's ``insert-graph-uri`` and
+``remove-graph-uri``, bindings (``$name``), ``limit``, ``offset`` and ``distinct`` are written into the text, too.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pyoxigraph import Triple, parse, serialize
+
+from brokerha.http.door.accept import preferred
+from brokerha.http.door.answer import Answer
+from brokerha.http.door.call import FORM, Call, Parameters, address_of
+from brokerha.http.door.passing import begin_write, done, read, result, write_to_repository
+from brokerha.http.guard.users import WRITE
+from brokerha.http.rdf.service_description import service_description
+from brokerha.ingress.nesting import is_plain_request
+from brokerha.ingress.rdf_bodies import FORMATS, base_iri_of, term_of, utf8
+from brokerha.model import about
+from brokerha.model.errors import InvalidRequest, NotAcceptable, UnsupportedType
+from brokerha.stores.sparql.protocol import (
+    check_binding,
+    is_graph_query,
+    sliced,
+    update_with,
+    with_base,
+    with_bindings,
+    with_template_graphs,
+)
+
+QUERY_TYPE = "application/sparql-query"
+UPDATE_TYPE = "application/sparql-update"
+DESCRIPTIONS = ("text/turtle", "application/n-triples", "application/rdf+xml", "application/ld+json")
+
+
+async def get(call: Call) -> Answer:
+    """Query in the URL, an update may not stand there; asked nothing, the endpoint describes itself."""
+    parameters = call.parameters()
+    if not parameters.pairs:
+        return await _described(call)
+    if parameters.one("update") is not None:
+        raise InvalidRequest("an update is sent with POST: GET must not change anything")
+    return await query(call, _needed(parameters, "query"), parameters)
+
+
+async def _described(call: Call) -> Answer:
+    repository = call.path_text("id")
+    media_type = preferred(call.accept(), DESCRIPTIONS)
+    if media_type is None:
+        raise NotAcceptable(f"the description of the service can be had as {', '.join(DESCRIPTIONS)}")
+    outcome = await read(call, "about", repository, {})
+    union = about.UNION in json.loads(outcome.body)[repository]["settings"]
+    is_writable = call.front.role == "master"
+    body = service_description(address_of(call), FORMATS[media_type], union=union, writable=is_writable)
+    return result(outcome._replace(content_type=media_type, body=body))
+
+
+async def post(call: Call) -> Answer:
+    """Query or update, as a form or as the body itself."""
+    media_type = call.media_type()
+    if media_type == QUERY_TYPE:
+        return await post_query(call)
+    if media_type == UPDATE_TYPE:
+        call.demand(WRITE, call.repository)
+        return await update_of_body(call)
+    if media_type != FORM:
+        raise UnsupportedType(f"content type {media_type or 'none'!r}: send {QUERY_TYPE}, {UPDATE_TYPE} or {FORM}")
+    form = await call.form()
+    if form.one("query") is not None and form.one("update") is not None:
+        raise InvalidRequest("a form holds a query or an update, not both")
+    if form.one("update") is not None:
+        call.demand(WRITE, call.repository)
+        return await update_of_form(call, form)
+    return await query(call, _needed(form, "query"), form)
+
+
+async def post_query(call: Call) -> Answer:
+    """Query as a form or as the body itself."""
+    media_type = call.media_type()
+    if media_type == QUERY_TYPE:
+        if call.parameters().one("query") is not None:
+            raise InvalidRequest("the query is given twice, in the URL and in the body: give it once")
+        return await query(call, await call.text(), call.parameters())
+    if media_type != FORM:
+        raise UnsupportedType(f"content type {media_type or 'none'!r}: send {QUERY_TYPE} or {FORM}")
+    form = await call.form()
+    return await query(call, _needed(form, "query"), form)
+
+
+async def query(call: Call, text: str, parameters: Parameters) -> Answer:
+    """Evaluate a query."""
+    _check_common(parameters)
+    text = await call.door.parsed(is_plain_request(text), with_base, text, base_of(call, parameters))
+    limit = None if parameters.one("limit") is None else parameters.number("limit", 0)
+    offset, distinct = parameters.number("offset", 0), parameters.flag("distinct")
+    bindings = bindings_of(parameters)
+    is_sliced = limit is not None or offset or distinct
+    if bindings:
+        text = await call.door.parsed(is_plain_request(text), with_bindings, text, bindings)
+    if is_sliced:
+        text = await call.door.parsed(is_plain_request(text), sliced, text, limit, offset, distinct=distinct)
+    arguments = {
+        "query": text,
+        "accept": call.accept(),
+        "default-graph-uri": parameters.all("default-graph-uri"),
+        "named-graph-uri": parameters.all("named-graph-uri"),
+    }
+    timeout_ms = call.time_of_query(parameters.one("timeout"))
+    outcome = await read(call, "query", call.path_text("id"), arguments, timeout_ms=timeout_ms)
+    if is_sliced and is_graph_query(text):
+        body = await call.door.by_size(
+            len(outcome.body), sliced_triples, outcome.body, outcome.content_type, limit, offset, distinct
+        )
+        outcome = outcome._replace(body=body)
+    return result(outcome)
+
+
+def sliced_triples(body: bytes, media_type: str, limit: int | None, offset: int, distinct: bool) -> bytes:
+    """Some of the triples of a result."""
+    syntax = FORMATS[media_type]
+    triples: list[Triple] = [quad.triple for quad in parse(body, format=syntax)]
+    if distinct:
+        triples = list(dict.fromkeys(triples))
+    return serialize(triples[offset : None if limit is None else offset + limit], format=syntax) or b""
+
+
+def bindings_of(parameters: Parameters) -> dict[str, str]:
+    """Terms of variables, from ``$name``. Raises InvalidRequest."""
+    bindings: dict[str, str] = {}
+    for name in sorted(parameters.names()):
+        if name.startswith("$"):
+            term = term_of(name, parameters.one(name)) or ""
+            check_binding(name[1:], term)
+            bindings[name[1:]] = term
+    return bindings
+
+
+def base_of(call: Call, parameters: Parameters) -> str:
+    """What relative IRIs of a text are relative to: ``baseURI``, else the address of the request."""
+    return base_iri_of(parameters.one("baseURI")) or address_of(call)
+
+
+def _check_common(parameters: Parameters) -> None:
+    language = parameters.one("queryLn") or "SPARQL"
+    if language.upper() != "SPARQL":
+        raise InvalidRequest(f"UNSUPPORTED QUERY LANGUAGE: queries are SPARQL, not {language!r}")
+    # There is nothing to infer, so both answers are the same.
+    parameters.flag("infer")
+
+
+async def update_of_body(call: Call) -> Answer:
+    """An update that is the body itself."""
+    txid = begin_write(call)
+    if call.parameters().one("update") is not None:
+        raise InvalidRequest("the update is given twice, in the URL and in the body: give it once")
+    text = await call.text()
+    return await _update(call, await update_text(call, text, call.parameters()), txid, call.parameters())
+
+
+async def update_of_form(call: Call, form: Parameters) -> Answer:
+    """An update in a form."""
+    txid = begin_write(call)
+    text = utf8(form.raw("update") or b"", "the update")
+    return await _update(call, await update_text(call, text, form), txid, form)
+
+
+async def update_text(call: Call, text: str, parameters: Parameters) -> str:
+    """An update with what its parameters say written into it. Raises InvalidRequest."""
+    _check_common(parameters)
+    text = await call.door.parsed(is_plain_request(text), with_base, text, base_of(call, parameters))
+    bindings = bindings_of(parameters)
+    using, using_named = parameters.all("using-graph-uri"), parameters.all("using-named-graph-uri")
+    insert, remove = parameters.one("insert-graph-uri"), parameters.all("remove-graph-uri")
+    text = await call.door.parsed(is_plain_request(text), with_template_graphs, text, insert, remove)
+    return await call.door.parsed(is_plain_request(text), update_with, text, bindings, using, using_named)
+
+
+async def _update(call: Call, text: str, txid: str, parameters: Parameters) -> Answer:
+    repository, timeout_ms = call.path_text("id"), call.time_of_query(parameters.one("timeout"))
+    return done(await write_to_repository(call, repository, [("update", repository, text)], txid, timeout_ms))
+
+
+def _needed(parameters: Parameters, name: str) -> str:
+    value = parameters.one(name)
+    if value is None:
+        raise InvalidRequest(f"the parameter {name!r} is missing")
+    return value

@@ -1,0 +1,141 @@
+"""RDF4J statements at ``/repositories/{id}/statements``: read, add, replace, delete by pattern, update.
+
+Each writing request is one transaction. ``context`` chooses graphs (``null`` is the default graph) and, where data are sent,
+goes before what the data themselves say, as in RDF4J.
+
+    POST    RDF                       add                                 [add]
+    PUT     RDF                       clear all, or the contexts; add     [update CLEAR …, add]
+    DELETE  ?subj&pred&obj&context    remove what matches                 [update DELETE WHERE …] or [remove]
+    POST    update                    SPARQL Update                       [update]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyoxigraph import BlankNode, DefaultGraph
+
+from brokerha.http.door.answer import Answer
+from brokerha.http.door.call import FORM, Call
+from brokerha.http.door.passing import begin_write, done, read, result, write_to_repository
+from brokerha.http.rdf import sparql
+from brokerha.ingress import rdf_bodies
+from brokerha.ingress.rdf_bodies import Graph, base_iri_of, context_text, contexts_of, term_of
+from brokerha.model.errors import InvalidRequest, UnsupportedType
+from brokerha.model.ids import TxId
+from brokerha.model.operations import Operation
+
+_ANY = {"subj": "?s", "pred": "?p", "obj": "?o"}
+
+
+async def get(call: Call) -> Answer:
+    """Quads that match, in the RDF syntax that the caller accepts."""
+    pattern, contexts = pattern_of(call)
+    arguments = {
+        **pattern,
+        "context": tuple(context_text(graph) for graph in contexts),
+        "accept": call.accept(),
+    }
+    return result(await read(call, "statements", call.path_text("id"), arguments))
+
+
+async def post(call: Call) -> Answer:
+    """Add RDF, or run an update."""
+    media_type = call.media_type()
+    if media_type == sparql.UPDATE_TYPE:
+        return await sparql.update_of_body(call)
+    if media_type == FORM:
+        form = await call.form()
+        if form.one("update") is None:
+            raise InvalidRequest("the parameter 'update' is missing")
+        return await sparql.update_of_form(call, form)
+    txid = begin_write(call)
+    nquads = await _nquads(call, media_type, contexts_of(call.parameters().all("context")), txid)
+    return await _write(call, [("add", call.path_text("id"), nquads)], txid)
+
+
+async def put(call: Call) -> Answer:
+    """Replace everything, or what is in the contexts, by RDF."""
+    txid = begin_write(call)
+    contexts = contexts_of(call.parameters().all("context"))
+    repository = call.path_text("id")
+    cleared = ("update", repository, clearing(contexts))
+    nquads = await _nquads(call, call.media_type(), contexts, txid)
+    operations: list[Operation] = [cleared, ("add", repository, nquads)] if nquads else [cleared]
+    return await _write(call, operations, txid)
+
+
+async def delete(call: Call) -> Answer:
+    """Remove what matches; everything when nothing is asked for."""
+    txid = begin_write(call)
+    pattern, contexts = pattern_of(call)
+    return await _write(call, [removal(call.path_text("id"), pattern, contexts)], txid)
+
+
+async def _write(call: Call, operations: Sequence[Operation], txid: TxId) -> Answer:
+    return done(await write_to_repository(call, call.path_text("id"), operations, txid))
+
+
+async def _nquads(call: Call, media_type: str, contexts: Sequence[Graph], txid: TxId) -> str:
+    if media_type not in rdf_bodies.FORMATS:
+        known = ", ".join([*rdf_bodies.FORMATS, sparql.UPDATE_TYPE])
+        raise UnsupportedType(f"content type {media_type or 'none'!r}: send one of {known}")
+    parameters = call.parameters()
+    body = await call.body()
+    return await call.door.parsed(
+        rdf_bodies.is_plain(body, media_type),
+        rdf_bodies.nquads_of,
+        body,
+        media_type,
+        txid=txid,
+        base_iri=base_iri_of(parameters.one("baseURI")),
+        contexts=[context_text(graph) for graph in contexts],
+        keep_labels=parameters.flag("preserveNodeId"),
+    )
+
+
+def pattern_of(call: Call) -> tuple[dict[str, str | None], list[Graph]]:
+    """Terms that are asked for by name (None for any), and contexts. Raises InvalidRequest."""
+    parameters = call.parameters()
+    pattern = {name: term_of(name, parameters.one(name)) for name in _ANY}
+    return pattern, contexts_of(parameters.all("context"))
+
+
+def clearing(contexts: Sequence[Graph]) -> str:
+    """An update that empties these graphs; all of them when none is named. Raises InvalidRequest."""
+    if not contexts:
+        return "CLEAR ALL"
+    return " ;\n".join(
+        "CLEAR DEFAULT" if isinstance(graph, DefaultGraph) else f"CLEAR SILENT GRAPH {_named(graph)}"
+        for graph in contexts
+    )
+
+
+def removal(repository: str, pattern: dict[str, str | None], contexts: Sequence[Graph]) -> Operation:
+    """The operation that removes what matches, in all graphs or in some. Raises InvalidRequest."""
+    terms = [term for term in pattern.values() if term is not None]
+    if not terms and not any(isinstance(graph, BlankNode) for graph in contexts):
+        return ("update", repository, clearing(contexts))
+    if any(term.startswith("_:") for term in terms) or any(isinstance(graph, BlankNode) for graph in contexts):
+        if len(terms) < 3 or not contexts:
+            raise InvalidRequest(
+                "SPARQL cannot name a blank node: give subj, pred, obj and context in full, or delete without it"
+            )
+        triple = " ".join(terms)
+        lines = [f"{triple} ." if isinstance(graph, DefaultGraph) else f"{triple} {graph} ." for graph in contexts]
+        return ("remove", repository, "\n".join(lines) + "\n")
+    triple = " ".join(pattern[name] or variable for name, variable in _ANY.items())
+    everywhere = [f"DELETE WHERE {{ {triple} }}", f"DELETE WHERE {{ GRAPH ?g {{ {triple} }} }}"]
+    named = [
+        f"DELETE WHERE {{ {triple} }}"
+        if isinstance(graph, DefaultGraph)
+        else f"DELETE WHERE {{ GRAPH {graph} {{ {triple} }} }}"
+        for graph in contexts
+    ]
+    return ("update", repository, " ;\n".join(named or everywhere))
+
+
+def _named(graph: Graph) -> str:
+    if isinstance(graph, BlankNode):
+        raise InvalidRequest(f"SPARQL cannot name the graph {graph}: only graphs with an IRI can be cleared one by one")
+    return str(graph)

@@ -1,0 +1,126 @@
+"""The environment laid over the cluster file: one variable for each key, and files that hold secrets.
+
+    BROKERHA_CLUSTER_ROUND_TIMEOUT_MS=800            the key round-timeout-ms of [cluster]
+    BROKERHA_MASTER_M1_HTTP=0.0.0.0:7201             the key http of the master m1
+    BROKERHA_CLUSTER_BROKER_FILE=/run/secrets/url    the value stands in a file (its last line break does not count)
+
+A variable of this form that names no key is an error, as a misspelt key of the file is; other variables that begin with
+``BROKERHA_`` are not for the cluster file (``BROKERHA_URL``) and are left alone. The ids of nodes cannot be changed from
+outside: whoever reads the file must see who takes part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brokerha.nodes.config.file import CLUSTER, NODE_SECTIONS, Document, Sections, Table, checked, fail, nearest
+from brokerha.nodes.config.keys import KeyRow
+
+PREFIX = "BROKERHA"
+FILE_SUFFIX = "_FILE"
+FIXED = frozenset({"id"})
+"""Keys that the environment cannot change."""
+SECRET_LIMIT_BYTES = 65536
+
+# Kubernetes sets such variables for every service; a service named brokerha-master must not stop the masters.
+_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT)(_.*)?\Z|_PORT(_\d+_(TCP|UDP)(_.*)?)?\Z")
+
+
+def variable(section: str, key: str, node: str = "") -> str:
+    """Name of the variable of a key; nodes are named by their id.
+
+    >>> variable("master", "http", "m-1")
+    'BROKERHA_MASTER_M_1_HTTP'
+    """
+    parts = (PREFIX, section, node, key) if node else (PREFIX, section, key)
+    return "_".join(part.replace("-", "_") for part in parts).upper()
+
+
+def lay_over(document: Document, environ: Mapping[str, str], sections: Sections) -> None:
+    """Replace the settings that the environment names. Raises ConfigurationError."""
+    places = _places(document, sections)
+    prefixes = tuple(f"{PREFIX}_{section.upper()}_" for section in (CLUSTER, *NODE_SECTIONS))
+    used: dict[tuple[int, str], str] = {}
+    for name in sorted(environ):
+        if not name.startswith(prefixes):
+            continue
+        from_file = name not in places and name.removesuffix(FILE_SUFFIX) in places
+        found = places.get(name.removesuffix(FILE_SUFFIX) if from_file else name)
+        if found is None:
+            if not _KUBERNETES.search(name):
+                _refuse(name, places, document)
+            continue
+        table, row = found
+        other = used.setdefault((id(table), row.name), name)
+        if other != name:
+            fail(f"environment variable {name}", f"{other} sets the same key", "set one of the two")
+        table.settings[row.name] = _setting(name, environ[name], row, from_file=from_file)
+
+
+def _places(document: Document, sections: Sections) -> dict[str, tuple[Table, KeyRow]]:
+    """Which variable stands for which key of which section."""
+    places = {variable(CLUSTER, row.name): (document.cluster, row) for row in sections[CLUSTER].values()}
+    for table in document.nodes:
+        for row in sections[table.section].values():
+            if row.name not in FIXED:
+                places[variable(table.section, row.name, str(table.get("id", "")))] = (table, row)
+    return places
+
+
+def _refuse(name: str, places: Mapping[str, Any], document: Document) -> None:
+    """Say which name was probably meant; the common prefix does not count, it would make all names look alike."""
+    where = f"environment variable {name}"
+    section = name.split("_")[1]
+    start = len(f"{PREFIX}_{section}_")
+    alike = {as_key(known[start:]): known for known in places if known.startswith(name[:start])}
+    if not alike:
+        fail(where, f"{document.path} has no {section.lower()}", "unset it")
+    close = nearest(as_key(name[start:]), alike)
+    fail(
+        where,
+        "no key of the cluster file has this name",
+        f"write {alike.get(close) or 'one of ' + ', '.join(alike.values())}",
+    )
+
+
+def as_key(text: str) -> str:
+    """Part of the name of a variable, written as in the file."""
+    return text.lower().replace("_", "-")
+
+
+def _setting(name: str, text: str, row: KeyRow, *, from_file: bool) -> Any:
+    where = f"environment variable {name}"
+    if from_file:
+        text, where = _secret(Path(text), where), f"{text} (named by {where})"
+    value: object = text
+    if row.type is bool:
+        value = {"true": True, "false": False}.get(text.lower(), text)
+    elif row.type in {int, float}:
+        try:
+            value = int(text)
+        except ValueError:
+            value = _number(text)
+    return checked(row, value, where)
+
+
+def _number(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _secret(path: Path, where: str) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(SECRET_LIMIT_BYTES + 1)
+        if len(content) > SECRET_LIMIT_BYTES:
+            fail(where, f"{path} is longer than {SECRET_LIMIT_BYTES} bytes", "name a file that holds the value alone")
+        return content.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError:
+        fail(where, f"{path} is not UTF-8", "save the value as UTF-8 text")
+    except OSError as error:
+        fail(where, f"{path} cannot be read ({error.strerror})", "name a file that this user may read")

@@ -1,0 +1,449 @@
+"""Writes, reads and questions that apps publish over AMQP (docs/amqp.md).
+
+    brokerha.writes   application/x-msgpack, application/sparql-update, application/n-quads: one transaction a message;
+                      application/vnd.brokerha.writes+msgpack: many transactions in one message (the Python client)
+    brokerha.reads    application/vnd.brokerha.read+msgpack: a read, a question, or a step of a transaction
+
+A write's message stays with the broker until the write is durable, here and at as many backups as there have to be, or was
+answered; a node that dies before that, or is not primary any more, lets the message come again, to another one. A write
+without ``reply_to`` that cannot be taken in now (the master is busy, its disk is full) is held and tried again. A message
+that can never succeed goes to ``brokerha.rejected`` with the reason, and is answered; it is never dropped and never loops.
+Answers of one turn to one message travel together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+from brokerha.ingress.suspects import EndedTheNode, Suspects
+from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.model.errors import BrokerhaError, InvalidRequest, NotReady, TimedOut, UnsupportedType
+from brokerha.model.ids import Instant, TxId
+from brokerha.model.numbers import Numbers
+from brokerha.model.operations import Operation, pack_operations, unpack_operations
+from brokerha.model.outside.shapes import MAP, TEXT, TIMEOUT, Shapes, check_shapes, needed
+from brokerha.model.requests import ACCEPTED, REFUSED, WAIT, Reply, Submit
+from brokerha.model.wire import client_wire
+from brokerha.model.wire.messages import Read
+from brokerha.nodes.front import questions
+from brokerha.nodes.front.checking import check_read, check_terms, check_texts, is_plain
+from brokerha.nodes.front.lanes import Lanes
+from brokerha.nodes.master.tickets import Tickets
+from brokerha.ports.front import Front, Readers, ReadOutcome
+from brokerha.ports.transport import ClientMessage, ClientReply, Transport
+
+RETRY_MS = 500
+"""Pause before writes that nobody waits for, and that could not be taken in, are tried again."""
+TOLD_MS = 3_600_000
+TEMPORARY = frozenset({"NotReady", "ReadOnly", "OutcomeUnknown"})
+"""Refusals that pass. The transport's own window bounds how many such messages are held; the broker keeps the rest."""
+PERMANENT = ("EndedTheNode", "InvalidRequest", "KeyReused", "TooLarge", "UnknownRepository", "UnsupportedType")
+"""Those that never pass. They are told from the start: what is first seen as 1 has not increased, for Prometheus."""
+_STEP: Final[Shapes] = {
+    "action": needed(TEXT), "txid": TEXT, "arguments": MAP, "timeout_ms": TIMEOUT, "node": TEXT,
+}  # fmt: skip
+
+
+class _Batch:
+    """The answers to one client message."""
+
+    __slots__ = ("answers", "message", "open", "txid")
+
+    def __init__(self, message: ClientMessage, txid: TxId = "") -> None:
+        self.message = message
+        self.txid = txid
+        """Of a message that is one transaction: the same one when it is tried again."""
+        self.answers: list[Reply] = []
+        self.open = 0
+        """Writes without an answer."""
+
+    def refuse(self, txid: TxId, error: BrokerhaError) -> None:
+        """One of its writes can never be. Of a message that is one write, or that nobody waits for, that is the end: it is raised."""
+        if self.message.content_type != client_wire.WRITES_TYPE or not self.message.reply_to:
+            raise error
+        self.answers.append(Reply(0, txid, REFUSED, 0, type(error).__name__, str(error)))
+
+
+class _Terms(NamedTuple):
+    """What the writer of a message waits for."""
+
+    level: str
+    copies: int
+    timeout_ms: int
+    apart: str
+
+
+_Item = tuple[TxId, bytes, list[Operation]]
+"""A write: its id, its body, and the operations in it."""
+
+
+class AmqpFront:
+    """Client messages of one master; everything but the questions' threads runs in the loop's thread."""
+
+    def __init__(
+        self,
+        front: Front,
+        transport: Transport,
+        tickets: Tickets,
+        when_safe: Callable[[Callable[[], None]], None] = lambda show: show(),
+        in_loop: Callable[[Callable[[], None]], object] = lambda act: act(),
+        suspects: Suspects | None = None,
+        near: AskingThread | None = None,
+    ) -> None:
+        """``when_safe`` runs what it is given once enough backups hold what is durable now, ``in_loop`` in the loop's thread.
+        ``near`` asks workers of this machine without the broker; None for none.
+        """
+        self._when_safe = when_safe
+        self._in_loop = in_loop
+        self._is_closed = False
+        self._front = front
+        self._transport = transport
+        self._tickets = tickets
+        self._answered: dict[int, _Batch] = {}
+        self._unsettled: dict[int, ClientMessage] = {}
+        self._fresh: list[ClientMessage] = []
+        """Messages of this turn."""
+        self._held: dict[int, _Batch] = {}
+        self._retry_at_ms = 0
+        self._rejected: Counter[str] = Counter()
+        self._outbox: deque[ClientReply] = deque()
+        self._lanes = Lanes(f"{front.node_id} parsing", transport.wake)
+        self._submits: list[Submit] = []
+        """Writes for this turn."""
+        self._suspects = suspects or Suspects(None)
+        self._near = near
+        self.read_near = 0
+        """Reads that workers of this machine answered."""
+        self._attention = "", 0
+        """What is to be told, and until when."""
+        self._questions = ThreadPoolExecutor(4, thread_name_prefix=f"{front.node_id} questions")
+
+    def on_client(self, messages: list[ClientMessage], now: Instant) -> list[Submit]:
+        """Turn messages into writes; reads and questions go their own way."""
+        digests = self._suspects.take_in_hand([message.body for message in messages])
+        for message, digest in zip(messages, digests, strict=True):
+            try:
+                self._check_suspect(digest, now)
+                if message.content_type == client_wire.READ_TYPE:
+                    self._on_read(message)
+                    self._transport.settle([message])
+                else:
+                    self._on_write(message)
+            except BrokerhaError as error:
+                self._refuse(message, error)
+        self._suspects.put_down()
+        return self._taken()
+
+    def retry(self, now: Instant) -> list[Submit]:
+        """Writes that had to be parsed first, and those that nobody waits for and could not be taken in before; asked for in every turn."""
+        self._lanes.turn()
+        if self._attention[0] and now.mono_ms >= self._attention[1]:
+            self._attention = "", 0
+        if self._held and now.mono_ms >= self._retry_at_ms:
+            self._retry_at_ms = now.mono_ms + RETRY_MS
+            held, self._held = self._held, {}
+            for batch in held.values():
+                self._on_write(batch.message, batch.txid)
+        return self._taken()
+
+    def _check_suspect(self, digest: bytes, now: Instant) -> None:
+        try:
+            self._suspects.check(digest)
+        except EndedTheNode:
+            number = self._rejected[EndedTheNode.__name__] + 1
+            text = f"{number} messages ended this node twice and were put aside: brokerha quarantine list"
+            self._attention = text, now.mono_ms + TOLD_MS
+            raise
+
+    def _taken(self) -> list[Submit]:
+        submits, self._submits = self._submits, []
+        return submits
+
+    def _refuse(self, message: ClientMessage, error: BrokerhaError) -> None:
+        if message.reply_to and message.content_type == client_wire.READ_TYPE:
+            self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
+        elif message.reply_to:
+            reply = Reply(0, message.message_id, REFUSED, 0, type(error).__name__, str(error))
+            self._send(message, [reply])
+        self._reject(message, type(error).__name__, str(error))
+
+    def _on_write(self, message: ClientMessage, txid: TxId = "") -> None:
+        """Check what can be checked at once; what has to be parsed first goes on when it is, in order with others of its sender."""
+        terms = _Terms(*client_wire.terms(message.headers), client_wire.apart_of(message.headers))
+        batch = _Batch(message, txid or message.message_id)
+        items: list[_Item] = []
+        if message.content_type == client_wire.WRITES_TYPE:
+            for each, body in client_wire.decode_writes(message.body):
+                try:
+                    check_terms(each, terms.level, terms.copies, terms.timeout_ms)
+                    items.append((each, body, unpack_operations(body)))
+                except InvalidRequest as error:
+                    batch.refuse(each, error)
+        else:
+            batch.txid = batch.txid or self._front.new_txid()
+            check_terms(batch.txid, terms.level, terms.copies, terms.timeout_ms)
+            operations = single_operations(message)
+            listed = unpack_operations(operations) if isinstance(operations, bytes) else operations
+            body = operations if isinstance(operations, bytes) else pack_operations(operations)
+            items.append((batch.txid, body, listed))
+        self._lanes.take(
+            message.reply_to,
+            all(is_plain(listed) for _, _, listed in items),
+            functools.partial(_checked, batch, items),
+            functools.partial(self._on_checked, batch, terms),
+        )
+
+    def _on_checked(self, batch: _Batch, terms: _Terms, checked: Future[list[_Item]]) -> None:
+        message = batch.message
+        error = checked.exception()
+        if isinstance(error, BrokerhaError) and type(error).__name__ in TEMPORARY and not message.reply_to:
+            self._held.setdefault(id(message), batch)
+            return
+        if isinstance(error, BrokerhaError):
+            self._refuse(message, error)
+            return
+        items = checked.result()
+        batch.open = len(items)
+        self._unsettled[id(message)] = message
+        self._fresh.append(message)
+        if batch.answers:
+            self._answered[id(batch)] = batch
+        if not message.reply_to:
+            # Nobody could be told of a refusal; what nobody waits for may as well wait here.
+            terms = _Terms(ACCEPTED, 1, terms.timeout_ms, WAIT)
+        receiver = functools.partial(self._on_reply if message.reply_to else self._on_silent_reply, batch)
+        self._submits += [Submit(self._tickets.open(txid, receiver), txid, body, *terms) for txid, body, _ in items]
+
+    def _on_reply(self, batch: _Batch, reply: Reply) -> None:
+        batch.answers.append(reply)
+        batch.open -= 1
+        self._answered[id(batch)] = batch
+
+    def _on_silent_reply(self, batch: _Batch, reply: Reply) -> None:
+        """Nobody waits for this answer: what was not taken in is tried again, what never can be is kept aside."""
+        if reply.status == ACCEPTED:
+            return
+        message = batch.message
+        self._unsettled.pop(id(message), None)
+        if reply.error in TEMPORARY:
+            self._held.setdefault(id(message), batch)
+        else:
+            self._reject(message, reply.error, reply.reason)
+
+    def _reject(self, message: ClientMessage, error: str, reason: str) -> None:
+        self._rejected[error] += 1
+        self._transport.reject(message, f"{error}: {reason}")
+
+    def attention(self) -> str:
+        """What a person should look at; empty for nothing. Told for `TOLD_MS`."""
+        return self._attention[0]
+
+    def metrics(self) -> Numbers:
+        """Numbers for /metrics: messages that were moved to ``brokerha.rejected``, by the name of the error."""
+        counts = {**dict.fromkeys(PERMANENT, 0), **self._rejected}
+        return {("rejected_messages_total", error): count for error, count in counts.items()}
+
+    def after_turn(self) -> None:
+        """Settle what is safe now or was answered, send what was answered in this turn."""
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self._when_safe(functools.partial(self._settle, fresh))
+        if self._answered:
+            for batch in self._answered.values():
+                self._send(batch.message, batch.answers)
+                batch.answers = []
+            self._settle([batch.message for batch in self._answered.values() if not batch.open])
+            self._answered = {}
+        if self._outbox:
+            self._flush()
+
+    def _settle(self, messages: list[ClientMessage]) -> None:
+        """Those that are not settled, held or rejected yet."""
+        settled = [message for message in messages if self._unsettled.pop(id(message), None) is not None]
+        if settled:
+            self._transport.settle(settled)
+
+    def _flush(self) -> None:
+        self._transport.reply([self._outbox.popleft() for _ in range(len(self._outbox))])
+
+    def _send(self, message: ClientMessage, answers: list[Reply]) -> None:
+        body = client_wire.encode_replies([(a.txid, a.status, a.lsn, a.error, a.reason) for a in answers])
+        self._outbox.append(ClientReply(message.reply_to, message.correlation_id, body, client_wire.REPLIES_TYPE))
+
+    # ---- reads and questions
+
+    def _on_read(self, message: ClientMessage) -> None:
+        request = client_wire.decode_read(message.body)
+        if request.get("ask") == "transact":
+            self._on_step(message, request["arguments"])
+            return
+        if "ask" in request:
+            future = self._asked(request["ask"], request["arguments"])
+            future.add_done_callback(lambda done: self._reply_later(message, _plain(done)))
+            return
+        wanted = Read(
+            "", request["kind"], request["name"], request["arguments"], request["min_lsn"], request["timeout_ms"]
+        )
+        if self._near is None or not _is_for_a_worker(wanted):
+            self._read_far(message, wanted)
+            return
+        readers = self._front.readers(wanted.min_lsn)
+        near = self._near.read(readers.workers, dataclasses.replace(wanted, min_lsn=readers.min_lsn))
+        near.add_done_callback(lambda done: self._on_near(message, wanted, readers, done))
+
+    def _read_far(self, message: ClientMessage, wanted: Read) -> None:
+        """Over the broker, by the master's own choice of a worker."""
+        read = self._front.read(wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
+        read.add_done_callback(lambda done: self._reply_later(message, _read_answer(done)))
+
+    def _on_near(
+        self, message: ClientMessage, wanted: Read, readers: Readers, done: Future[ReadOutcome | None]
+    ) -> None:
+        """In the thread of the near workers."""
+        error = done.exception()
+        outcome = None if error is not None else done.result()
+        if isinstance(error, InvalidRequest):
+            body = _read_error(readers.aged_error(error))
+        elif outcome is not None:
+            body = client_wire.encode_read_answer("", "", *readers.aged(outcome))
+        else:
+            self._in_loop(lambda: self._read_far(message, wanted))
+            return
+        self.read_near += 1
+        self._reply_later(message, body)
+
+    def _on_step(self, message: ClientMessage, asked: dict[str, Any]) -> None:
+        """One step of a transaction: {action, txid, arguments, timeout_ms}. It takes no thread but to parse, however long it waits."""
+        try:
+            check_shapes("a step", _STEP, asked)
+        except InvalidRequest as error:
+            self._reply_later(message, client_wire.encode_answer(type(error).__name__, str(error), None))
+            return
+        txid, arguments = asked.get("txid") or "", asked.get("arguments") or {}
+        timeout_ms = asked.get("timeout_ms") or client_wire.DEFAULT_TIMEOUT_MS
+        self._lanes.take(
+            # Steps of one transaction stay in order.
+            ("step", txid),
+            is_plain(arguments.get("operations", ())),
+            functools.partial(self._front.transact, asked["action"], txid, arguments, timeout_ms),
+            functools.partial(self._on_begun_step, message),
+        )
+
+    def _on_begun_step(self, message: ClientMessage, begun: Future[Future[dict[str, Any]]]) -> None:
+        if begun.exception() is not None:
+            # What is wrong with a step is its answer, so that the transaction can go on without it.
+            self._reply_later(message, _plain(begun))
+        else:
+            begun.result().add_done_callback(lambda done: self._reply_later(message, _plain(done)))
+
+    def _reply_later(self, message: ClientMessage, body: bytes) -> None:
+        """Called from any thread; the loop sends what is there after its turn."""
+        self._outbox.append(ClientReply(message.reply_to, message.correlation_id, body, client_wire.READ_ANSWER_TYPE))
+        if self._is_closed:
+            self._in_loop(self._flush)
+        else:
+            self._transport.wake()
+
+    def _asked(self, what: str, arguments: dict[str, Any]) -> Future[Any]:
+        """The answer to a question; at once where the question is wrong."""
+        try:
+            questions.check_question(what, arguments)
+        except InvalidRequest as error:
+            refused: Future[Any] = Future()
+            refused.set_exception(error)
+            return refused
+        return self._questions.submit(questions.answer, self._front, what, arguments)
+
+    def close(self) -> None:
+        """Answer whoever can be answered, and end the questions' threads.
+
+        What the broker still has is left to whoever gets it next; so nobody is told that its outcome is unknown.
+        """
+        self._is_closed = True
+        for batch in self._answered.values():
+            if id(batch.message) not in self._unsettled:
+                self._send(batch.message, batch.answers)
+        self._answered = {}
+        self._flush()
+        self._lanes.close()
+        if self._near is not None:
+            self._near.close()
+        self._questions.shutdown(wait=False, cancel_futures=True)
+
+
+def _checked(batch: _Batch, items: list[_Item]) -> list[_Item]:
+    """Those of the writes that can be executed. Raises InvalidRequest of a message that nobody waits for, NotReady."""
+    found: list[_Item] = []
+    for item in items:
+        txid, _, operations = item
+        try:
+            check_texts(operations)
+            found.append(item)
+        except InvalidRequest as error:
+            batch.refuse(txid, error)
+    return found
+
+
+def single_operations(message: ClientMessage) -> bytes | list[Operation]:
+    """The operations of a message that is one transaction. Raises InvalidRequest, UnsupportedType."""
+    kind = message.content_type.split(";")[0].strip().lower()
+    repository = client_wire.repository_of(message.headers)
+    if kind == "application/x-msgpack":
+        return message.body
+    if kind not in ("application/sparql-update", "application/n-quads"):
+        text = (
+            f"content type {message.content_type!r}: send application/sparql-update, application/n-quads or "
+            "application/x-msgpack (a list of operations)"
+        )
+        raise UnsupportedType(text)
+    try:
+        text = message.body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"the body is not UTF-8: byte {error.start}"
+        raise InvalidRequest(reason) from None
+    return [("update" if kind == "application/sparql-update" else "add", repository, text)]
+
+
+def _is_for_a_worker(wanted: Read) -> bool:
+    """Whether a worker may be asked as it stands; what is wrong with a read, or needs its transaction, is the master's to tell."""
+    try:
+        check_read(wanted.kind, wanted.repository, wanted.arguments, wanted.min_lsn, wanted.timeout_ms)
+    except InvalidRequest:
+        return False
+    return "tx" not in wanted.arguments
+
+
+def _plain(done: Future[Any]) -> bytes:
+    if done.cancelled():
+        return client_wire.encode_answer("NotReady", "the master is stopping, or not primary any more: ask again", None)
+    error = done.exception()
+    if error is not None:
+        return client_wire.encode_answer(*_told(error), None)
+    return client_wire.encode_answer("", "", done.result())
+
+
+def _read_answer(done: Future[ReadOutcome]) -> bytes:
+    error = done.exception()
+    if error is not None:
+        return _read_error(error)
+    outcome = done.result()
+    return client_wire.encode_read_answer("", "", *outcome)
+
+
+def _read_error(error: BaseException) -> bytes:
+    age = (error.apart, error.stale_ms) if isinstance(error, BrokerhaError) else ()
+    return client_wire.encode_read_answer(*_told(error), "", 0, b"", *age)
+
+
+def _told(error: BaseException) -> tuple[str, str]:
+    """Name and reason of an error that apps know, whatever it was."""
+    if isinstance(error, BrokerhaError):
+        return type(error).__name__, str(error)
+    if isinstance(error, TimeoutError):
+        return TimedOut.__name__, "there was no answer in its time: ask again"
+    return NotReady.__name__, f"the answer failed: {type(error).__name__}: {error}"

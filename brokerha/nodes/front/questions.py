@@ -1,0 +1,78 @@
+"""Questions about the cluster: which there are, what they take, and how a node is asked. Every door uses this table.
+
+answer(front, "log", {"first_lsn": 1, "last_lsn": 9})    waits, at the longest a grace after its time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from brokerha.master.command_arguments import check_command
+from brokerha.model.errors import InvalidRequest
+from brokerha.model.outside.levels import COPIES_LIMIT
+from brokerha.model.outside.shapes import (
+    LSN,
+    MAP,
+    TEXT,
+    TIMEOUT,
+    TXID,
+    Shapes,
+    check_shapes,
+    either,
+    needed,
+    number,
+    one_of,
+    shown,
+)
+from brokerha.ports.front import Front
+
+TIMEOUT_DEFAULT_MS: Final = 5000
+GRACE_S: Final = 5.0
+
+Arguments = Mapping[str, Any]
+
+
+class _Question(NamedTuple):
+    shapes: Shapes
+    ask: Callable[[Front, Arguments, int], Any]
+    """With the time-out in ms; may give a future."""
+
+
+_LINES: Final[Shapes] = {"first_lsn": needed(LSN), "last_lsn": needed(LSN)}
+_OF_ALL: Final[Shapes] = {"timeout_ms": TIMEOUT, "node": TEXT}
+"""Every question may say which node it was meant for."""
+_WORKERS: Final = either(number(1, COPIES_LIMIT), one_of("all", "quorum"))
+QUESTIONS: Final[dict[str, _Question]] = {
+    "status": _Question({}, lambda front, _, timeout_ms: front.status(timeout_ms)),
+    "log": _Question(_LINES, lambda front, asked, _: front.log(asked["first_lsn"], asked["last_lsn"])),
+    "logged": _Question(_LINES, lambda front, asked, _: front.logged(asked["first_lsn"], asked["last_lsn"])),
+    "entries": _Question(_LINES, lambda front, asked, _: front.entries(asked["first_lsn"], asked["last_lsn"])),
+    "outcome": _Question({"txid": needed(TXID)}, lambda front, asked, _: front.outcome(asked["txid"])),
+    "command": _Question(
+        {"name": needed(TEXT), "arguments": needed(MAP)},
+        lambda front, asked, timeout_ms: front.command(asked["name"], asked["arguments"], timeout_ms),
+    ),
+    "wait": _Question(
+        {"lsn": needed(LSN), "workers": needed(_WORKERS)},
+        lambda front, asked, timeout_ms: front.wait_for(asked["lsn"], asked["workers"], timeout_ms),
+    ),
+}
+
+
+def check_question(what: str, arguments: Arguments) -> None:
+    """Raise InvalidRequest for an unknown question, and for what is wrong with its arguments. Waits for nothing."""
+    question = QUESTIONS.get(what)
+    if question is None:
+        raise InvalidRequest(f"unknown question {shown(what)}; known are {', '.join(sorted(QUESTIONS))}")
+    check_shapes(f"the question {what}", {**question.shapes, **_OF_ALL}, arguments)
+    if what == "command":
+        check_command(arguments["name"], arguments["arguments"])
+
+
+def answer(front: Front, what: str, arguments: Arguments) -> Any:
+    """Ask, and wait for the answer. Raises InvalidRequest, and what the node raises."""
+    check_question(what, arguments)
+    timeout_ms = arguments.get("timeout_ms") or TIMEOUT_DEFAULT_MS
+    found = QUESTIONS[what].ask(front, arguments, timeout_ms)
+    return found.result(timeout_ms / 1000 + GRACE_S) if hasattr(found, "add_done_callback") else found

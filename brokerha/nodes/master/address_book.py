@@ -1,0 +1,276 @@
+"""Which process acts for a master, learnt from what masters say; and a transport that acts on it.
+
+    receive ── who speaks for m1, with which incarnation? ── lower than known ──> dropped, counted as ``fenced``
+                                                          └─ else ──> noted, handed on
+    send ── to m1 ──> the process that spoke last for m1, with the highest incarnation
+                  └─ before any did, or when none did for long ──> all processes of m1
+
+A process that begins to act for its own master begins anew: whoever acted for the others may be another one by now, and two masters
+that change their primaries at once would never find each other. Nor would they when each then hears a late message of the other's former
+primary; so whoever is not heard for `UNHEARD_MESSAGES` is looked for again.
+
+Every restart and every fail-over of a master has a higher incarnation than the one before. So an old primary that does
+not know yet that another acts in its stead is heard by nobody who has heard the new one, and gets no answers.
+
+Invariants: only masters of the cluster are noted; what a process says as itself (`BETWEEN_PROCESSES`, its status, all
+with incarnation 0) and what workers say is left alone, because their incarnations count something else; messages
+between processes go to the very process that they name.
+
+A master that was taken out and added again with an empty journal begins with a low incarnation again. So the book is told which journal
+each master is known by (`trust`): when that changes, what was noted of the master before is forgotten, and from then on only a message
+that shows this journal (a row) makes another process known. A process with another journal, or with one that was taken out, is
+handed on, so that it can be told, but never noted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from brokerha.model.ids import NodeId
+from brokerha.model.ready import TxQueueDecision
+from brokerha.model.requests import Absence
+from brokerha.model.wire.messages import BETWEEN_PROCESSES, Message, Outgoing, StatusReport, StatusRequest
+from brokerha.ports.transport import ClientMessage, ClientReply, Inbound, Transport, TransportStatus
+
+_AS_ITSELF: frozenset[type[Message]] = BETWEEN_PROCESSES | {StatusRequest, StatusReport}
+"""A process that stands by says these under its own id, which may be that of its master."""
+
+
+UNHEARD_MESSAGES = 64
+"""So many messages go to one process of a master that is not heard; the next ones go to all, until one is."""
+
+
+class _Acting(NamedTuple):
+    """Who acts for a master."""
+
+    incarnation: int
+    process: NodeId
+    is_shown: bool = False
+    """Whether a message of it showed the journal that the master is known by."""
+
+
+class AddressBook:
+    """See the head of the module; pure, used by one thread.
+
+    >>> book = AddressBook(["m1"])
+    >>> book.process_of("m1")
+    'm1'
+    >>> book.note("m1", incarnation=8, process="m1b"), book.process_of("m1")
+    (True, 'm1b')
+    >>> book.note("m1", incarnation=7, process="m1"), book.process_of("m1")
+    (False, 'm1b')
+    """
+
+    def __init__(self, masters: Iterable[NodeId], processes: Mapping[NodeId, Sequence[NodeId]] | None = None) -> None:
+        """``processes`` of each master that has backups, its own among them."""
+        self._masters = frozenset(masters)
+        self._processes = {master: tuple(names) for master, names in (processes or {}).items()}
+        self._known: dict[NodeId, _Acting] = {}
+        """Of each master that was heard."""
+        self._journals: dict[NodeId, str] = {}
+        """By which masters are known, as far as somebody has said so."""
+        self._retired: frozenset[tuple[NodeId, str]] = frozenset()
+        self._doubted: set[NodeId] = set()
+        """Masters that were heard, but not lately."""
+        self._unheard: dict[NodeId, int] = {}
+        """Messages to each master with several processes since one was heard."""
+
+    def trust(
+        self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Iterable[tuple[NodeId, str]]
+    ) -> None:
+        """These are the masters, each known by this journal, and (master, journal) that were taken out.
+
+        >>> book = AddressBook(["m1"])
+        >>> book.note("m1", 8, "m1", "old"), book.trust(["m1"], {"m1": "new"}, [("m1", "old")])
+        (True, None)
+        >>> book.note("m1", 1, "m1b", "new"), book.note("m1", 9, "m1", "old"), book.note("m1", 9, "m1"), book.process_of("m1")
+        (True, True, False, 'm1b')
+        """
+        self._masters, self._retired = frozenset(masters), frozenset(retired)
+        for master, journal in self._journals.items():
+            if journals.get(master) != journal:
+                self.forget(master)
+        self._journals = dict(journals)
+
+    def forget(self, master: NodeId) -> None:
+        """Whoever acts for it has to be heard anew."""
+        self._known.pop(master, None)
+
+    def note(self, master: NodeId, incarnation: int, process: NodeId, journal: str = "") -> bool:
+        """Learn that a process acts for a master; False when another is known to do so since.
+
+        ``journal`` is what the message shows of it, if anything. Of two processes with the same incarnation, which cannot both be right, the
+        first one counts.
+        """
+        if master not in self._masters or incarnation <= 0:
+            return True
+        if journal and ((master, journal) in self._retired or self._journals.get(master, journal) != journal):
+            return True
+        known = self._known.get(master, _Acting(0, process))
+        is_shown = bool(journal) and master in self._journals
+        if is_shown and not known.is_shown:
+            known = _Acting(0, process)
+        elif known.is_shown and not journal and incarnation > known.incarnation:
+            return False
+        if incarnation < known.incarnation or (incarnation == known.incarnation and process != known.process):
+            return False
+        self._known[master] = _Acting(incarnation, process, is_shown or known.is_shown)
+        self._doubted.discard(master)
+        self._unheard.pop(master, None)
+        return True
+
+    def doubt(self) -> None:
+        """Whoever acts for the other masters may not do so any more: find out. What is fenced stays fenced."""
+        self._doubted = set(self._known)
+
+    def addresses(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Whose inboxes take the next message for this node: one, or all that may act for a master that was not heard.
+
+        >>> book = AddressBook(["m1"], {"m1": ("m1", "m1b")})
+        >>> book.addresses("m1"), book.note("m1", 3, "m1b"), book.addresses("m1")
+        (('m1', 'm1b'), True, ('m1b',))
+        """
+        names = self._processes.get(node, (node,))
+        if len(names) > 1 and node in self._known:
+            self._unheard[node] = unheard = self._unheard.get(node, 0) + 1
+            if unheard > UNHEARD_MESSAGES:
+                self._doubted.add(node)
+        if node in self._known and node not in self._doubted:
+            return (self._known[node].process,)
+        return names
+
+    def processes(self, master: NodeId) -> Collection[NodeId]:
+        """All that may act for a master."""
+        return self._processes.get(master, (master,))
+
+    def point(self, master: NodeId, process: NodeId) -> None:
+        """A process that stands by knows its primary from the journal's feed, which nobody else hears."""
+        self._known[master] = self._known.get(master, _Acting(0, process))._replace(process=process)
+        self._doubted.discard(master)
+
+    def process_of(self, node: NodeId) -> NodeId:
+        """Whose inbox takes what is for this node."""
+        return self._known[node].process if node in self._known else node
+
+
+class AddressedTransport:
+    """A ports.Transport around another one, which reaches whoever acts for a master, and hears nobody else for it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        book: AddressBook,
+        patience_s: float = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """With ``patience_s`` a fence ends when whoever is behind it was not heard for so long.
+
+        That is for a worker, to which nobody says that its master has another journal now.
+        """
+        self._transport = transport
+        self._book = book
+        self._patience_s = patience_s
+        self._clock = clock
+        self._heard_s: dict[NodeId, float] = {}
+        self._fenced = 0
+        self._speaks_for: tuple[NodeId, int] | None = None
+
+    def speak_for(self, master: NodeId, incarnation: int) -> None:
+        """Send under this master's name from now on, except between processes; only as itself with ``""``."""
+        self._speaks_for = (master, incarnation) if master else None
+        if master:
+            self._book.doubt()
+
+    def point(self, master: NodeId, process: NodeId) -> None:
+        """What is for this master goes to this process from now on, until another one is heard as it."""
+        self._book.point(master, process)
+
+    def trust(
+        self, masters: Iterable[NodeId], journals: Mapping[NodeId, str], retired: Collection[tuple[NodeId, str]]
+    ) -> None:
+        """Who the masters are, and by which journals they are known (`AddressBook.trust`)."""
+        self._book.trust(masters, journals, retired)
+
+    def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Send each message to the process that acts for its destination, or to all that may."""
+        self._transport.send([message for each in outgoing for message in self._addressed(each)])
+
+    def look(self, masters: Sequence[NodeId]) -> None:
+        """Ask the broker about masters of one process: of others another one may be about to act."""
+        self._transport.look([master for master in masters if len(self._book.processes(master)) == 1])
+
+    def receive(self, limit: int, timeout_ms: int) -> list[Inbound]:
+        """What arrived, without what former primaries sent."""
+        return [each for each in self._transport.receive(limit, timeout_ms) if self._is_heard(each)]
+
+    def wake(self) -> None:
+        """Make a waiting `receive` return at once."""
+        self._transport.wake()
+
+    def reply(self, replies: Sequence[ClientReply]) -> None:
+        """Queue answers to apps."""
+        self._transport.reply(replies)
+
+    def settle(self, messages: Sequence[ClientMessage]) -> None:
+        """Acknowledge messages of apps."""
+        self._transport.settle(messages)
+
+    def reject(self, message: ClientMessage, reason: str) -> None:
+        """Move a poison message of an app aside."""
+        self._transport.reject(message, reason)
+
+    def serve_shared(self, is_open: bool) -> None:
+        """Take writes that any master may take, or leave them to the others."""
+        self._transport.serve_shared(is_open)
+
+    def serve_clients(self, is_open: bool) -> None:
+        """Take messages of apps, or leave them to another process of this master."""
+        self._transport.serve_clients(is_open)
+
+    def tx_queue(self, decision: TxQueueDecision) -> None:
+        """Open, drop, follow or leave the queue of a transaction."""
+        self._transport.tx_queue(decision)
+
+    def status(self) -> TransportStatus:
+        """That of the wire, and how many messages of former primaries came."""
+        status = self._transport.status()
+        return replace(status, counters={**status.counters, "fenced": self._fenced})
+
+    def close(self, timeout_ms: int = 5000) -> None:
+        """Publish what waits, then disconnect."""
+        self._transport.close(timeout_ms)
+
+    def _addressed(self, outgoing: Outgoing) -> list[Outgoing]:
+        if type(outgoing.message) in BETWEEN_PROCESSES:
+            return [outgoing]
+        # An answer about the status goes to the process that asked, which may stand by under its master's id.
+        is_answer = isinstance(outgoing.message, StatusReport)
+        addresses = (outgoing.to,) if is_answer else self._book.addresses(outgoing.to)
+        sender, incarnation = outgoing.sender, outgoing.incarnation
+        if not sender and self._speaks_for is not None:
+            sender, incarnation = self._speaks_for
+        if (*addresses, sender) == (outgoing.to, outgoing.sender):
+            return [outgoing]
+        return [replace(outgoing, to=to, sender=sender, incarnation=incarnation) for to in addresses]
+
+    def _is_heard(self, item: Inbound) -> bool:
+        if isinstance(item, (ClientMessage, Absence)) or type(item.message) in _AS_ITSELF:
+            return True
+        row = getattr(item.message, "row", None)
+        said = (item.sender, item.incarnation, item.process or item.sender, row.journal if row is not None else "")
+        if self._book.note(*said) or (self._is_silent(item.sender) and self._book.note(*said)):
+            if self._patience_s:
+                self._heard_s[item.sender] = self._clock()
+            return True
+        self._fenced += 1
+        return False
+
+    def _is_silent(self, master: NodeId) -> bool:
+        """Whether whoever acts for a master was not heard for long; then it is forgotten."""
+        if not self._patience_s or self._clock() - self._heard_s.get(master, 0.0) < self._patience_s:
+            return False
+        self._book.forget(master)
+        return True

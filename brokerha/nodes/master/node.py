@@ -1,0 +1,422 @@
+"""One master as one process holds it: journal, core, loop, and the front through which writes and reads come in.
+
+    loop thread     turns of the MasterRunner: receive, step, write, send, answer
+    other threads   front doors: they check a write, put it into the inbox and get a future
+
+Nothing here decides anything about agreement; that is MasterCore's. This is where a ticket meets a future, a read meets a
+worker, and a question meets the loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from brokerha.ingress.suspects import Suspects
+from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.master.core import MasterConfig
+from brokerha.model import states
+from brokerha.model.errors import InvalidRequest, NotReady, TimedOut
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.numbers import Numbers
+from brokerha.model.operations import LoggedRow, Operation
+from brokerha.model.outside.levels import LATEST_LSN
+from brokerha.model.requests import APPLIED_LEVEL, UNKNOWN, WAIT, Reply, Submit, TxCommand
+from brokerha.model.wire.messages import Envelope, Outgoing, Read, ReadResult, StatusReport, StatusRequest
+from brokerha.nodes.front.amqp_front import AmqpFront
+from brokerha.nodes.front.checking import check_read, check_terms, checked_body
+from brokerha.nodes.front.commands import Commands
+from brokerha.nodes.front.transacting import Host, Transacting
+from brokerha.nodes.loop import NodeLoop, parting_ms
+from brokerha.nodes.master.orders import Orders
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.nodes.master.tickets import Tickets
+from brokerha.nodes.observing.master_view import MasterView
+from brokerha.nodes.observing.staleness import Staleness, with_age
+from brokerha.nodes.observing.status import StatusGathering, summary
+from brokerha.nodes.observing.watching import Watching
+from brokerha.nodes.reads.reading import Reads
+from brokerha.nodes.reads.routing import RoutingLimits
+from brokerha.nodes.reads.worker_order import WorkerFacts
+from brokerha.ports.clock import Clock
+from brokerha.ports.front import Readers, ReadOutcome
+from brokerha.ports.journal import Journal
+from brokerha.ports.log_stream import LogPublisher
+from brokerha.ports.transport import Transport
+
+OUTCOME_S = 10.0
+"""So long an answer about a transaction waits for the backups."""
+
+
+class MasterNode:
+    """One master; a Front."""
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        cluster: str,
+        journal: Journal,
+        transport: Transport,
+        clock: Clock,
+        followers: LogPublisher | None = None,
+        reads: RoutingLimits | None = None,
+        *,
+        protect_single_worker: bool = True,
+        shares_broker: bool = True,
+        leaves_writes: bool = False,
+        suspects: Suspects | None = None,
+        near: AskingThread | None = None,
+        runner: MasterRunner | None = None,
+        loop: NodeLoop | None = None,
+        orders: Orders | None = None,
+    ) -> None:
+        """``followers`` publishes what is committed to whoever follows from outside; None for nobody. ``shares_broker``: whether other
+        masters take from the same shared queues of writes; ``leaves_writes``: whether it leaves these to them while it has no worker;
+        ``suspects``: messages of apps that were in hand when the node ended; None remembers none. ``near``: workers of this machine, for
+        reads of apps; None asks all over the broker.
+
+        With ``runner``, ``loop`` and ``orders`` the master is a part of a process that has backups (process_node.py): that one takes the
+        turns, and `retire` ends it.
+        """
+        self.config = config
+        self.cluster = cluster
+        self.journal = journal
+        self.transport = transport
+        self.clock = clock
+        self.followers = followers
+        self.tickets = Tickets()
+        self.runner = runner or MasterRunner(config, journal, transport, clock, self.tickets.on_reply)
+        self.runner.on_reply = self.tickets.on_reply
+        self.staleness = Staleness()
+        self.amqp = AmqpFront(self, transport, self.tickets, self.runner.when_safe, self._in_loop, suspects, near)
+        self.view = MasterView(cluster, self.runner, transport, self.staleness, self.amqp.attention)
+        self._orders = orders
+        self.runner.on_client = self.amqp.on_client
+        self.runner.on_node = self._on_node
+        self.loop = loop or NodeLoop(f"{self.node_id} loop", self.turn, transport.wake)
+        self.transacting = Transacting(self.loop, clock, self._host())
+        self.runner.on_tx_reply = self.transacting.on_reply
+        self.commands = Commands(clock, protect_single_worker=protect_single_worker)
+        self._inbox: deque[Submit] = deque()
+        self._reads = Reads(f"{self.node_id}.{self.runner.core.sync.incarnation}", reads)
+        self._gathering = StatusGathering(self.node_id, config.sync.members)
+        parts = (transport, self.view, self.staleness, self._gathering.look_for)
+        self.watching = Watching(self.node_id, config.sync.members, *parts, shares_broker=shares_broker, leaves_writes=leaves_writes)
+        self._waits: list[tuple[Lsn, int, int, Future[dict[str, Any]]]] = []
+        self._readable: tuple[NodeId, ...] | None = None
+        """Workers that may be read, as of the last turn; None while no door has asked."""
+        self._door_reads = 0
+        """Reads that a door answered through `readers`."""
+        self._ended = ""
+        """Why it answers nobody any more; empty as long as it does. Whoever got hold of it before may still come."""
+        state = journal.state()
+        self._txid_prefix = f"{self.node_id}.{state.journal[:8]}.{state.next_incarnation:x}."
+        self._txid_numbers = itertools.count(1)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self.loop.start()
+        if self.followers is not None:
+            self.followers.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Finish the turn, answer who still waits, close everything. Idempotent."""
+        self.loop.stop(timeout_s)
+        self.retire("the master is stopping", timeout_s)
+        self.transport.close(parting_ms(self.transport, timeout_s))
+        self.journal.close()
+
+    def retire(self, reason: str, timeout_s: float = 2.0) -> None:
+        """Answer who still waits: another process is the primary from now on, or the node stops. Idempotent."""
+        self._ended = reason
+        self._reads.close(reason)
+        self.transacting.close(reason)
+        self.commands.close(reason)
+        waits, self._waits = self._waits, []
+        for *_, future in waits:
+            if not future.done():
+                future.set_exception(NotReady(reason))
+        self.tickets.close(reason)
+        self.amqp.close()
+        if self.followers is not None:
+            self.followers.close(min(2.0, timeout_s))
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        wait = 0 if self._inbox or self.loop.has_calls or self.transacting.has_commands else self._wait_ms()
+        self.runner.turn(self._handed_in(), wait)
+        self.amqp.after_turn()
+        if self.followers is not None:
+            self.followers.note(min(self.runner.core.feed.executed, self.runner.safe_lsn))
+        self.commands.settle(self.runner)
+        self.loop.serve_calls()
+        now = self.runner.now
+        self.transacting.tick(now.mono_ms)
+        if self.watching.is_due(now):
+            self.watching.note(self.runner, self._reads.asked + self._near_reads, now)
+        if self._readable is not None:
+            self._readable = tuple(self.runner.core.feed.readable(now.mono_ms))
+        if self._reads.is_busy:
+            self.transport.send(self._reads.tick(self._readers(now.mono_ms), now.mono_ms))
+        if self._waits:
+            self._serve_waits(now)
+
+    def _handed_in(self) -> Iterator[Submit | TxCommand]:
+        """What the core is to be told in this turn: the runner asks once it is awake, so that whoever woke it is among them."""
+        if self._inbox:
+            yield from [self._inbox.popleft() for _ in range(len(self._inbox))]
+        if self.transacting.has_commands:
+            yield from self.transacting.take_commands()
+        yield from self.amqp.retry(self.runner.now)
+
+    def _wait_ms(self) -> int:
+        """How long the loop may sleep: until the core, a read or somebody who waits for an LSN wants to be served."""
+        due = [at for at in (self.watching.due_ms(), self._reads.due_ms(), self.transacting.due_ms()) if at is not None]
+        if self._waits:
+            due += [wait[2] for wait in self._waits]
+        wait_ms = self.runner.wait_ms()
+        return max(0, min(wait_ms, min(due) - self.clock.now().mono_ms)) if due else wait_ms
+
+    def _readers(self, mono_ms: int) -> list[WorkerFacts]:
+        """Workers that may be asked to read now."""
+        feed = self.runner.core.feed
+        workers = (feed.workers[node] for node in feed.readable(mono_ms))
+        return [WorkerFacts(each.node, each.applied, each.running_reads, each.heard_ms) for each in workers]
+
+    def _on_node(self, envelope: Envelope, now: Instant) -> bool:
+        message = envelope.message
+        if isinstance(message, ReadResult):
+            self.transport.send(self._reads.on_result(message, now.mono_ms))
+        elif isinstance(message, StatusRequest):
+            report = StatusReport(message.request, tuple(self.view.rows(self.clock.now())))
+            self.transport.send([Outgoing(envelope.process or envelope.sender, report)])
+        elif isinstance(message, StatusReport):
+            self._gathering.on_report(envelope.sender, message)
+        else:
+            return self._orders is not None and self._orders.on_node(envelope)
+        return True
+
+    # ---- Front
+
+    @property
+    def node_id(self) -> str:
+        """Which node this is."""
+        return self.config.sync.node
+
+    @property
+    def role(self) -> str:
+        """What it does."""
+        return "master"
+
+    def new_txid(self) -> TxId:
+        """Unique without chance: node, name of its journal, incarnation, number."""
+        return f"{self._txid_prefix}{next(self._txid_numbers):x}"
+
+    def submit(
+        self,
+        operations: Sequence[Operation] | bytes,
+        txid: TxId = "",
+        level: str = APPLIED_LEVEL,
+        copies: int = 1,
+        timeout_ms: int = 30_000,
+        apart: str = WAIT,
+    ) -> Future[Reply]:
+        """Check a write and hand it to the loop."""
+        self._check_not_ended()
+        txid = txid or self.new_txid()
+        check_terms(txid, level, copies, timeout_ms, apart)
+        body = checked_body(operations)
+        if not self.loop.is_running:
+            message = "the master is not running"
+            raise NotReady(message)
+        ticket, future = self.tickets.for_future(txid)
+        self._inbox.append(Submit(ticket, txid, body, level, copies, timeout_ms, apart))
+        if self._ended:
+            # It ended meanwhile: nobody takes it out of there any more, or it was among the last.
+            self.tickets.on_reply(Reply(ticket, txid, UNKNOWN, 0, "OutcomeUnknown", self._ended))
+        self.transport.wake()
+        return future
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
+    ) -> Future[ReadOutcome]:
+        """Pass a read on to a worker; one inside of a transaction with its operations so far."""
+        if "tx" in arguments:
+            return self.transacting.read(kind, name, arguments, min_lsn, timeout_ms)
+        future: Future[ReadOutcome] = Future()
+
+        def ask() -> None:
+            self._check_not_ended()
+            check_read(kind, name, arguments, min_lsn, timeout_ms)
+            self._ask_worker(kind, name, arguments, min_lsn, timeout_ms, future)
+
+        self.loop.call(ask).add_done_callback(
+            lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
+        )
+        return future
+
+    def readers(self, min_lsn: Lsn) -> Readers:
+        """Workers that may be asked, as of the last turn; what they do not know of it they refuse by themselves."""
+        least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
+        age = self.staleness.of(self.clock.now().mono_ms)
+        if self._readable is None:
+            self._readable = ()
+        return Readers(() if self._ended else self._readable, least, *age)
+
+    @property
+    def _near_reads(self) -> int:
+        """Reads of doors and of apps that workers of this machine answered."""
+        return self._door_reads + self.amqp.read_near
+
+    def was_read(self) -> None:
+        """One more read; only the thread of the door counts here."""
+        self._door_reads += 1
+
+    def _ask_worker(
+        self,
+        kind: str,
+        name: str,
+        arguments: dict[str, Any],
+        min_lsn: Lsn,
+        timeout_ms: int,
+        future: Future[ReadOutcome],
+    ) -> None:
+        """In the loop's thread."""
+        mono_ms = self.clock.now().mono_ms
+        least = self.runner.core.sync.lsn if min_lsn == LATEST_LSN else min_lsn
+        read = Read("", kind, name, arguments, least, timeout_ms)
+        # As old as it may be when it is asked for: what a worker shows then is at least that.
+        self.staleness.note(self.runner.core, self.clock.now())
+        marked = with_age(future, self.staleness.of(mono_ms))
+        self.transport.send(self._reads.ask(read, self._readers(mono_ms), mono_ms, marked))
+
+    def transact(
+        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
+    ) -> Future[dict[str, Any]]:
+        """One step of a transaction; nodes/front/transacting.py."""
+        return self.transacting.transact(action, txid, arguments, timeout_ms)
+
+    def _host(self) -> Host:
+        def rows() -> list[dict[str, Any]]:
+            return self.runner.core.transacting.coordinator.rows(self.clock.now())
+
+        return Host(self.node_id, self.new_txid, self._ask_worker, self.applied_lsn, rows)
+
+    def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
+        """Carry out an operator's command; answered once what it changes is durable. ``rates`` changes nothing and waits for nothing."""
+        if name == "rates":
+            return self.loop.call(lambda: self.view.rates(**arguments))
+        if self._orders is not None and self._orders.are(name, arguments):
+            return self._orders.give(name, arguments)
+        return self.commands.run(self.loop, self.runner, name, arguments)
+
+    def outcome(self, txid: TxId) -> dict[str, Any] | None:
+        """What became of a transaction; told once enough backups hold what the answer says. Raises NotReady, TimedOut."""
+        told: Future[dict[str, Any] | None] = Future()
+
+        def ask() -> None:
+            self._check_not_ended()
+            if self.runner.failure:
+                raise NotReady(self.runner.failure)
+            found = self.view.outcome(txid)
+            self.runner.when_safe(lambda: told.set_result(found))
+
+        self.loop.call(ask).result(10)
+        try:
+            return told.result(OUTCOME_S)
+        except TimeoutError:
+            message = f"too few backups confirm what {self.node_id} would say of transaction {txid}: ask again"
+            raise TimedOut(message) from None
+
+    def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
+        """The whole cluster as seen from here."""
+        others = self._gathering.gather(self.loop, self.transport, timeout_ms)
+        own = self.loop.call(lambda: self.view.rows(self.clock.now())).result(10)
+        return summary(self.cluster, self.runner.core.sync.epoch.number, [*others, *own])
+
+    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
+        """Lines of the synchronised queue."""
+        return self.view.log(first_lsn, last_lsn)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
+        """Lines of the log that a store can apply."""
+        return self.view.logged(first_lsn, last_lsn)
+
+    def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
+        """The same with origins and epochs, and what of the log can be read."""
+        return self.view.entries(first_lsn, last_lsn)
+
+    def writable(self) -> tuple[bool, str]:
+        """Whether writes are taken in now."""
+        state, reason = self.runner.state()
+        if not self.loop.is_running or state in (states.DISK_FULL, states.HALTED, states.LOST_STATE):
+            return False, f"{state}: {reason}"
+        refusal = self.runner.core.refusal(self.clock.now())
+        return not refusal, refusal
+
+    def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
+        """Whether reads can be served through this master."""
+        return self.view.ready(self.loop.is_running, max_lag_entries, max_lag_s, self.clock.now())
+
+    def applied_lsn(self) -> Lsn:
+        """What the best worker of this site has applied."""
+        return self.runner.core.feed.applied_by(1)
+
+    def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
+        """Complete when enough workers of this site have applied ``lsn``."""
+        future: Future[dict[str, Any]] = Future()
+        count = len(self.runner.core.site.workers)
+        copies = count if workers == "all" else count // 2 + 1 if workers == "quorum" else int(workers)
+        if not 1 <= copies <= count:
+            has = f"this site has {count} workers: wait for 1 to {count} of them"
+            raise InvalidRequest(has if count else "this site has no worker to wait for: ask another one")
+
+        def note() -> None:
+            self._check_not_ended()
+            self._waits.append((lsn, copies, self.clock.now().mono_ms + timeout_ms, future))
+
+        self.loop.call(note).add_done_callback(
+            lambda done: future.set_exception(error) if (error := done.exception()) and not future.done() else None
+        )
+        return future
+
+    def _in_loop(self, act: Callable[[], None]) -> None:
+        self.loop.call(act)
+
+    def _check_not_ended(self) -> None:
+        if self._ended:
+            raise NotReady(self._ended)
+
+    def _serve_waits(self, now: Instant) -> None:
+        feed = self.runner.core.feed
+        still = []
+        for wait in self._waits:
+            lsn, copies, deadline_ms, future = wait
+            if future.done():
+                continue
+            if feed.applied_by(copies) >= lsn:
+                done = [w.node for w in feed.workers.values() if w.applied >= lsn]
+                future.set_result({"lsn": feed.applied_by(copies), "workers": done})
+            elif now.mono_ms >= deadline_ms:
+                message = f"LSN {lsn} is not applied on {copies} workers yet: they are at {feed.applied_by(copies)}"
+                future.set_exception(TimedOut(message))
+            else:
+                still.append(wait)
+        self._waits = still
+
+    def metrics(self) -> Numbers:
+        """Numbers for /metrics."""
+        seen = self.loop.call(self._seen_metrics).result(10) if self.loop.is_running else self._seen_metrics()
+        numbers = {**seen, **self._reads.metrics(), "reads_near_total": self._near_reads}
+        numbers["reads_total"] += self._near_reads
+        if self.followers is not None:
+            numbers["log_stream_lsn"] = self.followers.published_lsn()
+        return numbers
+
+    def _seen_metrics(self) -> Numbers:
+        now = self.clock.now()
+        told = self.watching.metrics(now.mono_ms)
+        return {**self.view.metrics(now), **told, **self.tickets.metrics(), **self.amqp.metrics()}

@@ -1,0 +1,296 @@
+"""One process of a master that has backups: its own, or one of them. Whichever is primary serves; the others stand by.
+
+    loop thread      turns of the ProcessRunner: of the standby, or of the MasterRunner while it is primary
+    journal thread   snapshots and chunks of journals (journal_copying.py)
+
+While this process is primary it is a whole `MasterNode`, which lives as long as the view lasts: its front answers, its
+queues of apps are consumed. A standby answers what it knows of itself, and refuses the rest with the name of the primary.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from brokerha.ingress.suspects import Suspects
+from brokerha.local_reads.asking_thread import AskingThread
+from brokerha.model import states
+from brokerha.model.errors import NotPrimary, NotReady
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.numbers import Numbers
+from brokerha.model.operations import LoggedRow, Operation
+from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
+from brokerha.model.wire.messages import Envelope, Outgoing, StatusReport, StatusRequest
+from brokerha.nodes.loop import NodeLoop, parting_ms
+from brokerha.nodes.master.address_book import AddressedTransport
+from brokerha.nodes.master.journal_copying import JournalThread
+from brokerha.nodes.master.node import MasterNode
+from brokerha.nodes.master.orders import Orders
+from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.nodes.observing.status import StatusGathering, summary
+from brokerha.nodes.observing.wire_metrics import wire_metrics
+from brokerha.nodes.reads.routing import RoutingLimits
+from brokerha.ports.clock import Clock
+from brokerha.ports.copies import JournalCopy
+from brokerha.ports.front import Readers, ReadOutcome
+from brokerha.ports.journal import Journal
+from brokerha.ports.log_stream import LogPublisher
+
+log = structlog.get_logger()
+
+HOOK_S = 60.0
+"""A program of ``on-role-change`` that runs longer is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """What a process is built with, besides its core."""
+
+    cluster: str
+    reads: RoutingLimits | None
+    protect_single_worker: bool
+    publisher_of: Callable[[Journal], LogPublisher | None]
+    """Publishes the log of the journal that is primary now."""
+    on_role_change: str = ""
+    shares_broker: bool = True
+    leaves_writes: bool = False
+    suspects: Suspects | None = None
+    """Messages of apps that were in hand when this process ended."""
+    near_of: Callable[[], AskingThread | None] = lambda: None
+    """Asks workers of this machine, anew each time that this process becomes primary."""
+
+
+class ProcessNode:
+    """One process of a master; a Front."""
+
+    def __init__(
+        self,
+        config: ProcessConfig,
+        options: ProcessOptions,
+        copy: JournalCopy,
+        transport: AddressedTransport,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.options = options
+        self.copy = copy
+        self.transport = transport
+        self.clock = clock
+        self.door = JournalThread(copy, config.process, transport.wake)
+        self.runner = ProcessRunner(config, copy, transport, clock, self.door, on_change=self._on_change)
+        self.loop = NodeLoop(f"{config.process} loop", self._turn, transport.wake)
+        self.master: MasterNode | None = None
+        """While this process is primary."""
+        # The process with the master's own id asks whoever is primary, too.
+        installed = copy.journal.state().installed
+        masters = installed.configuration.masters if installed is not None else ()
+        self._gathering = StatusGathering("", masters or config.master.sync.members)
+        self.orders = Orders(self.runner, self.loop, transport.wake)
+        self.runner.on_node = self._on_node
+
+    def start(self) -> None:
+        """Begin to work."""
+        self.loop.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Finish the turn, answer who still waits, close everything. Idempotent."""
+        self.loop.stop(timeout_s)
+        if (master := self.master) is not None:
+            master.retire("the master is stopping", timeout_s)
+        self.door.close(timeout_s)
+        self.transport.close(parting_ms(self.transport, timeout_s))
+        self.copy.close()
+
+    def _turn(self) -> None:
+        if self.master is not None:
+            self.master.turn()
+            self.runner.look()
+        else:
+            self.runner.turn(wait_ms=0 if self.loop.has_calls else self.runner.wait_ms())
+            self.loop.serve_calls()
+
+    def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
+        """Questions and answers about the status, while this process stands by."""
+        message = envelope.message
+        if isinstance(message, StatusReport):
+            self._gathering.on_report(envelope.sender, message)
+        elif isinstance(message, StatusRequest):
+            report = StatusReport(message.request, tuple(self.runner.rows()))
+            self.transport.send([Outgoing(envelope.process or envelope.sender, report)])
+        else:
+            return self.orders.on_node(envelope)
+        return True
+
+    def _on_change(self, role: str, view: int, runner: MasterRunner | None) -> None:
+        """Begin or end being a MasterNode; called by the loop, between two turns."""
+        if (before := self.master) is not None:
+            self.master = None
+            # Nothing waits for the thread of the log: this process is a backup from now on, and its primary waits for it.
+            before.retire(f"{self.config.process} is not primary of {self.config.master.sync.node} any more", 0)
+        if runner is not None:
+            options, journal = self.options, self.copy.journal
+            self.master = MasterNode(
+                self.config.master,
+                options.cluster,
+                journal,
+                self.transport,
+                self.clock,
+                options.publisher_of(journal),
+                options.reads,
+                protect_single_worker=options.protect_single_worker,
+                shares_broker=options.shares_broker,
+                leaves_writes=options.leaves_writes,
+                suspects=options.suspects,
+                near=options.near_of(),
+                runner=runner,
+                loop=self.loop,
+                orders=self.orders,
+            )
+            if self.master.followers is not None:
+                self.master.followers.start()
+        self.transport.serve_clients(runner is not None)
+        log.info("role", node=self.config.process, master=self.config.master.sync.node, role=role, view=view)
+        if options_hook := self.options.on_role_change:
+            arguments = [options_hook, self.config.process, self.config.master.sync.node, role, str(view)]
+            threading.Thread(target=_run_hook, args=(arguments,), daemon=True).start()
+
+    # ---- Front
+
+    def _front(self) -> MasterNode:
+        # Only the loop changes `master`, at any moment; so every other thread looks once.
+        if (master := self.master) is not None:
+            return master
+        state, reason = self.runner.state()
+        message = (
+            f"{self.node_id} is a backup of {self.config.master.sync.node} ({state}{f': {reason}' if reason else ''})"
+        )
+        if self.runner.primary:
+            message += f"; {self.runner.primary} is primary"
+        raise NotPrimary(message)
+
+    @property
+    def node_id(self) -> NodeId:
+        """Which process this is."""
+        return self.config.process
+
+    @property
+    def role(self) -> str:
+        """``master`` while it is primary, else ``backup``."""
+        return "master" if self.master is not None else "backup"
+
+    def new_txid(self) -> TxId:
+        """A transaction id of the primary; raises NotReady elsewhere."""
+        return self._front().new_txid()
+
+    def submit(
+        self,
+        operations: Sequence[Operation] | bytes,
+        txid: TxId = "",
+        level: str = APPLIED_LEVEL,
+        copies: int = 1,
+        timeout_ms: int = 30_000,
+        apart: str = WAIT,
+    ) -> Future[Reply]:
+        """Hand a write to the primary; raises NotReady elsewhere."""
+        return self._front().submit(operations, txid, level, copies, timeout_ms, apart)
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
+    ) -> Future[ReadOutcome]:
+        """Pass a read on; raises NotReady unless this is the primary."""
+        return self._front().read(kind, name, arguments, min_lsn, timeout_ms)
+
+    def readers(self, min_lsn: Lsn) -> Readers:
+        """Workers that may be asked; raises NotReady unless this is the primary."""
+        return self._front().readers(min_lsn)
+
+    def was_read(self) -> None:
+        """Counts for the primary that this is."""
+        self._front().was_read()
+
+    def transact(
+        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
+    ) -> Future[dict[str, Any]]:
+        """One step of a transaction; raises NotReady unless this is the primary."""
+        return self._front().transact(action, txid, arguments, timeout_ms)
+
+    def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
+        """Orders to single processes of this master (orders.py) are taken by each of them; everything else is for the primary."""
+        if self.orders.are(name, arguments):
+            return self.orders.give(name, arguments)
+        return self._front().command(name, arguments, timeout_ms)
+
+    def outcome(self, txid: TxId) -> dict[str, Any] | None:
+        """What became of a transaction; raises NotReady unless this is the primary."""
+        return self._front().outcome(txid)
+
+    def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
+        """The whole cluster as seen from here."""
+        if (master := self.master) is not None:
+            return master.status(timeout_ms)
+        others = self._gathering.gather(self.loop, self.transport, timeout_ms)
+        own = self.loop.call(self.runner.rows).result(10)
+        known = {(row["id"], row["role"]) for row in others}
+        return summary(
+            self.options.cluster, 1, [*others, *(row for row in own if (row["id"], row["role"]) not in known)]
+        )
+
+    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
+        """Lines of the synchronised queue; raises NotReady unless this is the primary."""
+        return self._front().log(first_lsn, last_lsn)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
+        """Lines of the log that a store can apply; raises NotReady unless this is the primary."""
+        return self._front().logged(first_lsn, last_lsn)
+
+    def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
+        """The same with origins and epochs; raises NotReady unless this is the primary."""
+        return self._front().entries(first_lsn, last_lsn)
+
+    def writable(self) -> tuple[bool, str]:
+        """Whether writes are taken in now."""
+        try:
+            return self._front().writable()
+        except NotReady as error:
+            return False, str(error)
+
+    def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
+        """A primary: whether reads can be served. A backup: whether it could take over."""
+        if (master := self.master) is not None:
+            return master.ready(max_lag_entries, max_lag_s)
+        state, _ = self.runner.state()
+        is_ready = self.loop.is_running and state == states.READY
+        return is_ready, [f"[{'+' if is_ready else '-'}]backup {state}"]
+
+    def applied_lsn(self) -> Lsn:
+        """What the best worker of this site has applied; 0 for a backup."""
+        master = self.master
+        return master.applied_lsn() if master is not None else 0
+
+    def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
+        """Complete when enough workers have applied ``lsn``; raises NotReady unless this is the primary."""
+        return self._front().wait_for(lsn, workers, timeout_ms)
+
+    def metrics(self) -> Numbers:
+        """Numbers for /metrics."""
+        master = self.master
+        if master is not None:
+            return {**master.metrics(), **self.runner.metrics()}
+        state: Numbers = {("state_info", self.runner.state()[0]): 1}
+        writes = self.runner.writes.numbers("fsync_duration_seconds")
+        return {**state, **writes, **wire_metrics(self.runner.transport.status()), **self.runner.metrics()}
+
+
+def _run_hook(arguments: list[str]) -> None:
+    try:
+        done = subprocess.run(arguments, timeout=HOOK_S, check=False, stdin=subprocess.DEVNULL)  # noqa: S603  (the operator's)
+        log.info("on-role-change", program=arguments[0], code=done.returncode)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("on-role-change", program=arguments[0], error=str(error))

@@ -1,0 +1,349 @@
+"""ProcessRunner: one process of a master, a turn at a time: standing by, or being primary; and the change between the two.
+
+    standing by   receive -> step -> take -> promise, rest -> journal (one fsync) -> send -> copy decisions
+    primary       turns of a MasterRunner with its Primary (runner.py)
+
+    elected   append ViewStarted, build MasterCore and Primary from the journal, as a restart would
+    deposed   answer who waits with *unknown*, throw both away, follow the new primary
+
+Both halves share journal, transport, clock and role; what one of them holds in memory only dies with it. `crash_point` does
+nothing in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from brokerha.master.core import MasterConfig
+from brokerha.master.primary import Primary
+from brokerha.master.standby import Standby
+from brokerha.model import states
+from brokerha.model.errors import JournalError, JournalFull, NotReady, WrongState
+from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.numbers import Histogram, Numbers
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, LoadOpened
+from brokerha.model.records import MasterState, ViewStarted
+from brokerha.model.requests import Reply, Submit, TxCommand, TxReply
+from brokerha.model.wire.messages import Envelope, Outgoing
+from brokerha.model.wire.process_messages import Promote
+from brokerha.nodes.master.address_book import AddressedTransport
+from brokerha.nodes.master.runner import (
+    IDLE_MS,
+    READY_LIMIT,
+    RETRY_MS,
+    TURN_LIMIT,
+    JournalDoor,
+    MasterRunner,
+    NodeHandler,
+    no_crash,
+)
+from brokerha.nodes.observing.master_view import backup_row
+from brokerha.ports.clock import Clock
+from brokerha.ports.copies import JournalCopy
+from brokerha.ports.transport import Inbound
+from brokerha.replication.role.config import FIRST_VIEW, RoleChange, RoleConfig
+from brokerha.replication.role.role import Role
+from brokerha.replication.role.table import RoleState
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """How one process of a master takes part."""
+
+    master: MasterConfig
+    role: RoleConfig
+    sync_timeout_ms: int = 5000
+    goes_idle: bool = False
+    """Whether a primary that loses its backups waits for a primary to be declared, instead of trying on."""
+
+    @property
+    def process(self) -> NodeId:
+        """This process."""
+        return self.role.process
+
+
+def position_of(state: MasterState) -> tuple[int, int]:
+    """(view, number) of the last record of a journal."""
+    return (state.views[-1][0] if state.views else FIRST_VIEW, state.last_number)
+
+
+def _nothing(_role: str, _view: int, _runner: MasterRunner | None) -> None:
+    """Nobody wants to know."""
+
+
+class ProcessRunner:
+    """One process of a master with backups."""
+
+    def __init__(
+        self,
+        config: ProcessConfig,
+        copy: JournalCopy,
+        transport: AddressedTransport,
+        clock: Clock,
+        door: JournalDoor,
+        *,
+        on_change: Callable[[str, int, MasterRunner | None], None] = _nothing,
+        on_reply: Callable[[Reply], None] = lambda _reply: None,
+        on_tx_reply: Callable[[TxReply], None] = lambda _reply: None,
+        crash_point: Callable[[str], None] = no_crash,
+    ) -> None:
+        """``on_change`` is told the role, the view, and the runner of the master while it is primary."""
+        self.config = config
+        self.copy = copy
+        self.transport = transport
+        self.clock = clock
+        self.door = door
+        self.crash_point = crash_point
+        self.on_change = on_change
+        self.on_reply = on_reply
+        self.on_tx_reply = on_tx_reply
+        self.on_node: NodeHandler = lambda _envelope, _now: False
+        """Takes questions while this process stands by."""
+        self.failure = ""
+        """Why the journal cannot be written; empty when it can."""
+        self.writes = Histogram()
+        """How long the journal took to make records durable, as primary or not."""
+        self.role_changes = 0
+        self.turns = 0
+        state = copy.journal.state()
+        self.role = Role(config.role, state.journal, state.promised_view, position_of(state), clock.now())
+        self.master: MasterRunner | None = None
+        self.standby: Standby
+        """Counts while this process is not primary."""
+        self._retry_at_ms = 0
+        self._followed: set[str] = set()
+        """Queues of transactions that this process follows, whatever its participant still knows of them."""
+        self._pointed: NodeId = ""
+        """Primary that questions go to while this process stands by."""
+        self._floor: tuple[Lsn, Lsn] | None = None
+        """What the journal may still forget, a step in each turn."""
+        self._stand_by()
+
+    def wait_ms(self) -> int:
+        """How long the next turn may wait for a message."""
+        if self.master is not None:
+            return self.master.wait_ms()
+        now = self.clock.now()
+        if self.failure:
+            return max(0, min(IDLE_MS, self._retry_at_ms - now.mono_ms))
+        due = self.standby.deadline_ms()
+        return IDLE_MS if due is None else max(0, min(IDLE_MS, due - now.mono_ms))
+
+    def turn(self, submits: Iterable[Submit | TxCommand] = (), wait_ms: int = 0) -> int:
+        """One turn of whichever half this is; returns how many inputs there were. Writes go to a primary only."""
+        if self.master is not None:
+            count = self.master.turn(submits, wait_ms)
+            self.look()
+            return count
+        items = self.transport.receive(TURN_LIMIT, wait_ms)
+        now = self.clock.now()
+        self.turns += 1
+        if self.failure and now.mono_ms < self._retry_at_ms:
+            return len(items)
+        try:
+            if self.failure:
+                self._start_again()
+            self._stand_by_turn(items, now)
+        except JournalError as error:
+            self._fail(error, now)
+        return len(items)
+
+    def _stand_by_turn(self, items: Sequence[Inbound], now: Instant) -> None:
+        standby = self.standby
+        for answer in self.door.finished():
+            journal = self.copy.journal
+            standby.answer(answer, journal, journal.state() if isinstance(answer, LoadOpened) else None, now)
+        for item in items:
+            if isinstance(item, Envelope) and not self.on_node(item, now):
+                standby.step(item, now)
+        if standby.follower.primary and standby.follower.primary != self._pointed:
+            self._pointed = standby.follower.primary
+            self.transport.point(self.config.role.master, self._pointed)
+        standby.wake(now)
+        self._carry_out(standby, now)
+        self._forget()
+
+    def _carry_out(self, standby: Standby, now: Instant) -> None:
+        for _ in range(READY_LIMIT):
+            ready = standby.take(now)
+            if not ready:
+                return
+            self.crash_point("nothing written")
+            journal = self.copy.journal
+            if ready.promise:
+                journal.promise(ready.promise)
+            if ready.rest is not None:
+                journal.rest(ready.rest)
+            if ready.records:
+                began_s = perf_counter()
+                journal.follow(ready.records)
+                self.writes.observe(perf_counter() - began_s)
+                self.crash_point("written, nothing sent")
+                standby.followed(ready.records)
+            if ready.floor is not None:
+                self._floor = ready.floor
+            for decision in ready.tx_queues:
+                self.transport.tx_queue(decision)
+                if isinstance(decision, FollowTxQueue):
+                    self._followed.add(decision.queue)
+                else:
+                    self._followed.discard(decision.queue)
+            self.transport.send(ready.messages)
+            self.crash_point("sent, not answered")
+            for copy_decision in ready.decisions:
+                self.door.begin(copy_decision)
+            if ready.change is not None:
+                self._on_role(ready.change)
+                return
+
+    def _forget(self) -> None:
+        """Let the journal forget what the primary forgot, a bounded step in each turn."""
+        if self._floor is not None and self.master is None and not self.copy.journal.keep(*self._floor):
+            self._floor = None
+
+    def look(self) -> None:
+        """End being primary when the role is another one; called after each turn of the master."""
+        primary = self.master.primary if self.master is not None else None
+        if self.master is not None and primary is not None and primary.change is not None:
+            change, failure = primary.change, self.master.failure
+            self.master.close_tickets(f"{self.config.process} is not primary any more: {change.reason}")
+            self.master = None
+            self.transport.speak_for("", 0)
+            self._stand_by()
+            if failure:
+                # A promise that was not written must not be believed: role and follower begin from the journal.
+                self.failure, self._retry_at_ms = failure, self.clock.now().mono_ms + RETRY_MS
+            self._tell(change)
+
+    def _on_role(self, change: RoleChange) -> None:
+        if change.state is RoleState.PRIMARY:
+            self._act(change)
+        else:
+            self._tell(change)
+
+    def _act(self, change: RoleChange) -> None:
+        """Become primary: from the journal, as after a restart."""
+        journal = self.copy.journal
+        if len(self.config.role.processes) > 1:
+            journal.append([ViewStarted(change.view, self.config.process)])
+        self.crash_point("view started")
+        state = journal.state()
+        self.role.moved(position_of(state))
+        primary = Primary(
+            self.role, journal, state, sync_timeout_ms=self.config.sync_timeout_ms, goes_idle=self.config.goes_idle
+        )
+        self.master = MasterRunner(
+            self.config.master,
+            journal,
+            self.transport,
+            self.clock,
+            self.on_reply,
+            self.crash_point,
+            primary,
+            self.door,
+        )
+        self.master.on_tx_reply = self.on_tx_reply
+        self.master.writes = self.writes
+        self._pointed = ""
+        self.transport.point(self.config.role.master, self.config.process)
+        self.transport.speak_for(self.config.role.master, self.master.core.sync.incarnation)
+        self._tell(change)
+
+    def _stand_by(self) -> None:
+        state = self.copy.journal.state()
+        self.standby = Standby(self.role, self.copy.journal, state, self.copy.pending_load)
+
+    def _tell(self, change: RoleChange) -> None:
+        self.role_changes += 1
+        word = {RoleState.PRIMARY: "primary", RoleState.IDLE: "idle"}.get(change.state, "backup")
+        self.on_change(word, change.view, self.master)
+
+    def _fail(self, error: JournalError, now: Instant) -> None:
+        """Forget what is not durable; try again later."""
+        kind = states.DISK_FULL if isinstance(error, JournalFull) else states.HALTED
+        self.failure = f"{kind}: {error}"
+        self._retry_at_ms = now.mono_ms + RETRY_MS
+
+    def _start_again(self) -> None:
+        """Role and follower believed what is not durable: begin from the journal."""
+        state = self.copy.journal.state()
+        self.failure = ""
+        for queue in self._followed:
+            self.transport.tx_queue(LeaveTxQueue(queue))
+        self._followed.clear()
+        self.role = Role(self.config.role, state.journal, state.promised_view, position_of(state), self.clock.now())
+        self._stand_by()
+
+    # ---- orders and questions
+
+    def promote(self, node: NodeId, *, is_forced: bool) -> dict[str, Any]:
+        """An operator wants a process to be primary. Raises NotReady with what is in the way."""
+        now = self.clock.now()
+        if node == self.config.process:
+            refusal = self.role.promoted_by_hand(now, force=is_forced)
+        elif self.master is not None and self.master.primary is not None and not is_forced:
+            refusal = self.master.primary.hand_over(node, now)
+        else:
+            self.transport.send([Outgoing(node, Promote(is_forced))])
+            refusal = ""
+        if refusal:
+            raise NotReady(refusal)
+        return {"node": node, "forced": is_forced, "primary": self.primary, "view": self.role.view}
+
+    def order(self, command: str, *, is_forced: bool) -> dict[str, Any]:
+        """An operator pauses this process, coins it, or has it continue; durable on return.
+
+        Raises WrongState with what to do first, NotReady when the journal fails.
+        """
+        process = self.config.process
+        if self.master is not None:
+            raise WrongState(
+                f"{process} is primary of {self.config.role.master}: first brokerha promote another process of it"
+            )
+        if self.failure:
+            raise NotReady(self.failure)
+        now, before = self.clock.now(), self.standby.resting.rest
+        if refusal := self.standby.order(command, now, is_forced=is_forced):
+            raise WrongState(refusal)
+        is_changed = self.standby.resting.rest != before
+        try:
+            self._carry_out(self.standby, now)
+        except JournalError as error:
+            self._fail(error, now)
+            raise NotReady(f"nothing is known to have changed: {self.failure}") from error
+        state, reason = self.state()
+        return {"node": process, "changed": is_changed, "state": state, "reason": reason}
+
+    @property
+    def primary(self) -> NodeId:
+        """Who is primary, as far as this process knows; empty when it knows of none."""
+        return self.role.primary
+
+    def state(self) -> tuple[str, str]:
+        """State word and reason of this process."""
+        if self.failure:
+            kind, _, reason = self.failure.partition(": ")
+            return kind, reason
+        # Asked by other threads too, while the loop may be changing it.
+        if (master := self.master) is not None:
+            return master.state()
+        return self.standby.state(self.clock.now())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The status row of a process that stands by."""
+        state, reason = self.state()
+        view, _ = position_of(self.copy.journal.state())
+        row = backup_row(self.config.process, self.config.role.master, state, reason)
+        return [{**row, "seen_s": 0.0, "view": view, "primary": self.primary or None}]
+
+    def metrics(self) -> Numbers:
+        """Numbers for /metrics, besides those of the master that it is."""
+        numbers: Numbers = {
+            "is_primary": self.master is not None,
+            "role_changes_total": self.role_changes,
+            "promised_view": self.role.promised,
+        }
+        return numbers

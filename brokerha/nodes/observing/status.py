@@ -1,0 +1,150 @@
+"""The status of the whole cluster, gathered from its masters: the contract of ``status -o json``.
+
+    {"cluster", "epoch", "members", "excluded", "masters", "state", "nodes": [one row for each node, with FIELDS]}
+
+Each master knows itself and its workers. Whoever is asked asks all other masters and waits a moment; a master that does
+not answer is shown as unreachable, never left out. Where nobody knows which process acts for a master, all of them are
+asked: the one that acts tells everything, and only when none does the others count, each with the row of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from brokerha.model import states
+from brokerha.model.ids import NodeId
+from brokerha.model.wire.messages import Outgoing, StatusReport, StatusRequest
+from brokerha.ports.transport import Transport
+
+if TYPE_CHECKING:
+    from brokerha.nodes.loop import NodeLoop
+
+FIELDS = (
+    "id", "role", "state", "reason", "action", "master", "received_lsn", "applied_lsn", "lag_entries", "lag_s", "stale_s",
+    "fingerprint", "items", "incoming", "in_doubt", "seen_s", "probe",
+    "readable", "free_bytes", "primary", "view",
+    "epoch", "proposer", "members", "excluded", "masters",
+    "split_recovery", "split_recovery_from", "splits", "given_up", "last_split",
+)  # fmt: skip
+"""Fields of one row; none is ever taken away within a major version."""
+
+
+ROLES = ("master", "backup", "worker")
+
+
+class StatusGathering:
+    """Asks the other masters for their rows; callable from any thread."""
+
+    def __init__(self, node: NodeId, masters: Iterable[NodeId]) -> None:
+        self._node = node
+        self._others = tuple(master for master in masters if master != node)
+        self._numbers = itertools.count(1)
+        self._changed = threading.Condition()
+        self._reports: dict[str, dict[NodeId, tuple[dict[str, Any], ...]]] = {}
+        self._standby: dict[str, dict[tuple[NodeId, str], dict[str, Any]]] = {}
+        """Rows of processes that stand by, by master and process."""
+
+    def look_for(self, others: tuple[NodeId, ...]) -> None:
+        """These are the other masters from now on."""
+        self._others = others
+
+    def gather(
+        self, loop: NodeLoop, transport: Transport, timeout_ms: int, masters: tuple[NodeId, ...] | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows of all other masters, or of these, and of their workers; one saying *unreachable* for a master that is silent."""
+        request = f"{self._node}.{next(self._numbers)}"
+        with self._changed:
+            self._reports[request], self._standby[request] = {}, {}
+        others = self._others if masters is None else masters
+        asked = [Outgoing(master, StatusRequest(request)) for master in others]
+        loop.call(lambda: transport.send(asked))
+        deadline = time.monotonic() + timeout_ms / 1000
+        with self._changed:
+            while len(self._reports[request]) < len(others):
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            reports, standby = self._reports.pop(request), self._standby.pop(request)
+        rows: list[dict[str, Any]] = []
+        for master in others:
+            if found := reports.get(master):
+                rows.extend(dict(row) for row in found)
+                continue
+            standing_by = [row for (of, _), row in standby.items() if of == master]
+            rows += [without_primary(master) if standing_by else silent(master), *standing_by]
+        return rows
+
+    def on_report(self, sender: NodeId, report: StatusReport) -> None:
+        """Take in an answer; those that nobody waits for any more are dropped."""
+        with self._changed:
+            if report.request not in self._reports:
+                return
+            if _view_of(report.nodes) < 0:
+                # These speak as themselves, and one of them may have the id of the master.
+                for row in report.nodes:
+                    if row["master"] in self._others:
+                        self._standby[report.request][str(row["master"]), str(row["id"])] = dict(row)
+                return
+            if sender not in self._others:
+                return
+            # A former primary that has not heard of the newer one answers too.
+            reports = self._reports[report.request]
+            if _view_of(report.nodes) > _view_of(reports.get(sender, ())):
+                reports[sender] = report.nodes
+            self._changed.notify_all()
+
+
+def _view_of(nodes: Iterable[dict[str, Any]]) -> int:
+    """View of the master that tells; -1 when whoever tells only stands by."""
+    return max((row.get("view") or 0 for row in nodes if row.get("role") == "master"), default=-1)
+
+
+def silent(master: NodeId) -> dict[str, Any]:
+    """The row of a master that does not answer."""
+    return _row_of(master, states.describe(states.UNREACHABLE, "did not answer"))
+
+
+def without_primary(master: NodeId) -> dict[str, Any]:
+    """The row of a master of which only processes that stand by answer."""
+    return _row_of(master, states.describe(states.WAITING_FOR_PRIMARY, "no process of it is primary"))
+
+
+def _row_of(master: NodeId, described: dict[str, str]) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(FIELDS)
+    return {**row, "id": master, "role": "master", **described, "master": master}
+
+
+def summary(cluster: str, epoch: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The whole answer; rows are unique by id and role and sorted: a master, its backups, its workers.
+
+    Of the masters that answer, the one in the latest epoch says which epoch there is, who is in it and who is excluded; ``epoch`` is
+    told when none answers, and nobody is named then.
+
+    Where two tell of a node, the later one counts, which is the node's own; what it does not know is taken from the other.
+    """
+    unique: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        known = {name: value for name, value in row.items() if value is not None}
+        # The process with a master's own id may stand by while a backup is primary.
+        name = (row["id"], row["role"])
+        unique[name] = {**row, **unique.get(name, {}), **known}
+    nodes = sorted(unique.values(), key=lambda row: (str(row["master"]), ROLES.index(row["role"]), str(row["id"])))
+    nodes = [{name: row.get(name) for name in FIELDS} for row in nodes]
+    words = {row["state"] for row in nodes}
+    if words <= states.HEALTHY:
+        state = states.OK
+    else:
+        state = "degraded" if words <= states.HEALTHY | states.DEGRADED else "action-needed"
+    latest = max((row for row in nodes if row["epoch"]), key=_epoch_id_of, default=None)
+    if latest is None:
+        latest = {"epoch": epoch, "members": [], "excluded": [], "masters": []}
+    told = {name: latest[name] for name in ("epoch", "members", "excluded", "masters")}
+    return {"cluster": cluster, **told, "state": state, "nodes": nodes}
+
+
+def _epoch_id_of(row: dict[str, Any]) -> tuple[int, NodeId]:
+    return row["epoch"], row["proposer"] or ""

@@ -1,0 +1,366 @@
+"""The way of each read through the workers of a master: where it is sent, sent again, asked twice, given up.
+
+    ask ---> attempt at w2 ---- answer -------------------------------------> the read is answered
+                 |   `--------- the request is wrong -----------------------> answered with that: it is wrong everywhere
+                 |   `--------- an error of the worker, or it is lost ------> attempt at the next one not tried yet
+                 |                                                            none left: given up, with what each said
+                 `- silent for its patience: a second attempt at w3           the first answer of the two counts
+
+An attempt has the whole rest of the read's time, because a long query is not to be cut; its share, after which
+somebody else is asked too, is the patience (patience.py). A worker that has given a sign of life since is slow and
+not frozen, and gets four times that. At most two attempts of a read count as under way; one at a worker that is silent
+does not count, so that two frozen workers do not hide a third.
+
+Who leaves several reads in a row unanswered is benched: no more reads while there is another, but a small probe now and
+then; any answer ends that.
+
+Invariants: each read ends exactly once, answered or given up, at the latest a grace after its deadline; a read is never
+sent to one worker twice; what comes for a read that has ended is counted and dropped; everything that waits has an entry
+in the timetable. No clock, no thread, no wire in here: times are arguments, and `take` returns what is to be done.
+
+>>> routing = Routing(RoutingLimits())
+>>> _ = routing.update([WorkerFacts("w1", 10, 0, 0), WorkerFacts("w2", 10, 0, 0)], 0)
+>>> read = routing.ask("get", 0, 5000, 0)
+>>> routing.take()
+[Send(attempt=2, read=1, worker='w1', timeout_ms=5000)]
+>>> routing.failed(2, "NotReady", "busy", 10)
+>>> routing.take()
+[Send(attempt=3, read=1, worker='w2', timeout_ms=4990)]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.nodes.reads.patience import Patience
+from brokerha.nodes.reads.worker_order import WorkerFacts, WorkerQueue
+from brokerha.nodes.timetable import Timetable
+
+PROBE = 0
+"""The number that stands for no read: a probe of a benched worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingLimits:
+    """Bounds of the reads of one master."""
+
+    reads: int = 10_000
+    """Attempts under way, late ones included; more reads are refused."""
+    patience_ms: int = 500
+    """Least time that a worker has before another is asked the same."""
+    attempts: int = 2
+    """Attempts of one read under way, those at silent workers not counted."""
+    savings: int = 10
+    """Second questions that may be asked in a row without being worth it."""
+    alive_factor: int = 4
+    """How much more patience a worker gets that was heard since it was asked."""
+    silent_ms: int = 1500
+    """A worker that was not heard for this long, and since it was asked, may be frozen."""
+    bench_after: int = 3
+    probe_ms: int = 2000
+    """Time between two probes of a benched worker."""
+    grace_ms: int = 1000
+    """How much longer than the worker, which has the same deadline, one waits for its answer."""
+
+
+class Send(NamedTuple):
+    """Send this read to a worker."""
+
+    attempt: int
+    read: int
+    """`PROBE` for a probe."""
+    worker: NodeId
+    timeout_ms: int
+
+
+class GiveUp(NamedTuple):
+    """This read has failed."""
+
+    read: int
+    is_timeout: bool
+    """Whether nothing but time was missing."""
+    text: str
+
+
+Step = Send | GiveUp
+
+
+@dataclass(slots=True)
+class _Attempt:
+    number: int
+    read: int
+    worker: NodeId
+    began_ms: int
+    ends_ms: int
+    is_second: bool
+    moved_ms: int
+    is_counted: bool = False
+    """Whether the worker was called unanswering for it."""
+
+
+@dataclass(slots=True)
+class _Read:
+    number: int
+    kind: str
+    min_lsn: Lsn
+    asked_ms: int
+    deadline_ms: int
+    tried: dict[NodeId, tuple[str, str]] = field(default_factory=dict)
+    """Error and text of each worker that was tried; empty while it has not answered."""
+    open: dict[int, _Attempt] = field(default_factory=dict)
+
+
+class Routing:
+    """All reads of one master, and the workers that may get them."""
+
+    def __init__(self, limits: RoutingLimits) -> None:
+        self.limits = limits
+        self.counts: Counter[str] = Counter()
+        """``retried``, ``hedged``, ``hedges_won``, ``failed``, ``late``, ``probes``."""
+        self._queue = WorkerQueue(limits.bench_after)
+        self._patience = Patience(limits.patience_ms, limits.savings)
+        self._numbers = itertools.count(1)
+        self._reads: dict[int, _Read] = {}
+        self._attempts: dict[int, _Attempt] = {}
+        self._probes: dict[int, NodeId] = {}
+        self._timetable = Timetable()
+        self._steps: list[Step] = []
+
+    # ---- inputs
+
+    def update(self, facts: Sequence[WorkerFacts], mono_ms: int) -> None:
+        """Take in who may be asked now. Attempts at those that no longer may have failed."""
+        for node in self._queue.update(facts):
+            for attempt in [each for each in self._attempts.values() if each.worker == node]:
+                self.failed(attempt.number, "NotReady", "was lost, or may not serve reads any more", mono_ms)
+
+    def ask(self, kind: str, min_lsn: Lsn, timeout_ms: int, mono_ms: int) -> int:
+        """A new read; returns its number."""
+        read = _Read(next(self._numbers), kind, min_lsn, mono_ms, mono_ms + timeout_ms)
+        self._reads[read.number] = read
+        if len(self._attempts) >= self.limits.reads:
+            self._give_up(read, is_timeout=False, text=f"{len(self._attempts)} reads are under way already: try again")
+        elif not self._start(read, mono_ms, is_second=False):
+            text = "no worker of this master can serve reads: start one, or ask another master"
+            self._give_up(read, is_timeout=False, text=text)
+        return read.number
+
+    def heard(self, number: int, mono_ms: int) -> int | None:
+        """A piece of an answer came: the worker is at it. Returns the read if it is still open."""
+        attempt = self._attempts.get(number)
+        if attempt is None or attempt.read not in self._reads:
+            return None
+        attempt.moved_ms = mono_ms
+        self._set_due(self._reads[attempt.read], mono_ms)
+        return attempt.read
+
+    def answered(self, number: int, mono_ms: int, *, is_good: bool = True) -> int | None:
+        """An attempt was answered; not ``is_good`` when the request is wrong. Returns the read, None when it came late."""
+        attempt = self._ended(number)
+        if attempt is None:
+            self.counts["late"] += 1
+            return None
+        self._queue.answered(attempt.worker)
+        read = self._reads.get(attempt.read)
+        if read is None:
+            self.counts["late"] += attempt.read != PROBE
+            return None
+        if is_good:
+            self._patience.note(read.kind, mono_ms - attempt.began_ms)
+        if attempt.is_second:
+            self._patience.give_back()
+            self.counts["hedges_won"] += 1
+        self._close(read, mono_ms)
+        return read.number
+
+    def failed(self, number: int, error: str, text: str, mono_ms: int) -> None:
+        """An attempt ended by an error of the worker (by its name); the read goes to the next one."""
+        attempt = self._ended(number)
+        if attempt is None:
+            self.counts["late"] += 1
+            return
+        if error == "TimedOut":
+            # Time is the reader's affair: a worker that says so in time is as good as any.
+            self._queue.answered(attempt.worker)
+        else:
+            self._count_unanswered(attempt, mono_ms)
+        read = self._reads.get(attempt.read)
+        if read is None:
+            self.counts["late"] += attempt.read != PROBE
+            return
+        read.tried[attempt.worker] = (error, text)
+        if not read.open:
+            self._go_on(read, mono_ms)
+
+    def tick(self, mono_ms: int) -> None:
+        """Do what is due: second attempts, deadlines, probes."""
+        for number in self._timetable.take(mono_ms):
+            if number in self._reads:
+                self._look_after(self._reads[number], mono_ms)
+            elif number in self._probes:
+                self._probe(number, mono_ms)
+            elif (attempt := self._ended(number)) is not None:
+                self._count_unanswered(attempt, mono_ms)
+
+    def close(self, text: str) -> None:
+        """Give up everything."""
+        for read in list(self._reads.values()):
+            self._give_up(read, is_timeout=False, text=text)
+
+    # ---- output
+
+    def take(self) -> list[Step]:
+        """What is to be done now."""
+        steps, self._steps = self._steps, []
+        return steps
+
+    def due_ms(self) -> int | None:
+        """When `tick` wants to be called; None when nothing waits."""
+        return int(self._timetable.next() or 0) if self._timetable.due else None
+
+    def is_over(self, number: int) -> bool:
+        """Whether no answer of this attempt is waited for."""
+        return number not in self._attempts
+
+    def loads(self) -> dict[NodeId, int]:
+        """Load of each worker, in the order in which they would be asked."""
+        return self._queue.loads()
+
+    def benched(self) -> list[NodeId]:
+        """Workers that get probes only."""
+        return [node for node in self._queue.loads() if self._queue.is_benched(node)]
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+    # ---- one read
+
+    def _start(self, read: _Read, mono_ms: int, *, is_second: bool) -> bool:
+        worker = self._queue.choose(read.tried, read.min_lsn)
+        if worker is None:
+            return False
+        timeout_ms = read.deadline_ms - mono_ms
+        attempt = self._attempt(read.number, worker, timeout_ms, mono_ms, is_second=is_second)
+        read.tried[worker] = ("", "")
+        read.open[attempt.number] = attempt
+        self._set_due(read, mono_ms)
+        return True
+
+    def _attempt(
+        self, read: int, worker: NodeId, timeout_ms: int, mono_ms: int, *, is_second: bool = False
+    ) -> _Attempt:
+        ends_ms = mono_ms + timeout_ms + self.limits.grace_ms
+        attempt = _Attempt(next(self._numbers), read, worker, mono_ms, ends_ms, is_second, mono_ms)
+        self._attempts[attempt.number] = attempt
+        self._queue.begin(worker)
+        self._steps.append(Send(attempt.number, read, worker, timeout_ms))
+        return attempt
+
+    def _go_on(self, read: _Read, mono_ms: int) -> None:
+        """All attempts so far have failed: the next worker, or the end."""
+        if mono_ms < read.deadline_ms and self._start(read, mono_ms, is_second=False):
+            self.counts["retried"] += 1
+            return
+        self._give_up_tried(read, mono_ms)
+
+    def _look_after(self, read: _Read, mono_ms: int) -> None:
+        """The read's patience or its time is over."""
+        if mono_ms >= read.deadline_ms + self.limits.grace_ms:
+            self._give_up_tried(read, mono_ms)
+            return
+        if self._wants_second(read, mono_ms) and self._patience.pay():
+            if self._start(read, mono_ms, is_second=True):
+                self.counts["hedged"] += 1
+                return
+            self._patience.give_back()
+        self._set_due(read, mono_ms)
+
+    def _wants_second(self, read: _Read, mono_ms: int) -> bool:
+        under_way = sum(not self._is_silent(attempt, mono_ms) for attempt in read.open.values())
+        return mono_ms < read.deadline_ms and under_way < self.limits.attempts and mono_ms >= self._patient_until(read)
+
+    def _is_silent(self, attempt: _Attempt, mono_ms: int) -> bool:
+        heard_ms = max(self._queue.heard_ms(attempt.worker), attempt.moved_ms)
+        return mono_ms - heard_ms >= self.limits.silent_ms
+
+    def _patient_until(self, read: _Read) -> int:
+        """When somebody else may be asked too: the patience with the last attempt."""
+        patience_ms = self._patience.of(read.kind)
+        attempt = max(read.open.values(), key=lambda each: each.number)
+        is_alive = self._queue.heard_ms(attempt.worker) > attempt.moved_ms
+        return attempt.moved_ms + patience_ms * (self.limits.alive_factor if is_alive else 1)
+
+    def _set_due(self, read: _Read, mono_ms: int) -> None:
+        last_ms = read.deadline_ms + self.limits.grace_ms
+        look_ms = self._patient_until(read) if read.open else last_ms
+        if look_ms <= mono_ms:
+            # Nobody could be asked; a worker may come, and savings too.
+            look_ms = mono_ms + self.limits.patience_ms
+        self._timetable.set(read.number, min(last_ms, look_ms) if mono_ms < read.deadline_ms else last_ms)
+
+    def _close(self, read: _Read, mono_ms: int) -> None:
+        """The read is over; what it has under way may still come, and is late then."""
+        del self._reads[read.number]
+        self._timetable.drop(read.number)
+        for attempt in read.open.values():
+            self._count_unanswered(attempt, mono_ms)
+            self._timetable.set(attempt.number, attempt.ends_ms)
+
+    def _give_up_tried(self, read: _Read, mono_ms: int) -> None:
+        is_over = mono_ms >= read.deadline_ms
+        said = []
+        for worker, (error, text) in read.tried.items():
+            said.append(f"{worker}: {text}" if error else f"{worker} did not answer")
+        is_timeout = is_over or all(error in ("TimedOut", "") for error, _ in read.tried.values())
+        took_s = (mono_ms - read.asked_ms) / 1000
+        head = f"no worker answered the read in {took_s:.1f} s" if is_over else "no worker could serve the read"
+        for attempt in list(read.open.values()):
+            self._count_unanswered(attempt, mono_ms)
+        self._give_up(read, is_timeout=is_timeout, text=f"{head}; {'; '.join(said)}")
+
+    def _give_up(self, read: _Read, *, is_timeout: bool, text: str) -> None:
+        del self._reads[read.number]
+        self._timetable.drop(read.number)
+        for number in list(read.open):
+            self._ended(number)
+        self._steps.append(GiveUp(read.number, is_timeout, text))
+        self.counts["failed"] += 1
+
+    def _ended(self, number: int) -> _Attempt | None:
+        """Forget an attempt; returns it, None when it is not known any more."""
+        attempt = self._attempts.pop(number, None)
+        if attempt is None:
+            return None
+        self._timetable.drop(number)
+        self._queue.end(attempt.worker)
+        read = self._reads.get(attempt.read)
+        if read is not None:
+            read.open.pop(number, None)
+        return attempt
+
+    # ---- workers that do not answer
+
+    def _count_unanswered(self, attempt: _Attempt, mono_ms: int) -> None:
+        if attempt.is_counted:
+            return
+        attempt.is_counted = True
+        if self._queue.unanswered(attempt.worker) and attempt.worker not in self._probes.values():
+            number = next(self._numbers)
+            self._probes[number] = attempt.worker
+            self._timetable.set(number, mono_ms + self.limits.probe_ms)
+
+    def _probe(self, number: int, mono_ms: int) -> None:
+        """Ask a benched worker something small; forget it when it is benched no more."""
+        worker = self._probes[number]
+        if not self._queue.is_benched(worker):
+            del self._probes[number]
+            return
+        self.counts["probes"] += 1
+        probe = self._attempt(PROBE, worker, self.limits.probe_ms, mono_ms)
+        self._timetable.set(probe.number, probe.ends_ms)
+        self._timetable.set(number, mono_ms + self.limits.probe_ms)

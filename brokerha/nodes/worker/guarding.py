@@ -1,0 +1,151 @@
+"""Guards the machine and the site against what no thread can stop: memory that grows, reads and writes that never end.
+
+The engine cannot be stopped while it evaluates. Over a damaged table it may evaluate for ever, and take hundreds of MB a second
+(stores/rdf/errors.py). Only the end of the process ends that, and a supervisor starts it again. Once a second:
+
+    memory over half of the limit         a warning in the log
+    memory over the limit                 reads are refused, and the process must be left at once
+    reads that began before damage was found go on `grace_s` later              the process must be started again
+    a decision is with the store for longer than `store_patience_s`, while the copy is damaged, memory is over
+    half of its limit, or the thread only waits (a flush over damaged tables)   the process must be started again
+
+Who serves a node alone in its process ends that (serving.py). A cluster in one process does not end its host: it logs, and
+refuses reads until the memory is free again. Memory that maps files does not count, the system takes it back by itself.
+
+No thread and no clock in here: the loop of the worker calls, with what it sees.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+log = structlog.get_logger()
+
+MIB: Final = 1024 * 1024
+LOOK_EVERY_S: Final = 1.0
+MACHINE_SHARE: Final = 0.75
+"""Part of the machine's memory that all workers of a site may take together."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardLimits:
+    """What a worker may take."""
+
+    memory_bytes: int = 0
+    """0 for any."""
+    store_patience_s: float = 300.0
+    grace_s: float = 5.0
+
+
+class Seen(NamedTuple):
+    """What the worker sees of itself."""
+
+    is_damaged: bool
+    store_busy_s: float
+    """How long the store has been at its present decision; 0 when it has none."""
+    idle_s: float
+    """The same, if the thread hardly computed anything meanwhile; work beside the store counts too."""
+    reads_left: int
+    """Reads that go on although they began before damage was found."""
+
+
+def own_memory_bytes() -> int:
+    """Memory of this process that is its own, swapped out or not, without that of files; 0 where the system does not say."""
+    found = 0
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith(("RssAnon:", "VmSwap:")):
+                found += int(line.split()[1]) * 1024
+    return found
+
+
+def machine_memory_bytes() -> int:
+    """Memory of this machine, or what this process may have of it (cgroup 2); 0 where the system does not say."""
+    found = 0
+    with suppress(OSError, ValueError, AttributeError):
+        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):
+        found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return max(found, 0)
+
+
+class Guard:
+    """What must not go on in one worker."""
+
+    def __init__(self, limits: GuardLimits, name: str, memory: Callable[[], int] = own_memory_bytes) -> None:
+        self.limits = limits
+        self.memory_bytes = 0
+        """As it was last looked at."""
+        self.over_memory = ""
+        """Why nothing more may be evaluated here; empty while there is memory."""
+        self._name = name
+        self._memory = memory
+        self._endless = ""
+        self._is_warned = self._is_slow = False
+        self._left_since_s: float | None = None
+        self._next_s = 0.0
+
+    @property
+    def must_restart(self) -> str:
+        """Why this process has to be started again; empty while all is well."""
+        return self.over_memory or self._endless
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it wants to look."""
+        return now_s >= self._next_s
+
+    def look(self, now_s: float, seen: Seen) -> None:
+        """Look once; ``now_s`` of a clock that only goes forward."""
+        self._next_s = now_s + LOOK_EVERY_S
+        before = self._endless
+        self._mind_memory()
+        self._mind_reads(now_s, seen)
+        self._mind_store(seen)
+        if self._endless and not before:
+            log.error("something never ends", node=self._name, reason=self._endless)
+
+    def _mind_memory(self) -> None:
+        if not self.limits.memory_bytes:
+            return
+        self.memory_bytes = self._memory()
+        said = f"{self.memory_bytes // MIB:,} MiB of {self.limits.memory_bytes // MIB:,} MiB (memory-limit-mb)"
+        is_over = self.memory_bytes > self.limits.memory_bytes
+        if is_over and not self.over_memory:
+            log.error("the process takes too much memory", node=self._name, memory=said)
+        elif self._is_half and not self._is_warned:
+            log.warning("the process takes more than half of its memory", node=self._name, memory=said)
+        self.over_memory = f"the process takes {said}" if is_over else ""
+        self._is_warned = self._is_half
+
+    @property
+    def _is_half(self) -> bool:
+        return 0 < self.limits.memory_bytes < 2 * self.memory_bytes
+
+    def _mind_reads(self, now_s: float, seen: Seen) -> None:
+        if not seen.reads_left:
+            self._left_since_s = None
+            return
+        if self._left_since_s is None:
+            self._left_since_s = now_s
+        if now_s - self._left_since_s >= self.limits.grace_s:
+            self._endless = f"{seen.reads_left} reads go on although damage was found {self.limits.grace_s:g} s ago: they may never end"
+
+    def _mind_store(self, seen: Seen) -> None:
+        is_slow = seen.store_busy_s > self.limits.store_patience_s
+        said = f"the store has not come back for {max(seen.store_busy_s, seen.idle_s):.0f} s"
+        if seen.idle_s > self.limits.store_patience_s:
+            self._endless = f"{said}, and does nothing"
+        elif is_slow and (seen.is_damaged or self._is_half):
+            self._endless = (
+                f"{said}, and the copy is damaged" if seen.is_damaged else f"{said}, and takes more and more memory"
+            )
+        elif is_slow and not self._is_slow:
+            log.warning("a write goes on and on", node=self._name, reason=said)
+        self._is_slow = is_slow

@@ -1,0 +1,364 @@
+"""One worker as one process holds it: store, core, loop, the threads that work on the copy, and the reading half of a front.
+
+loop thread    turns of the WorkerRunner; never waits for the store; once a second the guard looks, and how much space is left
+store thread   carries out one decision after the other
+copy thread    makes, reads and keeps snapshots and ranges of the log beside it (copy_threads.py)
+read threads   answer reads, bounded
+near reads     answers doors of this machine (local_reads/)
+scrub thread   looks at all of the data, again and again, slowly (scrubbing.py)
+task thread    long work that the master gave, a backup for one; none until there is some (tasks.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from brokerha.local_reads.answering import AnsweringThread
+from brokerha.model.errors import InvalidRequest, NotReady, ReadOnly
+from brokerha.model.ids import Instant, Lsn, NodeId, TxId
+from brokerha.model.numbers import Numbers
+from brokerha.model.operations import LoggedRow, Operation
+from brokerha.model.outside.levels import LATEST_LSN
+from brokerha.model.ready import Damaged
+from brokerha.model.requests import APPLIED_LEVEL, WAIT, Reply
+from brokerha.model.wire.messages import Envelope, Outgoing, Read, StatusReport, StatusRequest, Task
+from brokerha.nodes.front.checking import check_read
+from brokerha.nodes.loop import NodeLoop, parting_ms
+from brokerha.nodes.master.runner import IDLE_MS
+from brokerha.nodes.observing.load_watch import LoadWatch
+from brokerha.nodes.observing.status import StatusGathering
+from brokerha.nodes.observing.worker_view import WorkerView
+from brokerha.nodes.reads.answers import ReadAnswers
+from brokerha.nodes.reads.book import ReadLimits
+from brokerha.nodes.reads.pool import ReadPool
+from brokerha.nodes.worker.copy_threads import CopyThreads
+from brokerha.nodes.worker.copying import state_of
+from brokerha.nodes.worker.guarding import Guard, GuardLimits, Seen
+from brokerha.nodes.worker.runner import WorkerRunner
+from brokerha.nodes.worker.scrubbing import Scrubbing
+from brokerha.nodes.worker.tasks import WorkerTasks
+from brokerha.ports.clock import Clock
+from brokerha.ports.copies import WorkerCopy
+from brokerha.ports.front import Readers, ReadOutcome
+from brokerha.ports.transport import Transport
+from brokerha.replication.worker.config import WorkerConfig
+from brokerha.replication.worker.core import WorkerCore
+
+log = structlog.get_logger()
+
+READS_CLOSE_S = 5.0
+"""How long a stopping worker waits for reads under way."""
+HASTE_S = 0.5
+"""... when it stops because of reads that do not end."""
+
+
+def _nothing() -> None:
+    """Nobody looks at the data."""
+
+
+class WorkerNode:
+    """One worker; a Front that reads."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        cluster: str,
+        store: WorkerCopy,
+        transport: Transport,
+        clock: Clock,
+        masters: tuple[NodeId, ...],
+        reads: ReadLimits | None = None,
+        scrubbing: Scrubbing | None = None,
+        tasks: WorkerTasks | None = None,
+        guard: GuardLimits | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """``scrubbing`` looks at the data in the background, ``tasks`` does long work; None for nobody. In ``folder`` doors of the
+        same machine find it; None for no such door.
+        """
+        self.config = config
+        self.cluster = cluster
+        self.store = store
+        self.transport = transport
+        self.clock = clock
+        on_given = scrubbing.look_soon if scrubbing is not None else _nothing
+        self._threads = CopyThreads(store, config.node, transport.wake, on_given)
+        core = WorkerCore(config, state_of(store))
+        self.runner = WorkerRunner(config, core, self._threads, transport, clock)
+        self.runner.on_node = self._on_node
+        self.reads = ReadPool(store, config.node, reads, on_damage=self.on_damage)
+        self._scrubbing = scrubbing
+        self._tasks = tasks
+        self._answers = ReadAnswers(self.reads, transport.wake)
+        self._near = (
+            None if folder is None else AnsweringThread(folder, cluster, config.node, self, lambda: self.reads.opening)
+        )
+        self._gathering = StatusGathering(config.node, masters)
+        self.loop = NodeLoop(f"{config.node} loop", self._turn, transport.wake)
+        self._reported = ("", "")
+        self._load_watch = LoadWatch()
+        self._journal = store.journal
+        self.guard = Guard(guard or GuardLimits(), config.node)
+        self.view = WorkerView(
+            cluster, self.runner, transport, self.loop, self._gathering, self.reads, self.guard, self._load_watch, scrubbing
+        )
+        self._distrusted_at = 0
+        """What the door counted when damage was known last."""
+
+    def start(self) -> None:
+        """Begin to work."""
+        if self.store.trouble:
+            log.error("the copy was moved aside and begins anew", node=self.config.node, reason=self.store.trouble)
+        if self._scrubbing is not None and not self.store.condemned:
+            self._scrubbing.look_first(self.on_damage)
+        self.loop.start()
+        if self._near is not None:
+            self._near.start()
+        if self._scrubbing is not None:
+            self._scrubbing.start(self.on_damage, self._may_be_scrubbed)
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Finish what is under way, close everything. Idempotent."""
+        if self.must_restart and self._scrubbing is not None:
+            self._scrubbing.give_up()
+        # Reads first, so that masters still hear that theirs go on elsewhere.
+        self.reads.close(HASTE_S if self.must_restart else READS_CLOSE_S)
+        if self._near is not None:
+            self._near.close()
+        self.loop.stop(timeout_s)
+        self.transport.send(self._answers.take())
+        if self._scrubbing is not None:
+            self._scrubbing.close(timeout_s)
+        if self._tasks is not None:
+            self._tasks.close(timeout_s)
+        self._threads.close(timeout_s)
+        self.transport.close(parting_ms(self.transport, timeout_s))
+        self.store.close()
+
+    def _turn(self) -> None:
+        wait = 0 if self.loop.has_calls else self.runner.wait_ms()
+        self.runner.turn(min(wait, IDLE_MS))
+        self.loop.serve_calls()
+        self._mind_the_door()
+        self._mind_itself()
+        self._report_state()
+        self.runner.core.running_reads = self.reads.under_way
+        self.reads.on_applied(self.runner.core.applied)
+        self.transport.send(self._answers.take())
+        if self._tasks is not None:
+            self.transport.send(self._tasks.take())
+
+    def _mind_the_door(self) -> None:
+        """Reads are answered only while the copy may be trusted."""
+        core = self.runner.core
+        if not core.may_be_read:
+            word, reason = core.word()
+            self.reads.close_door(f"{self.config.node} is {word}" + (f": {reason}" if reason else ""))
+        elif self.guard.over_memory:
+            self.reads.close_door(f"{self.config.node} cannot evaluate more: {self.guard.over_memory}")
+        elif self.reads.closed_reason:
+            self.reads.open_door()
+            if self._scrubbing is not None:
+                self._scrubbing.on_trusted()
+
+    def _mind_itself(self) -> None:
+        """Once a second: nothing may go on that never ends, and is there space? What was loaded just now is to be looked at."""
+        core, now_s = self.runner.core, self.clock.now().mono_ms / 1000
+        if core.trouble:
+            self._distrusted_at = self.reads.opening
+        if self.guard.is_due(now_s):
+            core.free_bytes = self.store.free_bytes()
+            left = self.reads.running_before(self._distrusted_at)
+            self.guard.look(now_s, Seen(bool(core.trouble), self._threads.store_busy_s, self._threads.idle_s, left))
+        if core.journal != self._journal:
+            self._journal = core.journal
+            if self._scrubbing is not None:
+                self._scrubbing.look_soon()
+
+    def _report_state(self) -> None:
+        """One line in the log of the node for each change of what it does."""
+        core = self.runner.core
+        is_loaded = self._load_watch.note(core.replacing.loading, self.clock.now().mono_ms)
+        if is_loaded and (load := self._load_watch.last) is not None:
+            log.info("loaded", node=self.config.node, lsn=load.lsn, size_bytes=load.total_bytes, seconds=load.seconds)
+        now = (core.state.value, core.trouble or core.idle_reason or core.failure)
+        if now != self._reported:
+            self._reported = now
+            log.info("follows", node=self.config.node, state=now[0], reason=now[1], lsn=core.applied, view=core.view)
+
+    def on_damage(self, reason: str) -> None:
+        """Somebody found that this copy is not what it should be. Callable from any thread."""
+        log.error("the copy is damaged", node=self.config.node, reason=reason)
+        self.reads.shut(f"{self.config.node} is out of sync: {reason}")
+        self.loop.call(lambda: self.runner.core.step(Damaged(reason), self.clock.now()))
+
+    def _may_be_scrubbed(self) -> bool:
+        return self.runner.core.may_be_read
+
+    def _on_node(self, envelope: Envelope, _now: Instant) -> bool:
+        message = envelope.message
+        if isinstance(message, Read):
+            future = self.reads.read(
+                message.kind, message.repository, dict(message.arguments), message.min_lsn, message.timeout_ms
+            )
+            self._answers.when_done(envelope.sender, message.request, future)
+            return True
+        if isinstance(message, Task):
+            if self._tasks is not None:
+                self._tasks.on_task(envelope.sender, message)
+            return True
+        if isinstance(message, StatusRequest):
+            report = StatusReport(message.request, (self.view.row(),))
+            self.transport.send([Outgoing(envelope.sender, report)])
+            return True
+        if isinstance(message, StatusReport):
+            self._gathering.on_report(envelope.sender, message)
+            return True
+        return False
+
+    # ---- Front
+
+    @property
+    def node_id(self) -> str:
+        """Which node this is."""
+        return self.config.node
+
+    @property
+    def role(self) -> str:
+        """What it does."""
+        return "worker"
+
+    def new_txid(self) -> TxId:
+        """Workers take no writes."""
+        raise ReadOnly(self._no_writes())
+
+    def submit(
+        self,
+        operations: Sequence[Operation] | bytes,
+        txid: TxId = "",
+        level: str = APPLIED_LEVEL,
+        copies: int = 1,
+        timeout_ms: int = 30_000,
+        apart: str = WAIT,
+    ) -> Future[Reply]:
+        """Workers take no writes."""
+        raise ReadOnly(self._no_writes())
+
+    def _no_writes(self) -> str:
+        return f"{self.config.node} is a worker and serves reads only: send writes to master {self.config.master}"
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn = 0, timeout_ms: int = 30_000
+    ) -> Future[ReadOutcome]:
+        """Answer from this copy."""
+        refused: Future[ReadOutcome] = Future()
+        try:
+            check_read(kind, name, arguments, min_lsn, timeout_ms)
+        except InvalidRequest as error:
+            refused.set_exception(error)
+            return refused
+        if min_lsn == LATEST_LSN:
+            refused.set_exception(
+                NotReady(f"only a master knows what the latest LSN is: ask master {self.config.master}")
+            )
+            return refused
+        return self.reads.read_here(kind, name, arguments, min_lsn, timeout_ms)
+
+    def readers(self, min_lsn: Lsn) -> Readers:
+        """Nobody but itself."""
+        return Readers((), min_lsn)
+
+    def was_read(self) -> None:
+        """Its reads are counted by their pool."""
+
+    def transact(
+        self, action: str, txid: TxId, arguments: dict[str, Any], timeout_ms: int = 30_000
+    ) -> Future[dict[str, Any]]:
+        """Transactions live at masters."""
+        del action, arguments, timeout_ms
+        refused: Future[dict[str, Any]] = Future()
+        refused.set_exception(
+            NotReady(
+                f"{self.config.node} is a worker: ask master {self.config.master} about transaction {txid or 'steps'}"
+            )
+        )
+        return refused
+
+    def outcome(self, txid: TxId) -> dict[str, Any] | None:
+        """Workers do not know transactions by id."""
+        raise NotReady(f"ask master {self.config.master} for the outcome of transaction {txid}")
+
+    def status(self, timeout_ms: int = 2000) -> dict[str, Any]:
+        """The whole cluster as seen from here."""
+        return self.view.status(timeout_ms)
+
+    def log(self, first_lsn: Lsn, last_lsn: Lsn) -> list[dict[str, Any]]:
+        """Workers keep no log of transactions."""
+        raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[LoggedRow]:
+        """The master has the log for as long as anybody may need it."""
+        raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
+
+    def entries(self, first_lsn: Lsn, last_lsn: Lsn) -> dict[str, Any]:
+        """As `logged`."""
+        raise NotReady(f"the log is kept by master {self.config.master}: ask it for LSN {first_lsn} to {last_lsn}")
+
+    def command(self, name: str, arguments: dict[str, Any], timeout_ms: int = 30_000) -> Future[dict[str, Any]]:
+        """Commands are carried out by masters."""
+        refused: Future[dict[str, Any]] = Future()
+        refused.set_exception(
+            NotReady(f"{self.config.node} is a worker: give the command {name} to master {self.config.master}")
+        )
+        return refused
+
+    def writable(self) -> tuple[bool, str]:
+        """Never."""
+        return False, self._no_writes()
+
+    def ready(self, max_lag_entries: int | None = None, max_lag_s: float | None = None) -> tuple[bool, list[str]]:
+        """Whether reads can be served."""
+        return self.view.ready(max_lag_entries, max_lag_s)
+
+    @property
+    def must_restart(self) -> str:
+        """Why this process has to be started again; empty while all is well."""
+        return self.view.must_restart
+
+    @property
+    def must_leave_at_once(self) -> bool:
+        """Whether there is no time to stop in order."""
+        return bool(self.guard.over_memory)
+
+    def hurry(self) -> None:
+        """End what `start` may be waiting for; from a signal handler."""
+        if self._scrubbing is not None:
+            self._scrubbing.close(0)
+
+    def applied_lsn(self) -> Lsn:
+        """What this copy has applied."""
+        return self.runner.core.applied
+
+    def wait_for(self, lsn: Lsn, workers: int | str, timeout_ms: int) -> Future[dict[str, Any]]:
+        """Complete when this copy has applied ``lsn``."""
+        answer: Future[dict[str, Any]] = Future()
+        inner = self.reads.read("fingerprint", "", {}, lsn, timeout_ms)
+
+        def finish(done: Future[ReadOutcome]) -> None:
+            error = done.exception()
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result({"lsn": done.result().lsn, "workers": [self.config.node]})
+
+        inner.add_done_callback(finish)
+        return answer
+
+    def metrics(self) -> Numbers:
+        """Numbers for /metrics."""
+        return self.view.metrics()

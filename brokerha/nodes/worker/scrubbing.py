@@ -1,0 +1,159 @@
+"""The background scrub of a worker: when it looks at all of its data, how fast, and whom it tells (stores/comparing/scrub.py).
+
+A thread of its own that waits, looks, and tells. It looks only at a copy that is trusted, and is never in the way: its rate is
+bounded, and stopping ends it at once. When it looks:
+
+    every `every_s` seconds                                             what went wrong silently
+    soon after a copy was loaded, and after a snapshot was given away    a source that is silently wrong gives its wrongness on
+    first thing after a process that came to no good end                 what ended it may be in the data (stores/copies/lives.py)
+    ... before anything else, unpaced, when that was not the first       then nothing else can have ended it
+
+The last runs in the thread that starts the node, before it follows or answers anything.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from brokerha.model.errors import BrokerhaError, StoreError
+from brokerha.ports.copies import WorkerCopy
+from brokerha.stores.comparing.scrub import Finding, Scrub
+from brokerha.stores.copies.lives import Lives
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubLimits:
+    """How often and how fast."""
+
+    every_s: float = 600.0
+    """Pause between two looks at everything; 0 for never."""
+    items_per_s: float = 20_000.0
+
+
+def _nobody(_reason: str) -> None:
+    """Nobody wants to know of damage."""
+
+
+class Scrubbing:
+    """Scrubs one copy now and then, and on demand."""
+
+    def __init__(self, copy: WorkerCopy, name: str, limits: ScrubLimits, lives: Lives | None = None) -> None:
+        """``lives`` tells how the processes before this one ended; None for well."""
+        self.limits = limits
+        self.looks = 0
+        """Finished since the start."""
+        self.damages = 0
+        """Looks that found damage."""
+        self.last: Finding | None = None
+        self._copy = copy
+        self._name = name
+        self._lives = lives
+        self._on_damage: Callable[[str], None] = _nobody
+        self._is_owed = lives is not None and lives.bad_ends > 0
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._one = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def look_first(self, on_damage: Callable[[str], None]) -> None:
+        """Look at everything in the calling thread, if the copy must not be used before; ``close`` ends it."""
+        lives = self._lives
+        if lives is None or not lives.must_look_first:
+            return
+        log.warning("looks at all data before anything else", node=self._name, bad_ends=lives.bad_ends)
+        self._on_damage = on_damage
+        try:
+            finding = self.look(math.inf, lambda _items: lives.look_goes_on())
+        except BrokerhaError as error:
+            log.warning("the data cannot be looked at", node=self._name, reason=str(error))
+        else:
+            self._is_owed = finding is None
+        finally:
+            lives.look_ended()
+
+    def start(self, on_damage: Callable[[str], None], may_look: Callable[[], bool]) -> None:
+        """Begin. ``on_damage`` is told what is wrong; ``may_look`` says whether the copy is trusted now."""
+        self._on_damage = on_damage
+        self._may_look = may_look
+        if self.limits.every_s > 0:
+            self._thread = threading.Thread(target=self._run, name=f"{self._name} scrub", daemon=True)
+            self._thread.start()
+
+    def look_soon(self) -> None:
+        """Look as soon as the copy is trusted, not only after the pause. Any thread."""
+        self._is_owed = True
+        self._wake.set()
+
+    def give_up(self) -> None:
+        """The process is given up: the next one looks at the data first thing."""
+        if self._lives is not None:
+            self._lives.counts_as_bad()
+
+    def on_trusted(self) -> None:
+        """The copy is trusted from now on. Any thread."""
+        if self._is_owed:
+            self._wake.set()
+
+    def close(self, timeout_s: float) -> None:
+        """End it at once. Idempotent."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    @property
+    def items(self) -> int:
+        """Items that there are to look at."""
+        return self._copy.applied().items
+
+    def look(self, items_per_s: float, on_items: Callable[[int], None] = lambda _: None) -> Finding | None:
+        """Look at everything once, in the calling thread; None when it was stopped. Raises StoreError.
+
+        ``on_items`` is told now and then how many items were looked at; what it raises ends the look.
+        """
+        with self._one:
+            scrub = Scrub(
+                self._copy,
+                items_per_s=items_per_s,
+                clock=time.monotonic,
+                stopped_within=self._stop.wait,
+                on_items=on_items,
+            )
+            finding = scrub.run()
+        if finding is None:
+            return None
+        self.looks += 1
+        self.last = finding
+        if finding.damage:
+            self.damages += 1
+            self._on_damage(f"scrub: {finding.damage}")
+        elif self._lives is not None and finding.is_compared:
+            # Where the disk takes nothing, the next start looks once more than it would have to.
+            with suppress(StoreError):
+                self._lives.found_whole()
+        return finding
+
+    def _run(self) -> None:
+        while True:
+            if not (self._is_owed and self._may_look()):
+                self._wake.wait(self.limits.every_s)
+                self._wake.clear()
+            if self._stop.is_set():
+                return
+            if not self._may_look():
+                continue
+            self._is_owed = False
+            try:
+                self.look(self.limits.items_per_s)
+            except BrokerhaError as error:
+                # The copy was replaced or closed meanwhile: the next look is at the new one.
+                log.info("scrub ended early", node=self._name, reason=str(error))

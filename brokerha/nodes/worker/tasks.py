@@ -1,0 +1,217 @@
+"""Long work that a master gives to this worker (messages.Task): one at a time, in a thread of its own, reported as it goes.
+
+    loop thread    on_task ─> a new request begins, a known one is reported again        take ─> reports to send
+    task thread    work(arguments, meter) ─> answer                                      running … done or failed
+
+The same request always has the same report: a task that comes twice is done once. A request that comes while another one runs
+has failed, and stays so; the last 32 are remembered. A process that starts again knows none of them, so the master's next order
+begins the work anew, which every kind of work has to bear (a backup finds what the same request has made).
+
+A meter is called often by the work, and raises when the node stops: nothing runs on after `close`, and no half result is left.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from brokerha.model.errors import BrokerhaError, InvalidRequest, StoreDamaged
+from brokerha.model.faults import fault_fields
+from brokerha.model.ids import NodeId
+from brokerha.model.wire.messages import Outgoing, Task, TaskReport
+from brokerha.nodes.worker.scrubbing import Scrubbing
+from brokerha.ports.copies import WorkerCopy
+from brokerha.stores.backup.directory import BackupFolder
+from brokerha.stores.backup.manifest import Manifest
+from brokerha.stores.backup.writing import About, Work, extend_backup, write_backup
+
+log = structlog.get_logger()
+
+REPORT_S: Final = 1.0
+"""Time between two reports of running work; less than after which a master asks again."""
+REMEMBERED: Final = 32
+
+Answer = dict[str, str | int | bool | None]
+Meter = Callable[[int, int], None]
+"""Is told (done, total); raises when the node stops."""
+Kind = Callable[[str, Mapping[str, Any], Meter], Answer]
+"""Does the work of one task: (request, arguments, meter) to what comes out. Raises BrokerhaError with the reason."""
+
+
+class TaskStopped(BrokerhaError):
+    """The node stops; the work is given up."""
+
+
+class WorkerTasks:
+    """The tasks of one worker; `on_task`, `take` and `close` belong to its loop."""
+
+    def __init__(
+        self,
+        kinds: Mapping[str, Kind],
+        name: str,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``wake`` is called from the thread of a task when there is something to `take`."""
+        self._kinds = kinds
+        self._name = name
+        self._wake = wake
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._reports: dict[str, tuple[NodeId, TaskReport]] = {}
+        """By request, the oldest first; each with whom to tell."""
+        self._news: set[str] = set()
+        self._running = ""
+        self._thread: threading.Thread | None = None
+
+    def on_task(self, sender: NodeId, task: Task) -> None:
+        """A master gives a task, or asks how it is getting on."""
+        with self._lock:
+            known = self._reports.get(task.request)
+            report = known[1] if known is not None else self._begun(sender, task)
+            self._note(sender, report)
+
+    def take(self) -> list[Outgoing]:
+        """Reports that are due."""
+        with self._lock:
+            news, self._news = self._news, set()
+            return [Outgoing(*self._reports[request]) for request in sorted(news)]
+
+    def close(self, timeout_s: float) -> None:
+        """Give up what runs, wait for its thread. Idempotent."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _begun(self, sender: NodeId, task: Task) -> TaskReport:
+        kind = self._kinds.get(task.kind)
+        if kind is None:
+            return _failed(
+                task.request, f"{self._name} knows no task {task.kind!r}, only {', '.join(sorted(self._kinds))}"
+            )
+        if self._running or self._stopping.is_set():
+            return _failed(task.request, f"{self._name} is busy with {self._running or 'stopping'}: try again later")
+        self._running = task.request
+        self._thread = threading.Thread(
+            target=self._run, args=(sender, task, kind), name=f"{self._name} {task.kind}", daemon=True
+        )
+        self._thread.start()
+        return TaskReport(task.request, "running", 0, 0, "", {})
+
+    def _note(self, sender: NodeId, report: TaskReport) -> None:
+        """Keep a report and have it sent. Under the lock."""
+        self._reports[report.request] = (sender, report)
+        self._news.add(report.request)
+        for old in list(self._reports)[:-REMEMBERED]:
+            if old != self._running:
+                del self._reports[old]
+                self._news.discard(old)
+
+    def _run(self, sender: NodeId, task: Task, kind: Kind) -> None:
+        log.info("task begins", node=self._name, kind=task.kind, request=task.request)
+        last = TaskReport(task.request, "running", 0, 0, "", {})
+        told_s = self._clock()
+
+        def meter(done: int, total: int) -> None:
+            nonlocal last, told_s
+            if self._stopping.is_set():
+                raise TaskStopped(f"{self._name} was stopped")
+            last = TaskReport(task.request, "running", done, total, "", {})
+            if self._clock() - told_s >= REPORT_S:
+                told_s = self._clock()
+                self._tell(sender, last)
+
+        try:
+            answer = kind(task.request, task.arguments, meter)
+            report = TaskReport(task.request, "done", last.total, last.total, "", answer)
+        except BrokerhaError as error:
+            # Whoever asked must be able to tell a copy that is damaged from work that could not be done.
+            answer = {"damaged": True} if isinstance(error, StoreDamaged) else {}
+            report = TaskReport(task.request, "failed", last.done, last.total, str(error), answer)
+        except Exception as error:  # noqa: BLE001  (told to whoever asked, and in the log)
+            log.error(
+                "a task failed by a fault of brokerha", node=self._name, request=task.request, **fault_fields(error)
+            )
+            report = _failed(task.request, f"{type(error).__name__}: {error}; the log of {self._name} has the details")
+        log.info("task ends", node=self._name, request=task.request, state=report.state, reason=report.reason)
+        with self._lock:
+            self._running = ""
+        self._tell(sender, report)
+
+    def _tell(self, sender: NodeId, report: TaskReport) -> None:
+        with self._lock:
+            self._note(sender, report)
+        self._wake()
+
+
+def _failed(request: str, reason: str) -> TaskReport:
+    return TaskReport(request, "failed", 0, 0, reason, {})
+
+
+# ---- kinds of work
+
+
+def backup_kind(
+    copy: WorkerCopy, folder: Path, cluster: str, node: NodeId, masters: tuple[NodeId, ...], now_us: Callable[[], int]
+) -> Kind:
+    """``backup`` with {name, incremental, replace}: makes or extends a backup below a folder of this machine."""
+    return partial(_backup, copy, BackupFolder(folder), About(cluster, node, masters), now_us)
+
+
+def _backup(
+    copy: WorkerCopy,
+    folder: BackupFolder,
+    about: About,
+    now_us: Callable[[], int],
+    request: str,
+    arguments: Mapping[str, Any],
+    meter: Meter,
+) -> Answer:
+    name, is_incremental = str(arguments.get("name") or ""), bool(arguments.get("incremental"))
+    is_replacing = bool(arguments.get("replace"))
+    if is_incremental and is_replacing:
+        raise InvalidRequest("an incremental backup adds to the one that is there and cannot replace it")
+    suite = tuple(json.loads(b"".join(copy.read("control", "", {}).pieces)))
+    work = Work(about._replace(control_suite=suite), now_us(), request, meter)
+    if is_incremental:
+        before = folder.backup(name).manifest().last_lsn
+        manifest = extend_backup(folder, name, copy, work)
+        return _answer(folder, manifest, added_lines=manifest.last_lsn - before)
+    return _answer(folder, write_backup(folder, name, copy, work, replace=is_replacing))
+
+
+def _answer(folder: BackupFolder, manifest: Manifest, **more: int) -> Answer:
+    return {
+        "name": manifest.name,
+        "path": str((folder.path / manifest.name).resolve()),
+        "lsn": manifest.last_lsn,
+        "fingerprint": manifest.last_fingerprint,
+        "items": manifest.items,
+        "size_bytes": manifest.size_bytes,
+        **more,
+    }
+
+
+def scrub_kind(scrubbing: Scrubbing) -> Kind:
+    """``scrub`` with {items_per_s}: computes the fingerprint from the data itself, at the usual rate if none is given."""
+    return partial(_scrub, scrubbing)
+
+
+def _scrub(scrubbing: Scrubbing, _request: str, arguments: Mapping[str, Any], meter: Meter) -> Answer:
+    total = scrubbing.items
+    rate = float(arguments.get("items_per_s") or scrubbing.limits.items_per_s)
+    finding = scrubbing.look(rate, lambda items: meter(min(items, total), total))
+    if finding is None:
+        raise TaskStopped("the node was stopped")
+    if finding.damage:
+        raise StoreDamaged(finding.damage)
+    meter(finding.items, finding.items)
+    return {"lsn": finding.lsn, "items": finding.items, "is_compared": finding.is_compared}

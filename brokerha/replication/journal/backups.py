@@ -1,0 +1,162 @@
+"""What a primary knows of each of its backups: how far it is, what it waits for, whether it is ready (replication 1 to 4).
+
+    joining    not heard, or its journal is not the beginning of ours: it loads, or asks for what it lacks
+    catch-up   it is fed; its guard is not reached, or a transaction that was open when it joined is not settled for it
+    paused     an operator paused it: it says where it stands, and is sent nothing but heartbeats
+    ready      it has everything that was there when it joined, and gets whatever follows; may take part in transactions
+
+**Guard**: number of the last record when it began to be fed. **Tracker**: a transaction that was open or prepared then; it is
+settled when the backup has confirmed the record that prepared it, or when it was rolled back.
+
+Invariant: what a backup confirmed never moves backwards as long as its journal has our name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from brokerha.following.leader import Followed
+from brokerha.following.machine import FOLLOWING, State
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.wire.process_messages import Confirmed
+
+JOINING = "joining"
+CATCH_UP = "catch-up"
+READY = "ready"
+PAUSED = "paused"
+"""What a backup says of itself, in the place of a state of its follower machine, while an operator has paused it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRow:
+    """One backup in the status."""
+
+    node: NodeId
+    state: str
+    """``joining``, ``catch-up``, ``ready`` or ``paused``."""
+    reason: str
+    """Why it is not ready; empty when it is."""
+    confirmed: int
+    guard: int
+    lag_records: int
+    lag_bytes: int
+    """About, for records that are not in memory any more."""
+    follows: str
+    """State of its follower machine, as it said; empty when it was never heard."""
+    trackers: int
+    """Transactions that it has to get before it is ready."""
+    done_bytes: int
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(slots=True)
+class BackupFeed(Followed):
+    """One backup. Numbers are those of the journal's records; a snapshot of another backup may stand below what it had before."""
+
+    guard: int = 0
+    """Of an expected one that was never heard: the last record when this primary began."""
+    trackers: dict[TxId, int | None] = field(default_factory=dict)
+    """Number of the record that prepared it, None as long as it is open."""
+    heard: Confirmed | None = None
+    heard_ms: int | None = None
+    is_alive: bool = False
+    is_fed: bool = False
+    """Whether its journal is the beginning of ours, so that it gets what follows."""
+    is_ready: bool = False
+    was_told_ready: bool = False
+    trouble: str = ""
+    """Why it is not fed."""
+    paused: str = ""
+    """Why it is sent nothing new and has to ask for what it lacks; empty while it is not paused."""
+    load_from: int | None = None
+    """Last number when its load began: its snapshot ends there or later; None when it loads none."""
+    foreign_words: int = 0
+    """How often in a row it spoke for another journal."""
+    confirmed: int = 0
+    """Highest number that it ever confirmed in this view."""
+    sent_ms: int | None = None
+    must_greet: bool = True
+
+    def on_heard(self, confirmed: Confirmed, last_number: int, mono_ms: int) -> None:
+        """Any word of it, when our journal ended there."""
+        self.heard, self.heard_ms, self.is_alive = confirmed, mono_ms, True
+        if confirmed.follows == State.LOAD and self.load_from is None:
+            self.load_from = last_number
+        elif confirmed.follows in (State.IDLE, PAUSED):
+            self.load_from = None
+
+    @property
+    def needs_from(self) -> int | None:
+        """Lowest number that it still needs of our journal; None when nobody knows."""
+        if self.is_fed:
+            return self.applied + 1
+        return self.load_from + 1 if self.load_from is not None and self.is_alive else None
+
+    def join(self, number: int, last_number: int, trackers: dict[TxId, int | None], mono_ms: int) -> None:
+        """It has everything up to ``number``, and from now on it is fed live."""
+        self.is_fed, self.trouble, self.paused = True, "", ""
+        self.guard, self.trackers = last_number, trackers
+        self.moved_ms, self.load_from = mono_ms, None
+        self.stand(number)
+
+    def part(self, reason: str) -> None:
+        """It is fed no longer, and has to join anew."""
+        self.is_fed = self.is_ready = False
+        self.trouble = reason
+        self.paused = ""
+        self.rewind(self.applied)
+
+    def forget(self) -> None:
+        """It has another journal: what it confirmed is gone."""
+        self.confirmed = 0
+        self.stand(0)
+
+    def on_number(self, number: int, mono_ms: int) -> None:
+        """It has everything up to here."""
+        self.confirmed = max(self.confirmed, number)
+        if self.confirm(number, mono_ms):
+            self.paused = ""
+        self.settle(self.applied)
+        self.trackers = {txid: at for txid, at in self.trackers.items() if at is None or at > self.applied}
+
+    def drop_trackers(self, txids: Iterable[TxId]) -> None:
+        """These transactions were rolled back before they were prepared."""
+        for txid in txids:
+            self.trackers.pop(txid, None)
+
+    def judge(self) -> bool:
+        """Decide whether it is ready; returns whether that changed."""
+        before = self.is_ready
+        is_following = self.heard is not None and self.heard.follows in FOLLOWING
+        is_there = self.applied >= self.guard and not self.trackers
+        if not (self.is_fed and self.is_alive and is_following) or self.paused:
+            self.is_ready = False
+        elif is_there and self.heard is not None and self.heard.follows == State.BASIC:
+            self.is_ready = True
+        return self.is_ready is not before
+
+    def word(self) -> tuple[str, str]:
+        """State and the reason for it."""
+        heard = self.heard
+        if heard is None:
+            return JOINING, "not heard yet"
+        if not self.is_alive:
+            return JOINING, "not heard any more"
+        if heard.follows == PAUSED:
+            return PAUSED, heard.reason
+        if heard.follows not in FOLLOWING:
+            said = heard.reason or self.trouble
+            return JOINING, f"it is in {heard.follows}" + (f": {said}" if said else "")
+        if not self.is_fed:
+            return JOINING, self.trouble or heard.reason
+        if self.paused:
+            return CATCH_UP, self.paused
+        if self.is_ready:
+            return READY, ""
+        if self.applied < self.guard:
+            return CATCH_UP, f"{self.guard - self.applied} records are lacking up to its guard {self.guard}"
+        if self.trackers:
+            return CATCH_UP, f"transactions that were open when it joined: {', '.join(sorted(self.trackers)[:3])}"
+        return CATCH_UP, heard.reason or f"it is in {heard.follows}"

@@ -1,0 +1,396 @@
+"""The role of one process: who is primary of a master, agreed upon by its processes (replication, section 4).
+
+    nobody heard for long enough       Candidate ->  <- Vote        primary: the feed begins, everybody else hears it
+      STANDBY -> CANDIDATE               votes needed                 CANDIDATE -> PRIMARY
+
+The number of a view names its primary, so that no two processes can ever start the same one. Votes needed are
+``processes - sync_n``: whoever voted meets everybody who confirmed a record before, and votes only for a journal that
+reaches at least as far as its own. A candidate promises its view only when it has the votes of the others: asking alone
+changes nothing, so a process that merely lost touch for a while disturbs nobody.
+
+- A promise is durable before the message that reveals it (`RoleReady`). It never goes back.
+- A process that promised to a view obeys no lower one (`obeys`).
+- Whoever sees a higher view than the one it acts in steps down at once.
+- A primary that nobody hears need not step down: the gate holds what it would show.
+- Time during which the process was stopped does not count as silence of others.
+
+The other half of fencing is with the caller: what `obeys` refuses is neither followed nor confirmed, and a primary counts
+confirmations of its own view only.
+"""
+
+from __future__ import annotations
+
+from brokerha.model.ids import Instant, NodeId
+from brokerha.model.invariants import invariant
+from brokerha.model.wire.messages import Message, Outgoing
+from brokerha.model.wire.process_messages import Candidate, Vote
+from brokerha.replication.role.config import FIRST_VIEW, RoleChange, RoleConfig, RoleReady, term_of, view_of
+from brokerha.replication.role.table import RoleEvent, RoleState, after
+from brokerha.replication.role.voting import Candidacy, Standing, judge
+from brokerha.replication.role.words import forced_text, nobody_text
+
+TRIES_LIMIT = 4
+"""After so many tries the pauses between them grow no more."""
+YIELDS = 2
+"""So many times in a row a candidate leaves one whose journal reaches further the first turn."""
+Last = tuple[int, int]
+
+
+class Role:
+    """What one process is for its master, and what it does to become something else."""
+
+    def __init__(self, config: RoleConfig, journal: str, promised_view: int, last: Last, now: Instant) -> None:
+        """``journal`` is its name, ``last`` the (view, number) of its last record, (…, 0) when it is empty."""
+        self.config = config
+        self.journal = journal
+        self.last = last
+        self.state = RoleState.STANDBY
+        self.promised = max(promised_view, last[0])
+        """Highest view that this process has promised to, acted in, or has records of."""
+        self.may_vote = True
+        """Whether the own journal is whole. The caller sets it to False while a snapshot replaces it."""
+        self.reason = ""
+        """Why it is what it is."""
+        self.ignored = 0
+        """Messages that no process of this master would have sent."""
+        self._seen_view = self.promised
+        self._view = last[0]
+        self._candidacy = Candidacy()
+        self._tries = 0
+        self._yields = 0
+        self._heard_ms: int | None = None
+        self._confirmed_ms: dict[NodeId, int] = {}
+        self._elected_ms = now.mono_ms
+        self._told_ms: dict[NodeId, int] = {}
+        self._waits_until_declared = False
+        self._paused_view = 0
+        self._looked_ms = now.mono_ms
+        self._promise = 0
+        self._out: list[Outgoing] = []
+        self._told: tuple[RoleState, int] = (RoleState.STANDBY, 0)
+        self._stand_at_ms = now.mono_ms + self._first_wait_ms()
+        if len(config.processes) == 1:
+            self._act_alone(now)
+
+    # ---- messages
+
+    def on_candidate(self, sender: NodeId, message: Candidate, now: Instant) -> None:
+        """Another process would be primary."""
+        self._look(now)
+        if sender == self.config.process or self.config.process_of(message.view) != sender:
+            self.ignored += 1
+            return
+        are_all_asked = self.config.sync_n == 0
+        live = self.live_primary(now)
+        # Of two candidates that are as good as each other one steps back, not both.
+        own_view = self._candidacy.view if self.state is RoleState.CANDIDATE and message.last <= self.last else 0
+        standing = Standing(self.promised, self.journal, self.last, self.may_vote, live, are_all_asked, own_view)
+        verdict = judge(message, standing)
+        if verdict.is_granted:
+            self._promise_to(message.view)
+            self._see(message.view)
+            self._step(RoleEvent.GRANTED, f"voted for {sender} in view {message.view}")
+            self._wait(now, self.config.silence_ms)
+        elif verdict.is_behind:
+            # The better journal does not wait any longer than it has to, and asks above what others may have promised by then.
+            self._see(message.view)
+            self._stand_at_ms = min(self._stand_at_ms, now.mono_ms)
+        self._say(sender, Vote(message.view, verdict.is_granted, self.promised, self.last, verdict.reason))
+
+    def on_vote(self, sender: NodeId, message: Vote, now: Instant) -> None:
+        """The answer of another process; or the word of one that there is a higher view."""
+        self._look(now)
+        if sender not in self.config.others:
+            self.ignored += 1
+            return
+        self.on_view(message.promised, now)
+        if self.state is not RoleState.CANDIDATE or message.view != self._candidacy.view:
+            return
+        if message.is_granted:
+            self._candidacy.refusals.pop(sender, None)
+            self._candidacy.votes.add(sender)
+            self._count(now)
+        elif sender not in self._candidacy.votes:
+            self._candidacy.refusals[sender] = message.reason
+            if message.last > self.last and self._yields < YIELDS and not self._candidacy.is_by_hand:
+                self._yields += 1
+                self._give_up(now, 2 * self.config.round_ms)
+
+    def heard(self, sender: NodeId, view: int, now: Instant) -> None:
+        """A primary spoke (`Replicate`) in this view. Follow it only when `obeys` says so."""
+        self._look(now)
+        if sender == self.config.process or self.config.process_of(view) != sender:
+            self.ignored += 1
+            return
+        if not self.obeys(view):
+            self._tell(sender, view, now)
+            return
+        self._see(view)
+        self._view = view
+        self._heard_ms = now.mono_ms
+        self._tries = self._yields = 0
+        if self.state is RoleState.PRIMARY:
+            self._step(RoleEvent.OUTRANKED, f"{sender} is primary of view {view}")
+        elif not self._candidacy.is_by_hand or view > self._candidacy.view:
+            self._step(RoleEvent.HEARD, f"{sender} is primary of view {view}")
+        if self._waits_until_declared and view > self._paused_view:
+            self._step(RoleEvent.DECLARED, f"{sender} is primary of view {view}")
+        self._wait(now, self.config.silence_ms)
+
+    def on_view(self, view: int, now: Instant) -> None:
+        """A view was seen in a message of a process that obeys it, or promised to it."""
+        self._look(now)
+        self._see(view)
+        if self.state is RoleState.CANDIDATE and view > self._candidacy.view:
+            self._give_up(now, 0)
+        elif self.state is RoleState.PRIMARY and view > self._view:
+            self._step(RoleEvent.OUTRANKED, f"there is view {view}")
+            self._wait(now, self.config.silence_ms)
+
+    def on_confirmed(self, sender: NodeId, view: int, now: Instant) -> None:
+        """A backup said that it obeys ``view`` (`Confirmed`)."""
+        self.on_view(view, now)
+        if self.state is RoleState.PRIMARY and view == self._view and sender in self.config.others:
+            self._confirmed_ms[sender] = now.mono_ms
+
+    # ---- this process
+
+    def moved(self, last: Last, journal: str = "") -> None:
+        """The own journal grew, was cut, or was replaced by another one of this name; ``last`` is durable."""
+        if last < self.last:
+            # Votes were given to the journal as it was; the next ones are asked for under another view.
+            self._see(self._candidacy.view)
+        if last < self.last or last[0] >= self._candidacy.view:
+            self._step(RoleEvent.REFUSED, f"its journal ends with record {last[1]} of view {last[0]}")
+        self.last = last
+        self.journal = journal or self.journal
+        self._see(last[0])
+        self.promised = max(self.promised, last[0])
+
+    def promoted_by_hand(self, now: Instant, *, force: bool = False) -> str:
+        """An operator wants this process to be primary. Returns why it does not try, empty when it does.
+
+        With ``force`` its own vote is enough; `reason` then names what may be lost.
+        """
+        self._look(now)
+        if self.state is RoleState.PRIMARY:
+            return ""
+        if not self.may_vote:
+            return f"the journal of {self.config.process} is not whole: wait until its load is finished"
+        if force:
+            self._act(self._next_view(), now, RoleEvent.FORCED, forced_text(self.config, self.last))
+            return ""
+        if not self.last[1] and self.config.place:
+            return f"the journal of {self.config.process} is empty: promote another process, or use force"
+        self._step(RoleEvent.RESUMED, "by hand")
+        self._step(RoleEvent.REFUSED, "by hand")
+        self._stand(now, is_by_hand=True)
+        return ""
+
+    def step_down(self, reason: str, now: Instant) -> None:
+        """Be primary no longer, because another process is to be; it goes on by itself if that one does not come."""
+        self._step(RoleEvent.HANDED_OVER, reason)
+        self._wait(now, 2 * self.config.silence_ms)
+
+    def pause(self, reason: str, *, until_declared: bool = False) -> None:
+        """Go to idle mode; ``until_declared``: until a new primary is there, else until `resume`."""
+        self._waits_until_declared = until_declared
+        self._paused_view = self._view
+        self._step(RoleEvent.PAUSED, reason)
+
+    def resume(self, now: Instant) -> None:
+        """Leave idle mode as a backup."""
+        self._look(now)
+        if self.state is RoleState.IDLE:
+            self._step(RoleEvent.RESUMED, "resumed")
+            self._wait(now, self.config.silence_ms)
+            if len(self.config.processes) == 1:
+                self._act_alone(now)
+
+    def wake(self, now: Instant) -> None:
+        """Time has passed."""
+        self._look(now)
+        if self.state is RoleState.CANDIDATE:
+            if now.mono_ms >= self._candidacy.ends_ms or not self.may_vote:
+                self._give_up(now, 0)
+            elif now.mono_ms >= self._candidacy.ask_at_ms:
+                self._ask(now)
+        elif self._may_stand() and now.mono_ms >= self._stand_at_ms:
+            self._stand(now)
+
+    def take(self, now: Instant) -> RoleReady:
+        """What is to be done; the promise first."""
+        self.wake(now)
+        promise, self._promise = self._promise, 0
+        messages, self._out = tuple(self._out), []
+        state = RoleState.STANDBY if self.state is RoleState.CANDIDATE else self.state
+        told = (state, self._view if state is RoleState.PRIMARY else 0)
+        change = None
+        if told != self._told:
+            self._told = told
+            change = RoleChange(state, self._view if state is RoleState.PRIMARY else self._seen_view, self.reason)
+        return RoleReady(promise, messages, change)
+
+    # ---- questions
+
+    def obeys(self, view: int) -> bool:
+        """Whether records of this view may be taken and confirmed."""
+        return view >= self.promised and not (view == self._view and self.state is RoleState.PRIMARY)
+
+    @property
+    def view(self) -> int:
+        """The view that it acts in, until `take` says that it does not any more; else the last that it heard a primary of."""
+        return self._told[1] or self._view
+
+    @property
+    def primary(self) -> NodeId:
+        """The process that acts as far as this one knows; empty when it knows of none."""
+        if self.state is RoleState.PRIMARY:
+            return self.config.process
+        return self.config.process_of(self._view) if self._heard_ms is not None else ""
+
+    def live_primary(self, now: Instant) -> NodeId:
+        """The primary that is alive as far as this process knows, itself included."""
+        if self.state is RoleState.PRIMARY:
+            return self.config.process if self.is_confirmed(now) else ""
+        if self._heard_ms is None or now.mono_ms - self._heard_ms >= self.config.fail_over_after_ms:
+            return ""
+        return self.primary
+
+    @property
+    def votes_needed(self) -> int:
+        """Votes that this process would need, its own included: an empty journal needs that of every process."""
+        return self.config.votes_needed if self.last[1] else len(self.config.processes)
+
+    def is_confirmed(self, now: Instant) -> bool:
+        """Whether it is primary and enough backups said lately that they obey it. No lease: only a sign of health."""
+        if self.state is not RoleState.PRIMARY:
+            return False
+        since = now.mono_ms - self.config.fail_over_after_ms
+        lately = sum(1 for heard_ms in self._confirmed_ms.values() if heard_ms > since)
+        return lately >= self.config.sync_n or self._elected_ms > since
+
+    def deadline_ms(self) -> int | None:
+        """When `wake` has something to do."""
+        if self.state is RoleState.CANDIDATE:
+            return min(self._candidacy.ends_ms, self._candidacy.ask_at_ms)
+        if self.state is RoleState.PRIMARY:
+            return None
+        watch_ms = self._looked_ms + self.config.watch_ms
+        return min(self._stand_at_ms, watch_ms) if self._may_stand() else watch_ms
+
+    def explain(self, now: Instant) -> str:
+        """One line for people: what it is, why, and what to do when nobody is primary."""
+        if self.state in (RoleState.PRIMARY, RoleState.IDLE) or self.live_primary(now):
+            return self.reason
+        return nobody_text(self.config, self.votes_needed, self._candidacy.refusals)
+
+    # ---- standing
+
+    def _may_stand(self) -> bool:
+        """Whether it stands by itself. An empty journal begins only at place 0, and only with everybody."""
+        is_able = self.state is RoleState.STANDBY and self.may_vote and self.config.is_automatic
+        return is_able and (self.last[1] > 0 or self._is_beginning())
+
+    def _is_beginning(self) -> bool:
+        """Whether this is the process that begins a master that never had a primary."""
+        return self.config.place == 0 and self.last[0] <= FIRST_VIEW
+
+    def _stand(self, now: Instant, *, is_by_hand: bool = False) -> None:
+        """Ask for votes; when none but its own is needed, act at once."""
+        ends_ms = now.mono_ms + (self.config.fail_over_after_ms if is_by_hand else self.config.round_ms)
+        self._candidacy = Candidacy(self._next_view(), is_by_hand, ends_ms, votes={self.config.process})
+        self._step(RoleEvent.STANDS, f"stands for view {self._candidacy.view}")
+        self._count(now)
+        if self.state is RoleState.CANDIDATE:
+            self._ask(now)
+
+    def _ask(self, now: Instant) -> None:
+        self._candidacy.ask_at_ms = now.mono_ms + max(1, self.config.round_ms // 3)
+        for process in self.config.others:
+            if process not in self._candidacy.votes:
+                asked = self._candidacy
+                self._say(process, Candidate(asked.view, self.journal, self.last, asked.is_by_hand))
+
+    def _count(self, now: Instant) -> None:
+        if len(self._candidacy.votes) >= self.votes_needed and self.may_vote:
+            voters = ", ".join(sorted(self._candidacy.votes))
+            self._act(self._candidacy.view, now, RoleEvent.ELECTED, f"elected by {voters}")
+
+    def _act(self, view: int, now: Instant, event: RoleEvent, reason: str) -> None:
+        """Become primary of a view."""
+        invariant(view > self.promised, "a new view is above all promises", view=view, promised=self.promised)
+        self._promise_to(view)
+        self._see(view)
+        self._view = view
+        self._elected_ms = now.mono_ms
+        self._confirmed_ms.clear()
+        self._tries = self._yields = 0
+        self._step(event, f"primary of view {view}: {reason}")
+
+    def _act_alone(self, now: Instant) -> None:
+        """The only process: the view stays, unless it promised to another one when it was not the only one."""
+        view = max(self.last[0], FIRST_VIEW)
+        if self.promised > view:
+            self._act(self._next_view(), now, RoleEvent.ALONE, "the only process of its master")
+            return
+        self._view = view
+        self._step(RoleEvent.ALONE, "the only process of its master")
+
+    def _give_up(self, now: Instant, longer_ms: int) -> None:
+        """Wait before the next try: longer each time and at each place, so that no two keep in step."""
+        self._tries = min(self._tries + 1, TRIES_LIMIT)
+        self._step(RoleEvent.REFUSED, f"not elected in view {self._candidacy.view}")
+        self._wait(now, self.config.pause_ms(self._tries) + longer_ms)
+
+    def _next_view(self) -> int:
+        return view_of(term_of(max(self._seen_view, self.promised)) + 1, self.config.place)
+
+    def _first_wait_ms(self) -> int:
+        """How long a process that starts waits for a primary.
+
+        Place 0 asks at once, which disturbs nobody, unless its own vote is enough: then it listens first.
+        """
+        is_first = self.promised <= FIRST_VIEW
+        if self.config.place == 0 and (is_first or self.votes_needed > 1):
+            return 0
+        return self.config.first_wait_ms
+
+    # ---- within
+
+    def _look(self, now: Instant) -> None:
+        """A process that was stopped for a while hears the others out before it judges them."""
+        gap = now.mono_ms - self._looked_ms
+        self._looked_ms = max(self._looked_ms, now.mono_ms)
+        if gap <= 2 * self.config.watch_ms:
+            return
+        if self._heard_ms is not None:
+            self._heard_ms += gap
+        if self.state is RoleState.CANDIDATE:
+            self._give_up(now, 0)
+        self._stand_at_ms = max(self._stand_at_ms + gap, now.mono_ms + self.config.watch_ms)
+
+    def _see(self, view: int) -> None:
+        self._seen_view = max(self._seen_view, view)
+
+    def _promise_to(self, view: int) -> None:
+        if view > self.promised:
+            self.promised = self._promise = view
+
+    def _wait(self, now: Instant, wait_ms: int) -> None:
+        self._stand_at_ms = now.mono_ms + wait_ms
+
+    def _tell(self, sender: NodeId, view: int, now: Instant) -> None:
+        """Tell a primary of an older view, now and then, that there is a newer one."""
+        if now.mono_ms - self._told_ms.get(sender, -(10**12)) >= self.config.watch_ms:
+            self._told_ms[sender] = now.mono_ms
+            reason = f"promised to view {self.promised}"
+            self._say(sender, Vote(view, is_granted=False, promised=self.promised, last=self.last, reason=reason))
+
+    def _say(self, process: NodeId, message: Message) -> None:
+        self._out.append(Outgoing(process, message))
+
+    def _step(self, event: RoleEvent, reason: str) -> None:
+        state = after(self.state, event)
+        if state is not self.state:
+            self.state, self.reason = state, reason

@@ -1,0 +1,72 @@
+"""Adopting: a copy that counts as right, whatever the log here says (config.Trust): the log follows it, if it can.
+
+    the copy is                        what follows
+    where the log has no transactions  it waits for them
+    ahead of the results here          the lines up to it are fetched from whoever has them
+    ahead, and the log does not        the results of this site begin anew from it: before it was heard there was no worker here,
+    reach back to the results          and what would be executed next was forgotten
+    chosen, and the log differs        the same: somebody chose it
+
+A copy that was only loaded from another site is right where this site has no results yet, one that an operator chose even against the log.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from brokerha.model.ids import Lsn, NodeId
+from brokerha.model.records import History
+from brokerha.model.wire.messages import Progress
+from brokerha.replication.site.config import Standing, Trust, WorkerFeed
+from brokerha.replication.site.judging import Verdict, cut_off
+from brokerha.replication.site.splits import Splits
+
+
+class Adopter(Protocol):
+    """What is asked of the site, and told to it."""
+
+    history: History
+    executed: Lsn
+    workers: dict[NodeId, WorkerFeed]
+    splits: Splits
+    took_elsewhere: bool
+
+    def stand(self, worker: WorkerFeed, standing: Standing, reason: str) -> None:
+        """The worker is this, from now on."""
+
+    def fill(self, worker: WorkerFeed, last: Lsn) -> None:
+        """Fetch the results up to ``last``."""
+
+    def adopt(self, worker: WorkerFeed, reason: str) -> None:
+        """Begin the results anew from this copy."""
+
+
+def adopts(site: Adopter, worker: WorkerFeed, progress: Progress, found: Verdict) -> bool:
+    """Whether that settles what the worker is, for now; otherwise it is judged as any other."""
+    if worker.condemned:
+        return False
+    if found is Verdict.BEYOND and site.splits.void(worker):
+        # Its load came to nothing, and this is still the old copy: the log will never have that LSN.
+        worker.trust = Trust.NONE
+        return False
+    if found is Verdict.BEYOND:
+        site.stand(worker, Standing.OUT_OF_SYNC, f"waits until the log has LSN {progress.applied_lsn}")
+        return True
+    first = cut_off(site.history, site.executed)
+    if found is Verdict.AHEAD and not first:
+        if any(each.is_on for each in site.workers.values() if each is not worker):
+            return False
+        site.fill(worker, progress.applied_lsn)
+        site.stand(worker, Standing.OUT_OF_SYNC, f"waits for the results up to LSN {progress.applied_lsn}")
+        return True
+    is_chosen = worker.trust is Trust.CHOSEN
+    may_begin = (is_chosen or found is Verdict.AHEAD) and progress.applied_lsn + 1 >= site.history.first_lsn()
+    worker.trust = Trust.NONE
+    if found is Verdict.FOUND or may_begin or is_chosen:
+        site.took_elsewhere, worker.is_from_elsewhere = site.took_elsewhere or worker.is_from_elsewhere, False
+    if found is Verdict.FOUND:
+        worker.vouched_lsn = progress.applied_lsn
+    if not may_begin:
+        return False
+    site.adopt(worker, f"the copy of {worker.node} was chosen" if is_chosen else f"there was no copy here before that of {worker.node}")
+    return True

@@ -1,0 +1,372 @@
+"""The feed: one master brings its workers along the agreed order (architecture, section 3, steps 5 and 6).
+
+In each site one worker, the **probe**, executes transactions and reports results; the others apply lines of the log. Both
+get them in LSN order, a window at a time, and confirm the LSN up to which their store is durable.
+
+    synchronised   1 2 3 4 5 6 7 8 9            lsn        what sync added
+    results        1 2 3 4 5 6                  executed   known here; in the journal soon
+    probe          . . . . . . > > >            gets Execute for 7..9
+    other worker   . . . > > >                  gets Apply for 4..6
+
+Whoever is behind is sent again from what it confirmed, and exactly what it asks for; there is no state about a worker that
+a restart could lose. Workers in sync take turns as probe (`probe_turn` transactions each), unless one is dedicated. A
+probe that died is replaced by the next: it executes the same LSNs and, because execution depends on state, id and timestamp
+alone, comes to the same results.
+
+Invariants: results are taken in without a gap; a worker is never sent an effect beyond `executed`, nor a transaction
+that is not durable in the synchronised queue (R7); what a worker confirmed never moves backwards within its journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from functools import partial
+from itertools import chain
+
+from brokerha.following.leader import NEVER, Followed
+from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.operations import NO_OPERATIONS
+from brokerha.model.records import History, Outcomes
+from brokerha.model.wire.messages import Apply, Execute, Executed, Outgoing, Progress, RangeMissing, Request
+from brokerha.replication.site.config import FeedConfig, WorkerFeed
+from brokerha.replication.site.site import Site
+
+BODIES_READ = 64
+"""Bodies that are looked up together."""
+
+
+class Feed:
+    """Sends all workers of one master what they lack."""
+
+    def __init__(self, config: FeedConfig, history: History, site: Site, lsn: Lsn, executed: Lsn) -> None:
+        self.config = config
+        self._window = config.under_way
+        self.history = history
+        self.site = site
+        self.lsn = lsn
+        """Length of the durable synchronised queue."""
+        self.executed = executed
+        self.ignored = 0
+        """Reports of what was never synchronised here (a worker with the state of another cluster), or of a lost copy."""
+        self.executed_before: Container[TxId] = frozenset()
+        """What the content holds although it has no result: it is executed without its operations (executed_before.py)."""
+        self._probe: NodeId | None = None
+        self._turn_ends: Lsn = 0
+        self.workers: dict[NodeId, WorkerFeed] = site.workers
+        """All workers, by name, in the order of the configuration."""
+        self._to_greet = list(site.workers)
+        self._greeted_ms: dict[NodeId, int] = {}
+        """When each worker was last asked where it stands."""
+
+    # ---- inputs
+
+    def on_executed(self, sender: NodeId, report: Executed, mono_ms: int) -> Outcomes | None:
+        """Take in results; returns the record of those that are new, or None."""
+        worker = self.workers.get(sender)
+        if worker is None or worker.condemned:
+            return None
+        if report.journal != worker.journal or report.lineage != self.site.lineages.number:
+            # Said by a copy that this worker had before, or that is not judged yet; or of a log that is void.
+            self.ignored += 1
+            return None
+        self._confirm(worker, report.applied_lsn, mono_ms)
+        worker.executed_lsn, worker.executed_fingerprint = report.applied_lsn, report.fingerprint
+        worker.executed_items = report.items
+        skip = self.executed + 1 - report.first_lsn
+        if skip < 0:
+            worker.want(self.executed + 1, report.first_lsn - 1)
+            return None
+        fresh = report.results[skip:]
+        if not fresh:
+            return None
+        first = self.executed + 1
+        if first + len(fresh) - 1 > self.lsn:
+            self.ignored += 1
+            return None
+        self.executed += len(fresh)
+        worker.moved_ms, worker.stalls = mono_ms, 0
+        # A report in parts, or one that was asked for again, counts the items of a later LSN than its last result.
+        items = report.items if report.applied_lsn == self.executed else 0
+        return Outcomes(first, fresh, items)
+
+    def on_progress(self, sender: NodeId, progress: Progress, mono_ms: int) -> None:
+        """Take in a worker's heartbeat."""
+        worker = self.workers.get(sender)
+        if worker is None:
+            self.site.dismiss(sender, progress)
+            return
+        self.site.on_progress(worker, progress, mono_ms)
+        if worker.progress is progress:
+            self._confirm(worker, progress.applied_lsn, mono_ms)
+
+    def on_request(self, sender: NodeId, request: Request) -> None:
+        """A worker asks for exactly this range."""
+        worker = self.workers.get(sender)
+        if worker is not None:
+            worker.want(request.first_lsn, request.last_lsn)
+
+    def on_lines(self, sender: NodeId, lines: Apply, mono_ms: int) -> Outcomes | None:
+        """Lines of somebody else's log that were asked for, because a good copy here is ahead of the results."""
+        filling = self.site.filling
+        if filling is None or sender != filling.source:
+            self.ignored += 1
+            return None
+        skip = self.executed + 1 - lines.first_lsn
+        fresh = lines.items[skip:] if skip >= 0 else ()
+        ordered = self.history.ordered(self.executed + 1, min(len(fresh), self.lsn - self.executed))
+        if (
+            not fresh
+            or [(row[1], row[0]) for row in fresh[: len(ordered)]] != [row[:2] for row in ordered]
+            or not ordered
+        ):
+            self.ignored += 1
+            return None
+        first = self.executed + 1
+        self.executed += len(ordered)
+        filling.asked_ms = mono_ms if self.executed >= filling.last else NEVER
+        return Outcomes(first, tuple(row[2:] for row in fresh[: len(ordered)]), 0)
+
+    def on_lines_missing(self, sender: NodeId) -> None:
+        """Somebody does not have the lines that were asked for: the next one is asked."""
+        filling, worker = self.site.filling, self.workers.get(sender)
+        if filling is not None:
+            # After the last one there is a pause, so that sources without them are not asked round and round.
+            if sender == filling.source and (filling.place + 1) % len(filling.sources):
+                filling.place, filling.asked_ms = filling.place + 1, NEVER
+        elif worker is not None and worker.applied > self.executed:
+            # A copy that is ahead of the results here and cannot say what they are.
+            self.site.fill(worker, worker.applied)
+
+    def _fill(self, mono_ms: int) -> list[Outgoing]:
+        """Ask for results that a good copy here is ahead of; a silent source is followed by the next one."""
+        filling = self.site.filling
+        if filling is None:
+            return []
+        if self.executed >= filling.last:
+            self.site.filling = None
+            return []
+        if mono_ms - filling.asked_ms < self.config.order_ms:
+            return []
+        if filling.asked_ms != NEVER:
+            filling.place += 1
+        filling.asked_ms = mono_ms
+        return [Outgoing(filling.source, Request(self.executed + 1, filling.last))]
+
+    def _confirm(self, worker: WorkerFeed, applied: Lsn, mono_ms: int) -> None:
+        worker.heard_ms = mono_ms
+        worker.confirm(applied, mono_ms)
+
+    def rebase(self, lsn: Lsn) -> None:
+        """The log's results begin anew after ``lsn``."""
+        self.executed = lsn
+        self._probe = None
+        for worker in self.workers.values():
+            worker.rewind(worker.applied)
+
+    def rewind(self, lsn: Lsn, lineage: int, mono_ms: int, content: str = "") -> None:
+        """The log goes another way after ``lsn``; see `Site.rewind`, which this does too."""
+        if lineage <= self.site.lineages.number:
+            return
+        self.lsn, self.executed = min(self.lsn, lsn), min(self.executed, lsn)
+        self._probe = None
+        self.site.rewind(lsn, lineage, mono_ms, content)
+        for worker in self.workers.values():
+            worker.rewind(min(worker.applied, lsn))
+
+    def on_changed_workers(self) -> None:
+        """Workers were added or removed."""
+        if self._probe not in self.workers:
+            self._probe = None
+
+    # ---- output
+
+    def messages(self, mono_ms: int) -> list[Outgoing]:
+        """What every live worker has to be sent now."""
+        orders = self.site.take_orders(mono_ms)
+        self._choose_probe(mono_ms)
+        # An empty Apply asks a worker where it stands, so that a master that has just started need not wait for heartbeats; and
+        # one that is silent is asked again, as it may not know which process of this master acts now.
+        outgoing = orders
+        alive = [each for each in self.workers.values() if mono_ms - each.heard_ms < self.config.dead_after_ms]
+        if self._to_greet or len(alive) < len(self.workers):
+            silent = [node for node in self.workers if mono_ms >= self._greet_again_ms(node, mono_ms)]
+            greeted = [*self._to_greet, *silent]
+            outgoing = [*(Outgoing(node, Apply(self.executed + 1, (), self.site.view)) for node in greeted), *orders]
+            self._greeted_ms.update((node, mono_ms) for node in greeted)
+            self._to_greet = []
+        if self.site.filling is not None:
+            outgoing += self._fill(mono_ms)
+        for worker in alive:
+            if worker.is_following and not worker.condemned:
+                if worker.wanted:
+                    outgoing += self._answers_for(worker)
+                outgoing += self._messages_for(worker, mono_ms)
+        return outgoing
+
+    def _greet_again_ms(self, node: NodeId, mono_ms: int) -> int:
+        """When a worker is to be asked again; in the future for one that is heard, or is asked in this turn."""
+        if self.is_alive(node, mono_ms) or node not in self._greeted_ms:
+            return mono_ms + self.config.dead_after_ms
+        return self._greeted_ms[node] + self.config.dead_after_ms
+
+    def greet(self, node: NodeId) -> None:
+        """Ask a worker where it stands."""
+        self._to_greet.append(node)
+
+    def _choose_probe(self, mono_ms: int) -> None:
+        """Keep the probe for its turn while it lives; else the next worker in sync takes over."""
+        if self._probe is not None and self._may_execute(self._probe, mono_ms) and self._is_its_turn(mono_ms):
+            return
+        names = list(self.workers)
+        start = names.index(self._probe) + 1 if self._probe in self.workers else 0
+        ring = names[start:] + names[:start]
+        able = [node for node in ring if self._may_execute(node, mono_ms)]
+        able.sort(key=self._unfitness)
+        before, self._probe = self._probe, able[0] if able else None
+        self._turn_ends = self.executed + self.config.probe_turn
+        if self._probe is not None and self._probe != before:
+            worker = self.workers[self._probe]
+            worker.rewind(min(worker.sent, max(worker.applied, self.executed)))
+        for node, worker in self.workers.items():
+            worker.is_probe = node == self._probe
+
+    def _unfitness(self, node: NodeId) -> tuple[bool, ...]:
+        """Who is behind executes only when there is nobody else, and who gives its copy when nobody else is in sync."""
+        worker = self.workers[node]
+        return not worker.is_on, bool(worker.task), node != self.config.probe, worker.is_giving
+
+    def _may_execute(self, node: NodeId, mono_ms: int) -> bool:
+        worker = self.workers.get(node)
+        return (
+            worker is not None and worker.is_following and not worker.condemned and self.site.is_alive(worker, mono_ms)
+        )
+
+    def _is_its_turn(self, mono_ms: int) -> bool:
+        """Whether the probe goes on: a turn ends when it is used up and a worker that is in sync waits for its own."""
+        worker = self.workers[self._probe] if self._probe is not None else None
+        if worker is None:
+            return False
+        if len(self.workers) == 1:
+            return True
+        others = [each for each in self.site.in_sync(mono_ms) if each is not worker and not each.task]
+        if not others:
+            return True
+        if not worker.is_on or worker.task:
+            return False
+        if self.config.probe:
+            return self._probe == self.config.probe or self.config.probe not in [each.node for each in others]
+        return self.executed < self._turn_ends
+
+    def _probe_goal(self, mono_ms: int) -> Lsn:
+        """Up to where the probe executes: to the end of its turn when another one comes after it, so that both do not."""
+        is_shared = not self.config.probe and len(self.workers) > 1 and len(self.site.in_sync(mono_ms)) > 1
+        return min(self.lsn, self._turn_ends) if is_shared else self.lsn
+
+    def _base(self, worker: WorkerFeed) -> Lsn:
+        """From where on its word is waited for; of the probe it is results, which may be lost although it has applied them."""
+        return min(worker.applied, self.executed) if worker.node == self._probe else worker.applied
+
+    def _answers_for(self, worker: WorkerFeed) -> list[Outgoing]:
+        """Exactly the ranges that it asked for, as far as a window allows; it asks again for the rest."""
+        outgoing: list[Outgoing] = []
+        kept_from = self.history.results_from()
+        for first, last in worker.take_wanted():
+            if first <= self.executed and first < kept_from:
+                outgoing.append(Outgoing(worker.node, RangeMissing(first, last, kept_from)))
+                continue
+            answer = Followed(worker.node, applied=first - 1, sent=first - 1)
+            outgoing += answer.push(first - 1, last, self._window, partial(self._part, worker), 0)
+        return outgoing
+
+    def _messages_for(self, worker: WorkerFeed, mono_ms: int) -> list[Outgoing]:
+        base = self._base(worker)
+        goal = self._probe_goal(mono_ms) if worker.node == self._probe else self.executed
+        if base >= goal:
+            worker.moved_ms = mono_ms
+            return []
+        worker.resend(base, self._window, mono_ms)
+        if base + 1 < self.history.results_from() and base < self.executed:
+            # The log does not reach back to it any more: its next heartbeat is judged accordingly.
+            return []
+        return worker.push(base, goal, self._window, partial(self._part, worker), mono_ms)
+
+    def _part(self, worker: WorkerFeed, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Outgoing, Lsn, int] | None:
+        """Lines of the log as far as there are results, transactions to execute beyond, for the probe only."""
+        last = min(last, first + self.config.message_items - 1)
+        limit_bytes = min(limit_bytes, self.config.message_bytes)
+        found: tuple[Apply | Execute, int] | None = None
+        if first <= self.executed and worker.applied < first:
+            found = self._apply(first, min(last, self.executed), limit_bytes)
+        elif worker.node == self._probe:
+            found = self._execute(first, min(last, self.lsn), limit_bytes)
+        if found is None:
+            return None
+        message, size = found
+        return Outgoing(worker.node, message), first + len(message.items) - 1, size
+
+    def _apply(self, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Apply, int] | None:
+        items: list[tuple[str, int, str, str, bytes, bytes]] = []
+        size = 0
+        results = self.history.results(first, last - first + 1)
+        for (timestamp, txid, _), result in zip(self.history.ordered(first, len(results)), results, strict=False):
+            items.append((txid, timestamp, *result))
+            size += len(result.effect)
+            if size >= limit_bytes:
+                break
+        return (Apply(first, tuple(items), self.site.view, self.site.lineages.number), size) if items else None
+
+    def _execute(self, first: Lsn, last: Lsn, limit_bytes: int) -> tuple[Execute, int] | None:
+        items = []
+        size = 0
+        ordered = self.history.ordered(first, last - first + 1)
+        names = [(origin, txid) for _, txid, origin in ordered]
+        # A few at a time: large ones fill the message soon.
+        bodies = chain.from_iterable(
+            self.history.bodies(names[at : at + BODIES_READ]) for at in range(0, len(names), BODIES_READ)
+        )
+        for (timestamp, txid, _), body in zip(ordered, bodies, strict=True):
+            if body is None:
+                break
+            items.append((txid, timestamp, NO_OPERATIONS if txid in self.executed_before else body))
+            size += len(body)
+            if size >= limit_bytes:
+                break
+        return (Execute(first, tuple(items), self.site.view, self.site.lineages.number), size) if items else None
+
+    # ---- questions
+
+    def is_alive(self, node: NodeId, mono_ms: int) -> bool:
+        """Whether this worker was heard lately."""
+        return self.site.is_alive(self.workers[node], mono_ms)
+
+    def alive(self, mono_ms: int) -> list[NodeId]:
+        """Workers that were heard lately, in the order of the configuration."""
+        return [node for node in self.workers if self.is_alive(node, mono_ms)]
+
+    def readable(self, mono_ms: int) -> list[NodeId]:
+        """Workers that may be read."""
+        return self.site.readable(mono_ms)
+
+    @property
+    def probe(self) -> NodeId | None:
+        """The worker that executes now."""
+        return self._probe
+
+    def applied_by(self, copies: int) -> Lsn:
+        """Highest LSN that at least ``copies`` workers have applied; 0 when there are not that many."""
+        applied = sorted((worker.applied for worker in self.workers.values() if not worker.condemned), reverse=True)
+        return min(applied[copies - 1], self.executed) if 1 <= copies <= len(applied) else 0
+
+    def deadline_ms(self, mono_ms: int) -> int | None:
+        """When something has to be sent again, or a silent worker is to be called dead; None when nothing waits."""
+        due = []
+        if self.site.filling is not None:
+            due.append(max(self.site.filling.asked_ms + self.config.order_ms, mono_ms))
+        for worker in self.workers.values():
+            if mono_ms - worker.heard_ms >= self.config.dead_after_ms:
+                due.append(self._greet_again_ms(worker.node, mono_ms))
+                continue
+            if worker.sent > self._base(worker) and worker.is_following:
+                due.append(max(worker.resend_at_ms(self._window), mono_ms + 1))
+            due.append(worker.heard_ms + self.config.dead_after_ms)
+        return min(due, default=None)

@@ -1,0 +1,448 @@
+r"""The site: which workers a master has, what it thinks of each, and the orders that follow from that (replication, section 5).
+
+    Progress -> judge -> standing: uninitialised, on, off, out-of-sync, replication-client, unknown
+                     \-> order: Coin (follow me), LoadFrom (take a snapshot of one of these), Idle (stop),
+                               Restore (put what you kept in the place of your copy), Keep (keeping.py)
+
+A worker is **on** when it follows the log, has the content that the log says at its LSN, and is not further behind than the
+window. Only such workers are read, execute, and are sources of snapshots; with fewer than `min_in_sync` of them the
+master is read-only. One that differs, or is in trouble, is condemned: its copy is replaced, however it happened.
+
+Orders are given again until the worker's own words show that it follows them, so that nothing depends on one message. Invariants: a condemned copy
+never comes back (a new copy has a new name); the log is the judge unless a majority of live copies says otherwise; with unknown copies and no good one
+nothing is chosen: an operator does (`trust`); after the log went back nobody is in sync before it says that it follows the lineage of now (lineages.py).
+"""
+
+from __future__ import annotations
+
+from brokerha.following.leader import NEVER
+from brokerha.model import states
+from brokerha.model.fingerprints import from_text
+from brokerha.model.ids import Instant, Lsn, NodeId
+from brokerha.model.records import History
+from brokerha.model.wire.messages import Idle, LoadFrom, Message, Outgoing, Progress
+from brokerha.replication.site.adopting import adopts
+from brokerha.replication.site.config import FeedConfig, Filling, Named, Standing, Trust, WorkerFeed
+from brokerha.replication.site.healing import behind, should_copy, sources_for
+from brokerha.replication.site.judging import Ruling, Verdict, Votes, cut_off, verdict
+from brokerha.replication.site.lineages import Rewind
+from brokerha.replication.site.splits import NO_CONTENT, Splits
+
+
+def foreign_sources(site: Site, mono_ms: int) -> tuple[NodeId, ...]:
+    """Workers of other sites: when told so, or when no copy of this site is good and none will be heard soon."""
+    if site.repair_sources:
+        return site.repair_sources
+    if site.disagreement or site.is_settling(mono_ms):
+        return ()
+    alive = [each for each in site.workers.values() if each.is_switched_on and site.is_alive(each, mono_ms)]
+    is_hopeful = any(not each.condemned or site.splits.may_restore(each) for each in alive)
+    return () if is_hopeful else site.config.others
+
+
+class Site:
+    """All workers of one master."""
+
+    def __init__(
+        self, config: FeedConfig, history: History, workers: Named, view: int = 1, rewinds: tuple[Rewind, ...] = ()
+    ) -> None:
+        """``rewinds`` are those from before this master started, as `lineages.rewinds` had them."""
+        self.config = config
+        self.history = history
+        self.view = view
+        self.lsn: Lsn = 0
+        """Length of the synchronised queue, as it may be told."""
+        self.reach: Lsn = 0
+        """How far it may come by itself: after a crash a copy may be ahead of it until then."""
+        self.executed: Lsn = 0
+        self.workers = {node: WorkerFeed(node, is_readable, is_on) for node, is_readable, is_on in workers}
+        self.began_ms: int | None = None
+        self.disagreement = ""
+        """Which copies disagree without a majority; empty when none do."""
+        self.overruled: Votes | None = None
+        """A line of the log that a majority of the copies contradicts."""
+        self.adopted: tuple[Lsn, bytes, int, str] | None = None
+        """(LSN, fingerprint, items, reason) of a copy that the site's log has to begin anew from."""
+        self.took_elsewhere = False  # Whether the content has become that of another site since somebody looked.
+        self.filling: Filling | None = None
+        """Results that are fetched from elsewhere, because a good copy is ahead of them."""
+        self.repair_sources: tuple[NodeId, ...] = ()
+        """Workers of another site whose content this site is to take."""
+        self.splits = Splits(config, history, rewinds)
+        self.lineages = self.splits.lineages
+        self.ignored = 0
+        self._votes: Votes | None = None
+        self._orders: list[Outgoing] = []
+
+    # ---- inputs
+
+    def on_progress(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
+        """A worker says where it stands."""
+        if self._is_past(worker, progress, mono_ms):
+            self.ignored += 1
+            return
+        if worker.journal != progress.journal or progress.applied_lsn < worker.applied:
+            worker.take_copy(progress)
+        if worker.progress is None or worker.progress.follows != progress.follows:
+            if worker.order != "LoadFrom" or progress.follows != "idle":
+                # A load that failed is ordered again after a while, not at once: who refused it would refuse it again.
+                worker.order = ""
+            worker.load_begun_ms = mono_ms
+            if progress.follows == "idle":
+                # A new process, or one that was told to stop: what was under way to it is lost.
+                worker.rewind(worker.applied)
+        if not progress.differs_lsn:
+            worker.forgiven_lsn = 0
+            self._take_back_vote(worker.node)
+        if progress.follows in ("basic", "request") and not worker.condemned:
+            worker.load_from_lsn = None
+        worker.progress = progress
+        worker.heard_ms = mono_ms
+        worker.rate(progress.applied_lsn, mono_ms)
+        self.judge(worker, mono_ms)
+
+    def _is_past(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> bool:
+        """Whether a delayed message tells of what was before: of an earlier copy, or of less than it confirmed since.
+
+        Of a worker that says nothing else any more it is the present, however that came to be.
+        """
+        is_earlier = progress.journal in worker.past_journals
+        is_less = (progress.lineage, progress.applied_lsn) < (worker.lineage, worker.applied)
+        return (is_earlier or (progress.journal == worker.journal and is_less)) and self.is_alive(worker, mono_ms)
+
+    def judge(self, worker: WorkerFeed, mono_ms: int) -> None:
+        """Decide what a worker is, and what it has to do."""
+        progress = worker.progress
+        if progress is None:
+            return
+        if any(order.to == worker.node for order in self._orders):
+            # What was decided from an earlier message of the same turn counts no more.
+            self._orders = [order for order in self._orders if order.to != worker.node]
+            worker.order = ""
+        if not worker.is_switched_on:
+            self.stand(worker, Standing.OFF, "switched off")
+            if progress.follows != "idle":
+                self._order(worker, Idle(self.view, "switched off by its master"), mono_ms)
+        elif progress.differs_lsn and progress.differs_lsn == worker.forgiven_lsn:
+            self.stand(worker, Standing.OUT_OF_SYNC, f"comes back: the log was wrong at LSN {worker.forgiven_lsn}")
+            self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
+        elif progress.follows == "load":
+            # Remembered here, because a worker that dies forgets what was found out about its copy.
+            worker.condemned = progress.trouble or worker.condemned
+            self.stand(worker, Standing.LOADING, progress.reason)
+            self._vote(worker, progress, mono_ms)
+            is_idle = not progress.total_bytes and self.overruled is None
+            if is_idle and not self._is_undecided(worker, progress, mono_ms):
+                self._heal(worker, progress.trouble or worker.reason, mono_ms)
+        elif progress.trouble:
+            worker.condemned = progress.trouble
+            self.stand(worker, Standing.OUT_OF_SYNC, progress.trouble)
+            self._heal(worker, progress.trouble, mono_ms)
+        else:
+            self._compare(worker, progress, mono_ms)
+
+    def _compare(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
+        """A copy that is well by its own words: is it what the log says?"""
+        if self.splits.may_move(worker) and not worker.condemned:
+            self.stand(
+                worker,
+                Standing.OUT_OF_SYNC,
+                f"goes on from LSN {self.lineages.agreed(worker.lineage)}, with what it has",
+            )
+            self._order(worker, self.splits.coin(worker, self.view, ()), mono_ms)
+            return
+        found, reason = verdict(self.history, self.lsn, self.executed, progress.applied_lsn, progress.fingerprint)
+        if worker.trust is not Trust.NONE and adopts(self, worker, progress, found):
+            return
+        if found is Verdict.BEYOND and progress.applied_lsn <= self.reach and not worker.condemned:
+            worker.waits_lsn = progress.applied_lsn
+            self.stand(worker, Standing.OUT_OF_SYNC, f"waits until the log has LSN {progress.applied_lsn} again")
+            return
+        if self.adopted is None and (first := cut_off(self.history, self.executed)):
+            at = f"it is at LSN {progress.applied_lsn}, "
+            is_before = progress.applied_lsn + 1 < first
+            reason = at + (
+                f"the log begins after {first - 1}" if is_before else "and there are no results here to compare it with"
+            )
+            found = Verdict.NOT_IN_LOG
+        void = self.splits.void(worker) if worker.trust is Trust.NONE else ""
+        reason = void or reason
+        is_good = found in (Verdict.FOUND, Verdict.AHEAD) and not worker.condemned and not void
+        if found is Verdict.FOUND and not void:
+            worker.agreed_lsn = max(worker.agreed_lsn, progress.applied_lsn)
+        if not is_good:
+            worker.condemned = worker.condemned or reason
+            self.stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
+            self._heal(worker, worker.condemned, mono_ms)
+            return
+        lag = behind(self.executed, progress.applied_lsn)
+        is_elsewhere = progress.lineage != self.lineages.number
+        if progress.follows == "idle" or progress.view != self.view or is_elsewhere:
+            sources = sources_for(worker.node, self.workers.values())
+            if sources and should_copy(self.config, lag, worker.replay_per_s, self.workers[sources[0]].items):
+                self.stand(worker, Standing.OUT_OF_SYNC, f"{lag} transactions behind: takes a snapshot")
+                self._order_load(worker, sources, worker.reason, mono_ms)
+                return
+            self._order(worker, self.splits.coin(worker, self.view, sources), mono_ms)
+        if is_elsewhere and not worker.is_on:
+            self.stand(worker, Standing.OUT_OF_SYNC, f"is to follow lineage {self.lineages.number} of the log")
+        elif progress.state == states.HALTED:
+            # It cannot write: another one executes meanwhile, and it is in sync again when it can.
+            self.stand(worker, Standing.OUT_OF_SYNC, progress.reason)
+        else:
+            self._stand_by_lag(worker, lag)
+
+    def fill(self, worker: WorkerFeed, last: Lsn) -> None:
+        """Fetch the results up to an LSN from whoever has them: other workers of this site, then those of others."""
+        if self.filling is None or self.filling.last < last:
+            own = tuple(each.node for each in self.workers.values() if each is not worker)
+            self.filling = Filling((*self.repair_sources, *own, *self.config.others, worker.node), last)
+
+    def forget(self, node: NodeId) -> None:
+        """A worker was removed; what it said counts no more."""
+        del self.workers[node]
+        self._take_back_vote(node)
+
+    def dismiss(self, node: NodeId, progress: Progress) -> None:
+        """Whoever still follows without being a worker here stops: nobody brings it along, and its reads would grow old."""
+        if progress.follows != "idle":
+            self._orders.append(Outgoing(node, Idle(self.view, "it is no worker of this master")))
+
+    def adopt(self, worker: WorkerFeed, reason: str) -> None:
+        """The results of this site begin anew from what this worker holds."""
+        progress = worker.progress
+        if progress is not None:
+            worker.condemned, worker.forgiven_lsn = "", progress.differs_lsn
+            worker.vouched_lsn = progress.applied_lsn
+            self.repair_sources, self.disagreement, self._votes = (), "", None
+            for other in self.workers.values():
+                if other is not worker and other.trust is Trust.CHOSEN:
+                    # One copy is where the results begin anew; the others are compared with it.
+                    other.trust = Trust.LOADED
+            self.adopted = (progress.applied_lsn, from_text(progress.fingerprint), progress.items, reason)
+
+    def _stand_by_lag(self, worker: WorkerFeed, lag: int) -> None:
+        limit = 3 * self.config.window if worker.is_on else self.config.window
+        if lag <= limit:
+            self.stand(worker, Standing.ON, "")
+        else:
+            self.stand(worker, Standing.OUT_OF_SYNC, f"replays the log: {lag} transactions to go")
+
+    def stand(self, worker: WorkerFeed, standing: Standing, reason: str) -> None:
+        """That is what the worker is, and why."""
+        worker.standing, worker.reason = standing, reason
+
+    def _heal(self, worker: WorkerFeed, reason: str, mono_ms: int) -> None:
+        """Have a copy replaced; without any good copy it stops serving what it has."""
+        if self.splits.may_restore(worker):
+            self._order(worker, self.splits.restore(worker, self.view, reason), mono_ms)
+            return
+        sources = sources_for(worker.node, self.workers.values()) or foreign_sources(self, mono_ms)
+        if sources:
+            worker.is_from_elsewhere = sources[0] not in self.workers
+            if worker.is_from_elsewhere:
+                worker.trust = Trust.CHOSEN if self.repair_sources else Trust.LOADED
+            self._order_load(worker, sources, reason, mono_ms)
+        elif worker.is_following:
+            self._order(worker, Idle(self.view, reason), mono_ms)
+
+    def _order_load(self, worker: WorkerFeed, sources: tuple[NodeId, ...], reason: str, mono_ms: int) -> None:
+        """Have it take a snapshot; the log from where the sources stand now is kept until it follows again.
+
+        Else a log that is short against the time of a load ends above each snapshot, and the worker loads for ever.
+        """
+        if worker.load_from_lsn is None:
+            own = [self.workers[source].applied for source in sources if source in self.workers]
+            worker.load_from_lsn = min(own, default=self.executed)
+        self._order(worker, LoadFrom(self.view, sources, reason), mono_ms)
+
+    # ---- splits
+
+    def rewind(self, lsn: Lsn, lineage: int, mono_ms: int, content: str = "") -> None:
+        """The log goes another way after ``lsn`` from now on: results and places after it are void, and so are copies beyond it.
+
+        But those of which the fingerprint is ``content``: they have what the log has there from now on.
+
+        ``lineage`` is the same number at all masters, and the highest so far; where nothing is lost ``lsn`` is the end of the log.
+        """
+        if lineage <= self.lineages.number:
+            return
+        is_shorter = lsn < self.lsn
+        self.lineages.rewind(lsn, lineage)
+        self.splits.content = (lsn, content) if content else NO_CONTENT
+        self.lsn = self.reach = min(self.lsn, lsn)
+        self.executed = min(self.executed, lsn)
+        if is_shorter:
+            self._votes, self.overruled, self.filling, self.disagreement = None, None, None, ""
+            self.adopted = self.adopted if self.adopted is not None and self.adopted[0] <= lsn else None
+        for worker in self.workers.values():
+            worker.go_back(lsn)
+            if is_shorter and worker.is_on:
+                self.stand(worker, Standing.OUT_OF_SYNC, f"the log went back to LSN {lsn}")
+        for worker in self.workers.values():
+            self.judge(worker, mono_ms)
+
+    def keep_copy(self, now: Instant) -> None:
+        """Have one worker in sync keep a copy of its content, another one when that one dies; until `drop_copies`."""
+        self.splits.keeping.keep(now)
+
+    def drop_copies(self, now: Instant) -> None:
+        """The split is over: nobody is to keep anything any more."""
+        self.splits.keeping.drop(now)
+
+    def kept(self) -> dict[NodeId, Lsn]:
+        """Workers that keep a copy which could be restored, by their own words, and its LSN."""
+        return self.splits.kept(list(self.workers.values()))
+
+    # ---- disagreement
+
+    def _take_back_vote(self, node: NodeId) -> None:
+        """A worker has no quarrel with the log any more: it follows again, or has another copy."""
+        if self._votes is not None and node in self._votes.voters:
+            self._votes, self.disagreement = None, ""
+
+    def _vote(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> None:
+        """A copy came to another content than a line of the log says: who is right?"""
+        if not progress.differs_lsn:
+            return
+        if self._votes is None or self._votes.lsn != progress.differs_lsn:
+            self._votes = Votes(progress.differs_lsn)
+        self._votes.add(worker.node, progress.differs_fingerprint)
+        if self._is_undecided(worker, progress, mono_ms):
+            return
+        loyal = sum(1 for each in self.in_sync(mono_ms) if each.applied >= progress.differs_lsn)
+        ruling, wrong = self._votes.ruling(loyal)
+        self.disagreement = ""
+        if ruling is Ruling.OTHERS:
+            self.overruled = self._votes
+        elif ruling is Ruling.NOBODY:
+            named = ", ".join(sorted(self._votes.voters))
+            self.disagreement = f"{named} disagree about LSN {self._votes.lsn} and no majority can be named"
+        for node in wrong:
+            self.workers[node].condemned = f"differs from the majority at LSN {self._votes.lsn}"
+
+    def _is_undecided(self, worker: WorkerFeed, progress: Progress, mono_ms: int) -> bool:
+        """Whether live copies have still to come to the line that this one differs at: healing waits for their vote.
+
+        No longer than for a silent worker: one that lives and does not get there must not keep another from being healed.
+        """
+        if mono_ms - worker.load_begun_ms >= self.config.dead_after_ms:
+            return False
+        return any(
+            each.is_on and self.is_alive(each, mono_ms) and each.applied < progress.differs_lsn
+            for each in self.workers.values()
+        )
+
+    def settle_overruled(self) -> Votes | None:
+        """The line of the log that the copies overruled, once: the log goes back before it and is executed again."""
+        votes, self.overruled = self.overruled, None
+        if votes is None:
+            return None
+        self._votes = None
+        right = max(votes.others.values(), key=len)
+        for worker in self.workers.values():
+            if worker.node in right:
+                worker.forgiven_lsn, worker.condemned, worker.order = votes.lsn, "", ""
+                self._orders.append(Outgoing(worker.node, self.splits.coin(worker, self.view, ())))
+            elif worker.applied >= votes.lsn:
+                worker.condemned = f"differs from the majority at LSN {votes.lsn}"
+                self.stand(worker, Standing.OUT_OF_SYNC, worker.condemned)
+        return votes
+
+    # ---- orders
+
+    def _order(self, worker: WorkerFeed, message: Message, mono_ms: int) -> None:
+        """Give an order, again only after a while."""
+        kind = type(message).__name__
+        if worker.order == kind and mono_ms - worker.ordered_ms < self.config.order_ms:
+            return
+        worker.order, worker.ordered_ms = kind, mono_ms
+        self._orders.append(Outgoing(worker.node, message))
+
+    def take_orders(self, mono_ms: int) -> list[Outgoing]:
+        """Orders to send now; silent workers are no longer counted."""
+        if self.began_ms is None:
+            self.began_ms = mono_ms
+        alive = []
+        for worker in self.workers.values():
+            if worker.waits_lsn and worker.waits_lsn <= self.lsn:
+                worker.waits_lsn = 0
+                self.judge(worker, mono_ms)
+            if self.is_alive(worker, mono_ms):
+                alive.append(worker)
+            elif worker.heard_ms != NEVER:
+                self.stand(worker, Standing.UNKNOWN, "not heard")
+        orders, self._orders = self._orders, []
+        return orders + self.splits.orders(alive, self.view, mono_ms)
+
+    # ---- questions
+
+    def is_alive(self, worker: WorkerFeed, mono_ms: int) -> bool:
+        """Whether it was heard lately."""
+        return mono_ms - worker.heard_ms < self.config.dead_after_ms
+
+    def is_settling(self, mono_ms: int) -> bool:
+        """Whether the master has just started, so that silence does not mean anything yet."""
+        return self.began_ms is None or mono_ms - self.began_ms < self.config.dead_after_ms
+
+    def in_sync(self, mono_ms: int) -> list[WorkerFeed]:
+        """Workers that are on and alive."""
+        return [worker for worker in self.workers.values() if worker.is_on and self.is_alive(worker, mono_ms)]
+
+    def readable(self, mono_ms: int) -> list[NodeId]:
+        """Workers that may be read."""
+        return [w.node for w in self.in_sync(mono_ms) if w.is_readable and w.is_following and not w.is_away]
+
+    @property
+    def needed(self) -> int:
+        """Workers that must be in sync for writes."""
+        if self.config.min_in_sync >= 0:
+            return min(self.config.min_in_sync, len(self.workers))
+        return min(2, len(self.workers))
+
+    def read_only_reason(self, mono_ms: int) -> str:
+        """Why writes are refused; empty when they are taken."""
+        return read_only_reason_of(self, mono_ms)
+
+    def attention(self, mono_ms: int) -> str:
+        """What needs a person: copies of which none is known to be good; empty when nothing does."""
+        return attention_of(self, mono_ms)
+
+
+# ---- what a site says of itself
+
+
+def read_only_reason_of(site: Site, mono_ms: int) -> str:
+    """Why writes are refused; empty when they are taken."""
+    if site.disagreement:
+        return site.disagreement
+    in_sync = {worker.node for worker in site.in_sync(mono_ms)}
+    good = len(in_sync)
+    if site.is_settling(mono_ms):
+        # Those that have not been heard since this master started get the time to speak up.
+        good += sum(1 for worker in site.workers.values() if worker.heard_ms == NEVER and worker.is_switched_on)
+    if good >= site.needed:
+        return ""
+    away = ", ".join(_away(worker) for worker in site.workers.values() if worker.node not in in_sync)
+    return f"{good} of {len(site.workers)} workers in sync, writes need {site.needed}: {away}"
+
+
+def _away(worker: WorkerFeed) -> str:
+    if worker.is_on:
+        # It is silent for too long, and is about to be judged.
+        return f"{worker.node} is unknown (not heard)"
+    return f"{worker.node} is {worker.standing.value}" + (f" ({worker.reason})" if worker.reason else "")
+
+
+def attention_of(site: Site, mono_ms: int) -> str:
+    """What needs a person: copies of which none is known to be good; empty when nothing does."""
+    if site.disagreement or site.repair_sources or not site.workers or site.is_settling(mono_ms):
+        return site.disagreement
+    alive = [worker for worker in site.workers.values() if worker.is_switched_on and site.is_alive(worker, mono_ms)]
+    if not alive or any(not worker.condemned or site.splits.may_restore(worker) for worker in alive):
+        return ""
+    if any(worker.progress is not None and worker.progress.total_bytes for worker in alive):
+        return ""
+    return "no copy is known to be good: " + "; ".join(
+        f"{worker.node} at LSN {worker.applied} with {worker.fingerprint} ({worker.condemned})" for worker in alive
+    )

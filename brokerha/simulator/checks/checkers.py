@@ -1,0 +1,339 @@
+"""The invariants of the protocol, checked from outside while the world runs; nothing of the cores is believed.
+
+Three things are watched: what becomes durable (records), what is revealed (messages and replies), and what workers do. From the
+records alone a **mirror** of each master's durable state is kept, and of all masters together
+
+    canon       the synchronised queue: the longest one that any master has; all others must be prefixes of it
+    streams     what each origin stamped, in its own order
+
+so that each check costs what changed, never the length of anything. ``check`` raises `Violation`, which names the invariant of
+brokerha/sync/PROTOCOL.md; the same letters and numbers are used there.
+
+    truth.py             the canon, the streams, the mirrors; model.py folds the canon into content
+    checkers.py          routing, memory (S9), the end (S4, S10)
+    durable.py    records: S1, S2, S3, S5, S6, S8, S11
+    messages.py    messages: S7 (what workers are told), S8, S9, S11
+    workers.py     decisions and stores: S7, equal results, content
+    copies.py       copies of workers: F3, F4, F5, F7, F9, F12
+    readiness.py  what masters make of their workers: F8, F13
+    replies.py      answers: at most one, and true
+    journals.py    masters with backups: P1, P2, P3, P5, P6, J1, J2
+    transactions.py         transactions: T1, T3, T4, T5, T6, T7
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from brokerha.log.log import Log
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.ready import Decision, StoreDone, StoreFailed
+from brokerha.model.records import Accepted, Record
+from brokerha.model.requests import REFUSED, Reply, TxReply
+from brokerha.model.wire.epoch_messages import EpochInstall, EpochPrepare, EpochReport, Join, Tail
+from brokerha.model.wire.messages import (
+    BETWEEN_PROCESSES,
+    Apply,
+    Bodies,
+    Chunk,
+    ChunksWanted,
+    Coin,
+    Envelope,
+    Execute,
+    Executed,
+    Fetch,
+    LoadFrom,
+    Outgoing,
+    Post,
+    Progress,
+    SnapshotOffered,
+)
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.simulator.backups import SimProcess
+from brokerha.simulator.checks.copies import CopyChecks
+from brokerha.simulator.checks.durable import DurableChecks
+from brokerha.simulator.checks.journals import JournalChecks
+from brokerha.simulator.checks.messages import MessageChecks
+from brokerha.simulator.checks.readiness import ReadinessChecks
+from brokerha.simulator.checks.replies import ReplyChecks
+from brokerha.simulator.checks.transactions import TxChecks
+from brokerha.simulator.checks.truth import Truth, check
+from brokerha.simulator.checks.workers import WorkerChecks
+from brokerha.simulator.clients.tx_steps import Step
+from brokerha.simulator.processes import Process, SimMaster, SimWorker
+from brokerha.stores.memory.worker_copy import MemoryCopy
+
+if TYPE_CHECKING:
+    from brokerha.simulator.world import World
+
+MEMORY_TURNS = 4
+"""Memory is looked at after every so many turns of a master; it cannot grow far in between."""
+
+
+class Checkers:
+    """All checks of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.truth = Truth(world)
+        self.posts: Counter[tuple[NodeId, NodeId]] = Counter()
+        """Posts sent, by sender and receiver."""
+        self.told: Counter[tuple[NodeId, NodeId, str]] = Counter()
+        """Messages to and from workers, heartbeats left out, by sender, receiver and kind."""
+        self._masters = frozenset(master.node for master in world.masters)
+        self._groups = frozenset(group.node for group in world.groups)
+        self._world = world
+        self._durable = DurableChecks(self.truth)
+        self._messages = MessageChecks(self.truth)
+        self._workers = WorkerChecks(self.truth)
+        self._copies = CopyChecks(self.truth)
+        self._readiness = ReadinessChecks(self.truth)
+        self._replies = ReplyChecks(self.truth)
+        self._transactions = TxChecks(self.truth)
+        self._journals = JournalChecks(self.truth, self)
+        self._by_message: dict[type, Callable[..., None]] = {
+            Post: self._messages.on_post,
+            Bodies: self._messages.on_bodies,
+            Fetch: self._messages.on_fetch,
+            EpochPrepare: self._messages.on_prepare,
+            EpochReport: self._messages.on_report,
+            EpochInstall: self._messages.on_install,
+            Tail: self._messages.on_tail,
+            Join: self._messages.on_join,
+            Execute: self._messages.on_execute,
+            Apply: self._messages.on_apply,
+            Executed: self._on_executed,
+            Progress: self._copies.on_progress,
+            SnapshotOffered: self._copies.on_offered,
+            Chunk: self._copies.on_chunk,
+            ChunksWanted: self._copies.on_wanted,
+            LoadFrom: self._copies.on_load_from,
+            Coin: self._readiness.on_coin,
+        }
+
+    # ---- what happens
+
+    def on_start(self, node: NodeId, journal: Log) -> None:
+        """A master begins from its journal."""
+        self._durable.on_start(node, journal)
+
+    def on_durable(self, process: SimMaster | SimProcess, records: Sequence[Record], numbers: Sequence[int]) -> None:
+        """These records are durable now; with ``numbers`` they are those of another process."""
+        if isinstance(process, SimProcess):
+            if numbers:
+                self._journals.on_followed(process, records, numbers)
+            else:
+                self._journals.on_appended(process, records)
+            return
+        self.on_safe(process.node, records)
+        if any(isinstance(record, Accepted) for record in records):
+            self._readiness.on_accepted(process)
+
+    def on_deferred(self, process: SimMaster | SimProcess, records: Sequence[Record]) -> None:
+        """These records are read from now on, and may be lost (R18)."""
+        for record in records:
+            self._durable.on_deferred(process.node, record)
+
+    def on_lost(self, process: SimMaster | SimProcess) -> None:
+        """A master lost what waited, and goes on from what is durable; with backups nothing waits."""
+        if isinstance(process, SimMaster):
+            self._world.faults_seen["place in the order lost"] += self.truth.mirrors[process.node].waiting_lsns
+            self.truth.mirrors[process.node].forget_waiting()
+
+    def on_safe(self, node: NodeId, records: Sequence[Record]) -> None:
+        """What no single failure of a process can take from a master any more: durable, at enough backups if it has any."""
+        self.truth.mirrors[node].forget_waiting()
+        for record in records:
+            self._durable.on_record(node, record)
+            self._transactions.on_record(node, record)
+
+    def on_message(self, process: Process, outgoing: Outgoing) -> None:
+        """A message leaves its sender."""
+        kind = type(outgoing.message)
+        if kind in BETWEEN_PROCESSES and isinstance(process, SimProcess):
+            self._journals.on_message(process, outgoing)
+            return
+        sender = outgoing.sender or process.node
+        to = self._world.owner.get(outgoing.to, outgoing.to)
+        if kind is Post:
+            self.posts[sender, to] += 1
+        elif kind is not Progress and not (sender in self._masters and to in self._masters):
+            self.told[sender, to, kind.__name__] += 1
+        handler = self._by_message.get(kind)
+        if handler is not None and not (kind is Coin and sender in self._groups):
+            handler(sender, to, outgoing.message)
+
+    # ---- processes of masters with backups
+
+    def on_process_start(self, process: SimProcess) -> None:
+        """A process begins from its journal."""
+        self._journals.on_start(process)
+
+    def on_role(self, process: SimProcess, view: int, *, is_primary: bool) -> None:
+        """A process became something else."""
+        self._world.faults_seen["process became primary" if is_primary else "process stood down"] += 1
+        del process, view
+
+    def on_promise(self, process: SimMaster | SimProcess, view: int) -> None:
+        """A process promised to a view."""
+        if isinstance(process, SimProcess):
+            self._journals.on_promise(process, view)
+
+    def on_journal_loaded(self, process: SimProcess) -> None:
+        """A process replaced its journal by a snapshot."""
+        self._journals.on_loaded(process)
+
+    def on_process_emptied(self, process: SimProcess) -> None:
+        """A process lost its directory."""
+        self._journals.on_emptied(process)
+
+    def may_be_emptied(self, process: SimProcess) -> bool:
+        """Whether a process may lose its directory without harm."""
+        return self._journals.may_be_emptied(process)
+
+    def after_process_turn(self, process: SimProcess) -> None:
+        """What a process may not be after a turn."""
+        if process.master is not None:
+            self._within_bounds(process.master)
+            self._journals.after_turn(process)
+
+    def missing_at_backups(self) -> str:
+        """What keeps some master from being whole; empty when nothing does."""
+        return self._journals.what_is_missing()
+
+    def on_tx_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
+        """A client gets the answer to a step of its transaction."""
+        self._transactions.on_reply(node, step, reply)
+
+    def on_outcome(self, node: NodeId, txid: TxId, answer: dict[str, Any] | None) -> None:
+        """A client is told what became of a transaction."""
+        self._transactions.on_outcome(node, txid, answer)
+
+    def _on_executed(self, sender: NodeId, to: NodeId, report: Executed) -> None:
+        self._workers.on_executed(sender, to, report)
+        self._copies.on_executed(sender, to, report)
+
+    def on_taken(self, node: NodeId, envelopes: Sequence[Envelope]) -> None:
+        """A master takes messages in."""
+        self._readiness.on_taken(node, self._world.master(node).runner.core, envelopes)
+        for envelope in envelopes:
+            if isinstance(envelope.message, EpochReport):
+                self._messages.on_report_taken(node, envelope.sender, envelope.message)
+
+    def on_reply(self, node: NodeId, reply: Reply) -> None:
+        """A client gets its answer."""
+        master = self._world.master(node)
+        if reply.status == REFUSED and isinstance(master, SimMaster):
+            self._readiness.on_refused(master, reply)
+        self._replies.on_reply(node, reply)
+
+    def on_decision(self, node: NodeId, decision: Decision) -> None:
+        """A worker hands something to its store."""
+        self._copies.on_decision(node, decision)
+        self._workers.on_decision(node, decision)
+
+    def on_store(self, node: NodeId, copy: MemoryCopy, answer: StoreDone | StoreFailed) -> None:
+        """A store did what it was told."""
+        self._workers.on_store(node, copy, answer)
+
+    def on_copy(self, node: NodeId, copy: MemoryCopy, decision: Decision) -> None:
+        """Something was done with a copy as a whole."""
+        self._copies.on_copy(node, copy, decision)
+
+    def on_loaded(self, process: SimWorker, copy: MemoryCopy) -> None:
+        """A worker replaced its copy by a snapshot."""
+        self._copies.on_loaded(process, copy)
+
+    def on_worker_start(self, node: NodeId, copy: MemoryCopy) -> None:
+        """A worker begins from its copy."""
+        self._copies.on_start(node, copy)
+
+    def on_detected(self, node: NodeId) -> None:
+        """A worker is told that its copy is damaged."""
+        self._copies.on_detected(node)
+
+    def after_worker_turn(self, worker: SimWorker, taken: Sequence[Envelope]) -> None:
+        """What a worker may not be after a turn."""
+        mine = worker.config.master
+        self._copies.after_turn(worker, [envelope.message for envelope in taken if envelope.sender == mine])
+
+    def on_wipe(self, node: NodeId) -> None:
+        """A master lost its data directory."""
+        self.truth.wipe(node)
+
+    def on_emptied(self, node: NodeId) -> None:
+        """A worker lost its data."""
+        self.truth.applied[node] = 0
+        self._copies.on_lost(node)
+
+    def after_turn(self, master: SimMaster) -> None:
+        """What a master may not be after a turn."""
+        self._within_bounds(master.runner)
+
+    def _within_bounds(self, runner: MasterRunner) -> None:
+        """S9: what a master keeps in memory is bounded by its windows."""
+        if runner.turns % MEMORY_TURNS or runner.failure:
+            return  # A core that could not write is thrown away.
+        core, config = runner.core, runner.config
+        node = config.sync.node
+        for name, worker in core.site.workers.items():
+            known = self._copies.confirmed(name, worker.journal)
+            check(worker.applied <= known, "F4", "believes what was confirmed", node=node, worker=name)
+        sync = core.sync
+        for stream in sync.streams.values():
+            check(len(stream.waiting) <= 4 * config.sync.post_window, "S9", "announced entries", node=node)
+            bound = self.truth.memory_bound(stream.used, stream.count)
+            check(len(stream.entries) <= bound, "S9", "entries in memory", node=node, held=len(stream.entries))
+        if runner.primary is None:
+            mirror, most = self.truth.mirrors[node], config.defer
+            waiting = mirror.waiting_lsns + mirror.waiting_results
+            check(waiting <= most.lsns, "S9", "places and results that wait", node=node, waiting=waiting)
+            since_us = self._world.now_us if mirror.waiting_since_us is None else mirror.waiting_since_us
+            for_us = self._world.now_us - since_us
+            check(for_us <= 1250 * most.age_ms + 5_000, "S9", "how long they wait", node=node, for_us=for_us)
+        own = sync.own.count - sync.own.used
+        check(own <= config.sync.queue_window, "S9", "stamped ahead of what is added", node=node, ahead=own)
+        if runner.primary is None:
+            # A primary without enough backups answers before those who wait are forgotten, at their deadline.
+            waiting = self._world.clients.open_count + self._world.tx_clients.open_count
+            check(len(core.waiters) <= waiting, "S9", "tickets", node=node)
+
+    def in_full(self) -> None:
+        """S1, S3 and S8 in full: every journal against the canon."""
+        for master in self._world.masters:
+            if isinstance(master, SimMaster):
+                if not master.is_wiped:
+                    self._durable.compare(master.node, master.journal)
+                continue
+            for process in master.processes:
+                if self._journals.holds_safe_only(process):
+                    self._durable.compare_log(process.node, process.journal)
+
+    # ---- the end
+
+    def at_the_end(self) -> None:
+        """Everything in full: S4, S7, S10, one answer for each ticket."""
+        truth = self.truth
+        current = self._world.members.masters
+        lost = {m.node for m in self._world.masters if m.is_wiped or m.node not in current}
+        self._journals.at_the_end()
+        self._transactions.at_the_end()
+        for master in self._world.masters:
+            if master.node in lost:
+                continue
+            self._durable.compare(master.node, master.journal)
+            for process in master.processes:
+                lsn = process.journal.state().lsn
+                check(lsn == truth.lsn, "S10", "every master has the whole queue", node=process.node, lsn=lsn)
+                self._durable.compare_log(process.node, process.journal)
+        check(not truth.missing_accepted(lost), "S4", "accepted is added", missing=truth.missing_accepted(lost))
+        for worker in self._world.workers:
+            if worker.config.master not in lost:
+                self._workers.compare(worker.node, worker.copy)
+        check(
+            not self._world.clients.open_tickets(lost),
+            "replies",
+            "each ticket is answered",
+            open=self._world.clients.open_tickets(lost),
+        )

@@ -1,0 +1,337 @@
+"""Checks of masters with backups: who is primary, what the journals of all processes hold, and what counts as safe.
+
+Of each master one **line** is kept: who wrote which record under which (view, number), and which of them each process holds. What
+`sync-n` processes hold besides their primary, all of them obeying its view, is **safe**: only then the mirrors of truth.py learn of it,
+so that every check of a message or a reply is one of the promise of sync-N as well. The names are those of
+brokerha/replication/PROTOCOL.md, sections 9 and 10, and
+
+    P1   one primary for each view, one view at a time begins
+    P2   what is safe is in the journal of every later primary
+    P3   a promise is durable before it is told, kept over restarts, and nobody obeys an older view
+    P5   at the end there is one primary, and all backups are ready
+    J1   equal (view, number), equal records, bodies included
+    J2   a journal ends with whole turns: never the decision without what it decides
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.records import Accepted, Record, TxDecided, TxPrepared, ViewStarted
+from brokerha.model.wire.messages import Outgoing
+from brokerha.model.wire.process_messages import Candidate, Confirmed, TxAnswer, Vote
+from brokerha.simulator.checks.truth import Truth, check
+from brokerha.transactions.locks import accepted_in_body
+from brokerha.transactions.states import Phase
+
+if TYPE_CHECKING:
+    from brokerha.simulator.backups import SimGroup, SimProcess
+    from brokerha.simulator.checks.checkers import Checkers
+
+PATIENCE_US = 2_000
+"""Clocks of processes count whole milliseconds."""
+
+
+@dataclass(slots=True)
+class Line:
+    """The journal of one master, as all its processes together hold it."""
+
+    group: SimGroup
+    written: dict[tuple[int, int], Record] = field(default_factory=dict)
+    """By view and number."""
+    views: dict[int, NodeId] = field(default_factory=dict)
+    """Views that were started, with their primaries."""
+    safe: list[int] = field(default_factory=list)
+    """View of each record that is safe; its number is its place, from 1."""
+    acknowledged: dict[int, dict[NodeId, int]] = field(default_factory=dict)
+    """By view and process: how much of its primary's journal a process that obeyed it had."""
+    held: dict[NodeId, list[int]] = field(default_factory=dict)
+    """View of each record that a process holds."""
+    promised: dict[NodeId, int] = field(default_factory=dict)
+    asked: dict[TxId, tuple[TxPrepared, int, int]] = field(default_factory=dict)
+    """Prepare records, when they were written, and in which incarnation: one that was built again finds them in its journal."""
+    parted: dict[TxId, set[NodeId]] = field(default_factory=dict)
+    """Of each prepare record, participants that were not ready at some moment since: they count as lost."""
+    began_us: int = 0
+    """When the last view began."""
+    halves: dict[NodeId, set[TxId]] = field(default_factory=dict)
+    """Decisions that a process holds without what they decide."""
+    prepared: dict[NodeId, set[TxId]] = field(default_factory=dict)
+    """Transactions whose prepare record a process holds, or held."""
+
+    @property
+    def view(self) -> int:
+        """The view that acts: the highest one that was started."""
+        return max(self.views, default=0)
+
+    @property
+    def needed(self) -> int:
+        """Processes that have to hold what is safe."""
+        return self.group.sync_n + 1
+
+
+class JournalChecks:
+    """Every master with backups of a world."""
+
+    def __init__(self, truth: Truth, checkers: Checkers) -> None:
+        self._truth = truth
+        self._checkers = checkers
+        self._lines = {group.node: self._new_line(group) for group in truth.world.groups}
+
+    @staticmethod
+    def _new_line(group: SimGroup) -> Line:
+        names = [process.node for process in group.processes]
+        return Line(
+            group,
+            held={name: [] for name in names},
+            promised=dict.fromkeys(names, 0),
+            halves={name: set() for name in names},
+            prepared={name: set() for name in names},
+        )
+
+    def line_of(self, process: SimProcess) -> Line:
+        """The line of the master that a process belongs to."""
+        return self._lines[process.group.node]
+
+    # ---- records
+
+    def on_appended(self, process: SimProcess, records: Sequence[Record]) -> None:
+        """A primary wrote a turn."""
+        line, node = self.line_of(process), process.node
+        held = line.held[node]
+        for record in records:
+            if isinstance(record, ViewStarted):
+                self._on_view(line, node, record)
+            view = record.view if isinstance(record, ViewStarted) else (held[-1] if held else 0)
+            held.append(view)
+            place = view, len(held)
+            check(line.views.get(view) == node, "P1", "only its primary writes in a view", node=node, view=view)
+            check(place not in line.written, "J1", "a number is written once in a view", node=node, place=place)
+            line.written[place] = record
+            if isinstance(record, TxPrepared):
+                line.asked[record.txid] = record, self._truth.world.now_us, _incarnation(process)
+            elif isinstance(record, TxDecided) and record.is_commit:
+                self._on_decision(line, process, record.txid)
+        self._settle(line, node, records)
+
+    def _on_decision(self, line: Line, process: SimProcess, txid: TxId) -> None:
+        """A primary commits: whoever takes part and is not lost has it prepared, and so have enough others."""
+        asked, asked_us, incarnation = line.asked.get(txid, (None, 0, 0))
+        runner = process.runner.master
+        if asked is None or not asked.participants or runner is None or runner.primary is None:
+            return
+        having = [name for name, held in line.prepared.items() if txid in held and name != process.node]
+        enough = line.group.sync_n
+        check(len(having) >= enough, "T1", "decided when enough have it prepared", txid=txid, having=having)
+        is_patient = self._truth.world.now_us - asked_us < runner.config.tx.prepare_ms * 1000 - PATIENCE_US
+        ready = set(asked.participants) & set(runner.primary.feed.ready()) - set(having) - line.parted.pop(txid, set())
+        is_new = line.views.get(line.view) == process.node and asked_us > line.began_us
+        is_new = is_new and incarnation == _incarnation(process)
+        check(not (ready and is_patient and is_new), "T1", "decided when all have it prepared", txid=txid,
+              lacking=sorted(ready))  # fmt: skip
+
+    def after_turn(self, process: SimProcess) -> None:
+        """What is prepared keeps its locks, whoever is primary."""
+        runner = process.runner.master
+        if runner is None or runner.failure:
+            return
+        book = runner.core.transacting.coordinator.book
+        line = self.line_of(process)
+        ready = set(runner.primary.feed.ready()) if runner.primary is not None else set()
+        for txid, each in book.table.items():
+            if txid in line.asked and not ready.issuperset(each.participants):
+                line.parted.setdefault(txid, set()).update(set(each.participants) - ready)
+            if each.phase is Phase.PREPARED and txid in line.asked:
+                for queue, message in accepted_in_body(line.asked[txid][0].body):
+                    holder = book.locks.holder(queue, message)
+                    check(holder == txid, "T3", "what is prepared keeps its locks", node=process.node, txid=txid,
+                          queue=queue, message=message, holder=holder)  # fmt: skip
+
+    def _on_view(self, line: Line, node: NodeId, record: ViewStarted) -> None:
+        known = line.views.get(record.view)
+        check(known is None, "P1", "a view is started once", node=node, view=record.view, before=known)
+        check(record.process == node, "P1", "a process starts its own view", node=node, record=record)
+        check(record.view > max(line.held[node], default=0), "P1", "views grow", node=node, view=record.view)
+        promised = line.promised[node]
+        check(promised >= record.view, "P3", "promised before it acts", node=node, view=record.view, promised=promised)
+        held = line.held[node][: len(line.safe)]
+        check(held == line.safe, "P2", "a primary begins with all that is safe", node=node, view=record.view,
+              held=len(line.held[node]), safe=len(line.safe))  # fmt: skip
+        line.views[record.view] = node
+        line.began_us = self._truth.world.now_us
+
+    def on_followed(self, process: SimProcess, records: Sequence[Record], numbers: Sequence[int]) -> None:
+        """A backup wrote what its primary sent."""
+        line, node = self.line_of(process), process.node
+        held = line.held[node]
+        for number, record in zip(numbers, records, strict=True):
+            # What the primary does not have any more leaves a gap.
+            held.extend([held[-1] if held else 0] * (number - 1 - len(held)))
+            view = record.view if isinstance(record, ViewStarted) else (held[-1] if held else 0)
+            held.append(view)
+            written = line.written.get((view, number))
+            check(record == written, "J1", "a backup has the records of its primary", node=node, view=view,
+                  number=number, here=record, there=written)  # fmt: skip
+        self._settle(line, node, records)
+
+    def _settle(self, line: Line, node: NodeId, records: Sequence[Record]) -> None:
+        halves = line.halves[node]
+        for record in records:
+            if isinstance(record, TxDecided) and record.is_commit:
+                halves.add(record.txid)
+            elif isinstance(record, Accepted):
+                halves.difference_update(txid for txid, _ in record.items)
+            elif isinstance(record, TxPrepared):
+                line.prepared[node].add(record.txid)
+        check(not halves, "J2", "a decision comes with what it decides", node=node, txids=sorted(halves))
+        self._look_for_safe(line, node)
+
+    def _look_for_safe(self, line: Line, node: NodeId) -> None:
+        """What a process wrote may be safe now, in a view that it obeys."""
+        for view, primary in line.views.items():
+            whole = line.held[primary]
+            if view < line.promised[node] or not whole or whole[-1] != view:
+                continue
+            acknowledged = line.acknowledged.setdefault(view, dict.fromkeys(line.held, 0))
+            acknowledged[node] = max(acknowledged[node], _common(line.held[node], whole))
+            safe = sorted(acknowledged.values(), reverse=True)[line.needed - 1]
+            # What is older than the view counts only together with its beginning.
+            if safe > len(line.safe) and whole[safe - 1] == view:
+                self._is_safe(line, whole[:safe])
+
+    def _is_safe(self, line: Line, safe: list[int]) -> None:
+        begin = len(line.safe)
+        check(safe[:begin] == line.safe, "P6", "what is safe grows", master=line.group.node, view=safe[-1])
+        line.safe = safe
+        places = ((safe[number - 1], number) for number in range(begin + 1, len(safe) + 1))
+        records = [record for place in places if (record := line.written.get(place)) is not None]
+        self._checkers.on_safe(line.group.node, records)
+
+    def holds_safe_only(self, process: SimProcess) -> bool:
+        """Whether nothing in the journal of a process may be given up yet."""
+        line = self.line_of(process)
+        held = line.held[process.node]
+        return held == line.safe[: len(held)]
+
+    # ---- processes
+
+    def on_start(self, process: SimProcess) -> None:
+        """A process finds what was durable."""
+        line, state = self.line_of(process), process.journal.state()
+        promised = line.promised[process.node]
+        check(state.promised_view == promised, "P3", "a promise outlives its process", node=process.node,
+              found=state.promised_view, promised=promised)  # fmt: skip
+        held = len(line.held[process.node])
+        check(
+            state.last_number == held, "J1", "records are kept", node=process.node, found=state.last_number, held=held
+        )
+
+    def on_promise(self, process: SimProcess, view: int) -> None:
+        """A process promised to a view."""
+        promised = self.line_of(process).promised
+        check(view > promised[process.node], "P3", "promises grow", node=process.node, view=view)
+        promised[process.node] = view
+
+    def on_loaded(self, process: SimProcess) -> None:
+        """A process replaced its journal: every record of it is what a primary wrote there."""
+        line, state = self.line_of(process), process.journal.state()
+        held: list[int] = []
+        bounds = [*state.views, (0, state.last_number + 1)]
+        for (view, first), (_, following) in pairwise(bounds):
+            held.extend([view] * (following - first))
+        line.held[process.node] = held
+        for number, record in process.journal.records():
+            written = line.written.get((held[number - 1], number))
+            check(record == written, "J1", "a loaded journal has the records of its primary", node=process.node,
+                  number=number, here=record, there=written)  # fmt: skip
+            if isinstance(record, TxPrepared):
+                line.prepared[process.node].add(record.txid)
+        kept = state.promised_view >= line.promised[process.node]
+        check(kept, "P3", "a promise outlives a load", node=process.node, found=state.promised_view)
+        line.halves[process.node].clear()
+        self._look_for_safe(line, process.node)
+
+    def on_emptied(self, process: SimProcess) -> None:
+        """A process lost its directory."""
+        line = self.line_of(process)
+        line.held[process.node], line.promised[process.node] = [], 0
+        line.halves[process.node].clear()
+
+    def may_be_emptied(self, process: SimProcess) -> bool:
+        """Whether nothing that is safe, and no promise that counts, is lost with this directory: others hold it all."""
+        line = self.line_of(process)
+        others = [name for name in line.held if name != process.node]
+        is_quiet = all(promised <= line.view for promised in line.promised.values()) and bool(line.safe)
+        is_quiet = is_quiet and line.safe[-1] == line.view and line.views[line.view] != process.node
+        return is_quiet and all(line.held[name][: len(line.safe)] == line.safe for name in others)
+
+    # ---- messages
+
+    def on_message(self, process: SimProcess, outgoing: Outgoing) -> None:
+        """One process tells another one of its master something."""
+        message, node, line = outgoing.message, process.node, self.line_of(process)
+        promised = line.promised[node]
+        match message:
+            case Confirmed():
+                is_right = message.view >= promised
+                check(is_right, "P3", "nobody obeys an older view", node=node, view=message.view, promised=promised)
+                view, number = message.last
+                held = line.held[node][number - 1] if 0 < number <= len(line.held[node]) else view if not number else -1
+                check(held == view, "J1", "confirms what is durable", node=node, last=message.last)
+            case Vote(is_granted=True):
+                check(message.promised <= promised, "P3", "votes for what it promised", node=node, view=message.view)
+                check(message.view <= promised, "P3", "a vote is a promise", node=node, view=message.view)
+            case Candidate():
+                last = line.held[node][-1] if line.held[node] else 0
+                check(
+                    message.last[0] <= max(last, 1), "J1", "stands with what is durable", node=node, last=message.last
+                )
+            case TxAnswer(answer="prepared"):
+                is_there = message.txid in line.prepared[node]
+                check(is_there, "T1", "prepared is said of what is durable", node=node, txid=message.txid)
+            case _:
+                pass
+
+    # ---- the end
+
+    def what_is_missing(self) -> str:
+        """What keeps some master from being whole; empty when nothing does."""
+        for line in self._lines.values():
+            group = line.group
+            if len(group.acting) != 1:
+                return f"{group.node} has {len(group.acting)} primaries"
+            acting = group.acting[0]
+            primary = group.runner.primary
+            if primary is None or len(primary.feed.ready()) < len(group.processes) - 1:
+                rows = primary.feed.rows() if primary is not None else ()
+                return f"backups of {acting.node} are not ready: {rows}"
+            if len(line.safe) < acting.journal.last_number:
+                return f"{acting.node} has {acting.journal.last_number} records, {len(line.safe)} are safe"
+            for node, held in line.held.items():
+                if held != line.safe:
+                    return f"{node} has other records than {acting.node}: {len(held)}, and {len(line.safe)} are safe"
+        return ""
+
+    def at_the_end(self) -> None:
+        """J1, P5: every journal is that of the primary."""
+        for line in self._lines.values():
+            for node, held in line.held.items():
+                check(held == line.safe, "J1", "all journals are equal", node=node, held=len(held), safe=len(line.safe))
+
+
+def _common(one: list[int], other: list[int]) -> int:
+    """Length of what two journals have in common: a view has one primary, so it is enough that one number is of one view."""
+    common = min(len(one), len(other))
+    while common and one[common - 1] != other[common - 1]:
+        common -= 1
+    return common
+
+
+def _incarnation(process: SimProcess) -> int:
+    """Of the core that a process runs as primary; 0 when it runs none."""
+    runner = process.runner.master
+    return runner.core.sync.incarnation if runner is not None else 0

@@ -1,0 +1,207 @@
+"""What the content must be at each LSN: the fold of the synchronised queue, written a second time as simply as can be.
+
+It shares with the stores only the digests of single items, and how the value of a prepared branch is written. A write that the clients of the simulator make is made of: keys put
+or deleted, quads added to the repository ``main``, messages published and accepted, and what it expects of keys; one
+that adds a quad to a repository that does not exist, accepts what is not there, or expects in vain is rejected. So is one that
+changes what a prepared branch reads or writes; the commit of a branch is never rejected.
+
+**The bank**: tokens that transactions move between two tables and a queue. Each is at one place, whatever happens; so its total is the
+same at every LSN of every copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brokerha.model import branches
+from brokerha.model.etags import etag_of
+from brokerha.model.ids import Lsn, TxId
+from brokerha.model.operations import APPLIED, REJECTED, Change, Operation, message_id, unpack_operations
+from brokerha.stores.comparing.fingerprint import (
+    counts_digest,
+    key_digest,
+    message_digest,
+    quads_digest,
+    repository_digest,
+    text_of,
+)
+from brokerha.stores.control.suite import EMPTY
+from brokerha.stores.execution.prepared import value_of
+from brokerha.stores.tables.queue_change import Counts, Message, order_of
+
+TABLES = ("left", "right")
+QUEUE = "way"
+"""Where tokens may be."""
+
+
+class Model:
+    """Outcome and fingerprint at each LSN."""
+
+    def __init__(self) -> None:
+        self.keys: dict[bytes, bytes] = {}
+        self.quads: set[str] = set()
+        self.queues: dict[str, dict[str, tuple[int, Message]]] = {}
+        """By name: place and message by id, in order."""
+        self.published: dict[str, int] = {}
+        self.accepted: dict[str, int] = {}
+        self.prepared: dict[TxId, list[Operation]] = {}
+        """Operations of the branches that are prepared."""
+        self._fingerprint = repository_digest("main")
+        self.outcomes: list[str] = [""]
+        """By LSN; LSN 0 is before everything."""
+        self.fingerprints: list[str] = [text_of(self._fingerprint)]
+
+    def fold(self, txid: TxId, body: bytes) -> None:
+        """The transaction at the next LSN."""
+        branch = branches.branch_of(body)
+        if branch is None:
+            operations = unpack_operations(body)
+            rejected = not self._can_all(operations) or self._disturbs(operations)
+            if not rejected:
+                self._do_all(txid, operations)
+        elif branch.step == branches.PREPARE:
+            rejected = not self._prepare(branch.txid, unpack_operations(branch.body))
+        else:
+            kept = self.prepared.pop(branch.txid, None)
+            rejected = kept is None and branch.step == branches.COMMIT
+            self._put(_row_key(branches.TABLE, branch.txid.encode()), None)
+            if kept is not None and branch.step == branches.COMMIT:
+                self._do_all(branch.txid, kept)
+        self.outcomes.append(REJECTED if rejected else APPLIED)
+        self.fingerprints.append(text_of(self._fingerprint))
+
+    def _prepare(self, txid: TxId, operations: list[Operation]) -> bool:
+        if txid in self.prepared:
+            return True
+        if not self._can_all(operations) or self._disturbs(operations, is_branch=True):
+            return False
+        value = value_of(operations, self._net(txid, operations), EMPTY, lambda text: [_quad(text)])
+        self.prepared[txid] = operations
+        self._put(_row_key(branches.TABLE, txid.encode()), value)
+        return True
+
+    def _disturbs(self, operations: list[Operation], *, is_branch: bool = False) -> bool:
+        """Whether they change what a prepared branch reads or writes; of a branch also whether they read what one writes."""
+        return any(
+            _items(operations, writes=True) & _items(kept)
+            or (is_branch and _items(operations) & _items(kept, writes=True))
+            for kept in self.prepared.values()
+        )
+
+    def _net(self, txid: TxId, operations: list[Operation]) -> list[Change]:
+        """What they change, as an effect."""
+        changes: list[Change] = []
+        quads = sorted({_quad(each[2]) for each in operations if each[0] == "add"} - self.quads)
+        if quads:
+            changes.append(("quads", "main", [], quads))
+        keys = {_row_key(each[1], each[2]): each for each in operations if each[0] in {"put", "delete"}}
+        changes += [each for key, each in keys.items() if self.keys.get(key) != (each[3] if each[0] == "put" else None)]
+        changes += [each for each in operations if each[0] == "accept"]
+        for place, each in enumerate(operations, 1):
+            if each[0] == "publish":
+                changes.append(("publish", each[1], message_id(txid, place), *each[2:]))
+        return sorted(changes, key=order_of)
+
+    def _can_all(self, operations: list[Operation]) -> bool:
+        return all(self._can(operation) for operation in operations)
+
+    def _do_all(self, txid: TxId, operations: list[Operation]) -> None:
+        for place, operation in enumerate(operations, 1):
+            self._do(txid, place, operation)
+
+    def _can(self, operation: Operation) -> bool:
+        kind, name = operation[0], operation[1]
+        if kind == "add":
+            return bool(name == "main")
+        if kind == "accept":
+            return operation[2] in self.queues.get(name, ())
+        if kind == "expect-key":
+            value = self.keys.get(_row_key(name, operation[2]))
+            return bool(operation[3] == ("" if value is None else etag_of(value)))
+        return True
+
+    def _do(self, txid: TxId, place: int, operation: Operation) -> None:
+        kind, name = operation[0], operation[1]
+        if kind == "add":
+            self._add(operation[2])
+        elif kind == "publish":
+            self._publish(name, Message(message_id(txid, place), *operation[2:]))
+        elif kind == "accept":
+            self._accept(name, operation[2])
+        elif kind != "expect-key":
+            self._put(_row_key(name, operation[2]), operation[3] if len(operation) > 3 else None)
+
+    def _add(self, text: str) -> None:
+        quad = _quad(text)
+        if quad not in self.quads:
+            self.quads.add(quad)
+            self._fingerprint ^= quads_digest("main", [quad])
+
+    def _put(self, row_key: bytes, value: bytes | None) -> None:
+        old = self.keys.pop(row_key, None)
+        if old is not None:
+            self._fingerprint ^= int.from_bytes(key_digest(row_key, old), "big")
+        if value is not None:
+            self.keys[row_key] = value
+            self._fingerprint ^= int.from_bytes(key_digest(row_key, value), "big")
+
+    def _publish(self, name: str, message: Message) -> None:
+        self._count(name, 1, 0)
+        self.queues.setdefault(name, {})[message.id] = self.published[name], message
+        self._fingerprint ^= message_digest(name, self.published[name], message)
+
+    def _accept(self, name: str, wanted: str) -> None:
+        self._count(name, 0, 1)
+        self._fingerprint ^= message_digest(name, *self.queues[name].pop(wanted))
+
+    def _count(self, name: str, published: int, accepted: int) -> None:
+        before = Counts(self.published.get(name, 0), self.accepted.get(name, 0))
+        after = Counts(before.published + published, before.accepted + accepted)
+        self.published[name], self.accepted[name] = after
+        self._fingerprint ^= counts_digest(name, after) ^ (counts_digest(name, before) if before.published else 0)
+
+    @property
+    def items(self) -> int:
+        """Keys, quads and messages held now."""
+        return len(self.keys) + len(self.quads) + sum(map(len, self.queues.values()))
+
+    def lsn(self) -> Lsn:
+        """The last LSN folded."""
+        return len(self.outcomes) - 1
+
+    # ---- the bank
+
+    def tokens(self) -> list[bytes]:
+        """All tokens, wherever they are."""
+        names = tuple(table.encode() + b"\0" for table in TABLES)
+        values = [value for row_key, value in self.keys.items() if row_key.startswith(names)]
+        return sorted([*values, *(message.body for _, message in self.queues.get(QUEUE, {}).values())])
+
+    def place_of(self, token: bytes) -> tuple[str, str]:
+        """(table, "") or (queue, message id) that has a token; two empty ones when none has."""
+        for table in TABLES:
+            if _row_key(table, token) in self.keys:
+                return table, ""
+        for each, (_, message) in self.queues.get(QUEUE, {}).items():
+            if message.body == token:
+                return QUEUE, each
+        return "", ""
+
+
+def _items(operations: list[Operation], *, writes: bool = False) -> set[tuple[str, str, Any]]:
+    """Keys, messages and quads that operations are about, or only those that they write."""
+    items: set[tuple[str, str, Any]] = set()
+    for kind, name, *rest in operations:
+        if kind == "add":
+            items.add(("quad", name, _quad(rest[0])))
+        elif kind == "accept" or (kind != "publish" and not (writes and kind == "expect-key")):
+            items.add(("message" if kind == "accept" else "key", name, rest[0]))
+    return items
+
+
+def _quad(text: str) -> str:
+    return text.strip().removesuffix(".").rstrip()
+
+
+def _row_key(table: str, key: bytes) -> bytes:
+    return table.encode() + b"\0" + key

@@ -1,0 +1,172 @@
+"""What is checked of masters that go on on every side of a split (strategies none, simple, smart), from records alone.
+
+There is no one order while sides are apart, so each master is held against its own queue; one order is demanded once
+everything has come together. Must never demand what only a majority gives: an LSN may change until the sides are one.
+
+Checked: a queue has no gap and no transaction twice (S1, S2), begins an epoch where it ends (S1), is as durable as its
+records say (S3), goes back within itself and with growing lineages; epochs grow, and one id is one decision (S12). At the end: one
+epoch, one queue, everything accepted in it once (S4, S10); in simple and smart each copy has what the queue makes, in none nothing that was
+applied before has an effect again (S7). Not checked: copies on the way, results, messages, backups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from brokerha.log.log import Log
+from brokerha.model.epochs import Epoch
+from brokerha.model.ids import NodeId, Ordered
+from brokerha.model.operations import APPLIED
+from brokerha.model.records import Accepted, Added, EpochInstalled, EpochPromised, Record, Rewound
+from brokerha.model.wire.messages import Outgoing, Post
+from brokerha.simulator.checks.checkers import Checkers
+from brokerha.simulator.checks.truth import check
+from brokerha.simulator.processes import Process, SimMaster
+from brokerha.stores.memory.store import MemoryStore
+
+
+class ModeCheckers(Checkers):
+    """The checks of a world whose strategy is not quorum; masters have no backups."""
+
+    def __init__(self, world: Any) -> None:
+        super().__init__(world)
+        self.queues: dict[NodeId, list[Ordered]] = {node: [] for node in self.truth.members}
+        self.lineages: dict[NodeId, int] = dict.fromkeys(self.truth.members, 0)
+        self._mode = world.masters[0].config.sync.split_recovery
+
+    def on_start(self, node: NodeId, journal: Log) -> None:
+        """A master starts: its journal holds what was durable."""
+        state, mirror = journal.state(), self.truth.mirrors[node]
+        mirror.journal = state.journal
+        check(state.lsn == mirror.lsn, "S3", "the durable queue is kept", node=node, found=state.lsn, was=mirror.lsn)
+        check(state.installed == mirror.epoch, "S12", "the epoch is kept", node=node)
+        self._compare(node, journal)
+
+    def on_safe(self, node: NodeId, records: Sequence[Record]) -> None:
+        """These records are durable."""
+        for record in records:
+            self._on_record(node, record)
+
+    def _on_record(self, node: NodeId, record: Record) -> None:
+        mirror, queue = self.truth.mirrors[node], self.queues[node]
+        match record:
+            case Accepted():
+                mirror.accepted.update(txid for txid, _ in record.items)
+            case Added():
+                check(record.first_lsn == len(queue) + 1, "S1", "LSNs have no gap", node=node, first=record.first_lsn)
+                there = {txid for _, txid, _ in queue}
+                twice = [txid for _, txid, _ in record.entries if txid in there]
+                check(not twice, "S2", "each transaction id once", node=node, twice=twice)
+                queue.extend(record.entries)
+            case Rewound():
+                check(record.lsn <= len(queue), "S1", "a queue goes back", node=node, lsn=record.lsn, was=len(queue))
+                grows = record.lineage > self.lineages[node]
+                check(grows, "S1", "lineages grow", node=node, lineage=record.lineage, was=self.lineages[node])
+                self.lineages[node] = record.lineage
+                self._world.faults_seen["queue went back" if record.lsn < len(queue) else "lineage begun"] += 1
+                del queue[record.lsn :]
+            case EpochPromised(epoch):
+                check(epoch > mirror.promised_epoch, "S12", "the promised epoch grows", node=node, epoch=epoch)
+                mirror.promised_epoch = epoch
+            case EpochInstalled():
+                self._installed(node, record.epoch)
+        mirror.lsn = len(queue)
+
+    def _installed(self, node: NodeId, epoch: Epoch) -> None:
+        truth, lsn = self.truth, len(self.queues[node])
+        mirror = truth.mirrors[node]
+        known = truth.epochs.setdefault(epoch.id, epoch)
+        check(known == epoch, "S12", "one decision for each epoch", epoch=epoch.id)
+        check(epoch.id > mirror.epoch_id, "S12", "epochs grow", node=node, epoch=epoch.id)
+        check(node in epoch.members, "S12", "members install it", node=node, epoch=epoch.id)
+        check(epoch.base_lsn == lsn, "S1", "the base is owned", node=node, base=epoch.base_lsn, lsn=lsn)
+        is_begun = len(epoch.agreed) <= 1 or self.lineages[node] >= epoch.number
+        check(is_begun, "S1", "a lineage begins where sides come together", node=node, epoch=epoch.id)
+        self._world.faults_seen["epoch begun"] += 1
+        mirror.epoch = epoch
+
+    def _compare(self, node: NodeId, journal: Log) -> None:
+        first = journal.first_lsn()
+        held = journal.ordered(first, len(self.queues[node]) + 1 - first)
+        check(held == self.queues[node][first - 1 :], "S3", "the queue is what its records say", node=node)
+
+    def on_message(self, process: Process, outgoing: Outgoing) -> None:
+        """A message is sent: posts are counted, as an idle cluster sends few."""
+        if isinstance(outgoing.message, Post):
+            self.posts[outgoing.sender or process.node, outgoing.to] += 1
+
+    def in_full(self) -> None:
+        """Each journal holds the queue that its records make."""
+        for master in self._world.masters:
+            if isinstance(master, SimMaster):
+                self._compare(master.node, master.journal)
+
+    def missing_at_masters(self) -> str:
+        """What keeps the masters from one epoch and one queue with everything accepted; empty when nothing does."""
+        queues, mirrors = self.queues, self.truth.mirrors
+        first = self.truth.members[0]
+        for node in self.truth.members:
+            epoch = mirrors[node].epoch
+            if epoch != mirrors[first].epoch or (epoch and epoch.members != self.truth.members):
+                return f"{node} is in epoch {mirrors[node].epoch_id} of {epoch.members if epoch else 'all'}"
+            if queues[node] != queues[first]:
+                return f"{node} has another queue than {first}: {len(queues[node])} and {len(queues[first])} entries"
+            if waiting := mirrors[node].accepted.difference(txid for _, txid, _ in queues[first]):
+                return f"accepted at {node} and not added: {', '.join(sorted(waiting)[:5])}"
+            if self._world.master(node).runner.core.sync.is_busy():
+                return f"{node} has something to agree on"
+        behind = [w.node for w in self._world.workers if w.copy.applied().lsn != len(queues[first])]
+        return f"{behind[0]} has not applied all" if behind else ""
+
+    def at_the_end(self) -> None:
+        """All have come together: one queue, and everywhere the content that it makes."""
+        missing = self.missing_at_masters()
+        check(not missing, "S10", "all masters are of one mind", what=missing)
+        self.in_full()
+        for worker in self._world.workers:
+            found = worker.copy.recompute()
+            check(
+                found.fingerprint == worker.copy.applied().fingerprint, "S7", "a copy is what it says", node=worker.node
+            )
+        if self._mode != "none":
+            self._contents_follow()
+        else:
+            self._nothing_twice()
+
+    def _contents_follow(self) -> None:
+        """Every copy has what executing the queue in its order comes to."""
+        store, wanted = MemoryStore(), []
+        journal = self._world.masters[0].journal
+        for timestamp, txid, origin in self.queues[self.truth.members[0]]:
+            body = journal.body(origin, txid)
+            check(body is not None, "S8", "what is synchronised has its body", txid=txid)
+            wanted.append((txid, timestamp, body or b""))
+        store.execute(1, wanted)
+        for worker in self._world.workers:
+            same = worker.copy.applied().fingerprint == store.applied().fingerprint
+            check(same, "S7", "a copy has what the queue makes", node=worker.node)
+
+    def _nothing_twice(self) -> None:
+        """What a site had applied before it gave up its place has no effect there under the next one."""
+        for master in self._world.masters:
+            journal = master.journal
+            for split in journal.splits():
+                for given in journal.given_up(split.number, 0, split.held):
+                    lsn = journal.lsn_of(given.txid)
+                    effects = [result.effect for result in journal.results(lsn or 0, 1)] if lsn else []
+                    is_again = split.keeps_content and given.outcome == APPLIED and any(effects)
+                    check(not is_again, "S7", "nothing is executed twice", node=master.node, txid=given.txid, lsn=lsn)
+
+
+def _nothing(*_arguments: object, **_named: object) -> None:
+    """What is checked of a world with a majority only."""
+
+
+_UNCHECKED: tuple[str, ...] = (
+    "on_deferred", "on_taken", "on_reply", "on_decision", "on_store", "on_copy", "on_loaded", "on_worker_start", "on_detected",
+    "after_worker_turn", "on_emptied", "after_turn", "on_tx_reply", "on_outcome",
+)  # fmt: skip
+_skip: Callable[..., None] = _nothing
+for _name in _UNCHECKED:
+    setattr(ModeCheckers, _name, _skip)

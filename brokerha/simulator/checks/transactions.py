@@ -1,0 +1,182 @@
+"""Checks of transactions: what clients are told against what is safe, and what becomes of each in the queue.
+
+The names are those of brokerha/transactions/PROTOCOL.md:
+
+    T1   prepared is told of what is safe, with exactly the operations of its client
+    T3   what was told to be committed, or prepared, is not rolled back, but by whoever may decide
+    T5   what was told to be rolled back never appears
+    T6   one decision, told alike to everybody who asks
+    T8   what was told to be prepared can be committed, whatever others do; what is over is kept for nobody
+    T7   the bank: transfers keep the tokens, at every LSN
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from brokerha.model.branches import branch_id, prepare_id
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.operations import APPLIED, REJECTED
+from brokerha.model.records import Accepted, Added, Record, TxDecided, TxPrepared
+from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, TxReply
+from brokerha.simulator.checks.truth import Truth, check
+from brokerha.simulator.clients.tx_steps import Run, Step
+
+if TYPE_CHECKING:
+    from brokerha.simulator.clients.transactions import TxClients
+
+
+class TxChecks:
+    """Every transaction of a world."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._prepared: set[TxId] = set()
+        self._decided: dict[TxId, bool] = {}
+        """Decisions that are safe."""
+
+    @property
+    def _clients(self) -> TxClients:
+        return self._truth.world.tx_clients
+
+    # ---- what is safe
+
+    def on_record(self, node: NodeId, record: Record) -> None:
+        """A record is safe."""
+        match record:
+            case TxPrepared():
+                self._prepared.add(record.txid)
+                self._is_whole(node, record.txid, record.body)
+            case TxDecided():
+                self._on_decided(node, record)
+            case Accepted():
+                for txid, body in record.items:
+                    if self._clients.is_known(branch_id(txid)):
+                        self._is_whole(node, txid, body)
+                        self._may_appear(node, txid)
+            case Added():
+                for _, txid, _ in record.entries:
+                    self._may_appear(node, txid)
+                    self._can_be_committed(node, txid)
+                self._bank(node)
+            case _:
+                pass
+
+    def _is_whole(self, node: NodeId, txid: TxId, body: bytes) -> None:
+        is_whole = self._clients.is_body_of(txid, body)
+        check(is_whole, "T1", "a transaction has the operations of its client", node=node, txid=txid)
+
+    def _on_decided(self, node: NodeId, record: TxDecided) -> None:
+        before = self._decided.get(record.txid)
+        is_overruled = before is True and not record.is_commit and record.is_heuristic
+        check(before is None or is_overruled, "T6", "decided once", node=node, txid=record.txid, before=before)
+        check(record.txid in self._prepared, "T6", "decided after it was prepared", node=node, txid=record.txid)
+        self._decided[record.txid] = record.is_commit
+        run = self._clients.by_txid.get(record.txid)
+        if run is None or record.is_commit:
+            return
+        is_wanted = run.asked_rollback or run.by_hand or is_overruled or not run.told_prepared
+        check(is_wanted, "T3", "what is prepared waits for its coordinator", node=node, txid=record.txid,
+              reason=record.reason)  # fmt: skip
+
+    def _may_appear(self, node: NodeId, txid: TxId) -> None:
+        run = self._clients.by_txid.get(txid)
+        if run is None or not run.told_aborted:
+            return
+        lsn = self._truth.lsn_of.get(txid)
+        is_rejected = lsn is not None and self._truth.model.outcomes[lsn] == REJECTED
+        check(is_rejected, "T5", "what was rolled back does not appear", node=node, txid=txid)
+
+    def _can_be_committed(self, node: NodeId, txid: TxId) -> None:
+        """Whoever was told that it is prepared can commit it, unless a person ended it."""
+        run = self._clients.by_txid.get(txid)
+        if run is not None and run.told_prepared and not run.by_hand:
+            check(not self._is_rejected(txid), "T8", "what is prepared can be committed", node=node, txid=txid)
+
+    def _is_prepared(self, txid: TxId) -> bool:
+        """Whether a branch is durably closed, and its prepare was judged at its place."""
+        lsn = self._truth.lsn_of.get(prepare_id(txid))
+        return txid in self._prepared and lsn is not None and self._truth.model.outcomes[lsn] == APPLIED
+
+    def _bank(self, node: NodeId) -> None:
+        tokens = self._truth.model.tokens()
+        check(tokens in ([], sorted(self._clients.tokens)), "T7", "transfers keep the tokens", node=node, tokens=tokens)
+
+    # ---- what is told
+
+    def on_reply(self, node: NodeId, step: Step | None, reply: TxReply) -> None:
+        """One answer to one step."""
+        check(step is not None, "T6", "a step is answered once", node=node, reply=reply)
+        if step is None:
+            return
+        check(step.node == node and step.txid == reply.txid, "T6", "answered where it was asked", reply=reply)
+        run = step.run
+        if reply.error == "Aborted":
+            self._told_aborted(node, run, reply.txid)
+        elif reply.error or run.txid != reply.txid:
+            return
+        elif step.action == "commit":
+            self._told_committed(node, run, step.level or ACCEPTED, reply)
+        elif step.action == "prepare" and reply.answer["state"] == "prepared":
+            run.told_prepared = True
+            is_safe = self._is_prepared(reply.txid)
+            check(is_safe, "T1", "prepared is told of what can be committed", node=node, txid=reply.txid)
+        elif step.action == "rollback" and reply.answer["state"] == "aborted":
+            self._told_aborted(node, run, reply.txid)
+
+    def _told_aborted(self, node: NodeId, run: Run, txid: TxId) -> None:
+        if txid != run.txid:
+            return
+        is_wanted = run.asked_rollback or run.by_hand or not run.told_prepared
+        check(is_wanted, "T3", "what is prepared waits for its coordinator", node=node, txid=txid)
+        run.told_aborted = True
+        if not self._is_rejected(txid):
+            is_open = txid not in self._truth.lsn_of and txid not in self._truth.mirrors[run.master].accepted
+            check(is_open, "T5", "nothing is called aborted that appears", node=node, txid=txid)
+
+    def _is_rejected(self, txid: TxId) -> bool:
+        lsn = self._truth.lsn_of.get(txid)
+        return lsn is not None and self._truth.model.outcomes[lsn] == REJECTED
+
+    def _told_committed(self, node: NodeId, run: Run, level: str, reply: TxReply) -> None:
+        truth, txid = self._truth, reply.txid
+        # What a person decided is only said to be decided: nobody waited for the probe.
+        level = ACCEPTED if reply.answer.get("reason") else level
+        is_safe = txid in truth.mirrors[run.master].accepted or txid in truth.lsn_of
+        check(is_safe, "T3", "committed is told of what is safe", node=node, txid=txid)
+        check(not run.told_aborted, "T6", "told alike", node=node, txid=txid)
+        run.told_committed = run.told_committed or level
+        if reply.answer.get("lsn"):
+            lsn = truth.lsn_of.get(txid)
+            check(lsn == reply.answer["lsn"], "T3", "its LSN is that of the queue", node=node, reply=reply, lsn=lsn)
+            if level == APPLIED_LEVEL and lsn is not None:
+                check(truth.model.outcomes[lsn] == APPLIED, "T3", "committed is applied", node=node, txid=txid)
+
+    def on_outcome(self, node: NodeId, txid: TxId, answer: dict[str, Any] | None) -> None:
+        """Somebody who asked is told."""
+        run = self._clients.by_txid.get(txid)
+        if run is None or answer is None:
+            return
+        truth, state = self._truth, answer["state"]
+        if state == "aborted" or (state == "applied" and answer["outcome"] == REJECTED):
+            self._told_aborted(node, run, txid)
+        elif state in ("accepted", "synchronised", "applied", "committed"):
+            is_safe = txid in truth.mirrors[run.master].accepted or txid in truth.lsn_of or not run.operations
+            check(is_safe, "T3", "an outcome is told of what is safe", node=node, txid=txid, answer=answer)
+        elif state == "prepared":
+            check(self._is_prepared(txid), "T1", "prepared is told of what can be committed", node=node, txid=txid)
+        if answer["lsn"]:
+            lsn = truth.lsn_of.get(txid)
+            check(answer["lsn"] == lsn, "T3", "its LSN is that of the queue", node=node, txid=txid, answer=answer)
+
+    # ---- the end
+
+    def at_the_end(self) -> None:
+        """T3, T5: what clients know is what happened."""
+        truth = self._truth
+        for run in self._clients.runs:
+            lsn = truth.lsn_of.get(run.txid)
+            is_applied = lsn is not None and truth.model.outcomes[lsn] == APPLIED
+            check(not (run.told_aborted and is_applied), "T5", "what was rolled back does not appear", txid=run.txid)
+            is_there = lsn is not None and (is_applied or run.told_committed != APPLIED_LEVEL)
+            check(is_there or not run.told_committed, "T3", "what was committed is there", txid=run.txid)

@@ -1,0 +1,404 @@
+"""Clients that run transactions: move tokens of the bank, take messages, prepare, commit, roll back, give up, die, come again.
+
+    begin -> operations ... -> commit                          a transaction of one client
+    begin -> operations ... -> prepare -> commit or rollback   one of a coordinator, which may die in between and recover
+
+Whoever does not know how a transaction ended asks until it is told; steps come twice now and then; operators decide prepared
+ones by hand and forget them. Whatever is told is held against the truth by checks/transactions.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from brokerha.model import branches
+from brokerha.model.etags import etag_of
+from brokerha.model.ids import NodeId, TxId, maker_of
+from brokerha.model.operations import Operation
+from brokerha.model.requests import ACCEPTED, APPLIED_LEVEL, SYNCHRONISED, TxCommand, TxReply
+from brokerha.simulator.checks.model import QUEUE, TABLES
+from brokerha.simulator.clients.tx_steps import ABANDON, COMMIT, ROLLBACK, Run, Step
+from brokerha.transactions.states import Part, Phase
+
+if TYPE_CHECKING:
+    from brokerha.simulator.backups import SimProcess
+    from brokerha.simulator.processes import SimMaster
+    from brokerha.simulator.world import World
+
+PAUSE_US = (10_000, 400_000)
+"""Between two questions, and before what was refused is tried again."""
+PATIENCE_US = 3_000_000
+"""How long a client waits for an answer to a step."""
+BEGIN_TRIES = 6
+FIRST_TICKET = 1 << 40
+DEPOSIT = "deposit"
+
+
+class TxClients:
+    """All clients of transactions of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.runs: list[Run] = []
+        self.by_txid: dict[TxId, Run] = {}
+        self.steps: dict[int, Step] = {}
+        self.undone = 0
+        self.committed = 0
+        self._ticket = FIRST_TICKET
+        self._number = 0
+        self.deposit: list[Operation] = []
+
+    @property
+    def open_count(self) -> int:
+        """Steps that have no answer."""
+        return len(self.steps)
+
+    def is_known(self, txid: TxId) -> bool:
+        """Whether it is one of these transactions."""
+        return txid in self.by_txid
+
+    def is_body_of(self, txid: TxId, body: bytes) -> bool:
+        """Whether a body is exactly what the client of a transaction put together, or a step of it as a branch."""
+        run, branch = self.by_txid.get(branches.branch_id(txid)), branches.branch_of(body)
+        if branch is not None:
+            is_its_step = (
+                branch.txid == branches.branch_id(txid) and branches.named_ids(branch.txid)[branch.step] == txid
+            )
+            return is_its_step and (branch.step != branches.PREPARE or self.is_body_of(branch.txid, branch.body))
+        return run is not None and run.txid == txid and run.body == body
+
+    # ---- what they do
+
+    def begin(self) -> None:
+        """Plan all transactions of the run."""
+        load, rng, world = self.world.options.tx, self.world.rng, self.world
+        if not load.runs:
+            return
+        self.deposit = [("put", TABLES[0], token, token) for token in self.tokens]
+        world.at(world.now_us, world.clients.hand_in, world.clients.new_write(DEPOSIT, self.deposit, ACCEPTED), None)
+        at_us = world.now_us
+        for number in range(load.runs):
+            at_us += int(rng.expovariate(1 / load.gap_us))
+            world.at(at_us, self._start, number)
+
+    @property
+    def tokens(self) -> list[bytes]:
+        """What the bank holds."""
+        return [b"token-%d" % number for number in range(self.world.options.tx.tokens)]
+
+    def _start(self, number: int) -> None:
+        world, rng, load = self.world, self.world.rng, self.world.options.tx
+        master = rng.choice(world.masters)
+        luck = rng.random()
+        end = ABANDON if luck < load.abandoned else ROLLBACK if luck < load.abandoned + load.rolled_back else COMMIT
+        level = rng.choice((ACCEPTED, SYNCHRONISED, APPLIED_LEVEL)) if master.config.feed.workers else SYNCHRONISED
+        run = Run(number, master.node, self._chunks(number), end, level=level, timeout_ms=load.timeout_ms)
+        run.is_two_phase = rng.random() < load.two_phase
+        run.session = f"client-{number}" if rng.random() < 0.5 else ""
+        self.add(run)
+        self._begin(run)
+
+    def add(self, run: Run) -> None:
+        """Follow one run, one of a scenario for instance, until it is done."""
+        self.runs.append(run)
+        self.undone += 1
+
+    def _chunks(self, number: int) -> list[list[Operation]]:
+        rng, model = self.world.rng, self.world.checkers.truth.model
+        chunks: list[list[Operation]] = []
+        for token in rng.sample(self.tokens, rng.randint(1, min(3, len(self.tokens)))):
+            source, message = model.place_of(token)
+            if source:
+                target = rng.choice([place for place in (*TABLES, QUEUE) if place != source])
+                chunks.append(transfer(token, source, message, target))
+        if not chunks or rng.random() < 0.3:
+            chunks.append([("put", "each", b"tx-%d" % number, b"x" * rng.choice((1, 10, 300)))])
+        return chunks
+
+    # ---- steps
+
+    def acting(self, node: NodeId) -> SimMaster | SimProcess | None:
+        """A process that takes steps for a master; the one of the highest view most often."""
+        acting: list[Any] = list(self.world.master(node).acting)
+        if not acting:
+            return None
+        return acting[0] if self.world.rng.random() < 0.8 else self.world.rng.choice(acting)  # type: ignore[no-any-return]
+
+    def _begin(self, run: Run) -> None:
+        process = self.acting(run.master)
+        runner = process.master if process is not None else None
+        run.tries += 1
+        if process is None or runner is None:
+            self._begin_later(run)
+            return
+        self._number += 1
+        core = runner.core
+        run.txid = f"{run.master}.{process.journal.state().journal[:8]}.{core.sync.incarnation:x}.{self._number:x}.t"
+        run.xid = f"1:{run.number:04x}{run.tries:02x}:" if run.is_two_phase else ""
+        run.at = process.node
+        self.by_txid[run.txid] = run
+        arguments = {"xid": run.xid, "timeout_ms": run.timeout_ms, "session": run.session}
+        self._send(run, process, "begin", arguments)
+
+    def _send(self, run: Run, process: SimMaster | SimProcess, action: str, arguments: dict[str, Any]) -> None:
+        self._ticket += 1
+        world = self.world
+        level = str(arguments.get("level", ""))
+        self.steps[self._ticket] = Step(self._ticket, process.node, action, run, run.txid, level=level)
+        timeout_ms = world.rng.choice((300, 1_000, 3_000)) if not world.is_calm else 5_000
+        process.submit(TxCommand(self._ticket, action, run.txid, arguments, timeout_ms))
+        world.at(world.now_us + PATIENCE_US, self._give_up, self._ticket)
+
+    def _give_up(self, ticket: int) -> None:
+        step = self.steps.get(ticket)
+        if step is not None and not step.is_late:
+            step.is_late = True
+            self._lost(step)
+
+    def _talk(self, run: Run, action: str, arguments: dict[str, Any]) -> None:
+        """Send a step to the process that the client talks to; ask what became of it when that one is gone."""
+        process = next((each for each in self.world.master(run.master).acting if each.node == run.at), None)
+        if process is None:
+            self.ask(run)
+            return
+        self._send(run, process, action, arguments)
+        if self.world.rng.random() < self.world.options.tx.again and action in ("operations", "rollback"):
+            self._send(run, process, action, arguments)
+
+    def _next(self, run: Run) -> None:
+        """What comes next in an open transaction."""
+        if run.sent < len(run.chunks):
+            first = sum(map(len, run.chunks[: run.sent]))
+            self._talk(run, "operations", {"first": first, "operations": list(run.chunks[run.sent])})
+        elif run.end == ABANDON:
+            self.ask(run)
+        elif run.end == ROLLBACK and not (run.is_two_phase and run.number % 2):
+            self.roll_back(run)
+        elif run.is_two_phase:
+            self._talk(run, "prepare", {"session": run.session})
+        else:
+            self.commit(run)
+
+    def commit(self, run: Run) -> None:
+        """Commit, in the one phase or in the second."""
+        run.asked_commit = True
+        arguments = {"one_phase": not run.is_two_phase, "level": run.level, "copies": 1, "session": run.session}
+        self._talk(run, "commit", arguments)
+
+    def roll_back(self, run: Run) -> None:
+        """Roll back, open or prepared."""
+        run.asked_rollback = True
+        self._talk(run, "rollback", {"session": run.session})
+
+    # ---- answers
+
+    def on_reply(self, node: NodeId, reply: TxReply) -> None:
+        """An answer; first it is checked."""
+        step = self.steps.pop(reply.ticket, None)
+        self.world.checkers.on_tx_reply(node, step, reply)
+        if step is None or step.is_late or step.txid != step.run.txid or step.run.is_done or step.run.is_asking:
+            return
+        if not reply.error:
+            self._went_well(step, reply)
+        elif reply.error == "Aborted":
+            self._finish(step.run)
+        elif step.action == "begin":
+            self._begin_later(step.run)
+        elif step.action == "operations" and reply.error in ("NotReady", "InvalidRequest"):
+            step.run.end = ROLLBACK
+            self.roll_back(step.run)
+        else:
+            self.ask(step.run)
+
+    def _went_well(self, step: Step, reply: TxReply) -> None:
+        run, rng = step.run, self.world.rng
+        match step.action:
+            case "begin":
+                run.has_begun = True
+                self._next(run)
+            case "operations":
+                done = sum(map(len, run.chunks[: run.sent + 1]))
+                if reply.answer["count"] >= done:
+                    run.sent += 1
+                    self._next(run)
+            case "prepare" if reply.answer["state"] == "prepared":
+                self._decide_by_hand(run)
+                if rng.random() < self.world.options.tx.coordinator_dies:
+                    self.world.faults_seen["coordinator died"] += 1
+                    self._later(self.ask, run, 4)
+                else:
+                    self.decide(run)
+            case "commit" | "rollback" | "prepare":
+                self.committed += step.action == "commit"
+                self._finish(run)
+
+    def decide(self, run: Run) -> None:
+        """The coordinator decides about a prepared one; once decided it stays with it."""
+        if run.end == COMMIT:
+            self.commit(run)
+        else:
+            self.roll_back(run)
+
+    def on_death(self, node: NodeId) -> None:
+        """A process died: the connections of its clients break."""
+        for ticket in [ticket for ticket, step in self.steps.items() if step.node == node]:
+            step = self.steps.pop(ticket)
+            if not step.is_late:
+                self._lost(step)
+
+    def _lost(self, step: Step) -> None:
+        run = step.run
+        if run.is_done or run.is_asking or step.txid != run.txid:
+            return
+        if step.action == "begin":
+            self._begin_later(run)
+        else:
+            self.ask(run)
+
+    def _begin_later(self, run: Run) -> None:
+        if run.tries <= BEGIN_TRIES:
+            self._later(self._begin, run)
+        else:
+            self._finish(run)
+
+    def _finish(self, run: Run) -> None:
+        self.undone -= not run.is_done
+        run.is_done = True
+
+    def _later(self, action: Any, run: Run, longer: int = 1) -> None:
+        world = self.world
+        world.at(world.now_us + longer * world.rng.randint(*PAUSE_US), action, run)
+
+    # ---- recovery
+
+    def ask(self, run: Run) -> None:
+        """Ask what became of a transaction, until that is known; a coordinator that finds it prepared decides."""
+        run.is_asking = True
+        self._later(self._ask, run)
+
+    def _ask(self, run: Run) -> None:
+        process = self.acting(run.master)
+        runner = process.master if process is not None else None
+        if run.is_done:
+            return
+        if process is not None and run.asked_commit and self.world.rng.random() < self.world.options.tx.again:
+            run.is_asking, run.at = False, process.node
+            self.commit(run)
+            return
+        run.questions += 1
+        self.world.at(self.world.now_us + PATIENCE_US, self._ask_again, run, run.questions)
+        if process is not None and runner is not None and not runner.failure:
+            answer = runner.core.transacting.outcome(run.txid, process.clock.now())
+            runner.when_safe(partial(self._on_outcome, run, process, run.questions, answer))
+        else:
+            self.ask(run)
+
+    def _ask_again(self, run: Run, question: int) -> None:
+        """No answer came: whoever was asked may not be primary any more."""
+        if run.is_asking and run.questions == question:
+            self._ask(run)
+
+    def _on_outcome(
+        self, run: Run, process: SimMaster | SimProcess, question: int, answer: dict[str, Any] | None
+    ) -> None:
+        """What the process says, as its front does."""
+        world = self.world
+        world.trace.note(world.now_us, process.node, "tells", f"outcome of {run.txid}: {answer}")
+        world.checkers.on_outcome(run.master, run.txid, answer)
+        if run.is_done or run.questions != question:
+            return
+        state = answer["state"] if answer is not None else "unknown"
+        run.at, run.is_asking = process.node, False
+        is_ordered = state == "synchronised" and not world.master(run.master).config.feed.workers
+        if state in ("aborted", "committed", "applied") or is_ordered:
+            self._forget(run, process)
+        elif state == "prepared" and run.is_two_phase:
+            self._decide_by_hand(run)
+            self.decide(run)
+        elif state == "open" and run.end != ABANDON and not run.is_two_phase:
+            self.roll_back(run)
+        else:
+            self.ask(run)
+
+    # ---- by hand
+
+    def _decide_by_hand(self, run: Run) -> None:
+        """An operator decides instead of the coordinator now and then."""
+        world, rng = self.world, self.world.rng
+        if not run.by_hand and rng.random() < world.options.tx.by_hand:
+            process = self.acting(run.master)
+            if process is not None:
+                world.faults_seen["decided by hand"] += 1
+                run.by_hand = True
+                arguments: dict[str, Any] = {"by_hand": True, "session": ""}
+                action = rng.choice((COMMIT, ROLLBACK))
+                if action == COMMIT:
+                    arguments |= {"one_phase": False, "level": ACCEPTED, "copies": 1}
+                self._send(run, process, action, arguments)
+
+    def _forget(self, run: Run, process: SimMaster | SimProcess) -> None:
+        """What was decided by hand, or overruled, is forgotten once its coordinator knows it."""
+        runner = process.master
+        kept = runner.core.transacting.coordinator.book.table.get(run.txid) if runner is not None else None
+        if kept is None:
+            self._finish(run)
+            return
+        self._send(run, process, "forget", {})
+        self.ask(run)
+
+    def forget_all(self) -> None:
+        """The operator forgets what was decided by hand after its coordinator had left."""
+        for master in self.world.masters:
+            process = master.acting[0] if master.is_up else None
+            runner = process.master if process is not None else None
+            if process is None or runner is None or self.steps:
+                continue
+            for txid, kept in runner.core.transacting.coordinator.book.table.items():
+                run = self.by_txid.get(txid)
+                if kept.phase is Phase.HEURISTIC and run is not None and run.is_done:
+                    self._send(run, process, "forget", {})
+
+
+def transfer(token: bytes, source: str, message: str, target: str) -> list[Operation]:
+    """Operations that move a token from one place to another, or nothing at all."""
+    operations: list[Operation] = []
+    if source == QUEUE:
+        operations.append(("accept", QUEUE, message))
+    else:
+        operations += [("expect-key", source, token, etag_of(token)), ("delete", source, token)]
+    if target == QUEUE:
+        operations.append(("publish", QUEUE, "text/plain", token))
+    else:
+        operations += [("expect-key", target, token, ""), ("put", target, token, token)]
+    return operations
+
+
+def left_behind(world: World) -> str:
+    """What transactions left behind that nobody uses any more; empty when nothing."""
+    for master in world.masters:
+        if not world.members.is_current(master.node):
+            continue
+        book = master.runner.core.transacting.coordinator.book
+        for name, left in (
+            ("transactions", book.table),
+            ("feeds", book.ending),
+            ("commits", book.executing),
+            ("xids", book.xids),
+            ("locks", book.locks),
+            ("prepares", book.placed),
+        ):
+            if len(left):
+                return f"{master.node} still has {len(left)} {name}"
+    kept = [txid for txid in world.checkers.truth.model.prepared if world.members.is_current(maker_of(txid))]
+    if kept:
+        return f"{', '.join(kept)} is over and still kept as prepared"
+    for process in world.standing_by:
+        # Who did not hear that an open one was rolled back keeps it until its time is over.
+        participant = process.runner.standby.participant
+        joined = [each.txid for each in participant.joined.values() if each.part is not Part.COLLECTING]
+        if joined:
+            return f"{process.node} still takes part in {', '.join(joined)}"
+    if world.tx_queues.names:
+        return f"queues {', '.join(world.tx_queues.names)} are left"
+    return ""

@@ -1,0 +1,128 @@
+"""What operators do to the masters of a world while everything else goes on: add, take out, replace one whose machine was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from brokerha.model.epochs import ADD, REMOVE
+from brokerha.model.errors import JournalDamaged
+from brokerha.model.ids import NodeId
+
+if TYPE_CHECKING:
+    from brokerha.simulator.faults.timing import Faults
+    from brokerha.simulator.processes import SimMaster
+
+LEAST_MASTERS = 3
+"""With fewer, one that lost its disk leaves no majority."""
+
+
+class MemberFaults:
+    """Each is one of the kinds of `Faults`."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self.kinds: dict[str, Callable[[], None]] = {
+            "add master": self._add,
+            "remove master": self._remove,
+            "replace master": self._replace,
+            "add again": self._add_again,
+            "rot": self._rot,
+        }
+
+    def _add(self) -> None:
+        world = self._faults.world
+        members = world.members
+        if members.spares:
+            node = world.rng.choice(members.spares)
+            members.begin_node(node)
+            self._faults.note("master added", node)
+            members.want(ADD, node)
+
+    def _remove(self) -> None:
+        world = self._faults.world
+        members = world.members
+        going = sum(kind == REMOVE for node, kind in members.wanted.items() if members.is_current(node))
+        # The site of the anchor stays: its copy is what everything is measured by.
+        free = [n for n in members.masters if world.anchor is None or world.anchor.config.master != n]
+        # Who is not known yet would never be, without the one that goes.
+        are_known = all(self._is_known(node) for node in members.masters)
+        if len(members.masters) - going > 1 and free and are_known:
+            node = world.rng.choice(free)
+            self._faults.note("master taken out", node)
+            members.want(REMOVE, node)
+
+    def _replace(self) -> None:
+        master = self._expendable()
+        if master is not None:
+            self._lose(master, "machine lost")
+
+    def _lose(self, master: SimMaster, why: str) -> None:
+        """The disks of a site are gone; an operator takes the master out and adds it again, empty."""
+        members = self._faults.world.members
+        self._faults.note(why, master.node)
+        members.empty_site(master.node)
+        members.want(ADD, master.node)
+        members.say(REMOVE, master.node)
+
+    def _expendable(self) -> SimMaster | None:
+        """A master without which the others are a majority and know each other."""
+        world = self._faults.world
+        members = world.members
+        masters = members.singles
+        if len(masters) < LEAST_MASTERS or any(master.is_wiped for master in masters):
+            return None
+        if not all(self._is_known(node) for node in members.masters) or not self._is_settled():
+            return None
+        free = [m for m in masters if world.anchor is None or world.anchor.config.master != m.node]
+        return world.rng.choice(free) if free else None
+
+    def _rot(self) -> None:
+        """While a master is down a bit flips of what its start reads: it does not start then, and its machine is replaced."""
+        master = self._expendable()
+        if master is None:
+            return
+        if master.is_up:
+            master.die()
+        master.journal.rot(self._faults.world.rng)
+        try:
+            master.journal = master.journal.found_again()
+        except JournalDamaged:
+            self._lose(master, "disk rotted")
+        else:
+            # What nobody reads, such as the zeros between two frames.
+            self._faults.world.plan_restart(master)
+
+    def _is_known(self, node: NodeId) -> bool:
+        """Whether its journal says that all have known it."""
+        truth = self._faults.world.checkers.truth
+        mirror = truth.mirrors[node]
+        return bool(mirror.epoch is not None or mirror.counts.get(node) or node in mirror.journals)
+
+    def _is_settled(self) -> bool:
+        """Whether all masters are in one epoch: until then a majority of those before a change counts as well, of whom one may be gone (R15)."""
+        world = self._faults.world
+        return len({world.checkers.truth.mirrors[node].epoch_id for node in world.members.masters}) == 1
+
+    def _add_again(self) -> None:
+        """A master that was taken out is emptied and comes back as a new one; with its old journal it would be refused."""
+        world = self._faults.world
+        members = world.members
+        gone = [
+            master.node
+            for master in world.masters
+            if master.node not in members.waiting and not members.is_current(master.node) and self._is_out(master.node)
+        ]
+        if gone:
+            node = world.rng.choice(gone)
+            if world.rng.random() < 0.8:
+                members.empty_site(node)
+                members.want(ADD, node)
+                self._faults.note("master comes back", node)
+            else:
+                members.say(ADD, node)
+
+    def _is_out(self, node: NodeId) -> bool:
+        truth = self._faults.world.checkers.truth
+        latest = truth.latest
+        return latest is not None and any(retired == node for retired, _ in latest.configuration.retired)

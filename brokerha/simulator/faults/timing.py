@@ -1,0 +1,295 @@
+"""What goes wrong in a world, and when: each kind comes by itself, at random moments, with a strength that the seed drew.
+
+Every fault is undone by itself after a while, and all of them at once when the liveness phase begins. Faults aimed at critical
+moments let a process die exactly between two steps of a turn: before its records are durable, after, between two
+messages, before an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from brokerha.model.ids import NodeId
+from brokerha.model.ready import BeginLoad, KeepChunk, MakeSnapshot, OpenLoad, ReadChunks
+from brokerha.model.records import (
+    Accepted,
+    Added,
+    Appended,
+    BodiesHeld,
+    ClockReserved,
+    Outcomes,
+    PeerJournal,
+    Started,
+    TxDecided,
+    TxPrepared,
+    ViewStarted,
+)
+from brokerha.model.wire.messages import Bodies, Chunk, Executed, Post, SnapshotOffered
+from brokerha.model.wire.process_messages import Candidate, Confirmed, Replicate, TxAnswer, TxEvents, TxJoin, Vote
+from brokerha.simulator.backups import SimProcess
+from brokerha.simulator.faults.backups import BackupFaults
+from brokerha.simulator.faults.members import MemberFaults
+from brokerha.simulator.faults.workers import WorkerFaults
+from brokerha.simulator.network import both_ways
+from brokerha.simulator.options import HOUR_US, SECOND_US
+from brokerha.simulator.processes import Aim, Process, SimMaster
+
+if TYPE_CHECKING:
+    from brokerha.simulator.world import World
+
+MASTER_POINTS = (
+    "nothing written",
+    "append absent",
+    "append there",
+    "written, nothing sent",
+    "half sent",
+    "sent, not answered",
+)
+WORKER_POINTS = ("store absent", "store there", "half sent", "copy absent", "copy there")
+COPY_STEPS = (BeginLoad, KeepChunk, OpenLoad, MakeSnapshot, ReadChunks, None)
+WORKER_KINDS: dict[str, tuple[type | None, ...]] = {
+    "copy absent": COPY_STEPS,
+    "copy there": COPY_STEPS,
+    "half sent": (Executed, SnapshotOffered, Chunk, None),
+}
+"""What has to be at hand at a point, where a point is of several things."""
+RECORDS = (Started, ClockReserved, PeerJournal, Accepted, BodiesHeld, Appended, Added, Added, Outcomes, None, None)
+MESSAGES = (Post, Bodies, Executed, None)
+PROCESS_POINTS = (*MASTER_POINTS, "view started", "copy absent", "copy there")
+PROCESS_RECORDS = (ViewStarted, Started, TxPrepared, TxPrepared, TxDecided, TxDecided, Accepted, Added, None)
+PROCESS_MESSAGES = (Replicate, Confirmed, Candidate, Vote, TxJoin, TxEvents, TxAnswer, None)
+
+
+class Faults:
+    """The bad luck of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = self._world = world
+        self._is_power_failing = False
+        self._kinds: dict[str, Callable[[], None]] = {
+            "crash master": self._crash_master,
+            "crash worker": self._crash_worker,
+            "aimed crash": self._aim,
+            "crash all": self._crash_all,
+            "lose power": self._lose_power,
+            "cut one way": self._cut_one_way,
+            "cut link": self._cut_link,
+            "isolate": self._isolate,
+            "partition": self._partition,
+            "bridge": self._bridge,
+            "clog": self._clog,
+            "clock jump": self._clock_jump,
+            "slow disk": self._slow_disk,
+            "full disk": self._full_disk,
+            "store failure": self._store_failure,
+            "trim": self._trim,
+            "wipe": self._wipe,
+            **MemberFaults(self).kinds,
+            **WorkerFaults(self).kinds,
+            **BackupFaults(self).kinds,
+        }
+
+    def begin(self) -> None:
+        """Plan the first of each kind."""
+        for kind in self._world.options.faults:
+            self._plan(kind)
+
+    def _plan(self, kind: str) -> None:
+        mean_us = self._world.options.faults[kind]
+        after_us = int(self._world.rng.expovariate(1 / mean_us))
+        self._world.at(self._world.now_us + after_us, self._strike, kind)
+
+    def _strike(self, kind: str) -> None:
+        if not self._world.is_calm:
+            self._kinds[kind]()
+            self._plan(kind)
+
+    # ---- for all kinds
+
+    def note(self, kind: str, what: str) -> None:
+        """Count a fault, and tell of it."""
+        world = self._world
+        world.faults_seen[kind] += 1
+        world.trace.note(world.now_us, "world", kind, what)
+
+    def a_while(self) -> int:
+        """How long one lasts, in microseconds."""
+        return self._world.rng.choice((50_000, 500_000, 2 * SECOND_US, 5 * SECOND_US))
+
+    def one(self, processes: Sequence[Process]) -> Process | None:
+        """One of those that live; None when none does."""
+        up = [process for process in processes if process.is_up]
+        return self._world.rng.choice(up) if up else None
+
+    def _names(self) -> list[NodeId]:
+        return [process.node for process in self._world.master_processes]
+
+    # ---- crashes
+
+    def _crash_master(self) -> None:
+        self._crash(self.one(self._world.master_processes))
+
+    def _crash_worker(self) -> None:
+        self._crash(self.one(self._world.workers))
+
+    def _crash(self, process: Process | None) -> None:
+        if process is not None:
+            self.note("crash", process.node)
+            process.die()
+            self._world.plan_restart(process)
+
+    def _crash_all(self) -> None:
+        self.note("crash of all masters", "all at once")
+        for master in self._world.master_processes:
+            if master.is_up:
+                master.die()
+                self._world.plan_restart(master)
+
+    def _lose_power(self) -> None:
+        self._is_power_failing = True
+
+    def on_deferred(self, master: Process) -> None:
+        """A master has something that only its memory holds: now and then the power goes soon after, there or everywhere."""
+        world = self._world
+        if self._is_power_failing and not world.is_calm:
+            self._is_power_failing = False
+            victims = world.rng.choice(([master], [master], world.master_processes, world.processes_list))
+            world.at(world.now_us + world.rng.choice((0, 2_000, 15_000)), self._go_dark, list(victims))
+
+    def _go_dark(self, victims: Sequence[Process]) -> None:
+        self.note("power lost", f"{len(victims)} processes")
+        for process in victims:
+            if process.is_up:
+                process.die()
+                self._world.plan_restart(process)
+
+    def _aim(self) -> None:
+        rng = self._world.rng
+        process = rng.choice(self._world.processes_list)
+        kind: type | None
+        if isinstance(process, SimMaster):
+            point = rng.choice(MASTER_POINTS)
+            kind = rng.choice(MESSAGES if point == "half sent" else RECORDS)
+            kind = None if point == "nothing written" else kind
+        elif isinstance(process, SimProcess):
+            point = rng.choice(PROCESS_POINTS)
+            kind = rng.choice(PROCESS_MESSAGES if point == "half sent" else PROCESS_RECORDS)
+            kind = None if point in ("nothing written", "view started") or point.startswith("copy") else kind
+        else:
+            point = rng.choice(WORKER_POINTS)
+            kind = rng.choice(WORKER_KINDS.get(point, (None,)))
+        process.aim = Aim(point, kind, rng.randint(1, 4))
+
+    def _trim(self) -> None:
+        """A master forgets the oldest part of its log: what it has executed and its peers hold, whatever its workers need."""
+        world = self._world
+        truth = world.checkers.truth
+        master = self.one(world.master_processes)
+        if not isinstance(master, SimMaster) or master.journal.waiting:
+            return
+        done = min(mirror.lsn for mirror in truth.mirrors.values())
+        if master.config.feed.workers:
+            done = min(done, truth.mirrors[master.node].executed)
+        if world.anchor is not None and world.anchor.config.master == master.node:
+            done = min(done, truth.applied[world.anchor.node])
+        if done:
+            below = world.rng.randint(1, done + 1)
+            if master.journal.try_trim(below):
+                self.note("log trimmed", f"{master.node} below {below}")
+
+    def _wipe(self) -> None:
+        """One data directory is lost, of a master that somebody has heard of; only once in a run."""
+        world = self._world
+        singles = [master for master in world.masters if isinstance(master, SimMaster)]
+        if any(master.is_wiped for master in singles):
+            return
+        known = [
+            m for m in singles if m.is_up and any(m.node in o.journal.state().peer_journals for o in world.masters)
+        ]
+        if known:
+            master = world.rng.choice(known)
+            self.note("data directory lost", master.node)
+            master.die()
+            master.wipe()
+            world.plan_restart(master)
+
+    # ---- the wire
+
+    def cut(self, kind: str, directions: list[tuple[NodeId, NodeId]]) -> None:
+        """Let nothing pass in these directions for a while."""
+        if directions:
+            self.note(kind, " ".join(f"{sender}>{receiver}" for sender, receiver in directions))
+            self._world.network.cut(directions, self.a_while())
+
+    def _cut_one_way(self) -> None:
+        links = self._world.links
+        self.cut("cut one way", [self._world.rng.choice(links)] if links else [])
+
+    def _cut_link(self) -> None:
+        links = self._world.links
+        self.cut("cut link", both_ways([self._world.rng.choice(links)]) if links else [])
+
+    def _isolate(self) -> None:
+        names = self._names()
+        alone = self._world.rng.choice(names)
+        self.cut("isolate", both_ways((alone, other) for other in names if other != alone))
+
+    def _partition(self) -> None:
+        names = self._names()
+        self._world.rng.shuffle(names)
+        if len(names) > 1:
+            place = self._world.rng.randint(1, len(names) - 1)
+            self.cut("partition", both_ways((one, other) for one in names[:place] for other in names[place:]))
+
+    def _bridge(self) -> None:
+        """Two sides that only one master hears both of."""
+        names = self._names()
+        self._world.rng.shuffle(names)
+        if len(names) > 2:
+            place = self._world.rng.randint(1, len(names) - 2)
+            self.cut("bridge", both_ways((one, other) for one in names[:place] for other in names[place + 1 :]))
+
+    def _clog(self) -> None:
+        """Links are clogged one by one and come free in another order."""
+        world, rng = self._world, self._world.rng
+        chosen = [link for link in world.links if rng.random() < 0.5]
+        if chosen:
+            self.note("clog", f"{len(chosen)} directions")
+        for place, link in enumerate(chosen):
+            start_us = place * 20_000
+            world.at(world.now_us + start_us, world.network.clog, link, rng.randint(1, 10) * 200_000)
+
+    # ---- clocks and disks
+
+    def _clock_jump(self) -> None:
+        rng = self._world.rng
+        master = rng.choice(self._world.master_processes)
+        by_us = rng.choice((-1, 1)) * rng.choice((2_000, 100_000, 5 * SECOND_US, HOUR_US))
+        self.note("clock jump", f"{master.node} by {by_us / SECOND_US} s")
+        master.clock.jump(by_us)
+
+    def _slow_disk(self) -> None:
+        process = self._world.rng.choice(self._world.processes_list)
+        self.note("slow disk", process.node)
+        process.is_disk_slow = True
+        self._world.at(self._world.now_us + self.a_while(), self._quick_disk, process)
+
+    def _quick_disk(self, process: Process) -> None:
+        process.is_disk_slow = False
+
+    def _full_disk(self) -> None:
+        self.fill(self._world.rng.choice(self._world.master_processes))
+
+    def _store_failure(self) -> None:
+        if self._world.workers:
+            self.fill(self._world.rng.choice(self._world.workers))
+
+    def fill(self, process: Process) -> None:
+        """Let the disk of a process be full for a while."""
+        self.note("full disk", process.node)
+        process.is_disk_full = True
+        self._world.at(self._world.now_us + self.a_while(), self._empty_disk, process)
+
+    def _empty_disk(self, process: Process) -> None:
+        process.is_disk_full = False

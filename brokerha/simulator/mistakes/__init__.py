@@ -1,0 +1,12 @@
+"""Planted mistakes: each switches off one rule in the shipped code, and the checks have to notice.
+
+    catalogue.py   planted mistakes: each switches off one rule of the protocol in the shipped code
+    log.py         planted mistakes in the log on the disk; for `catalogue.py`, which makes them
+    epochs.py      planted mistakes about epochs, for `catalogue.py`, which makes them
+    modes.py       planted mistakes about the strategies none, simple and smart, for `catalogue.py`, which makes them
+    members.py     planted mistakes about masters that come and go, for `catalogue.py`, which makes them
+    workers.py     planted mistakes about workers: followers, loads, snapshots, judgement
+    backups.py     planted mistakes about masters with backups and about transactions, for `catalogue.py`
+    deferring.py   planted mistakes about what may wait for a flush
+    prepare.py     planted mistakes about what is prepared
+"""

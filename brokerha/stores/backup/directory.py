@@ -1,0 +1,225 @@
+"""The folder of backups on a disk: what is there, who may write, and how something new takes its place whole (BACKUP.md).
+
+    <backups>/.lock                  locked by whoever writes into this folder
+    <backups>/<name>/                a backup: manifest.json, copy/, log/
+    <backups>/.<name>.partial        one that is being made; not a backup yet
+    <backups>/.<name>.old            one that is being replaced; put back when its successor did not come
+
+A backup is what has a name without a dot. It comes into being by one rename of a directory in which everything is durable and
+was read again, so a kill at any moment leaves no backup of that name, or a whole one; `clean` ends what was left behind and
+only runs under the lock. Reading takes no lock: what is read is checked against its manifest.
+
+Must never wait for another process, and never delete what it did not make.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.fingerprints import text_of
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import LoggedRow
+from brokerha.stores.backup.lines import read_lines
+from brokerha.stores.backup.manifest import (
+    COPY,
+    LOG,
+    MANIFEST,
+    Manifest,
+    Segment,
+    check_name,
+    pack_manifest,
+    read_manifest,
+)
+from brokerha.stores.files.durable import delete_tree, fsync_path, replace_file
+from brokerha.stores.files.environment import store_errors
+
+PARTIAL = ".partial"
+OLD = ".old"
+READ_BYTES = 1024 * 1024
+
+Progress = Callable[[int], None]
+"""Is told how many bytes more are done; may raise to end the work."""
+
+
+def no_progress(_size_bytes: int) -> None:
+    """Tell nobody."""
+
+
+class BackupDirectory:
+    """One backup: reading and verifying it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where the manifest is."""
+        return self.path / MANIFEST
+
+    def manifest(self) -> Manifest:
+        """What it holds. Raises StoreError when there is no backup here, StoreDamaged when it cannot be trusted."""
+        with store_errors(f"cannot read the backup {self.path.name}"):
+            if not self.path.is_dir():
+                raise StoreError(f"there is no backup {self.path.name} in {self.path.parent}")
+            if not self.manifest_path.exists():
+                raise StoreDamaged(f"{self.path} is no backup: it has no {MANIFEST}")
+            return read_manifest(self.manifest_path.read_bytes(), str(self.manifest_path))
+
+    def copy_file(self, path: str) -> Path:
+        """Where a file of the copy is."""
+        return self.path / COPY / path
+
+    def lines(self, manifest: Manifest, first_lsn: Lsn, last_lsn: Lsn) -> Iterator[tuple[Lsn, LoggedRow]]:
+        """Lines of the log in its segments, as far as the range and the segments reach. Raises StoreDamaged."""
+        for segment in manifest.segments:
+            if segment.first_lsn > last_lsn or segment.last_lsn < first_lsn:
+                continue
+            path = self.path / segment.path
+            for lsn, row in read_lines(path, segment.first_lsn, segment.last_lsn, from_lsn=first_lsn):
+                if lsn > last_lsn:
+                    return
+                if lsn >= first_lsn:
+                    yield lsn, row
+
+    def verify(self, note: Progress = no_progress) -> Iterator[str]:
+        """Read everything; what is wrong, one sentence each. Nothing is changed."""
+        try:
+            manifest = self.manifest()
+        except StoreError as error:
+            yield str(error)
+            return
+        for file in manifest.files:
+            yield from _differences(self.copy_file(file.path), file.size_bytes, file.sha256, note)
+        for segment in manifest.segments:
+            yield from self.verify_segment(self.path / segment.path, segment, note)
+
+    def verify_segment(self, path: Path, segment: Segment, note: Progress = no_progress) -> Iterator[str]:
+        """Read one segment; what is wrong with it."""
+        digest = hashlib.sha256()
+        size_bytes = 0
+        row: LoggedRow | None = None
+
+        def seen(data: bytes) -> None:
+            nonlocal size_bytes
+            digest.update(data)
+            size_bytes += len(data)
+            note(len(data))
+
+        try:
+            for _lsn, row in read_lines(path, segment.first_lsn, segment.last_lsn, seen):  # noqa: B007  (the last one)
+                pass
+        except (StoreDamaged, OSError) as error:
+            yield f"{path}: {error}"
+            return
+        if (size_bytes, digest.hexdigest()) != (segment.size_bytes, segment.sha256):
+            yield f"{path}: its SHA-256 is not that of the manifest"
+        if row is None or (row[0], row[1], text_of(row[5])) != (segment.txid, segment.timestamp, segment.fingerprint):
+            yield f"{path}: its last line is not that of the manifest"
+
+
+class BackupFolder:
+    """All backups in one place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def names(self) -> list[str]:
+        """Names of all backups here, sorted; those that cannot be read too."""
+        if not self.path.is_dir():
+            return []
+        with store_errors(f"cannot read {self.path}"):
+            return sorted(each.name for each in self.path.iterdir() if each.is_dir() and not each.name.startswith("."))
+
+    def backup(self, name: str) -> BackupDirectory:
+        """The backup of this name, which need not exist. Raises InvalidRequest for what is no name."""
+        return BackupDirectory(self.path / check_name(name))
+
+    def partial(self, name: str) -> Path:
+        """Where a backup is made before it has its name."""
+        return self.path / f".{name}{PARTIAL}"
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """The turn of one writer, with everything cleaned that another one left behind. Raises StoreError: in use."""
+        with store_errors(f"cannot write into {self.path}"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            with (self.path / ".lock").open("a+", encoding="ascii") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise StoreError(f"another backup is being written into {self.path}: wait for its end") from None
+                self._clean()
+                yield
+
+    def place(self, name: str, crash_point: Callable[[str], None]) -> None:
+        """Give a finished backup its name; one that had the name goes afterwards. Under `writing`."""
+        new, target, old = self.partial(name), self.path / name, self.path / f".{name}{OLD}"
+        if target.exists():
+            target.rename(old)
+            crash_point("old one aside")
+        new.rename(target)
+        fsync_path(self.path)
+        crash_point("placed")
+        if old.exists():
+            delete_tree(old)
+
+    def _clean(self) -> None:
+        for left in self.path.glob(f".*{PARTIAL}"):
+            delete_tree(left)
+        for left in self.path.glob(f".*{OLD}"):
+            name = left.name.removeprefix(".").removesuffix(OLD)
+            if (self.path / name).exists():
+                delete_tree(left)
+            else:
+                left.rename(self.path / name)
+        for name in self.names():
+            self._clean_segments(BackupDirectory(self.path / name))
+
+    def _clean_segments(self, backup: BackupDirectory) -> None:
+        """Delete files that no manifest knows: of an incremental backup that was killed."""
+        log = backup.path / LOG
+        if not log.is_dir():
+            return
+        try:
+            known = {segment.path for segment in backup.manifest().segments}
+        except StoreError:
+            # Whatever is wrong with it is for a person to see, as it is.
+            return
+        for file in log.iterdir():
+            if f"{LOG}/{file.name}" not in known:
+                file.unlink()
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Put a manifest in its place, whole and durable, whatever was there. Raises OSError."""
+    replace_file(directory / MANIFEST, pack_manifest(manifest))
+
+
+def sync_file(descriptor: int) -> None:
+    """Make a file durable, and let the next reader take it from the disk instead of memory."""
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _differences(path: Path, size_bytes: int, sha256: str, note: Progress) -> Iterator[str]:
+    digest = hashlib.sha256()
+    found_bytes = 0
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(READ_BYTES):
+                digest.update(piece)
+                found_bytes += len(piece)
+                note(len(piece))
+    except OSError as error:
+        yield f"{path}: {error.strerror}"
+        return
+    if found_bytes != size_bytes:
+        yield f"{path}: it has {found_bytes} bytes instead of {size_bytes}"
+    elif digest.hexdigest() != sha256:
+        yield f"{path}: its SHA-256 is not that of the manifest"

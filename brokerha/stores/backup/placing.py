@@ -1,0 +1,101 @@
+"""A directory of a node that is made beside its place and put there whole: what a restore does for workers and for masters.
+
+    <dir>.restoring/claim      locked by the process that makes it
+    <dir>.restoring/purpose    what it is made for: another purpose begins anew, the same one goes on with what is there
+    <dir>.restoring/inside/    what will be <dir>
+    <dir>.replaced             what was <dir> before, between two renames; deleted then
+
+A node opens ``<dir>`` and nothing else, so that it never finds a half of anything. Must never touch ``<dir>`` while a process has
+it open, whoever forces it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from brokerha.model.errors import StoreError
+from brokerha.stores.backup.restore_target import LOCKS, obstacle_in
+from brokerha.stores.files.durable import delete_tree, fsync_path, fsync_tree, replace_file
+from brokerha.stores.files.environment import store_errors
+
+RESTORING: Final = ".restoring"
+REPLACED: Final = ".replaced"
+_CLAIM: Final = "claim"
+_PURPOSE: Final = "purpose"
+
+
+def no_crash(_place: str) -> None:
+    """Do nothing; tests give something here that raises or kills."""
+
+
+class Placing:
+    """One directory: `claimed` while it is made, `place`, `finish`; several are all made before the first is placed."""
+
+    def __init__(self, directory: Path, purpose: bytes, crash_point: Callable[[str], None] = no_crash) -> None:
+        self.directory = directory
+        self._purpose = purpose
+        self._crash_point = crash_point
+        self._making = directory.with_name(f"{directory.name}{RESTORING}")
+        self._replaced = directory.with_name(f"{directory.name}{REPLACED}")
+
+    @property
+    def inside(self) -> Path:
+        """Where it is made."""
+        return self._making / "inside"
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether a run with the same purpose, which did not come to its end, put it into its place."""
+        return self._is_same_purpose() and not self.inside.exists() and bool(obstacle_in(self.directory).text)
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """The turn of one process, with everything cleared that was made for another purpose. Raises StoreError."""
+        with store_errors(f"cannot make {self._making}"):
+            self._making.mkdir(parents=True, exist_ok=True)
+            with (self._making / _CLAIM).open("a+", encoding="ascii") as claim:
+                try:
+                    fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise StoreError(f"another process restores into {self.directory}: wait for its end") from None
+                if not self._is_same_purpose():
+                    delete_tree(self.inside)
+                    replace_file(self._making / _PURPOSE, self._purpose)
+                yield
+
+    def make_durable(self) -> None:
+        """To be called when everything is made. Raises StoreError."""
+        with store_errors(f"cannot make {self._making} durable"):
+            fsync_tree(self._making)
+
+    def place(self, *, is_forced: bool = False) -> None:
+        """Put what was made into its place. Raises StoreError when something is in the way, and then changes nothing."""
+        with self.claimed(), store_errors(f"cannot put what was restored into {self.directory}"):
+            if self.directory.exists():
+                # Left over from a run that came to its end; without the directory it is the only one there is.
+                delete_tree(self._replaced)
+            obstacle = obstacle_in(self.directory)
+            if obstacle.is_locked or (obstacle.text and not is_forced):
+                raise StoreError(f"{obstacle.text}; nothing was changed there")
+            if obstacle.text:
+                self.directory.rename(self._replaced)
+                self._crash_point("old one aside")
+            elif self.directory.exists():
+                for name in LOCKS:
+                    (self.directory / name).unlink(missing_ok=True)
+            self.inside.rename(self.directory)
+            fsync_path(self.directory.parent)
+            self._crash_point("placed")
+            delete_tree(self._replaced)
+
+    def finish(self) -> None:
+        """Forget the purpose: what is done later is another restore."""
+        delete_tree(self._making)
+
+    def _is_same_purpose(self) -> bool:
+        known = self._making / _PURPOSE
+        return known.exists() and known.read_bytes() == self._purpose

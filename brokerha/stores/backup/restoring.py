@@ -1,0 +1,168 @@
+"""A worker's directory made from a backup: the copy is loaded, lines are applied, everything is compared, then it gets its name.
+
+    check_backup                       everything is read and compared with the manifest; nothing is changed
+    <dir>.restoring/inside/            a worker's directory in the making (copies/worker_copy.py), never one that a node opens
+      load  ─>  lines of the log, each with its fingerprint  ─>  fingerprint computed from the data itself
+    rename to <dir>                    from here on a node may open it
+
+A kill at any moment leaves the old state of ``<dir>``; the next run with the same purpose goes on with what is there, one with
+another purpose begins anew. Chunks and lines that are there already are not written again.
+
+placing.py says how it comes into its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from brokerha.model.errors import StoreDamaged
+from brokerha.model.fingerprints import text_of
+from brokerha.model.ids import NodeId
+from brokerha.ports.copies import Snapshot
+from brokerha.ports.store import Applied
+from brokerha.stores.backup.directory import BackupDirectory, Progress, no_progress
+from brokerha.stores.backup.manifest import CopyFile, Manifest
+from brokerha.stores.backup.placing import Placing, no_crash
+from brokerha.stores.backup.replaying import check_end, replay
+from brokerha.stores.backup.restore_target import Target
+from brokerha.stores.backup.writing import check_space
+from brokerha.stores.copies.worker_copy import WorkerCopy
+from brokerha.stores.files.durable import delete_tree
+from brokerha.stores.files.environment import store_errors
+
+
+def check_backup(backup: BackupDirectory, manifest: Manifest, note: Progress = no_progress) -> Snapshot:
+    """Read a whole backup and compare it with its manifest; returns its copy as a snapshot. Raises StoreDamaged."""
+    with store_errors(f"cannot read the backup {manifest.name}"):
+        files = tuple(
+            (file.path, file.size_bytes, _checked_sums(backup, file, manifest.chunk_bytes, note))
+            for file in manifest.files
+        )
+        for segment in manifest.segments:
+            for problem in backup.verify_segment(backup.path / segment.path, segment, note):
+                raise StoreDamaged(f"the backup {manifest.name} is damaged: {problem}; use another one")
+    return Snapshot(manifest.lsn, manifest.fingerprint, manifest.items, manifest.chunk_bytes, files)
+
+
+def _checked_sums(backup: BackupDirectory, file: CopyFile, chunk_bytes: int, note: Progress) -> bytes:
+    digest, sums, size_bytes = hashlib.sha256(), [], 0
+    for chunk in _chunks(backup, file, chunk_bytes):
+        digest.update(chunk)
+        sums.append(hashlib.sha256(chunk).digest())
+        size_bytes += len(chunk)
+        note(len(chunk))
+    if (size_bytes, digest.hexdigest()) != (file.size_bytes, file.sha256):
+        raise StoreDamaged(
+            f"{file.path} of the backup is damaged: its SHA-256 is not that of the manifest; use another backup"
+        )
+    return b"".join(sums)
+
+
+def _chunks(backup: BackupDirectory, file: CopyFile, chunk_bytes: int) -> Iterator[bytes]:
+    with backup.copy_file(file.path).open("rb") as source:
+        while chunk := source.read(chunk_bytes):
+            yield chunk
+
+
+class Restore:
+    """One worker's directory that is restored: `prepare`, then `placing.place` and `placing.finish`."""
+
+    def __init__(
+        self,
+        backup: BackupDirectory,
+        manifest: Manifest,
+        target: Target,
+        directory: Path,
+        *,
+        cluster: str,
+        node: NodeId,
+        crash_point: Callable[[str], None] = no_crash,
+    ) -> None:
+        self.target = target
+        self.placing = Placing(directory, purpose_of(manifest, target, cluster, node), crash_point)
+        self._backup = backup
+        self._manifest = manifest
+        self._cluster = cluster
+        self._node = node
+        self._crash_point = crash_point
+
+    def prepare(
+        self, snapshot: Snapshot, note_bytes: Progress = no_progress, note_lines: Progress = no_progress
+    ) -> Applied:
+        """Make everything, beside its place; returns where it stands. What was made before by a run that was killed is kept.
+
+        Raises StoreError (no space, another run makes the same), StoreDiffers (a line led to another content), StoreDamaged.
+        """
+        with self.placing.claimed():
+            if not self.placing.inside.exists():
+                check_space(self.placing.inside.parent, self._manifest.size_bytes)
+            copy = self._opened()
+            try:
+                if copy.applied().lsn < self.target.base_lsn:
+                    self._load(copy, snapshot, note_bytes)
+                    self._crash_point("loaded")
+                self._apply(copy, note_lines)
+                self._crash_point("lines applied")
+                found, wanted = copy.recompute(), copy.applied()
+            finally:
+                copy.close()
+            if found != wanted:
+                raise StoreDamaged(
+                    f"the restored data has fingerprint {found.fingerprint} and {found.items} items, and should have "
+                    f"{wanted.fingerprint} and {wanted.items}: the copy was damaged when it was backed up; use another backup"
+                )
+            self.placing.make_durable()
+        return found
+
+    def _opened(self) -> WorkerCopy:
+        """The copy in the making; a new one when what is there is of no use."""
+        home = self.placing.inside
+        copy = self._copy_in(home)
+        if not copy.trouble and copy.applied().lsn <= self.target.lsn:
+            return copy
+        copy.close()
+        delete_tree(home)
+        return self._copy_in(home)
+
+    def _copy_in(self, home: Path) -> WorkerCopy:
+        return WorkerCopy(home, cluster=self._cluster, node=self._node, from_cluster=self._manifest.cluster)
+
+    def _load(self, copy: WorkerCopy, snapshot: Snapshot, note: Progress) -> None:
+        there = copy.begin_load(self._manifest.checksum, snapshot)
+        number = 0
+        for file in self._manifest.files:
+            with store_errors(f"cannot read the backup {self._manifest.name}"):
+                for chunk in _chunks(self._backup, file, self._manifest.chunk_bytes):
+                    if number not in there and not copy.keep_chunk(number, chunk):
+                        raise StoreDamaged(
+                            f"{file.path} of the backup has changed since it was checked: use another backup"
+                        )
+                    self._crash_point("chunk kept")
+                    number += 1
+                    note(len(chunk))
+        copy.open_load()
+
+    def _apply(self, copy: WorkerCopy, note: Progress) -> None:
+        if copy.lineage:
+            # The log begins anew with the journals that are made from the same backup; a log that goes on knows how far lineage 0 was its.
+            copy.begin_lineage(0)
+        first_lsn = copy.applied().lsn + 1
+        lines = self._backup.lines(self._manifest, first_lsn, self.target.lsn)
+        if first_lsn <= self.target.lsn:
+            replay(copy, lines, first_lsn, self.target.lsn, self._noting(note))
+        check_end(copy, self.target.lsn, self.target.fingerprint)
+
+    def _noting(self, note: Progress) -> Progress:
+        def noted(lines: int) -> None:
+            self._crash_point("batch applied")
+            note(lines)
+
+        return noted
+
+
+def purpose_of(manifest: Manifest, target: Target, cluster: str, node: NodeId) -> bytes:
+    """What tells one restore from another."""
+    return json.dumps([manifest.checksum, target.lsn, text_of(target.fingerprint), cluster, node]).encode()

@@ -1,0 +1,289 @@
+"""The reads of kinds ``digests`` and ``items``: what a copy holds, so that two copies are compared without sending them whole.
+
+    digests   every item of every store falls into a bucket by the upper bits of its name (items.py); of each bucket that is not
+              empty, the number of items and the XOR of their digests
+    items     the items of some buckets, one row each
+
+Both are walks over the whole content at one LSN, or over the stores that are asked for. Digests are computed from the data
+itself, also where a row carries its digest: what was changed behind the store's back shows in the answer. Answers are msgpack:
+
+    digests   {lsn, fingerprint, items, buckets: [[store, name, bucket, count, xor], ...], queues: {name: [published, accepted]},
+               repositories: [name, ...]}
+    items     {lsn, rows: [[store, name, bucket, item, digest, text, value], ...], more}
+
+``store`` is a word of items.py; ``name`` a repository, table or queue, and empty for the control suite; ``xor``, ``item`` and
+``digest`` have 16 bytes; ``text`` is a line, a key, a message id or the name of a check, ``value`` the beginning of what belongs
+to it, both bytes. Rows and buckets are sorted; of more rows than the limit those come that sort first, so that two copies
+show the same ones. XOR of all buckets, of the counters of the queues and of the repositories' names is the fingerprint.
+
+Must never hold more than the limit of rows twice, nor more than `BUCKETS_LIMIT` buckets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Final, Protocol
+
+import msgpack
+
+from brokerha.model.control import Check
+from brokerha.model.errors import InvalidRequest, TimedOut, TooLarge
+from brokerha.model.fingerprints import DIGEST_BYTES
+from brokerha.model.ids import Lsn
+from brokerha.model.outside.unpacking import BROKEN, unpack_foreign
+from brokerha.stores.comparing.fingerprint import control_digest, key_digest, message_digest, text_of
+from brokerha.stores.comparing.items import (
+    CONTROL,
+    GRAPH,
+    QUEUE,
+    STORES,
+    TABLE,
+    bucket_of,
+    check_item,
+    key_item,
+    message_item,
+)
+from brokerha.stores.tables.queue_change import Counts, Message
+
+BITS_DEFAULT: Final = 10
+BUCKETS_LIMIT: Final = 500_000
+"""Buckets of one answer that are not empty."""
+WANTED_LIMIT: Final = 10_000
+"""Buckets that one read of items may name."""
+ROWS_DEFAULT, ROWS_LIMIT = 1000, 10_000
+TEXT_SHOWN_BYTES: Final = 4096
+VALUE_SHOWN_BYTES: Final = 256
+_STEP: Final = 256
+"""Items between two questions whether to go on."""
+_ONE: Final = 1 << 8 * DIGEST_BYTES
+"""Number and XOR of a bucket are kept in one number: the count above the digest."""
+
+Place = tuple[str, str]
+"""(store, name)."""
+
+
+class Walk(Protocol):
+    """What takes in the content, store by store; each call raises TimedOut when nobody waits any more."""
+
+    def go_on(self) -> None:
+        """Raise TimedOut when nobody waits any more."""
+
+    def names(self, store: str) -> Collection[str] | None:
+        """Which repositories, tables or queues it wants; None for all."""
+
+    def quads(self, repository: str, lines: Iterable[str]) -> None:
+        """All quads of a repository."""
+
+    def keys(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Row keys with their values, those of a table one after the other."""
+
+    def messages(self, rows: Iterable[tuple[str, int, Message]]) -> None:
+        """Messages with queue and place, those of a queue one after the other."""
+
+    def checks(self, checks: Iterable[Check]) -> None:
+        """The control suite."""
+
+    def body(
+        self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]
+    ) -> bytes:
+        """The answer. Raises TooLarge."""
+
+
+def walk_of(kind: str, arguments: Mapping[str, Any], may_go_on: Callable[[], bool]) -> Walk:
+    """The walk that a read asks for; the shapes of its arguments were checked (reads/kinds.py). Raises InvalidRequest."""
+    bits: int = arguments.get("bits") or BITS_DEFAULT
+    if kind == "digests":
+        return Digests(bits, may_go_on)
+    return BucketItems(bits, _wanted(arguments["buckets"], bits), arguments.get("limit") or ROWS_DEFAULT, may_go_on)
+
+
+class _Paced:
+    """Asks now and then whether anybody still waits."""
+
+    def __init__(self, bits: int, may_go_on: Callable[[], bool]) -> None:
+        self._bits = bits
+        self._may_go_on = may_go_on
+        self._count = 0
+
+    def go_on(self) -> None:
+        """Raise TimedOut when nobody waits any more."""
+        if not self._may_go_on():
+            raise TimedOut("the copy was not looked through in its time: give it more time")
+
+    def _one_more(self) -> None:
+        if self._count % _STEP == 0:
+            self.go_on()
+        self._count += 1
+
+
+class Digests(_Paced):
+    """Number and XOR of the digests of each bucket."""
+
+    def __init__(self, bits: int, may_go_on: Callable[[], bool]) -> None:
+        super().__init__(bits, may_go_on)
+        self._found: dict[Place, dict[int, int]] = {}
+        self._number = 0
+        """Of all buckets in it."""
+
+    def names(self, _store: str) -> Collection[str] | None:
+        """All of them."""
+        return None
+
+    def quads(self, repository: str, lines: Iterable[str]) -> None:
+        """All quads of a repository."""
+        buckets = self._buckets((GRAPH, repository))
+        for _, digest in line_digests(repository, lines):
+            self._add(buckets, digest, digest)
+
+    def keys(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Row keys with their values."""
+        before, buckets = None, dict[int, int]()
+        for row_key, value in rows:
+            table = row_key.partition(b"\0")[0]
+            if table != before:
+                before, buckets = table, self._buckets((TABLE, table.decode(errors="replace")))
+            self._add(buckets, key_item(row_key), key_digest(row_key, value))
+
+    def messages(self, rows: Iterable[tuple[str, int, Message]]) -> None:
+        """Messages with queue and place."""
+        before, buckets = None, dict[int, int]()
+        for queue, place, message in rows:
+            if queue != before:
+                before, buckets = queue, self._buckets((QUEUE, queue))
+            digest = message_digest(queue, place, message).to_bytes(DIGEST_BYTES, "big")
+            self._add(buckets, message_item(queue, message.id), digest)
+
+    def checks(self, checks: Iterable[Check]) -> None:
+        """The control suite."""
+        buckets = self._buckets((CONTROL, ""))
+        for check in checks:
+            self._add(buckets, check_item(check.name), control_digest(check).to_bytes(DIGEST_BYTES, "big"))
+
+    def body(
+        self, lsn: Lsn, fingerprint: int, items: int, queues: Mapping[str, Counts], repositories: Iterable[str]
+    ) -> bytes:
+        """The answer."""
+        rows = [
+            (store, name, bucket, held >> 8 * DIGEST_BYTES, (held % _ONE).to_bytes(DIGEST_BYTES, "big"))
+            for (store, name), buckets in sorted(self._found.items())
+            for bucket, held in sorted(buckets.items())
+        ]
+        packed: bytes = msgpack.packb(
+            {
+                "lsn": lsn,
+                "fingerprint": text_of(fingerprint),
+                "items": items,
+                "buckets": rows,
+                "queues": {name: tuple(counts) for name, counts in sorted(queues.items())},
+                "repositories": sorted(repositories),
+            }
+        )
+        return packed
+
+    def _buckets(self, place: Place) -> dict[int, int]:
+        self.go_on()
+        return self._found.setdefault(place, {})
+
+    def _add(self, buckets: dict[int, int], item: bytes, digest: bytes) -> None:
+        self._one_more()
+        bucket = bucket_of(item, self._bits)
+        held = buckets.get(bucket, 0)
+        if not held:
+            self._number += 1
+            if self._number > BUCKETS_LIMIT:
+                raise TooLarge(f"the content fills more than {BUCKETS_LIMIT} buckets: ask with fewer bits")
+        buckets[bucket] = (held ^ int.from_bytes(digest, "big")) + _ONE
+
+
+class BucketItems(_Paced):
+    """The items of some buckets."""
+
+    def __init__(self, bits: int, wanted: Mapping[Place, set[int]], limit: int, may_go_on: Callable[[], bool]) -> None:
+        super().__init__(bits, may_go_on)
+        self._wanted = wanted
+        self._limit = limit
+        self._rows: list[tuple[Any, ...]] = []
+
+    def names(self, store: str) -> Collection[str] | None:
+        """Those that a bucket was named of."""
+        return sorted(name for known, name in self._wanted if known == store)
+
+    def quads(self, repository: str, lines: Iterable[str]) -> None:
+        """All quads of a repository."""
+        for line, digest in line_digests(repository, lines):
+            if self._is_wanted(GRAPH, repository, digest):
+                self._keep(GRAPH, repository, digest, digest, line.encode(), b"")
+
+    def keys(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Row keys with their values."""
+        for row_key, value in rows:
+            item = key_item(row_key)
+            encoded, _, key = row_key.partition(b"\0")
+            table = encoded.decode(errors="replace")
+            if self._is_wanted(TABLE, table, item):
+                self._keep(TABLE, table, item, key_digest(row_key, value), key, value)
+
+    def messages(self, rows: Iterable[tuple[str, int, Message]]) -> None:
+        """Messages with queue and place."""
+        for queue, place, message in rows:
+            item = message_item(queue, message.id)
+            if self._is_wanted(QUEUE, queue, item):
+                digest = message_digest(queue, place, message).to_bytes(DIGEST_BYTES, "big")
+                self._keep(QUEUE, queue, item, digest, message.id.encode(), message.body)
+
+    def checks(self, checks: Iterable[Check]) -> None:
+        """The control suite."""
+        for check in checks:
+            item = check_item(check.name)
+            if self._is_wanted(CONTROL, "", item):
+                digest = control_digest(check).to_bytes(DIGEST_BYTES, "big")
+                self._keep(CONTROL, "", item, digest, check.name.encode(), json.dumps(check[1:]).encode())
+
+    def body(
+        self, lsn: Lsn, _fingerprint: int, _items: int, _queues: Mapping[str, Counts], _repositories: Iterable[str]
+    ) -> bytes:
+        """The answer."""
+        self._rows.sort()
+        found = {"lsn": lsn, "rows": self._rows[: self._limit], "more": len(self._rows) > self._limit}
+        packed: bytes = msgpack.packb(found)
+        return packed
+
+    def _is_wanted(self, store: str, name: str, item: bytes) -> bool:
+        self._one_more()
+        return bucket_of(item, self._bits) in self._wanted.get((store, name), ())
+
+    def _keep(self, store: str, name: str, item: bytes, digest: bytes, text: bytes, value: bytes) -> None:
+        shown = text[:TEXT_SHOWN_BYTES], value[:VALUE_SHOWN_BYTES]
+        self._rows.append((store, name, bucket_of(item, self._bits), item, digest, *shown))
+        if len(self._rows) > 2 * self._limit:
+            # One more than the limit, so that it is known that there are more.
+            self._rows.sort()
+            del self._rows[self._limit + 1 :]
+
+
+def line_digests(repository: str, lines: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Lines with the digest of each (fingerprint.quads_digest), which is the name of the quad as well."""
+    beginning = blake2b(b"q" + repository.encode() + b"\0", digest_size=DIGEST_BYTES)
+    for line in lines:
+        state = beginning.copy()
+        state.update(line.encode())
+        yield line, state.digest()
+
+
+def _wanted(packed: Iterable[bytes], bits: int) -> dict[Place, set[int]]:
+    wanted: dict[Place, set[int]] = {}
+    for each in packed:
+        try:
+            store, name, bucket = unpack_foreign(each)
+        except BROKEN:
+            store, name, bucket = "", "", -1
+        if not (
+            type(store) is type(name) is str and store in STORES and type(bucket) is int and 0 <= bucket < 1 << bits
+        ):
+            raise InvalidRequest(
+                f"a bucket is a packed (store, name, number): {', '.join(STORES)}, a name, 0 to {(1 << bits) - 1}"
+            )
+        wanted.setdefault((store, name), set()).add(bucket)
+    return wanted

@@ -1,0 +1,130 @@
+"""Evaluating queries of the control suite on a state that is nowhere yet, without a trace.
+
+As with updates (sparql/update.py), the engine gets one text that never commits: what is pending and what the transaction
+changes, then each query as the WHERE clause of an update that changes nothing. A function of ours is called with each row.
+
+    DELETE DATA { ... } ; INSERT DATA { ... } ;
+    DELETE { } INSERT { } WHERE { { SELECT ... } BIND(<report 0>(?a, ?b) AS ?brokerha_reported) } ;
+    DELETE { } INSERT { } WHERE { ... <report 1> ... } ;
+    CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                    fails: all of the above is undone
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from pyoxigraph import BlankNode, Literal, NamedNode, Store
+
+from brokerha.model.control import ASK, Check, shortened
+from brokerha.model.errors import InvalidRequest, Rejected
+from brokerha.stores.control.sparql import Question, Row, bound, canonical_rows, question_of
+from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, PendingQuads, change_text, parse_lines
+from brokerha.stores.rdf.errors import is_of_files, store_error
+from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Function, Term
+from brokerha.stores.rdf.view import emptied_graphs
+from brokerha.stores.sparql.tokens import RESERVED
+from brokerha.stores.sparql.unknown import failing
+from brokerha.stores.sparql.update import END, HIDE
+
+_DONE = Literal(True)
+
+
+def problems(engine: Store, checks: Sequence[Check], state: PendingQuads) -> dict[str, str]:
+    """Which checks do not hold on the engine with `state` on top, by name, and why. Raises Rejected, StoreError."""
+    try:
+        questions = [question_of(check) for check in checks]
+    except InvalidRequest as error:
+        raise Rejected(str(error)) from None
+    if any(question.names_graphs for question in questions) and _empties_blank_graph(engine, state):
+        problem = "cannot be evaluated in a transaction that empties a graph named by a blank node"
+        return {question.check.name: problem for question in questions if question.names_graphs}
+    found = rows_found(engine, questions, state)
+    judged = {q.check.name: _problem_of(q, rows) for q, rows in zip(questions, found, strict=True)}
+    return {name: problem for name, problem in judged.items() if problem}
+
+
+def must_commit_first(engine: Store, checks: Sequence[Check], pending: PendingQuads) -> bool:
+    """Whether these checks could see in GRAPH ?g a graph that is empty once what is pending is committed.
+
+    SPARQL text has no way to drop a graph named by a blank node, so it would be there as long as nothing is committed.
+    """
+    return _empties_blank_graph(engine, pending) and any(question_of(check).names_graphs for check in checks)
+
+
+def rows_found(engine: Store, questions: Sequence[Question], state: PendingQuads) -> list[list[Row]]:
+    """The rows of each query, on the engine with `state` on top; of an ASK one row when it is true, else none.
+
+    Of a SELECT not more than one row above what it expects. Raises Rejected, StoreError.
+    """
+    removed, added = parse_lines(state.removed), parse_lines(state.added)
+    pieces = [change_text(removed, added)]
+    if any(question.names_graphs for question in questions):
+        pieces += [HIDE, *(f"DROP SILENT GRAPH {name};\n" for name in emptied_graphs(engine, removed, added))]
+    functions: dict[NamedNode, Function] = dict(AS_BLANK_FUNCTIONS)
+    found: list[list[tuple[Term | None, ...]]] = []
+    for number, question in enumerate(questions):
+        report = NamedNode(f"{RESERVED}report:{number}")
+        rows: list[tuple[Term | None, ...]] = []
+        functions.update(failing(question.unknown))
+        functions[report] = _reporter(rows)
+        found.append(rows)
+        pieces.append(f"DELETE {{ }} INSERT {{ }} WHERE {question.clause(str(report))};\n")
+    try:
+        engine.update("".join([*pieces, END]), custom_functions=functions)
+    except (SyntaxError, OSError, RuntimeError) as error:
+        if is_of_files(error):
+            raise store_error(error, "the repository cannot be read") from error
+        if str(error) != f"The graph {SYSTEM_GRAPH} already exists":
+            names = ", ".join(repr(question.check.name) for question in questions)
+            raise Rejected(f"check {names} cannot be evaluated: {error}") from None
+    return [canonical_rows(rows) for rows in found]
+
+
+def _empties_blank_graph(engine: Store, change: PendingQuads) -> bool:
+    """Whether a change takes the last quad of a graph named by a blank node."""
+    if not any(" _:" in line for line in change.removed):
+        return False
+    names = {quad.graph_name for quad in parse_lines(change.removed)}
+    names -= {quad.graph_name for quad in parse_lines(change.added)}
+    return any(
+        isinstance(name, BlankNode)
+        and all(str(quad) in change.removed for quad in engine.quads_for_pattern(None, None, None, name))
+        for name in names
+    )
+
+
+def _problem_of(question: Question, found: list[Row]) -> str:
+    """Empty when the rows are as expected, otherwise what was expected and what was found."""
+    if question.check.kind == ASK:
+        answer = "true" if found else "false"
+        return "" if answer == question.check.expected else f"expected {question.check.expected}, found {answer}"
+    expected = list(question.rows)
+    if len(found) != len(expected):
+        count = "more" if len(found) > len(expected) else str(len(found))
+        return f"expected {len(expected)} row{'s' * (len(expected) != 1)}, found {count}"
+    for wanted, there in _differences(expected, found, is_ordered=question.is_ordered):
+        return f"expected row {_shown(wanted)}, found {_shown(there)}"
+    return ""
+
+
+def _differences(expected: list[Row], found: list[Row], *, is_ordered: bool) -> Iterator[tuple[Row, Row]]:
+    """Pairs of a row that is missing and one that stands there instead."""
+    if is_ordered:
+        yield from ((wanted, there) for wanted, there in zip(expected, found, strict=True) if wanted != there)
+        return
+    wanted_rows, found_rows = Counter(expected), Counter(found)
+    missing, unexpected = wanted_rows - found_rows, found_rows - wanted_rows
+    yield from zip(sorted(missing, key=_shown), sorted(unexpected, key=_shown), strict=False)
+
+
+def _shown(row: Row) -> str:
+    return shortened("[" + ", ".join(term or "unbound" for term in row) + "]", 200)
+
+
+def _reporter(rows: list[tuple[Term | None, ...]]) -> Callable[..., Term]:
+    def report(*terms: Term) -> Term:
+        rows.append(bound(terms))
+        return _DONE
+
+    return report

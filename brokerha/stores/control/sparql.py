@@ -1,0 +1,223 @@
+"""Checks that are ASK or SELECT queries: what is allowed in one, and the same query in the form that an update can evaluate.
+
+A check must have the same answer on every site, whenever it is asked: it depends on the content of its repository alone. So
+NOW, RAND, UUID, STRUUID, BNODE and SERVICE are refused. FROM is refused as well, and BASE; the variables of a SELECT
+are named, because the order of ``*`` is the engine's. What is left is put into a WHERE clause as a subquery, names in full
+instead of prefixes, so that many checks fit into one text (run.py):
+
+    PREFIX x: <urn:x:>  ASK { ?s x:p ?o }       { SELECT (1 AS ?brokerha_found) { ?s <urn:x:p> ?o } }
+    SELECT ?s { ?s a <urn:T> } ORDER BY ?s      { SELECT ?s { ?s a <urn:T> } ORDER BY ?s }
+
+A subquery is evaluated by itself, whatever stands around it, so its rows are those of the query. The engine judges the syntax
+of both forms at admission; a query whose second form it does not take is refused there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from pyoxigraph import Literal, NamedNode, Quad, RdfFormat, Store, parse
+
+from brokerha.ingress.nesting import refuse_deep_quads
+from brokerha.model.control import ASK, Check, rows_of
+from brokerha.model.errors import InvalidRequest
+from brokerha.stores.rdf.terms import Term
+from brokerha.stores.sparql.refusals import FRESH_FUNCTIONS
+from brokerha.stores.sparql.request import read_query
+from brokerha.stores.sparql.text import check_query
+from brokerha.stores.sparql.tokens import IRI, MESSAGE_LIMIT, PREFIXED, VARIABLE, Tokens, tokenize
+
+Row = tuple[str | None, ...]
+"""Terms as canonical N-Triples text; None is an unbound variable."""
+
+FOUND: Final = "brokerha_found"
+_NEVER_RUN: Final = "CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>; "
+"""Put before an update, it stops the engine between parsing and running it."""
+_ESCAPED: Final = re.compile(r"\\(.)")
+_SUBJECT: Final = "urn:s:"
+_PREDICATE: Final = NamedNode("urn:p")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A check, understood."""
+
+    check: Check
+    query: str
+    """The query as a subquery."""
+    variables: tuple[str, ...]
+    """Names of the variables of its rows."""
+    is_ordered: bool
+    """Whether the order of its rows counts."""
+    names_graphs: bool
+    """Whether it asks for the names of graphs."""
+    rows: tuple[Row, ...]
+    """What is expected of a SELECT."""
+    unknown: tuple[NamedNode, ...]
+    """Functions that it calls and that the engine does not know."""
+
+    def clause(self, report: str) -> str:
+        """A WHERE clause that calls the function `report` with each row; no more rows than are needed to judge."""
+        limit = 1 if self.check.kind == ASK else len(self.rows) + 1
+        names = " ".join(f"?{name}" for name in self.variables)
+        arguments = ", ".join(f'COALESCE(?{name}, ""^^{UNBOUND})' for name in self.variables)
+        inner = f"{{ SELECT {names} {{ {{ {self.query}\n}} }} LIMIT {limit} }}"
+        return f"{{ {inner} BIND({report}({arguments}) AS ?brokerha_reported) }}"
+
+
+UNBOUND: Final = NamedNode("urn:brokerha:unbound")
+
+
+def check_fields(name: str, kind: str, target: str, text: str, expected: str) -> None:
+    """Admission of a check of kind ``ask`` or ``select``, by its fields. Raises InvalidRequest."""
+    question_of(Check(name, kind, target, text, expected))
+
+
+@lru_cache(maxsize=256)
+def question_of(check: Check) -> Question:
+    """Understand an ASK or SELECT check. Raises InvalidRequest."""
+    facts = read_query(check.text)
+    tokens = tokenize(check.text)
+    if facts.kind != check.kind.upper():
+        raise InvalidRequest(f"a check of kind {check.kind} has the form {check.kind.upper()}, not {facts.kind}")
+    for index in range(len(tokens)):
+        _refuse(tokens, index)
+    check_query(check.text)
+    prefixes, first = _prologue(tokens)
+    variables: tuple[str, ...] = (FOUND,)
+    rows: tuple[Row, ...] = ()
+    where = first + 1
+    if check.kind == ASK:
+        query = f"SELECT (1 AS ?{FOUND}) {_in_full(tokens, first + 1, prefixes)}"
+    else:
+        variables, where = _variables(tokens, first + 1)
+        query, rows = _in_full(tokens, first, prefixes), _expected(check, len(variables))
+    if tokens.text_of(where) != "{" and tokens.word_of(where) != "WHERE":
+        raise tokens.malformed(where, "expected WHERE or a brace")
+    question = Question(check, query, variables, _has_order(tokens), facts.may_name_any_graph, rows, facts.unknown)
+    _check_second_form(question)
+    return question
+
+
+def canonical_rows(rows: list[tuple[Term | None, ...]]) -> list[Row]:
+    """Rows with each literal in the spelling that the engine gives it when it is stored."""
+    # Only typed and language-tagged literals have more than one spelling, and triple terms hold them.
+    cells = [cell for row in rows for cell in row]
+    raw = {number: cell for number, cell in enumerate(cells) if cell is not None and '"' in str(cell)}
+    texts: list[str | None] = [None if cell is None else str(cell) for cell in cells]
+    if raw:
+        scratch = Store()
+        scratch.extend(Quad(NamedNode(f"{_SUBJECT}{number}"), _PREDICATE, cell) for number, cell in raw.items())
+        for quad in scratch:
+            texts[int(str(quad.subject)[len(_SUBJECT) + 1 : -1])] = str(quad.object)
+    ends = iter(texts)
+    return [tuple(next(ends) for _ in row) for row in rows]
+
+
+def bound(terms: tuple[Term, ...]) -> tuple[Term | None, ...]:
+    """The values that a report was called with."""
+    return tuple(None if isinstance(term, Literal) and term.datatype == UNBOUND else term for term in terms)
+
+
+def _refuse(tokens: Tokens, index: int) -> None:
+    word = tokens.word_of(index)
+    if word in {"FROM", "BASE", "VERSION"}:
+        raise tokens.malformed(index, f"a check has no {word}: write graphs as GRAPH, and IRIs in full or with PREFIX")
+    if word in FRESH_FUNCTIONS and tokens.text_of(index + 1) == "(":
+        raise tokens.malformed(index, f"a check has no {word}: it must depend on the content only")
+
+
+def _prologue(tokens: Tokens) -> tuple[dict[str, str], int]:
+    """What the prefixes stand for, and the first token after the prologue."""
+    prefixes: dict[str, str] = {}
+    index = 0
+    while tokens.word_of(index) == "PREFIX" and tokens.kind_of(index + 2) == IRI:
+        prefixes[tokens.text_of(index + 1)] = tokens.iri_of(index + 2)
+        index += 3
+    return prefixes, index
+
+
+def _in_full(tokens: Tokens, first: int, prefixes: dict[str, str]) -> str:
+    """The text from a token on, with IRIs instead of prefixed names."""
+    edits = []
+    for index in range(first, len(tokens)):
+        if tokens.kind_of(index) == PREFIXED:
+            prefix, _, local = tokens.text_of(index).partition(":")
+            local = _ESCAPED.sub(r"\1", local)
+            iri = f"<{prefixes[f'{prefix}:']}{local}>"
+            # A space keeps ?a<x:b from becoming another sign; behind ^^ none is needed.
+            edits.append((index, f"{iri} " if tokens.text_of(index - 1) == "^^" else f" {iri} "))
+    return tokens.slice(first, len(tokens), edits)
+
+
+def _variables(tokens: Tokens, index: int) -> tuple[tuple[str, ...], int]:
+    """The variables that a SELECT names, and the first token after them."""
+    names: list[str] = []
+    if tokens.word_of(index) in {"DISTINCT", "REDUCED"}:
+        index += 1
+    while True:
+        sign = tokens.text_of(index)
+        if sign == "*":
+            raise tokens.malformed(
+                index, "name the variables of the check instead of *: its rows need an order of columns"
+            )
+        if sign == "(":
+            depth = 1
+            while depth:
+                index += 1
+                depth += {"(": 1, ")": -1, "": -depth}.get(tokens.text_of(index), 0)
+            names.append(tokens.text_of(index - 1)[1:])
+        elif tokens.kind_of(index) == VARIABLE:
+            names.append(sign[1:])
+        else:
+            return tuple(names), index
+        index += 1
+
+
+def _has_order(tokens: Tokens) -> bool:
+    """Whether the query itself, not one inside of it, has ORDER BY."""
+    depth = 0
+    for index in range(len(tokens)):
+        sign = tokens.text_of(index)
+        depth += (sign == "{") - (sign == "}")
+        if not depth and tokens.word_of(index).startswith("ORDER"):
+            return True
+    return False
+
+
+def _expected(check: Check, width: int) -> tuple[Row, ...]:
+    """The rows that are expected, in canonical spelling."""
+    rows = rows_of(check.expected)
+    if rows is None:
+        raise InvalidRequest("a select check expects a JSON list of rows, each a list of N-Triples terms or null")
+    for number, row in enumerate(rows, 1):
+        if len(row) != width:
+            raise InvalidRequest(
+                f"row {number} of the expectation has {len(row)} terms, the query has {width} variables"
+            )
+    return tuple(canonical_rows([tuple(None if cell is None else _term(cell) for cell in row) for row in rows]))
+
+
+def _term(text: str) -> Term:
+    found: list[Quad] = []
+    try:
+        refuse_deep_quads(text)
+        found = list(parse(f"<urn:s> <urn:p> {text} .".encode(), format=RdfFormat.N_TRIPLES))
+    except (SyntaxError, UnicodeError, InvalidRequest):
+        found = []
+    if len(found) != 1:
+        raise InvalidRequest(f"the expectation holds no term in N-Triples syntax: {text}"[:MESSAGE_LIMIT])
+    return found[0].object
+
+
+def _check_second_form(question: Question) -> None:
+    """Have the engine parse the query as it will be evaluated."""
+    try:
+        Store().update(f"{_NEVER_RUN}DELETE {{ }} INSERT {{ }} WHERE {question.clause('<urn:f>')}")
+    except SyntaxError as error:
+        raise InvalidRequest(f"this query cannot be used as a check: {error}"[:MESSAGE_LIMIT]) from None
+    except RuntimeError:
+        return  # It was parsed; the CREATE before it failed as intended.

@@ -1,0 +1,126 @@
+"""The control suite of a store: which checks there are, what one transaction does to them, and which of them it touches.
+
+    Suite          the checks at one LSN; never changes, a change makes another one
+    ControlChange  control operations of one transaction, on top of a suite      after()    changes()
+
+A check is touched by a transaction that may change its answer: the key that it is about is put or deleted, quads of its repository
+are changed, or the check itself is new or another one. Only touched checks are evaluated, so that writes about other things
+cost nothing more. That is enough, because all checks held before.
+
+What a store does with a suite is in table.py (its rows on disk) and judge.py (the evaluation).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from brokerha.model.control import CHECKS_LIMIT, KEY, Check
+from brokerha.model.errors import Rejected
+from brokerha.model.operations import Change, Operation
+from brokerha.stores.comparing.fingerprint import control_digest
+from brokerha.stores.tables.key_range import row_key_of
+
+ADD: Final = "control-add"
+REMOVE: Final = "control-remove"
+ON_CONTROL: Final = frozenset({ADD, REMOVE})
+
+
+class Suite:
+    """The checks that hold at one LSN."""
+
+    __slots__ = ("_by_repository", "_by_row_key", "checks", "row_keys")
+
+    def __init__(self, checks: Iterable[Check] = ()) -> None:
+        self.checks: dict[str, Check] = {check.name: check for check in sorted(checks)}
+        """By name, in the order of names."""
+        self._by_row_key: dict[bytes, list[str]] = {}
+        self._by_repository: dict[str, list[str]] = {}
+        for check in self.checks.values():
+            if check.kind == KEY:
+                row_key = row_key_of(check.target, check.text.encode())
+                self._by_row_key.setdefault(row_key, []).append(check.name)
+            else:
+                self._by_repository.setdefault(check.target, []).append(check.name)
+        self.row_keys = frozenset(self._by_row_key)
+        """Row keys that checks are about."""
+
+    def __bool__(self) -> bool:
+        """Whether there are any checks."""
+        return bool(self.checks)
+
+    def changed(self, change: Change) -> Suite:
+        """The suite after a change of an effect; applying it twice is the same as once."""
+        checks = dict(self.checks)
+        if change[0] == ADD:
+            checks[change[1]] = Check(*change[1:])
+        else:
+            checks.pop(change[1], None)
+        return Suite(checks.values())
+
+    def touched(self, row_keys: Collection[bytes], repositories: Iterable[str]) -> set[str]:
+        """Names of the checks about one of these keys or repositories."""
+        names: set[str] = set()
+        for row_key in self.row_keys.intersection(row_keys):
+            names.update(self._by_row_key[row_key])
+        for repository in repositories:
+            names.update(self._by_repository.get(repository, ()))
+        return names
+
+    def fingerprint(self) -> int:
+        """XOR of the digests of all checks."""
+        total = 0
+        for check in self.checks.values():
+            total ^= control_digest(check)
+        return total
+
+    def report(self) -> bytes:
+        """The answer to a read of kind ``control``, as JSON."""
+        return json.dumps({"checks": [check._asdict() for check in self.checks.values()]}).encode()
+
+
+EMPTY: Final = Suite()
+
+
+class ControlChange:
+    """What one transaction does to a suite, operation by operation; nothing is changed before it is kept."""
+
+    __slots__ = ("_before", "_now")
+
+    def __init__(self, before: Suite) -> None:
+        self._before = before
+        self._now: dict[str, Check] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there was an operation."""
+        return self._now is not None
+
+    def add(self, operation: Operation) -> None:
+        """Take in an operation. Raises Rejected for a check that is not there, or one too many."""
+        if self._now is None:
+            self._now = dict(self._before.checks)
+        name = operation[1]
+        if operation[0] == ADD:
+            self._now[name] = Check(*operation[1:])
+            if len(self._now) > CHECKS_LIMIT:
+                raise Rejected(f"there are {CHECKS_LIMIT} checks, which is the limit")
+        elif self._now.pop(name, None) is None:
+            raise Rejected(f"check {name!r} does not exist")
+
+    def after(self) -> Suite:
+        """The suite after the transaction."""
+        return self._before if self._now is None else Suite(self._now.values())
+
+    def added(self) -> set[str]:
+        """Names of checks that are new or other ones."""
+        return {change[1] for change in self.changes() if change[0] == ADD}
+
+    def changes(self) -> list[Change]:
+        """The net change."""
+        if self._now is None:
+            return []
+        before, now = self._before.checks, self._now
+        added: list[Change] = [(ADD, *check) for name, check in sorted(now.items()) if before.get(name) != check]
+        removed: list[Change] = [(REMOVE, name) for name in before if name not in now]
+        return added + removed

@@ -1,0 +1,397 @@
+"""The copy of one worker with the place where it lives: it is given away as a snapshot, and replaced by one.
+
+    present copy   ---- make_snapshot -> read_chunk ... ---->   another worker
+    next copy      <--- begin_load -> keep_chunk ... -> open_load     beside the present one, which goes on meanwhile
+    kept copy      <--- keep ... restore_kept ... drop_kept           the present one as it was (kept.py)
+
+Everything that a `Store` does is done by the WorkerStore of the present copy. Replacing it has one moment that counts, the
+replacement of the pointer file (directory.py):
+
+    chunks complete -> fsync -> this node's identity -> opened and compared with the snapshot -> POINTER -> old one deleted
+
+A kill before it leaves the old copy, a kill after it the new one, whole; what was loaded until then is found again. Reads and
+long work that began on the old copy hold it (generation.py) until they end. A copy that is damaged when the worker
+starts is moved aside and an empty one takes its place, so that the worker can ask for a snapshot instead of failing for ever.
+
+Must never touch the present copy before the next one is open, and never believe a chunk that it has not checked.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operations import Logged, LoggedRow, Result
+from brokerha.ports.copies import CHUNK_BYTES, Kept, Snapshot
+from brokerha.ports.store import Applied, ReadAnswer
+from brokerha.stores.copies.directory import CopyDirectory
+from brokerha.stores.copies.generation import Generation, HeldPieces
+from brokerha.stores.copies.kept import KeptFiles
+from brokerha.stores.copies.lives import Lives
+from brokerha.stores.copies.load import MANIFEST, Load, compare, found_load
+from brokerha.stores.copies.snapshots import Snapshots
+from brokerha.stores.execution.worker_store import StoreOptions, WorkerStore
+from brokerha.stores.files.data_pages import check_pages
+from brokerha.stores.files.durable import delete_tree
+from brokerha.stores.files.environment import adopt
+from brokerha.stores.rdf.repositories import OpenEngine
+from brokerha.stores.rdf.repository import RdfRepository
+
+
+def _no_crash(_place: str) -> None:
+    """Do nothing; tests give something here that raises or kills."""
+
+
+def _free_bytes(directory: Path) -> int:
+    return shutil.disk_usage(directory).free
+
+
+class WorkerCopy:
+    """All data of one worker, in one directory. Fulfils `ports.copies.WorkerCopy`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        cluster: str,
+        node: str,
+        options: StoreOptions | None = None,
+        open_engine: OpenEngine = RdfRepository,
+        clock: Callable[[], float] = time.monotonic,
+        crash_point: Callable[[str], None] = _no_crash,
+        chunk_bytes: int = CHUNK_BYTES,
+        free_bytes: Callable[[Path], int] = _free_bytes,
+        from_cluster: str = "",
+    ) -> None:
+        """Open or make it. Raises StoreError: in use, foreign, of a later version, no space. Damage is no error: `trouble`.
+
+        ``from_cluster`` is the one whose snapshots are taken, when a backup of another cluster is restored.
+        """
+        self._from_cluster = from_cluster
+        self._cluster = cluster
+        self._node = node
+        self._options = options or StoreOptions()
+        self._open_engine = open_engine
+        self._clock = clock
+        self._crash_point = crash_point
+        self._free_bytes = free_bytes
+        self._directory = CopyDirectory(directory, cluster, node, crash_point)
+        self.lives = Lives(directory)
+        """How the processes ended that had this copy; of nobody else before the copy is open."""
+        try:
+            self._load = found_load(directory)
+            self._generation = self._generation_of(self._found())
+            if self._load is None or self._load.generation == self._directory.present:
+                # It cannot be read; or it was opened, and the process ended before it said so.
+                self._forget_load()
+            self._directory.delete_others(self._loading())
+            self._snapshots = Snapshots(directory / "snapshots", chunk_bytes, crash_point)
+            self._kept = KeptFiles(directory, crash_point)
+        except BaseException:
+            self._directory.close()
+            raise
+        self._replaced: list[Generation] = []
+
+    @property
+    def journal(self) -> str:
+        """Random name of the present copy; a loaded one has another."""
+        return self._generation.store.journal
+
+    @property
+    def trouble(self) -> str:
+        """Why the copy found at the start could not be used; empty when it could, and again after a load."""
+        return self._directory.trouble
+
+    @property
+    def condemned(self) -> str:
+        """Why the present copy is not to be trusted; else empty."""
+        return self._directory.condemned
+
+    @property
+    def pending_load(self) -> str:
+        """Name of the snapshot whose load has begun and is not open yet; empty when there is none."""
+        return self._load.name if self._load is not None else ""
+
+    @property
+    def kept(self) -> Kept | None:
+        """The copy that is kept beside the present one; None when there is none. Any thread."""
+        return self._kept.present
+
+    @property
+    def lineage(self) -> int:
+        """Number of the log that the present copy followed. Any thread."""
+        return self._generation.store.lineage
+
+    def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
+        """As `WorkerStore.begin_lineage`. Raises StoreError."""
+        self._generation.store.begin_lineage(lineage, lsn)
+
+    def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
+        """Execute transactions in order; durable together when this returns. Raises StoreError."""
+        return self._generation.store.execute(first_lsn, items)
+
+    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
+        """Apply lines of the log in order; durable on return. Raises StoreDiffers, StoreError."""
+        self._generation.store.apply(first_lsn, items)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines of the log that the copy keeps; none from before it was loaded. Raises StoreError."""
+        with self._held() as generation:
+            return generation.store.logged(first_lsn, last_lsn)
+
+    def logged_from(self) -> Lsn:
+        """Lowest LSN that `logged` has; one more than the applied one when it has none."""
+        with self._held() as generation:
+            return generation.store.logged_from()
+
+    def applied(self) -> Applied:
+        """Where the copy stands. Any thread."""
+        return self._generation.store.applied()
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
+    ) -> ReadAnswer:
+        """Answer a read (reads/reading.py lists the kinds), all of it from the copy that is present now."""
+        generation = self._taken()
+        try:
+            answer = generation.store.read(kind, name, arguments, may_go_on)
+        except BaseException:
+            generation.give_back()
+            raise
+        return answer._replace(pieces=HeldPieces(answer.pieces, generation))
+
+    def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
+        """Fingerprint and count from the data itself. Any thread. Raises StoreError when the copy is replaced meanwhile."""
+        with self._held() as generation:
+
+            def paced_here(items: int) -> None:
+                if generation.is_replaced:
+                    raise StoreError("the copy was replaced while its fingerprint was computed")
+                paced(items)
+
+            return generation.store.recompute(paced_here)
+
+    def free_bytes(self) -> int:
+        """Space on the disk of this directory; 0 when the system does not say. Any thread."""
+        with suppress(OSError):
+            return self._free_bytes(self._directory.home)
+        return 0
+
+    def condemn(self, reason: str) -> None:
+        """Remember over restarts that the present copy is not to be trusted. Raises StoreError."""
+        self._directory.condemn(reason)
+
+    def make_snapshot(self, name: str) -> Snapshot:
+        """Make a snapshot at the LSN applied now; writers wait for a moment only. Any thread. Raises StoreError."""
+        with self._held() as generation:
+            return self._snapshots.make(name, generation.store)
+
+    def read_chunk(self, name: str, number: int) -> bytes | None:
+        """One chunk; None when there is no such snapshot or number. Any thread. Raises StoreError."""
+        return self._snapshots.read(name, number)
+
+    def drop_snapshot(self, name: str) -> None:
+        """Delete a snapshot, also one that is being made. Idempotent."""
+        self._snapshots.drop(name)
+
+    def begin_load(self, name: str, snapshot: Snapshot) -> set[int]:
+        """Make room beside the present copy, or go on with what was loaded before a restart; returns chunks that are right.
+
+        Raises StoreError: no space (naming what is needed and free), a snapshot that leads out of the directory.
+        """
+        load = Load(name, self._directory.next_number(), snapshot)
+        if self._load is not None and (self._load.name, self._load.snapshot) == (name, load.snapshot):
+            load = self._load
+        else:
+            self.abandon_load()
+        directory = self._directory.path(load.generation)
+        load.resume(directory)
+        self._directory.check_space("the snapshot", load.missing_bytes(), self._free_bytes)
+        load.write(self._directory.home)
+        self._load = load
+        self._crash_point("load: begun")
+        load.make_room(directory)
+        return set(load.kept)
+
+    def keep_chunk(self, number: int, data: bytes) -> bool:
+        """Write a chunk to its place; False when it is not what its SHA-256 says. Raises StoreError."""
+        load = self._begun_load()
+        is_right = load.keep(self._directory.path(load.generation), number, data)
+        self._crash_point("load: chunk kept")
+        return is_right
+
+    def open_load(self) -> None:
+        """Make what was loaded the present copy, and delete the old one when its last reader is gone.
+
+        Raises StoreError; the old copy is the present one then, as before.
+        """
+        load = self._begun_load()
+        load.finish(self._directory.path(load.generation))
+        self._crash_point("load: files durable")
+        try:
+            store = self._opened_as(load.generation, Applied(*load.snapshot[:3]), "load")
+            self._switch_pointer(load.generation, store)
+        except StoreDamaged:
+            # The same chunks would lead to the same end.
+            self.abandon_load()
+            raise
+        except BaseException:
+            # Opening changes files: `begin_load` has to look at them again.
+            load.kept.clear()
+            raise
+        self._crash_point("load: pointer replaced")
+        old = self._replaced_by(store)
+        self._forget_load()
+        self._crash_point("load: forgotten")
+        old.replace()
+
+    def abandon_load(self) -> None:
+        """Delete what was loaded so far. Idempotent."""
+        if self._load is not None:
+            generation = self._load.generation
+            self._forget_load()
+            delete_tree(self._directory.path(generation))
+
+    def keep(self, number: int) -> Kept:
+        """Keep the content of now under a number; durable on return. Raises StoreError; what was kept before stays then."""
+        kept = self.kept
+        if kept is not None and kept.number == number:
+            return kept
+        with self._held() as generation:
+            self._directory.check_space("the copy to keep", generation.store.tables_bytes(), self._free_bytes)
+
+            return self._kept.keep(number, lambda directory: self._snapshots.write(generation.store, directory))
+
+    def drop_kept(self) -> None:
+        """Delete the copy that is kept. Idempotent. Raises StoreError."""
+        self._kept.drop()
+
+    def restore_kept(self) -> None:
+        """Put the kept copy in the place of the present one, which ends with its last reader. Raises StoreError."""
+        kept = self.kept
+        if kept is None:
+            raise StoreError("no copy is kept")
+        self.abandon_load()
+        self._directory.check_space("the kept copy", self._kept.own_bytes(), self._free_bytes)
+        number = self._directory.next_number()
+        try:
+            self._kept.copy_to(self._directory.path(number))
+            self._crash_point("restore: files durable")
+            store = self._opened_as(number, Applied(kept.lsn, kept.fingerprint, kept.items), "restore")
+        except BaseException as error:
+            delete_tree(self._directory.path(number))
+            if isinstance(error, StoreDamaged):
+                # The same files would lead to the same end.
+                self.drop_kept()
+            raise
+        self._switch_pointer(number, store)
+        self._crash_point("restore: pointer replaced")
+        self._replaced_by(store).replace()
+
+    def close(self) -> None:
+        """Release the directory, after the reads that run. Idempotent."""
+        self._snapshots.close()
+        for generation in [*self._replaced, self._generation]:
+            generation.store.close()
+        self.lives.end()
+        self._directory.close()
+
+    def _found(self) -> WorkerStore:
+        """Open the present copy, or an empty one in place of a damaged one. Raises StoreError."""
+        try:
+            self._directory.find()
+            self.lives.begin(self._directory.present)
+            if self.lives.bad_ends:
+                # Before LMDB comes by there: it ends the process on a page that was emptied.
+                check_pages(self._directory.path(self._directory.present) / "data" / "data.mdb")
+            return self._opened(self._directory.present)
+        except StoreDamaged as damage:
+            self._directory.move_aside(str(damage), self._loading())
+            self.lives.begin(self._directory.present)
+            return self._opened(self._directory.present)
+
+    def _opened(self, number: int, adopting: str = "") -> WorkerStore:
+        with self._directory.opening(number):
+            if adopting:
+                path, size_bytes = self._directory.path(number), self._options.map_size_bytes
+                adopt(path, self._cluster, self._node, size_bytes, self._from_cluster)
+                self._crash_point(f"{adopting}: identity written")
+            return WorkerStore(
+                self._directory.path(number),
+                cluster=self._cluster,
+                node=self._node,
+                options=self._options,
+                open_engine=self._open_engine,
+                clock=self._clock,
+                crash_point=self._crash_point,
+            )
+
+    def _opened_as(self, number: int, promised: Applied, adopting: str) -> WorkerStore:
+        """Open what came from elsewhere as a copy of this node, and compare it with what it should be. Raises StoreDamaged, StoreError."""
+        store = self._opened(number, adopting)
+        try:
+            self._crash_point(f"{adopting}: opened")
+            compare(store.applied(), promised)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _switch_pointer(self, number: int, store: WorkerStore) -> None:
+        before = self._directory.present
+        try:
+            self._directory.point_to(number)
+        except BaseException:
+            store.close()
+            # It may name the new copy already. Either is whole, so that it is no harm if this fails too.
+            with suppress(StoreError):
+                self._directory.point_to(before)
+            raise
+
+    def _replaced_by(self, store: WorkerStore) -> Generation:
+        """The pointer names this store now: let it be the present one; returns the one before, which still has to end."""
+        old = self._generation
+        self._generation = self._generation_of(store)
+        self._directory.trouble = ""
+        self._replaced = [one for one in self._replaced if not one.is_ended]
+        self._replaced.append(old)
+        # From here on nothing may fail: what is left over is deleted by the next start.
+        with suppress(StoreError):
+            self.lives.begin(self._directory.present)
+        return old
+
+    def _generation_of(self, store: WorkerStore) -> Generation:
+        path = self._directory.path(self._directory.present)
+        return Generation(store, lambda: delete_tree(path))
+
+    def _taken(self) -> Generation:
+        while not (generation := self._generation).take():
+            # It was replaced between the two looks; the next one is there already.
+            continue
+        return generation
+
+    @contextmanager
+    def _held(self) -> Iterator[Generation]:
+        generation = self._taken()
+        try:
+            yield generation
+        finally:
+            generation.give_back()
+
+    def _loading(self) -> int | None:
+        return None if self._load is None else self._load.generation
+
+    def _begun_load(self) -> Load:
+        if self._load is None:
+            raise StoreError("no snapshot is being loaded")
+        return self._load
+
+    def _forget_load(self) -> None:
+        self._load = None
+        with suppress(OSError):
+            (self._directory.home / MANIFEST).unlink(missing_ok=True)

@@ -1,0 +1,391 @@
+"""Transactions on their way to the next commit: one LMDB write transaction, and what waits for the repositories.
+
+    execute / apply   ...   execute / apply   commit
+                                                |  results, keys, state row: one LMDB commit, one fsync
+                                                |  then `committed`: the repositories follow, readers are told
+
+Fingerprint and count are carried along change by change, and each line of the log says what they came to: executing writes it
+there, applying compares. A batch that raised is abandoned by its owner: nothing of it since the last commit remains.
+Must never hand anything to a repository before the LMDB commit that records it, and never commit a line that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from brokerha.model import about, branches
+from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers
+from brokerha.model.fingerprints import UNKNOWN, differs, packed
+from brokerha.model.fingerprints import text_of as shown
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operations import (
+    APPLIED,
+    EXPECTATIONS,
+    ON_KEYS,
+    ON_QUEUES,
+    REJECTED,
+    Change,
+    LoggedRow,
+    Operation,
+    Result,
+    operations_to_execute,
+    pack_effect,
+    unpack_effect,
+)
+from brokerha.stores.comparing.fingerprint import quads_digest, repository_digest
+from brokerha.stores.control.judge import judge_evaluation
+from brokerha.stores.control.suite import ON_CONTROL
+from brokerha.stores.control.table import keep
+from brokerha.stores.execution.effects_log import EffectsLog
+from brokerha.stores.execution.evaluation import Evaluation
+from brokerha.stores.execution.expectations import Before, judge_expectations, range_digest
+from brokerha.stores.execution.last_changes import LastChanges
+from brokerha.stores.execution.prepared import Prepared, changes_in, value_of
+from brokerha.stores.execution.presence import reason_of
+from brokerha.stores.execution.state import StoreState, write_state
+from brokerha.stores.files.environment import Environment, WriteTransaction
+from brokerha.stores.rdf.change import QuadChange, read_nquads
+from brokerha.stores.rdf.repositories import Repositories, Repository
+from brokerha.stores.tables.key_range import row_key_of
+from brokerha.stores.tables.key_value import delete_row, get_value, put_row, range_digests, rows_as_they_lie
+from brokerha.stores.tables.queue_change import QueueChange, check_room, order_of
+from brokerha.stores.tables.queues import Queues
+
+COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
+"""A batch commits early when its effects have grown to this size, so that its memory is bounded."""
+
+_BESIDE = ON_QUEUES | EXPECTATIONS
+"""Operations that need neither an evaluation nor the last word on a key."""
+
+
+class _Judged(NamedTuple):
+    """A transaction that nothing speaks against."""
+
+    keys: dict[bytes, Operation]
+    """Its last operation on each key."""
+    queues: list[Change]
+    evaluation: Evaluation | None
+    """All the rest, if there is any."""
+
+
+class Batch:
+    """Executes or applies transactions in LSN order, and commits them together."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        log: EffectsLog,
+        repositories: Repositories,
+        state: StoreState,
+        prepared: Prepared,
+        committed: Callable[[StoreState], None],
+    ) -> None:
+        self._environment = environment
+        self._keys = environment.keys
+        self._queues = Queues(environment)
+        self._changes = LastChanges(environment.changes)
+        self._log = log
+        self._repositories = repositories
+        self._prepared = prepared
+        self._committed = committed
+        self._lsn = state.lsn
+        self._fingerprint = state.fingerprint
+        self._items = state.items
+        self._suite = state.suite
+        self._transaction: WriteTransaction | None = None
+        self._lines: list[LoggedRow] = []
+        self._size_bytes = 0
+        self.logged_bytes = 0
+        """Bytes of effects committed by this batch."""
+
+    def execute(self, txid: TxId, timestamp: Timestamp, body: bytes) -> Result:
+        """Execute the transaction at the next LSN. Raises StoreError."""
+        outcome, reason, effect = self._outcome(txid, timestamp, body)
+        fingerprint = packed(self._fingerprint)
+        self._advance((txid, timestamp, outcome, reason, effect, fingerprint))
+        return Result(outcome, reason, effect, fingerprint)
+
+    def _outcome(self, txid: TxId, timestamp: Timestamp, body: bytes) -> tuple[str, str, bytes]:
+        """Put what a transaction changes into the batch; returns its outcome, reason and effect."""
+        try:
+            branch = branches.branch_of(body)
+            if branch is not None:
+                return APPLIED, "", self._step_of(branch, timestamp)
+            judged = self._judged(txid, timestamp, operations_to_execute(body))
+        except (InvalidRequest, Rejected) as error:
+            return REJECTED, reason_of(error), b""
+        changes = self._keep_keys(judged.keys)
+        for change in judged.queues:
+            self._count(self._queues.keep(self._begun(), change))
+            changes.append(change)
+        if judged.evaluation is not None:
+            changes += self._keep_repositories(judged.evaluation)
+        if len(changes) > 1:
+            # Kind, name and key are enough: no two changes of one effect share them.
+            changes.sort(key=order_of)
+        self._changes.note(changes, self._lsn + 1)
+        return APPLIED, "", pack_effect(changes)
+
+    def _judged(self, txid: TxId, timestamp: Timestamp, operations: list[Operation]) -> _Judged:
+        """Judge all of a transaction, with nothing of it kept. Raises InvalidRequest, Rejected, StoreError."""
+        # Keys are never read by an operation: only the last one on each key counts, and none of them can fail.
+        keys: dict[bytes, Operation] = {}
+        queues: list[Change] = []
+        others: list[tuple[int, Operation]] = []
+        for number, operation in enumerate(operations, 1):
+            is_on_keys = operation[0] in ON_KEYS
+            if is_on_keys:
+                keys[row_key_of(operation[1], operation[2])] = operation
+            elif operation[0] == "remove-repository":
+                self._drop_about(operation[1], keys)
+            if not is_on_keys or operation[1] == about.TABLE:
+                others.append((number, operation))
+        # Most transactions are about keys only and need no evaluation.
+        evaluation: Evaluation | None = None
+        try:
+            if others:
+                queues = self._judged_beside(txid, others)
+                evaluation = self._evaluated(txid, timestamp, others)
+            if self._prepared:
+                others_do = evaluation.changes() if evaluation is not None else []
+                self._prepared.judge([*keys.values(), *queues, *others_do])
+            if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
+                judge_evaluation(self._suite, keys, evaluation, self._stored)
+        except (InvalidRequest, Rejected):
+            if evaluation is not None:
+                evaluation.discard()
+            raise
+        return _Judged(keys, queues, evaluation)
+
+    def _step_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
+        """Take one step of a branch; return its effect. Raises InvalidRequest, Rejected, StoreError."""
+        txid, key = branch.txid, branch.txid.encode()
+        is_prepared = txid in self._prepared
+        if branch.step == branches.PREPARE:
+            # One that comes again, long after its id was forgotten, stays as it is.
+            return b"" if is_prepared else self._made([("put", branches.TABLE, key, self._value_of(branch, timestamp))])
+        if not is_prepared:
+            if branch.step == branches.COMMIT:
+                raise Rejected(f"transaction {txid} is not prepared")
+            return b""
+        changes: list[Change] = [("delete", branches.TABLE, key)]
+        if branch.step == branches.COMMIT:
+            changes += changes_in(self._stored(row_key_of(branches.TABLE, key)) or b"")
+        return self._made(sorted(changes, key=order_of))
+
+    def _value_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
+        """Judge a branch, and return what is to be kept of it. Raises InvalidRequest, Rejected, StoreError."""
+        operations = operations_to_execute(branch.body)
+        keys, changes, evaluation = self._judged(branch.txid, timestamp, operations)
+        after = self._suite
+        for row_key, operation in keys.items():
+            before = self._stored(row_key)
+            if before is not None if operation[0] == "delete" else before != operation[3]:
+                changes.append(operation)
+        if evaluation is not None:
+            changes += evaluation.changes()
+            after = evaluation.control.after()
+            evaluation.discard()
+        value = value_of(operations, sorted(changes, key=order_of), after, read_nquads)
+        self._prepared.judge_branch(branch.txid, value)
+        return value
+
+    def _made(self, changes: list[Change]) -> bytes:
+        """Make changes that nothing speaks against; return them as an effect."""
+        for change in changes:
+            self._make(change, self._lsn + 1)
+        self._changes.note(changes, self._lsn + 1)
+        return pack_effect(changes)
+
+    def apply(self, line: LoggedRow) -> None:
+        """Apply the line of the log at the next LSN. Raises StoreError, StoreDiffers."""
+        lsn = self._lsn + 1
+        changes = unpack_effect(line[4])
+        for change in changes:
+            self._make(change, lsn)
+        own = packed(self._fingerprint)
+        if differs(own, line[5]):
+            raise StoreDiffers(
+                f"LSN {lsn} leads to fingerprint {shown(own)} here, the log says {shown(line[5])}: "
+                "this copy is not like the others",
+                lsn,
+                own,
+            )
+        self._changes.note(changes, lsn)
+        self._advance(line)
+
+    def _make(self, change: Change, lsn: Lsn) -> None:
+        """Make one change of an effect. Raises StoreError, StoreDiffers."""
+        kind, name = change[0], change[1]
+        if kind == "put":
+            self._count(put_row(self._begun(), self._keys, row_key_of(name, change[2]), change[3]))
+        elif kind == "delete":
+            self._count(delete_row(self._begun(), self._keys, row_key_of(name, change[2])))
+        elif kind == "quads":
+            self._include(self._known(name, lsn), QuadChange(change[2], change[3]))
+        elif kind == "create-repository":
+            self._list(self._repositories.make(name, lsn))
+        elif kind in ON_QUEUES:
+            self._count(self._queues.keep(self._begun(), change))
+        elif kind in ON_CONTROL:
+            self._keep_control(change)
+        else:
+            self._retire(self._known(name, lsn).name)
+        if name == branches.TABLE and kind in ON_KEYS:
+            self._prepared.note(change)
+
+    def commit(self) -> None:
+        """Make everything so far durable and hand it on. Raises StoreError."""
+        if not self._lines:
+            return
+        state = StoreState(self._lsn, self._fingerprint, self._items, self._repositories.states(), self._suite)
+        transaction = self._begun()
+        self._log.append(transaction, self._lsn - len(self._lines) + 1, self._lines)
+        self._changes.write(transaction)
+        write_state(transaction, self._environment.meta, state)
+        transaction.commit()
+        self._transaction = None
+        self._lines = []
+        self.logged_bytes += self._size_bytes
+        self._size_bytes = 0
+        self._committed(state)
+
+    def abandon(self) -> None:
+        """Drop everything since the last commit from LMDB; the owner rolls the repositories back."""
+        if self._transaction is not None:
+            self._transaction.abort()
+            self._transaction = None
+
+    def _begun(self) -> WriteTransaction:
+        if self._transaction is None:
+            self._transaction = self._environment.lmdb.begin(write=True)
+        return self._transaction
+
+    def _advance(self, line: LoggedRow) -> None:
+        self._lsn += 1
+        self._lines.append(line)
+        self._size_bytes += len(line[4])
+        if self._size_bytes > COMMIT_LIMIT_BYTES:
+            self.commit()
+
+    def _evaluated(self, txid: TxId, timestamp: Timestamp, others: list[tuple[int, Operation]]) -> Evaluation | None:
+        """Evaluate the operations on repositories and on the control suite, if there are any. Raises Rejected, StoreError."""
+        operations = [(number, operation) for number, operation in others if operation[0] not in _BESIDE]
+        if not operations:
+            return None
+        evaluation = Evaluation(self._repositories, self._lsn + 1, txid, timestamp, self.commit, self._suite, self._is_union)
+        try:
+            for number, operation in operations:
+                evaluation.add(number, operation)
+            evaluation.finish()
+        except (InvalidRequest, Rejected):
+            evaluation.discard()
+            raise
+        return evaluation
+
+    def _is_union(self, repository: str) -> bool:
+        return self._stored(row_key_of(about.TABLE, about.setting_key(repository, about.UNION))) is not None
+
+    def _judged_beside(self, txid: TxId, others: list[tuple[int, Operation]]) -> list[Change]:
+        """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected, StoreError."""
+        beside = [(number, operation) for number, operation in others if operation[0] in _BESIDE]
+        if not beside:
+            return []
+        transaction = self._begun()
+        before = Before(
+            self._stored,
+            lambda kind, name: self._changes.lsn_of(transaction, kind, name),
+            packed(self._fingerprint),
+            lambda low, high: range_digest(range_digests(transaction, self._keys, low, high)),
+        )
+        judge_expectations([operation for _, operation in beside], before)
+        change = QueueChange(txid, lambda queue, message_id: self._queues.holds(transaction, queue, message_id))
+        for number, operation in beside:
+            if operation[0] in ON_QUEUES:
+                change.add(number, operation)
+        changes = change.changes()
+        made = {each[1] for each in changes if each[0] == "publish"}
+        check_room(
+            sum(not self._queues.is_known(transaction, queue) for queue in made), self._queues.number(transaction)
+        )
+        return changes
+
+    def _keep_keys(self, keys: dict[bytes, Operation]) -> list[Change]:
+        """Put the last operation on each key into the batch; return those that changed something."""
+        if not keys:
+            return []
+        transaction = self._begun()
+        changes: list[Change] = []
+        for row_key, operation in keys.items():
+            if operation[0] == "put":
+                difference = put_row(transaction, self._keys, row_key, operation[3])
+            else:
+                difference = delete_row(transaction, self._keys, row_key)
+            if difference is not None:
+                self._count(difference)
+                changes.append(operation)
+        return changes
+
+    def _drop_about(self, repository: str, keys: dict[bytes, Operation]) -> None:
+        """What is kept about a repository goes with it, that of this transaction included."""
+        beginning = row_key_of(about.TABLE, about.beginning_of(repository))
+        held = [row_key for row_key, _ in rows_as_they_lie(self._begun(), self._keys, beginning)]
+        for row_key in [*held, *(row_key for row_key in keys if row_key.startswith(beginning))]:
+            keys[row_key] = ("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
+
+    def _keep_repositories(self, evaluation: Evaluation) -> list[Change]:
+        """Put what an evaluation found into the batch; return it as changes."""
+        evaluation.discard_unused()
+        changes = evaluation.changes()
+        for change in changes:
+            kind, name = change[0], change[1]
+            if kind == "create-repository":
+                self._list(evaluation.repository(name))
+            elif kind == "quads":
+                self._include(evaluation.repository(name), QuadChange(change[2], change[3]))
+            elif kind == "remove-repository":
+                self._retire(name)
+            else:
+                self._keep_control(change)
+        return changes
+
+    def _keep_control(self, change: Change) -> None:
+        self._suite, difference = keep(self._begun(), self._environment.control, self._suite, change)
+        self._count((difference, 0))
+
+    def _stored(self, row_key: bytes) -> bytes | None:
+        try:
+            return get_value(self._begun(), self._keys, row_key)
+        except NotFound:
+            return None
+
+    def _known(self, name: str, lsn: Lsn) -> Repository:
+        repository = self._repositories.listed.get(name)
+        if repository is None:
+            raise StoreDiffers(
+                f"LSN {lsn} changes repository {name!r}, which is not here: this copy is not like the others",
+                lsn,
+                UNKNOWN,
+            )
+        return repository
+
+    def _count(self, difference: tuple[int, int] | None) -> None:
+        if difference is not None:
+            self._fingerprint ^= difference[0]
+            self._items += difference[1]
+
+    def _include(self, repository: Repository, change: QuadChange) -> None:
+        repository.pending.include(change)
+        digest = quads_digest(repository.name, change.removed) ^ quads_digest(repository.name, change.added)
+        count = len(change.added) - len(change.removed)
+        repository.items += count
+        self._count((digest, count))
+
+    def _list(self, repository: Repository) -> None:
+        self._repositories.listed[repository.name] = repository
+        self._count((repository_digest(repository.name), 0))
+
+    def _retire(self, name: str) -> None:
+        self._repositories.retire(name)
+        self._count((repository_digest(name), 0))

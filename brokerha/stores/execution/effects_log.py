@@ -1,0 +1,150 @@
+"""The effects log: the last lines of the log, kept by the store itself, whether it executed or applied them.
+
+It serves three times. After a power loss a repository may be behind what was committed here, and is brought up by applying
+its effects again; results that were lost on their way to the master are sent again without executing anything; and
+another copy that lacks lines can have them from here.
+
+One row holds the lines of consecutive LSNs, usually of one batch:
+
+    key    LSN of the first, 8 bytes big-endian
+    value  CRC-32 of key and body, 4 bytes | body: msgpack list of [txid, timestamp, outcome, reason, effect, fingerprint]
+
+Rows follow each other without gap or overlap, and are dropped whole, oldest first. Every read checks the sum, so that a damaged
+disk becomes an error instead of a wrong copy. Never decides what may be dropped; who calls `trim` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from zlib import crc32
+
+import msgpack
+
+from brokerha.model.errors import StoreDamaged
+from brokerha.model.ids import Lsn
+from brokerha.model.invariants import invariant
+from brokerha.model.operations import Logged, LoggedRow
+from brokerha.stores.files.environment import WriteTransaction
+
+ROW_LINES_LIMIT = 512
+ROW_LIMIT_BYTES = 1024 * 1024
+"""A row is not split below one line, so that one with a larger effect has a larger row of its own."""
+
+
+class EffectsLog:
+    """The log in one LMDB table; each call works within the transaction that it is given."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def append(self, transaction: WriteTransaction, first_lsn: Lsn, lines: Sequence[LoggedRow]) -> None:
+        """Add lines at the end, the first at ``first_lsn``."""
+        if len(lines) > ROW_LINES_LIMIT:
+            self._append_halves(transaction, first_lsn, lines)
+            return
+        body = msgpack.packb(lines)
+        if len(body) > ROW_LIMIT_BYTES and len(lines) > 1:
+            self._append_halves(transaction, first_lsn, lines)
+            return
+        key = first_lsn.to_bytes(8, "big")
+        row = crc32(body, crc32(key)).to_bytes(4, "big") + body
+        is_last = transaction.put(key, row, append=True, overwrite=False, db=self._table)
+        invariant(is_last, "the effects log only grows at its end", first_lsn=first_lsn)
+
+    def _append_halves(self, transaction: WriteTransaction, first_lsn: Lsn, lines: Sequence[LoggedRow]) -> None:
+        middle = len(lines) // 2
+        self.append(transaction, first_lsn, lines[:middle])
+        self.append(transaction, first_lsn + middle, lines[middle:])
+
+    def clear(self, transaction: WriteTransaction) -> None:
+        """Drop everything; the next line may have any LSN."""
+        transaction.drop(self._table, delete=False)
+
+    def rows(self, transaction: Any, first_lsn: Lsn) -> Iterator[tuple[Lsn, list[Logged]]]:
+        """Rows from the one that holds ``first_lsn`` on, each with the LSN of its first line.
+
+        Nothing when ``first_lsn`` is not held any more. Raises StoreDamaged for a row that is not what was written, or is missing.
+        """
+        with transaction.cursor(self._table) as cursor:
+            if not self._seek(cursor, first_lsn):
+                return
+            next_lsn = 0
+            for key, row in cursor:
+                row_lsn, lines = int.from_bytes(key, "big"), _checked(key, row)
+                if next_lsn not in {0, row_lsn}:
+                    raise StoreDamaged(
+                        f"the effects log lacks LSN {next_lsn} to {row_lsn - 1}; take the content from another worker"
+                    )
+                yield row_lsn, lines
+                next_lsn = row_lsn + len(lines)
+
+    def read(self, transaction: Any, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines of these LSNs; fewer where the log ends, none when ``first_lsn`` is not held any more."""
+        found: list[Logged] = []
+        for row_lsn, lines in self.rows(transaction, first_lsn):
+            found += lines[max(first_lsn - row_lsn, 0) : last_lsn - row_lsn + 1]
+            # Asked before the next row is read and checked, which may be large or damaged.
+            if row_lsn + len(lines) > last_lsn:
+                break
+        return found
+
+    def first_lsn(self, transaction: Any) -> Lsn | None:
+        """Lowest LSN held, or None when the log is empty."""
+        with transaction.cursor(self._table) as cursor:
+            return int.from_bytes(cursor.key(), "big") if cursor.first() else None
+
+    def trim(self, transaction: WriteTransaction, below: Lsn, limit_bytes: int) -> None:
+        """Drop rows that hold only LSNs below this one, and the oldest rows while the log has more than so many bytes."""
+        with transaction.cursor(self._table) as cursor:
+            # A row ends where the next begins, so the last row of the log is never dropped.
+            while cursor.first() and cursor.next():
+                next_lsn = int.from_bytes(cursor.key(), "big")
+                if next_lsn > below and self._size_bytes(transaction) <= limit_bytes:
+                    return
+                cursor.first()
+                cursor.delete()
+
+    def _size_bytes(self, transaction: WriteTransaction) -> int:
+        pages = transaction.stat(self._table)
+        return int(pages["psize"] * (pages["leaf_pages"] + pages["overflow_pages"]))
+
+    def tail(self, transaction: Any, lsns: int, limit_bytes: int) -> list[tuple[bytes, bytes]]:
+        """The last rows as they stand, that hold about so many LSNs and not more than so many bytes; at least one, if there is any.
+
+        Raises StoreDamaged for a row that is not what was written.
+        """
+        found: list[tuple[bytes, bytes]] = []
+        size_bytes = 0
+        with transaction.cursor(self._table) as cursor:
+            is_there = cursor.last()
+            while is_there:
+                key, row = cursor.item()
+                _checked(key, row)
+                size_bytes += len(row)
+                if found and size_bytes > limit_bytes:
+                    break
+                found.append((key, row))
+                if int.from_bytes(found[0][0], "big") - int.from_bytes(key, "big") >= lsns:
+                    break
+                is_there = cursor.prev()
+        return found[::-1]
+
+    def _seek(self, cursor: Any, first_lsn: Lsn) -> bool:
+        """Put the cursor on the row that holds ``first_lsn``; False when there is none."""
+        key = first_lsn.to_bytes(8, "big")
+        if cursor.set_range(key) and cursor.key() == key:
+            return True
+        if not cursor.prev() and not cursor.last():
+            return False
+        return int.from_bytes(cursor.key(), "big") <= first_lsn
+
+
+def _checked(key: bytes, row: bytes) -> list[Logged]:
+    body = row[4:]
+    if crc32(body, crc32(key)) != int.from_bytes(row[:4], "big"):
+        message = (
+            f"the effects log is damaged at LSN {int.from_bytes(key, 'big')}; take the content from another worker"
+        )
+        raise StoreDamaged(message)
+    return [Logged(*line) for line in msgpack.unpackb(body)]

@@ -1,0 +1,79 @@
+"""Expectations: what a transaction demands of the state before it, judged before anything else of it is looked at.
+
+All of them are about the state that the transaction finds, whatever its own operations do, so that their place among these does
+not matter. The first that fails, in the order of the operations, is the reason of the rejection. Depends on the content, on the LSNs
+of the last changes and on the operations alone, so that every site gives the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from brokerha.model.control import shortened
+from brokerha.model.errors import CONFLICT, Rejected
+from brokerha.model.etags import etag_of
+from brokerha.model.fingerprints import from_text, text_of
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import RANGE_DIGEST_BYTES, Operation
+from brokerha.stores.tables.key_range import row_key_of, rows_between
+
+
+class Before(NamedTuple):
+    """The state before a transaction."""
+
+    value_of: Callable[[bytes], bytes | None]
+    """Row key -> value; None when there is no such key."""
+    changed_lsn: Callable[[str, str], Lsn]
+    """Kind and name of a store -> LSN of the last transaction that changed it; 0 for never."""
+    fingerprint: bytes
+    range_digest: Callable[[bytes, bytes], bytes]
+    """First row key and the one after the last -> digest of the rows between (`range_digest`)."""
+
+
+def judge_expectations(operations: Iterable[Operation], before: Before) -> None:
+    """Raise Rejected with the first expectation that does not hold; other operations are left out."""
+    for operation in operations:
+        kind = operation[0]
+        if kind == "expect-key":
+            _judge_key(operation[1], operation[2], operation[3], before)
+        elif kind == "expect-since":
+            found = before.changed_lsn(operation[1], operation[2])
+            if found > operation[3]:
+                raise Rejected(
+                    f"{CONFLICT}expected {operation[1]} {operation[2]!r} unchanged since LSN {operation[3]}, "
+                    f"it was changed at LSN {found}"
+                )
+        elif kind == "expect-range":
+            table, first, end, digest = operation[1:]
+            if before.range_digest(*rows_between(table, first, end)) != digest:
+                raise Rejected(
+                    f"{CONFLICT}keys of table {table!r} from {_named(first)} on were changed: read them again"
+                )
+        elif kind == "expect-fingerprint" and from_text(operation[1]) != before.fingerprint:
+            raise Rejected(f"{CONFLICT}expected fingerprint {operation[1]}, found {text_of(before.fingerprint)}")
+
+
+def range_digest(digests: Iterable[bytes]) -> bytes:
+    """The digest of a range, from those of its rows: their exclusive or, as in the fingerprint."""
+    found = 0
+    for digest in digests:
+        found ^= int.from_bytes(digest, "big")
+    return found.to_bytes(RANGE_DIGEST_BYTES, "big")
+
+
+def _judge_key(table: str, key: bytes, etag: str, before: Before) -> None:
+    value = before.value_of(row_key_of(table, key))
+    found = "" if value is None else etag_of(value)
+    if found != etag:
+        raise Rejected(
+            f"{CONFLICT}key {_named(key)} of table {table!r}: expected {_said(etag)}, found {_said(found)}: read it again"
+        )
+
+
+def _named(key: bytes) -> str:
+    return repr(shortened(key.decode(errors="backslashreplace")))
+
+
+def _said(etag: str) -> str:
+    return f"ETag {etag}" if etag else "no such key"

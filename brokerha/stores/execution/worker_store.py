@@ -1,0 +1,406 @@
+"""The store of one worker: all its RDF repositories and key-value tables behind one door, with one applied LSN.
+
+    execute / apply
+        -> Batch          evaluates, writes results + keys + state row into one LMDB transaction
+        -> LMDB commit    the batch is durable now, one fsync
+        -> repositories   each gets its net change and its position in one atomic write
+        -> view           readers see the new LSN
+
+The order is the invariant: LMDB first, engines after, readers last. So an engine is never ahead of the record, a kill
+leaves it at most one commit behind, and a reader never sees what could still be lost. Opening brings engines up
+from the effects log; every `flush_after_lsns` LSNs engines are flushed, and only what all of them have durably is trimmed.
+
+When an engine cannot follow (disk full), the batch is durable all the same: StoreError is raised, the applied LSN stays, and
+the next call first lets the engine catch up. A caller that was left in doubt gives the same batch again: what is
+applied already is answered from the effects log and not executed twice.
+
+One thread writes at a time, any number read. Must never wait for the network, nor hold more than a batch in memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Lock
+
+from brokerha.model.errors import StoreError
+from brokerha.model.fingerprints import packed
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.invariants import invariant
+from brokerha.model.operations import Logged, LoggedRow, Result
+from brokerha.ports.store import Applied, ReadAnswer
+from brokerha.stores.comparing.digests import walk_of
+from brokerha.stores.comparing.fingerprint import repository_digest, text_of
+from brokerha.stores.control.table import read_suite
+from brokerha.stores.copies.frozen import Frozen, backed_up
+from brokerha.stores.copies.held import Held, answer, held, recompute
+from brokerha.stores.execution.batch import Batch
+from brokerha.stores.execution.effects_log import EffectsLog
+from brokerha.stores.execution.last_changes import begin_at, lower_rows
+from brokerha.stores.execution.prepared import BEGINNING, Prepared
+from brokerha.stores.execution.recovery import bring_up
+from brokerha.stores.execution.state import StoreState, read_lineage, read_state, write_lineage, write_state
+from brokerha.stores.files.environment import MAP_SIZE_BYTES, is_older, open_environment, store_errors, write_format
+from brokerha.stores.rdf.repositories import OpenEngine, Repositories
+from brokerha.stores.rdf.repository import RdfRepository
+from brokerha.stores.reads.kinds import MSGPACK, WALKS, View, check_arguments
+from brokerha.stores.reads.observing import is_observing, observed
+from brokerha.stores.reads.on_files import TogetherRun
+from brokerha.stores.reads.pending import Pending
+from brokerha.stores.reads.reading import Reader, Reading
+from brokerha.stores.reads.together import together_answer, wanted_reads
+from brokerha.stores.tables.key_range import in_pieces
+from brokerha.stores.tables.key_value import checked_rows
+
+MAIN_REPOSITORY = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What may be chosen of a store."""
+
+    map_size_bytes: int = MAP_SIZE_BYTES
+    keep_results: int = 100_000
+    """Results that the effects log keeps at least; it is trimmed when the engines are flushed."""
+    keep_bytes: int = 1024**3
+    """Size above which the effects log keeps fewer, so that a bulk load does not fill the disk twice."""
+    flush_after_lsns: int = 10_000
+    flush_after_bytes: int = 256 * 1024**2
+    flush_after_s: float = 30.0
+    """Engines are flushed after so many LSNs, so many bytes of effects, or by the first commit after so many seconds."""
+
+
+def _no_crash(_place: str) -> None:
+    """Do nothing; tests give something here that raises or kills."""
+
+
+class WorkerStore:
+    """All data of one worker in one directory. Fulfils `ports.store.Store`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        cluster: str,
+        node: str,
+        options: StoreOptions | None = None,
+        open_engine: OpenEngine = RdfRepository,
+        clock: Callable[[], float] = time.monotonic,
+        crash_point: Callable[[str], None] = _no_crash,
+    ) -> None:
+        """Open or make it. Raises StoreDamaged, also when parts are missing; StoreError: in use, foreign, no space."""
+        self._options = options or StoreOptions()
+        self._clock = clock
+        self._crash_point = crash_point
+        self._writing = Lock()
+        self._reading = Reading()
+        self._environment = open_environment(directory, cluster, node, self._options.map_size_bytes)
+        self._log = EffectsLog(self._environment.effects)
+        self._reader = Reader(self._environment, self._reading)
+        self._repositories = Repositories(self._environment.repositories, open_engine, crash_point)
+        self._running: Batch | None = None
+        self._is_behind = False
+        self._prepared: Prepared | None = None
+        """What is prepared, with the batch that runs; None until it is looked for, and after a batch that failed."""
+        try:
+            with store_errors("cannot open the store"):
+                self._state = self._opened()
+                with self._environment.lmdb.begin() as transaction:
+                    self._lineage = read_lineage(transaction, self._environment.meta)
+        except BaseException:
+            self._repositories.close()
+            self._environment.close()
+            raise
+        self._flushed_lsn = self._state.lsn
+        self._flushed_at = clock()
+        self._waiting_bytes = 0
+        self._view = self._viewed()
+
+    @property
+    def journal(self) -> str:
+        """Random name of this copy: the same node id with another name is another copy."""
+        return self._environment.identity.journal
+
+    @property
+    def lineage(self) -> int:
+        """Number of the log that this copy followed, as it was told last; 0 if never. Any thread."""
+        return self._lineage
+
+    def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
+        """What comes from now on is of this lineage; durable on return. Raises StoreError.
+
+        Where ``lsn`` is lower than where the store stands it stands there from then on, with all of its content, and has no lines.
+        """
+        with self._exclusively("cannot write down which log is followed"):
+            state = self._state
+            is_moved = 0 <= lsn < state.lsn
+            if is_moved:
+                # Engines carry their position: first it must not count, then it may change.
+                self._repositories.flush(state.lsn)
+                self._repositories.disown_positions()
+                self._write_state(state)
+                self._crash_point("moving: positions do not count")
+                self._repositories.move_to(lsn)
+                self._crash_point("moving: engines moved")
+            with self._environment.lmdb.begin(write=True) as transaction:
+                write_lineage(transaction, self._environment.meta, lineage)
+                if is_moved:
+                    self._state = state._replace(lsn=lsn, repositories=self._repositories.states())
+                    write_state(transaction, self._environment.meta, self._state)
+                    self._log.clear(transaction)
+                    lower_rows(transaction, self._environment.changes, lsn)
+            self._lineage = lineage
+            if is_moved:
+                self._flushed_lsn = lsn
+                self._view = self._viewed()
+                self._crash_point("moving: moved")
+
+    def _write_state(self, state: StoreState) -> None:
+        self._state = state._replace(repositories=self._repositories.states())
+        with self._environment.lmdb.begin(write=True) as transaction:
+            write_state(transaction, self._environment.meta, self._state)
+
+    def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
+        """Execute transactions in order; durable together when this returns. Those applied already are answered again.
+
+        Raises StoreError. Large batches are committed in parts, so that the first of them may be kept then.
+        """
+        with self._exclusively("cannot execute"):
+            results = self._again(first_lsn, len(items))
+            batch = self._batch()
+            for txid, timestamp, body in items[len(results) :]:
+                results.append(batch.execute(txid, timestamp, body))
+            batch.commit()
+            self._flush_when_due(batch)
+        return results
+
+    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
+        """Apply lines of the log in order, leaving out those at or below the applied LSN; durable on return.
+
+        Raises StoreError, and StoreDiffers at the first line that leads to another content than it says. Then nothing from
+        that line on is kept, and of what is before it in the batch only parts that were committed for their size: the
+        applied LSN tells, and the same batch may be given again.
+        """
+        with self._exclusively("cannot apply"):
+            skipped = self._skipped(first_lsn)
+            batch = self._batch()
+            for line in items[skipped:]:
+                batch.apply(line)
+            batch.commit()
+            self._flush_when_due(batch)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines from the effects log; fewer where it ends, none when ``first_lsn`` was trimmed. Any thread."""
+        with self._reading.one(), store_errors("cannot read the log"), self._environment.lmdb.begin() as transaction:
+            return self._log.read(transaction, first_lsn, min(last_lsn, self._view.lsn))
+
+    def logged_from(self) -> Lsn:
+        """Lowest LSN in the effects log; one more than the applied one when it is empty. Any thread."""
+        next_lsn = self._view.lsn + 1
+        with self._reading.one(), store_errors("cannot read the log"), self._environment.lmdb.begin() as transaction:
+            first_lsn = self._log.first_lsn(transaction)
+        return next_lsn if first_lsn is None else min(first_lsn, next_lsn)
+
+    def applied(self) -> Applied:
+        """Where the store stands. Any thread."""
+        view = self._view
+        return Applied(view.lsn, text_of(view.fingerprint), view.items)
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
+    ) -> ReadAnswer:
+        """Answer a read (reads/reading.py lists the kinds). Take the pieces in the thread that asked."""
+        self._reading.check()
+        if kind == "together":
+            return self._read_together(name, arguments, may_go_on)
+        if kind in WALKS:
+            check_arguments(kind, name, arguments)
+            walk = walk_of(kind, arguments, may_go_on)
+            with self._held(f"cannot read the {kind}") as found:
+                return ReadAnswer(MSGPACK, found.view.lsn, in_pieces(answer(found, walk)))
+        return self._reader.read(self._view, kind, name, arguments, may_go_on)
+
+    def _read_together(self, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]) -> ReadAnswer:
+        """Several reads at one LSN; writers wait until all snapshots are taken."""
+        check_arguments("together", name, arguments)
+        reads = wanted_reads(arguments)
+        pending, tables = Pending.of(arguments), self._reader.tables
+        run = TogetherRun(tables, reads, pending, may_go_on)
+        doing = "cannot read together"
+        with self._reading.one(), store_errors(doing), ExitStack() as turn:
+            turn.enter_context(self._exclusively(doing))
+            view = self._view
+            with self._environment.lmdb.begin() as transaction:
+                if is_observing(arguments):
+                    before = tables.before(transaction, packed(view.fingerprint))
+                    answer = partial(run.answers, view, transaction, begun=turn.close)
+                    return observed(arguments, reads, pending, view.lsn, before, answer)
+                answers = run.answers(view, transaction, begun=turn.close)
+        return together_answer(view.lsn, answers)
+
+    def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
+        """Fingerprint and count from the data itself. Any thread; holds writers up while it takes its snapshots.
+
+        ``paced`` is called with the number of items so far, about every thousand; what it raises ends this. Raises
+        StoreDamaged when an item cannot be read or is not what was written.
+        """
+        with self._held("cannot recompute the fingerprint") as found:
+            return recompute(found, paced)
+
+    @contextmanager
+    def _held(self, doing: str) -> Iterator[Held]:
+        """The whole content at the LSN applied now. Writers wait only while it begins. To be left in the thread that entered it."""
+        with self._reading.one(), store_errors(doing):
+            with self._exclusively(doing):
+                found = held(self._view, self._environment)
+            with found.transaction:
+                yield found
+
+    @contextmanager
+    def frozen(self, repositories: Path) -> Iterator[Frozen]:
+        """The whole content at the LSN applied now: backups of the engines below a directory, and the tables to be read.
+
+        Writers wait only while it begins. To be left in the thread that entered it. Raises StoreError.
+        """
+        with self._reading.one(), store_errors("cannot make a snapshot"):
+            for repository in self._view.repositories.values():
+                # Only to make the wait short: what is wrong with an engine, or one removed just now, is seen below.
+                with suppress(StoreError):
+                    repository.engine.flush()
+            with self._exclusively("cannot make a snapshot"):
+                state = backed_up(self._state, self._repositories, repositories)
+                lineage = self._lineage
+                transaction = self._environment.lmdb.begin()
+            with transaction:
+                yield Frozen(state, lineage, transaction, self._environment)
+
+    def tables_bytes(self) -> int:
+        """Size of the file of the tables, which a copy of them does not exceed; 0 when the system does not say."""
+        with suppress(OSError):
+            return self._environment.file.stat().st_size
+        return 0
+
+    def close(self) -> None:
+        """Release the directory, after the reads that run. Idempotent."""
+        with self._writing:
+            if self._environment.lock.closed:
+                return
+            if self._reading.close():
+                self._repositories.close()
+                self._environment.close()
+
+    def _opened(self) -> StoreState:
+        """Read where the store stands and bring the repositories there; in a new one make the first repository."""
+        self._upgrade()
+        with self._environment.lmdb.begin() as transaction:
+            state = read_state(transaction, self._environment.meta)
+            if state is not None:
+                self._repositories.open(state.repositories)
+                bring_up(self._repositories, self._log, transaction, state.lsn)
+                return state._replace(suite=read_suite(transaction, self._environment.control))
+        self._repositories.open({})
+        main = self._repositories.make(MAIN_REPOSITORY, lsn=1)
+        self._repositories.listed[MAIN_REPOSITORY] = main
+        state = StoreState(0, repository_digest(MAIN_REPOSITORY), 0, self._repositories.states())
+        with self._environment.lmdb.begin(write=True) as transaction:
+            write_state(transaction, self._environment.meta, state)
+        self._repositories.commit(0)
+        return state
+
+    def _upgrade(self) -> None:
+        """Give the copy of an older version the present format."""
+        meta = self._environment.meta
+        with self._environment.lmdb.begin() as transaction:
+            if not is_older(transaction, meta):
+                return
+            state = read_state(transaction, meta)
+        with self._environment.lmdb.begin(write=True) as writing:
+            begin_at(writing, self._environment.changes, 0 if state is None else state.lsn)
+            write_format(writing, meta)
+
+    @contextmanager
+    def _exclusively(self, doing: str) -> Iterator[None]:
+        """The writer's turn: engines caught up before it, everything uncommitted dropped when it fails."""
+        with self._writing, store_errors(doing):
+            self._reading.check()
+            if self._is_behind:
+                self._follow(self._state)
+            try:
+                yield
+            except BaseException:
+                self._abandon()
+                raise
+
+    def _batch(self) -> Batch:
+        if self._prepared is None:
+            with self._environment.lmdb.begin() as transaction:
+                self._prepared = Prepared(checked_rows(transaction, self._environment.keys, BEGINNING))
+        self._running = Batch(
+            self._environment, self._log, self._repositories, self._state, self._prepared, self._follow
+        )
+        return self._running
+
+    def _abandon(self) -> None:
+        self._prepared = None
+        if self._running is not None:
+            self._running.abandon()
+        if not self._is_behind:
+            self._repositories.roll_back(self._state.repositories)
+
+    def _follow(self, state: StoreState) -> None:
+        """LMDB has ``state`` durably: bring the engines there, then tell the readers."""
+        self._state = state
+        self._is_behind = True
+        self._crash_point("LMDB committed")
+        self._repositories.commit(state.lsn)
+        self._is_behind = False
+        self._crash_point("engines committed")
+        self._view = self._viewed()
+
+    def _viewed(self) -> View:
+        state = self._state
+        counts = {name: repository.items for name, repository in state.repositories.items()}
+        return View(state.lsn, state.fingerprint, state.items, dict(self._repositories.listed), counts, state.suite)
+
+    def _skipped(self, first_lsn: Lsn) -> int:
+        """How many of a batch that begins at ``first_lsn`` are applied already."""
+        next_lsn = self._state.lsn + 1
+        invariant(1 <= first_lsn <= next_lsn, "batches follow each other without a gap", first=first_lsn, next=next_lsn)
+        return next_lsn - first_lsn
+
+    def _again(self, first_lsn: Lsn, count: int) -> list[Result]:
+        """Results of those of a batch that are applied already."""
+        wanted = min(self._skipped(first_lsn), count)
+        if not wanted:
+            return []
+        with self._environment.lmdb.begin() as transaction:
+            found = self._log.read(transaction, first_lsn, first_lsn + wanted - 1)
+        if len(found) != wanted:
+            raise StoreError(f"LSN {first_lsn} was executed long ago; its result is not kept any more")
+        return [Result(line.outcome, line.reason, line.effect, line.fingerprint) for line in found]
+
+    def _flush_when_due(self, batch: Batch) -> None:
+        """Flush the engines now and then, and trim what all of them have durably."""
+        options = self._options
+        lsn = self._state.lsn
+        self._waiting_bytes += batch.logged_bytes
+        is_due = (
+            lsn - self._flushed_lsn >= options.flush_after_lsns
+            or self._waiting_bytes >= options.flush_after_bytes
+            or self._clock() - self._flushed_at >= options.flush_after_s
+        )
+        if not is_due or lsn == self._flushed_lsn:
+            return
+        self._repositories.flush(lsn)
+        self._crash_point("engines flushed")
+        self._state = self._state._replace(repositories=self._repositories.states())
+        with self._environment.lmdb.begin(write=True) as transaction:
+            write_state(transaction, self._environment.meta, self._state)
+            self._log.trim(transaction, below=lsn - options.keep_results + 1, limit_bytes=options.keep_bytes)
+        self._flushed_lsn = lsn
+        self._flushed_at = self._clock()
+        self._waiting_bytes = 0

@@ -1,0 +1,271 @@
+"""The directory of a worker's store: who may open it, and the LMDB environment in it.
+
+    lock            held with flock while a process has the store open; holds its process id
+    data/           LMDB: tables ``meta``, ``effects``, ``kv``, ``control``, ``queues``, ``places``, ``counts``, ``changes``
+    repositories/   one directory for each RDF repository
+
+Opening checks, in this order, and changes nothing before all of it is right: nobody else has it, the data file is whole, its
+format is known, it belongs to this cluster and node. A directory with repositories but without the record of them
+is refused, because the first thing that a store does is to delete repositories that it has no record of.
+Must never wait for another process: two processes with one directory are a mistake that a person has to see.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from zlib import crc32
+
+import lmdb
+import msgpack
+
+from brokerha.model.errors import StoreDamaged, StoreError
+from brokerha.stores.files.data_file import check_data_file
+
+FORMAT = b"3"
+_OLDER_FORMATS = frozenset({b"2"})
+"""Those that a store makes into the present one when it opens; a copy of format 2 has no queues and no LSNs of last changes."""
+TABLES_LIMIT = 16
+_TABLES = {
+    "effects": b"effects",
+    "keys": b"kv",
+    "control": b"control",
+    "queues": b"queues",
+    "places": b"places",
+    "counts": b"counts",
+    "changes": b"changes",
+}
+"""Field of `Environment` -> table of LMDB."""
+MAP_SIZE_BYTES = 64 * 1024**3
+"""Address space for LMDB, and so the largest size of its file; the file itself grows with its content."""
+READERS_LIMIT = 1024
+
+_FORMAT_KEY, _IDENTITY_KEY = b"format", b"identity"
+_DAMAGE = (
+    lmdb.BadTxnError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageFullError,
+    lmdb.PageNotFoundError,
+    lmdb.VersionMismatchError,
+)
+"""What LMDB says only about pages that it did not write like that. A transaction is bad after it met one of them and did not say so
+(a full disk or a full map is said at once, and ends the batch)."""
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+WriteTransaction = Any
+"""An open LMDB write transaction; the library's own type has a parameter that says nothing here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose data it is."""
+
+    cluster: str
+    node: str
+    journal: str
+    """Random name, drawn when the directory was made: another one under the same node id is another copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An open directory."""
+
+    lmdb: Any
+    meta: Any
+    effects: Any
+    keys: Any
+    control: Any
+    queues: Any
+    places: Any
+    counts: Any
+    changes: Any
+    identity: Identity
+    repositories: Path
+    file: Path
+    """Of LMDB."""
+    lock: IO[str]
+
+    def close(self) -> None:
+        """Close LMDB, then let the next process in."""
+        self.lmdb.close()
+        self.lock.close()
+
+
+@contextmanager
+def store_errors(doing: str) -> Iterator[None]:
+    """Turn errors of LMDB and of the disk into StoreError or StoreDamaged, with what was being done."""
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        message = f"{doing}: the store has reached its largest size; start the worker with a larger map size"
+        raise StoreError(message) from error
+    except _DAMAGE as error:
+        raise StoreDamaged(f"{doing}: the store is damaged: {error}; take the content from another worker") from error
+    except (lmdb.Error, OSError) as error:
+        code = getattr(error, "code", 0) or getattr(error, "errno", 0) or 0
+        what = "the disk is full" if code in _NO_SPACE else _said(error, doing)
+        if code == errno.EIO:
+            # LMDB says the same of a disk that took only the beginning of what was written.
+            what = "the disk is full or faulty"
+        raise StoreError(f"{doing}: {what}") from error
+
+
+def _said(error: Exception, doing: str) -> str:
+    """What an error says, with its path unless that was named already."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
+    return error.strerror if doing.endswith(path) else f"{error.strerror} ({path})"
+
+
+def open_environment(directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES) -> Environment:
+    """Open or make the directory. Raises StoreDamaged, StoreError: in use, of another format, cluster or node, no space."""
+    with store_errors(f"cannot open the store in {directory.name}"):
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = locked(directory)
+        try:
+            return _open(directory, cluster, node, map_size_bytes, lock)
+        except BaseException:
+            lock.close()
+            raise
+
+
+def locked(directory: Path) -> IO[str]:
+    """Lock a directory for this process until the file is closed. Raises StoreError naming the process that has it, OSError."""
+    lock = (directory / "lock").open("a+", encoding="ascii")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read(20).strip() or "unknown"
+        lock.close()
+        raise StoreError(
+            f"the store in {directory.name} is open in process {holder}; one process may have it"
+        ) from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _open(directory: Path, cluster: str, node: str, map_size_bytes: int, lock: IO[str]) -> Environment:
+    data, repositories = directory / "data", directory / "repositories"
+    file = data / "data.mdb"
+    is_empty = not file.exists() or file.stat().st_size == 0
+    if is_empty and repositories.exists() and any(repositories.iterdir()):
+        raise StoreDamaged(
+            f"{directory.name} has repositories but no record of them: move it away, the node starts from a copy"
+        )
+    check_data_file(file)
+    data.mkdir(exist_ok=True)
+    repositories.mkdir(exist_ok=True)
+    environment = lmdb.Environment(
+        str(data),
+        map_size=map_size_bytes,
+        max_dbs=TABLES_LIMIT,
+        max_readers=READERS_LIMIT,
+        max_spare_txns=4,
+        readahead=False,
+    )
+    try:
+        meta = environment.open_db(b"meta")
+        identity, is_new = _identity(environment, meta, cluster, node)
+        tables: dict[str, Any] = {name: environment.open_db(key) for name, key in _TABLES.items()}
+        if is_new:
+            _fsync_directories(data, directory)
+    except BaseException:
+        environment.close()
+        raise
+    return Environment(
+        lmdb=environment, meta=meta, identity=identity, repositories=repositories, file=file, lock=lock, **tables
+    )
+
+
+def _identity(environment: Any, meta: Any, cluster: str, node: str) -> tuple[Identity, bool]:
+    """Read whose store it is, or write it into a new one. Returns it, and whether it is new."""
+    with environment.begin(db=meta, write=True) as transaction:
+        found = transaction.get(_FORMAT_KEY)
+        if found is None:
+            if transaction.stat(meta)["entries"]:
+                raise StoreDamaged("the store does not say what format it has; take the content from another worker")
+            identity = Identity(cluster, node, secrets.token_hex(8))
+            transaction.put(_FORMAT_KEY, FORMAT)
+            transaction.put(_IDENTITY_KEY, _packed(identity))
+            return identity, True
+        if found != FORMAT and found not in _OLDER_FORMATS:
+            raise StoreError(
+                f"the store has format {found.decode(errors='replace')}, this program knows {FORMAT.decode()}"
+            )
+        identity = _unpacked(transaction.get(_IDENTITY_KEY, b""))
+    if (identity.cluster, identity.node) != (cluster, node):
+        raise StoreError(
+            f"the store belongs to node {identity.node} of cluster {identity.cluster}, not to {node} of {cluster}: "
+            "wrong directory, or a wrong name in the cluster file"
+        )
+    return identity, False
+
+
+def adopt(
+    directory: Path, cluster: str, node: str, map_size_bytes: int = MAP_SIZE_BYTES, from_cluster: str = ""
+) -> None:
+    """Make a copy that came from another node this node's own, with a new journal name. Nobody has it open.
+
+    ``from_cluster`` is the cluster that it must come from, its own one if it is empty.
+
+    Raises StoreDamaged, StoreError: another format, another cluster, no space.
+    """
+    data = directory / "data"
+    with store_errors(f"cannot take over the copy in {directory.name}"):
+        check_data_file(data / "data.mdb")
+        with lmdb.Environment(str(data), map_size=map_size_bytes, max_dbs=TABLES_LIMIT) as environment:
+            meta = environment.open_db(b"meta")
+            with environment.begin(db=meta, write=True) as transaction:
+                if transaction.get(_FORMAT_KEY) not in {FORMAT, *_OLDER_FORMATS}:
+                    raise StoreError("the copy that was loaded has another format than this program knows")
+                origin = _unpacked(transaction.get(_IDENTITY_KEY, b""))
+                if origin.cluster != (from_cluster or cluster):
+                    raise StoreError(
+                        f"the copy that was loaded belongs to cluster {origin.cluster}, not to {from_cluster or cluster}"
+                    )
+                transaction.put(_IDENTITY_KEY, _packed(Identity(cluster, node, secrets.token_hex(8))))
+
+
+def is_older(transaction: Any, meta: Any) -> bool:
+    """Whether an open copy still has the format of an older version."""
+    return bool(transaction.get(_FORMAT_KEY, db=meta) != FORMAT)
+
+
+def write_format(transaction: WriteTransaction, meta: Any) -> None:
+    """The copy has the present format from this commit on."""
+    transaction.put(_FORMAT_KEY, FORMAT, db=meta)
+
+
+def _packed(identity: Identity) -> bytes:
+    body: bytes = msgpack.packb([identity.cluster, identity.node, identity.journal])
+    return crc32(body).to_bytes(4, "big") + body
+
+
+def _unpacked(row: bytes) -> Identity:
+    if len(row) <= 4 or crc32(row[4:]) != int.from_bytes(row[:4], "big"):
+        raise StoreDamaged("the store does not say whose it is; take the content from another worker")
+    return Identity(*msgpack.unpackb(row[4:]))
+
+
+def _fsync_directories(*directories: Path) -> None:
+    """Make the names of new files durable, not only what is in them."""
+    for directory in directories:
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,82 @@
+"""Quads of a memory store while a transaction is evaluated: lines of N-Quads are added and removed as they are, without SPARQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from brokerha.model.about import repository_of
+from brokerha.model.errors import Rejected
+from brokerha.model.operations import ON_KEYS, Change, Operation
+from brokerha.stores.control.suite import ON_CONTROL, ControlChange
+from brokerha.stores.execution.presence import Presence
+
+NO_SPARQL = "this store holds quads but does not evaluate SPARQL"
+
+
+class LineChange:
+    """What a transaction does to the lines of one repository, which stay as they are meanwhile."""
+
+    def __init__(self, lines: set[str]) -> None:
+        self._lines = lines
+        self.removed: set[str] = set()
+        self.added: set[str] = set()
+
+    def clear(self) -> None:
+        """Take all lines away."""
+        self.removed = set(self._lines)
+        self.added = set()
+
+    def change(self, kind: str, lines: Iterator[str]) -> None:
+        """Add or remove lines, each net of what was done before."""
+        gone, come = (self.removed, self.added) if kind == "add" else (self.added, self.removed)
+        for line in lines:
+            if line in gone:
+                gone.discard(line)
+            elif (line in self._lines) is (kind == "remove"):
+                come.add(line)
+
+
+def changes_of_repositories(
+    repositories: dict[str, set[str]], operations: list[Operation], control: ControlChange
+) -> list[Change]:
+    """What operations on repositories and on the control suite would change. Raises Rejected."""
+    quads: dict[str, LineChange] = {}
+    presence = Presence(repositories)
+    for operation in operations:
+        kind, name = operation[0], operation[1]
+        if kind in ON_CONTROL:
+            control.add(operation)
+            continue
+        if kind in ON_KEYS:
+            presence.check(repository_of(operation[2]))
+            continue
+        if kind == "create-repository":
+            presence.create(name)
+            continue
+        presence.check(name)
+        if name not in quads:
+            quads[name] = LineChange(repositories.get(name, set()))
+        if kind == "update":
+            raise Rejected(NO_SPARQL)
+        if kind == "remove-repository":
+            presence.remove(name)
+            quads[name].clear()
+        else:
+            quads[name].change(kind, lines_of(operation[2]))
+    changes: list[Change] = [("create-repository", name) for name in presence.created()]
+    changes += [("remove-repository", name) for name in presence.removed()]
+    for name, overlay in quads.items():
+        if overlay.removed or overlay.added:
+            changes.append(("quads", name, sorted(overlay.removed), sorted(overlay.added)))
+    return changes
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """The lines of N-Quads text without their final dots. Raises Rejected for a line without one."""
+    for number, line in enumerate(text.split("\n"), 1):
+        quad = line.strip()
+        if not quad or quad.startswith("#"):
+            continue
+        if not quad.endswith("."):
+            raise Rejected(f"line {number} of the quads does not end with a dot")
+        yield quad[:-1].rstrip()

@@ -1,0 +1,288 @@
+"""A store without files: the model in the contract tests, and the store of the simulator.
+
+It is as simple as the rules allow: dictionaries, one transaction after the other, no engine. Keys and repositories work as in
+`WorkerStore`, to the last byte of effect, reason and fingerprint; of RDF it knows adding and removing N-Quads lines,
+which it takes as they are, and refuses SPARQL.
+
+A simulated crash takes `image`, the durable state, and `from_image` starts again from it: whatever `execute` or `apply`
+returned from is in the image. No clock, no randomness, no file, and no order that depends on hashing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+from brokerha.model import about, branches
+from brokerha.model.control import Check
+from brokerha.model.errors import InvalidRequest, Rejected, StoreDiffers
+from brokerha.model.fingerprints import UNKNOWN, differs, packed
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.invariants import invariant
+from brokerha.model.operations import (
+    APPLIED,
+    EXPECTATIONS,
+    ON_KEYS,
+    ON_QUEUES,
+    REJECTED,
+    Change,
+    Logged,
+    LoggedRow,
+    Operation,
+    Result,
+    operations_to_execute,
+    pack_effect,
+    unpack_effect,
+)
+from brokerha.ports.store import Applied, ReadAnswer
+from brokerha.stores.comparing.fingerprint import text_of
+from brokerha.stores.control.judge import judge
+from brokerha.stores.control.suite import ControlChange, Suite
+from brokerha.stores.execution.expectations import judge_expectations
+from brokerha.stores.execution.prepared import BEGINNING, Prepared, changes_in, value_of
+from brokerha.stores.execution.presence import reason_of
+from brokerha.stores.memory.image import MemoryImage, MemoryQueue
+from brokerha.stores.memory.quads import NO_SPARQL, changes_of_repositories, lines_of
+from brokerha.stores.memory.reading import read_image
+from brokerha.stores.tables.key_range import row_key_of
+from brokerha.stores.tables.queue_change import QueueChange, check_room, order_of
+
+_ELSEWHERE = ON_KEYS | ON_QUEUES | EXPECTATIONS
+"""Operations that are not about repositories or the control suite."""
+
+
+class MemoryStore:
+    """All data of one worker, in memory. Fulfils `ports.store.Store`."""
+
+    def __init__(self, keep_results: int = 100_000) -> None:
+        self._keep_results = keep_results
+        self._image = MemoryImage()
+        self._held: Prepared | None = None
+        """What is prepared; None until it is looked for."""
+
+    @classmethod
+    def from_image(cls, image: object, keep_results: int = 100_000) -> MemoryStore:
+        """A store that stands where `image` was taken; the image stays as it is."""
+        invariant(isinstance(image, MemoryImage), "an image comes from MemoryStore.image")
+        store = cls(keep_results)
+        store._image = cast("MemoryImage", image).copy()
+        return store
+
+    def image(self) -> object:
+        """A copy of everything durable, for `from_image`."""
+        return self._image.copy()
+
+    @property
+    def executed(self) -> Iterator[tuple[TxId, Lsn]]:
+        """(transaction id, LSN) of everything executed here, in order; applied effects carry no transaction id."""
+        return iter(self._image.executed)
+
+    @property
+    def lineage(self) -> int:
+        """Number of the log that this store followed."""
+        return self._image.lineage
+
+    def begin_lineage(self, lineage: int, lsn: Lsn = -1) -> None:
+        """What comes from now on is of this lineage, and begins after ``lsn`` if that is lower than where this stands."""
+        image = self._image
+        image.lineage = lineage
+        if 0 <= lsn < image.lsn:
+            image.lsn, image.first_kept, image.lines = lsn, lsn + 1, []
+            image.changed = {store: min(at, lsn) for store, at in image.changed.items()}
+
+    def execute(self, first_lsn: Lsn, items: Sequence[tuple[TxId, Timestamp, bytes]]) -> list[Result]:
+        """Execute transactions in order; those applied already are answered again."""
+        skipped = min(self._skipped(first_lsn), len(items))
+        known = self.logged(first_lsn, first_lsn + skipped - 1) if skipped else []
+        invariant(len(known) == skipped, "results of what is executed again are kept", first_lsn=first_lsn)
+        results = [Result(line.outcome, line.reason, line.effect, line.fingerprint) for line in known]
+        image = self._image
+        for txid, timestamp, body in items[skipped:]:
+            outcome, reason, effect = self._execute(txid, body)
+            result = Result(outcome, reason, effect, packed(image.fingerprint))
+            self._advance(Logged(txid, timestamp, *result))
+            image.executed.append((txid, image.lsn))
+            results.append(result)
+        return results
+
+    def apply(self, first_lsn: Lsn, items: Sequence[LoggedRow]) -> None:
+        """Apply lines of the log in order, leaving out those at or below the applied LSN.
+
+        Raises StoreDiffers at the first line that leads to another content than it says: all before it is kept, nothing
+        from it on.
+        """
+        for row in items[self._skipped(first_lsn) :]:
+            line = Logged(*row)
+            changes = unpack_effect(line.effect)
+            self._check(changes, line.fingerprint)
+            self._make(changes)
+            self._advance(line)
+
+    def logged(self, first_lsn: Lsn, last_lsn: Lsn) -> list[Logged]:
+        """Lines that are kept; none when ``first_lsn`` was trimmed."""
+        image = self._image
+        if first_lsn < image.first_kept:
+            return []
+        return image.lines[first_lsn - image.first_kept : last_lsn - image.first_kept + 1]
+
+    def logged_from(self) -> Lsn:
+        """Lowest LSN whose line is kept."""
+        return self._image.first_kept
+
+    def applied(self) -> Applied:
+        """Where the store stands."""
+        return Applied(self._image.lsn, text_of(self._image.fingerprint), self._image.items)
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool] = lambda: True
+    ) -> ReadAnswer:
+        """Answer a read of any kind but those that need SPARQL."""
+        return read_image(self._image, kind, name, arguments, may_go_on)
+
+    def recompute(self, paced: Callable[[int], None] = lambda _items: None) -> Applied:
+        """Fingerprint and count from the data itself; ``paced`` hears how many items were looked at."""
+        fingerprint, items = self._image.recomputed(paced)
+        return Applied(self._image.lsn, text_of(fingerprint), items)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _skipped(self, first_lsn: Lsn) -> int:
+        next_lsn = self._image.lsn + 1
+        invariant(1 <= first_lsn <= next_lsn, "batches follow each other without a gap", first=first_lsn, next=next_lsn)
+        return next_lsn - first_lsn
+
+    def _advance(self, line: Logged) -> None:
+        image = self._image
+        image.lsn += 1
+        image.lines.append(line)
+        # Dropping many at once keeps the price of dropping small.
+        if len(image.lines) >= 2 * self._keep_results:
+            del image.lines[: -self._keep_results]
+            image.first_kept = image.lsn - self._keep_results + 1
+
+    def _check(self, changes: list[Change], wanted: bytes) -> None:
+        """Raise StoreDiffers when these changes do not fit, or lead to another fingerprint; nothing is changed yet."""
+        image = self._image
+        lsn, fingerprint = image.lsn + 1, image.fingerprint
+        queues: dict[str, MemoryQueue] = {}
+        made = {change[1] for change in changes if change[0] == "create-repository"}
+        for change in changes:
+            if change[0] in {"quads", "remove-repository"} and change[1] not in made | image.repositories.keys():
+                raise StoreDiffers(f"LSN {lsn} changes repository {change[1]!r}, which is not here", lsn, UNKNOWN)
+            if change[0] in ON_QUEUES:
+                # Their counters go on with each change of one effect.
+                queue = queues.setdefault(change[1], image.queues.get(change[1], MemoryQueue()).copy())
+                fingerprint ^= queue.difference(change[1], change)
+                queue.apply(change)
+            else:
+                fingerprint ^= image.difference(change)
+        if differs(packed(fingerprint), wanted):
+            raise StoreDiffers(f"LSN {lsn} leads to another content here than the log says", lsn, packed(fingerprint))
+
+    def _execute(self, txid: TxId, body: bytes) -> tuple[str, str, bytes]:
+        try:
+            branch = branches.branch_of(body)
+            if branch is None:
+                changes, _ = self._changes(txid, operations_to_execute(body))
+            else:
+                changes = self._changes_of_branch(branch)
+        except (InvalidRequest, Rejected) as error:
+            return REJECTED, reason_of(error), b""
+        self._make(changes)
+        return APPLIED, "", pack_effect(changes)
+
+    def _make(self, changes: list[Change]) -> None:
+        for change in changes:
+            self._image.apply(change)
+            if self._held is not None and change[0] in ON_KEYS and change[1] == branches.TABLE:
+                self._held.note(change)
+        self._image.note(changes)
+
+    @property
+    def _prepared(self) -> Prepared:
+        if self._held is None:
+            self._held = Prepared(row for row in self._image.keys.items() if row[0].startswith(BEGINNING))
+        return self._held
+
+    def _changes_of_branch(self, branch: branches.Branch) -> list[Change]:
+        """What one step of a branch changes; nothing is changed yet. Raises Rejected, InvalidRequest."""
+        key, prepared = branch.txid.encode(), self._prepared
+        if branch.step == branches.PREPARE:
+            if branch.txid in prepared:
+                return []
+            operations = operations_to_execute(branch.body)
+            changes, after = self._changes(branch.txid, operations)
+            value = value_of(operations, changes, after, lines_of)
+            prepared.judge_branch(branch.txid, value)
+            return [("put", branches.TABLE, key, value)]
+        if branch.txid not in prepared:
+            if branch.step == branches.COMMIT:
+                raise Rejected(f"transaction {branch.txid} is not prepared")
+            return []
+        kept = changes_in(self._image.keys[row_key_of(branches.TABLE, key)]) if branch.step == branches.COMMIT else []
+        return sorted([*kept, ("delete", branches.TABLE, key)], key=order_of)
+
+    def _changes(self, txid: TxId, operations: list[Operation]) -> tuple[list[Change], Suite]:
+        """What the operations would change, minimal and sorted by kind, name and key, and the suite after it; nothing is changed yet."""
+        keys: dict[bytes, Operation] = {}
+        on_repositories: list[Operation] = []
+        control = ControlChange(self._image.suite)
+        queues = self._judged_beside(txid, operations)
+        for operation in operations:
+            if operation[0] in ON_KEYS:
+                keys[row_key_of(operation[1], operation[2])] = operation
+            elif operation[0] == "remove-repository":
+                self._drop_about(operation[1], keys)
+            if operation[0] not in _ELSEWHERE or (operation[0] in ON_KEYS and operation[1] == about.TABLE):
+                on_repositories.append(operation)
+        changes: list[Change] = []
+        if on_repositories:
+            changes = changes_of_repositories(self._image.repositories, on_repositories, control)
+        if self._prepared:
+            self._prepared.judge([*keys.values(), *queues, *changes, *control.changes()])
+        for row_key, operation in keys.items():
+            before = self._image.keys.get(row_key)
+            if before is not None if operation[0] == "delete" else before != operation[3]:
+                changes.append(operation)
+        self._judge(control, keys, changes)
+        changes += [*control.changes(), *queues]
+        if len(changes) > 1:
+            changes.sort(key=order_of)
+        return changes, control.after()
+
+    def _drop_about(self, repository: str, keys: dict[bytes, Operation]) -> None:
+        """What is kept about a repository goes with it, that of this transaction included."""
+        beginning = row_key_of(about.TABLE, about.beginning_of(repository))
+        for row_key in [row_key for row_key in (*self._image.keys, *keys) if row_key.startswith(beginning)]:
+            keys[row_key] = ("delete", about.TABLE, row_key[len(about.TABLE) + 1 :])
+
+    def _judged_beside(self, txid: TxId, operations: list[Operation]) -> list[Change]:
+        """Judge the expectations, then what becomes of queues; return their changes. Raises Rejected."""
+        image = self._image
+        judge_expectations(operations, image.before())
+        change = QueueChange(
+            txid, lambda queue, message_id: queue in image.queues and message_id in image.queues[queue].messages
+        )
+        for number, operation in enumerate(operations, 1):
+            if operation[0] in ON_QUEUES:
+                change.add(number, operation)
+        changes = change.changes()
+        check_room(len({each[1] for each in changes} - image.queues.keys()), len(image.queues))
+        return changes
+
+    def _judge(self, control: ControlChange, keys: dict[bytes, Operation], changes: list[Change]) -> None:
+        """Raise Rejected when a check that is touched does not hold any more, or could not be evaluated here."""
+
+        def value_of(row_key: bytes) -> bytes | None:
+            operation = keys.get(row_key)
+            if operation is None:
+                return self._image.keys.get(row_key)
+            return cast("bytes", operation[3]) if operation[0] == "put" else None
+
+        def problems_of(_repository: str, _checks: list[Check]) -> dict[str, str]:
+            raise Rejected(NO_SPARQL)
+
+        after = control.after()
+        touched = after.touched(keys.keys(), [change[1] for change in changes if change[0] not in ON_KEYS])
+        judge(after, touched | control.added(), value_of, problems_of)

@@ -1,0 +1,15 @@
+"""RDF repositories on pyoxigraph: commits with their position, net changes of quads, reads, formats.
+
+    repositories.py   all RDF repositories: what waits for each, how far each is durable
+    repository.py     one RDF repository on pyoxigraph: commit with its position, change of an operation, lines
+    change.py         net changes of quads: QuadChange, PendingQuads, N-Quads text in and out
+    view.py           the quads as a transaction sees them: engine, pending, its own changes
+    query.py          reading a repository: queries, statements, limits; hides the system graph
+    question.py       a read of a repository in the form that an update can evaluate
+    together.py       reads of one repository at one moment, on top of operations that nobody else sees
+    stream.py         long results, handed over from the one thread that may read them
+    formats.py        which result format a reader gets
+    as_xml.py         what RDF/XML cannot write: predicates whose IRI does not end in a name of XML
+    terms.py          short names for terms
+    errors.py         which errors of the engine are damage of its files
+"""

@@ -1,0 +1,352 @@
+"""One RDF repository of a worker, on pyoxigraph: a directory on disk, or memory when there is none.
+
+Writing thread (one):
+    change = repository.change_of(operation, txid, timestamp, number, pending)    reads only, whatever the operation
+    repository.commit(change.removed, change.added, lsn)                          one atomic write
+
+`change_of` never leaves a trace in the engine: an operation with WHERE or graph management is evaluated inside an engine
+transaction that first applies `pending` and at the end aborts (`sparql/update.py`). So there is no tentative state,
+nothing to undo after a crash, and nothing that a reader could see too early.
+
+Reading threads (any number): `query`, `statements`, `size`, `contexts`, `lines`. Each sees the state of one commit.
+
+The position is a quad in a reserved graph of the same store, so that it moves with the data or not at all:
+
+    <urn:brokerha:system> <urn:brokerha:position> "4711"^^xsd:integer <urn:brokerha:system>
+
+A commit that only adds puts a further such quad beside the old ones, because that is the engine's fastest atomic write;
+the highest counts, and the old ones go with the next commit that removes, or when there are too many.
+No reader ever sees that graph. Empty graphs do not exist: the engine would keep them, so they are removed.
+
+In memory the engine's order of evaluation depends on the history of the store, on disk it does not: only there is an
+update that picks some of its solutions (LIMIT without ORDER BY, SAMPLE) or numbers them (RAND, UUID) the same everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad, Store
+
+from brokerha.model.control import Check
+from brokerha.model.errors import StoreError
+from brokerha.model.ids import Lsn, Timestamp, TxId
+from brokerha.model.operations import Operation
+from brokerha.stores.control.run import must_commit_first, problems
+from brokerha.stores.rdf import query as rdf_query
+from brokerha.stores.rdf.change import (
+    AS_BLANK_FUNCTIONS,
+    PendingQuads,
+    QuadChange,
+    change_text,
+    parse_lines,
+)
+from brokerha.stores.rdf.errors import engine_errors, store_error
+from brokerha.stores.rdf.query import CANNOT_READ, RESULT_LIMIT_BYTES, Answer, readable
+from brokerha.stores.rdf.question import Question
+from brokerha.stores.rdf.stream import in_one_thread
+from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Graph
+from brokerha.stores.rdf.together import evaluate
+from brokerha.stores.rdf.view import QuadView
+from brokerha.stores.sparql.scratch import ScratchText
+from brokerha.stores.sparql.tokens import RESERVED
+from brokerha.stores.sparql.update import UpdateRun
+
+_POSITION: Final = NamedNode(f"{RESERVED}position")
+_POSITIONS_LIMIT: Final = 64
+"""Most old positions that wait for their removal."""
+_READING_WORD: Final = re.compile(r"\b(?:WHERE|CLEAR|DROP|CREATE|ADD|MOVE|COPY)\b", re.IGNORECASE)
+"""One of these stands in each update that is more than data; it may also stand in the data."""
+_SIZE_TRIES: Final = 5
+
+
+class RdfRepository:
+    """One repository. One thread writes; any thread reads. Raises StoreDamaged, StoreError when the directory cannot be opened."""
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        union_default_graph: bool = False,
+        result_limit_bytes: int = RESULT_LIMIT_BYTES,
+    ) -> None:
+        self._directory = directory
+        self._union = union_default_graph
+        self._result_limit_bytes = result_limit_bytes
+        self._store: Store | None = _open(directory)
+        # Held while a commit is written, and while a reader opens several iterators that must be of one commit. Never
+        # while a query is evaluated: that may take long.
+        self._gate = threading.Lock()
+        self._commits_begun = self._commits_ended = 0
+        with engine_errors(f"the repository in {directory} cannot be read"):
+            self._positions = self._read_positions()
+            self._graphs = dict.fromkeys(self._read_graphs())
+
+    @property
+    def position(self) -> Lsn:
+        """LSN of the last commit; 0 for a new repository. Moves in the same atomic write as the data."""
+        positions = self._positions
+        return positions[-1] if positions else 0
+
+    def commit(self, removed: Iterable[str], added: Iterable[str], lsn: Lsn) -> None:
+        """Remove and add these lines and set the position, all or nothing. Doing it twice is the same as once.
+
+        A commit below the position is in the store already and is left out. Raises StoreError; then nothing was changed.
+        Not durable before `flush`.
+        """
+        if lsn < self.position:
+            return
+        store = self._engine()
+        going, coming = parse_lines(removed), parse_lines(added)
+        # Before the write: a query that sees the quads must know the graph. One known too early has nothing to show.
+        self._graphs.update(dict.fromkeys(_named_graphs(coming)))
+        with self._gate, engine_errors(f"the repository in {self._directory} cannot be written"):
+            self._commits_begun += 1
+            try:
+                self._write(store, going, coming, lsn)
+            finally:
+                self._commits_ended += 1
+            for graph in _named_graphs(going):
+                if next(store.quads_for_pattern(None, None, None, graph), None) is None:
+                    store.remove_graph(graph)
+                    self._graphs.pop(graph, None)
+
+    def move_to(self, lsn: Lsn) -> None:
+        """Set the position to this LSN, also a lower one; the content stays. Raises StoreError. Not durable before `flush`."""
+        store = self._engine()
+        with self._gate, engine_errors(f"the repository in {self._directory} cannot be written"):
+            text = change_text([_position_quad(old) for old in self._positions if old != lsn], [_position_quad(lsn)])
+            store.update(text, custom_functions=AS_BLANK_FUNCTIONS)
+            self._positions = (lsn,)
+
+    def needs_engine(self, operation: Operation) -> bool:
+        """Whether its evaluation reads more than the membership of single quads.
+
+        It is then wise to commit earlier transactions first, because all of `pending` is put under it at each evaluation;
+        the result is the same either way.
+        """
+        return operation[0] == "update" and _READING_WORD.search(operation[2]) is not None
+
+    def change_of(
+        self,
+        operation: Operation,
+        txid: TxId,
+        timestamp: Timestamp,
+        number: int,
+        pending: PendingQuads,
+        *,
+        union: bool = False,
+    ) -> QuadChange:
+        """Net change of one operation (``update``, ``add`` or ``remove``) relative to the engine with `pending` on top.
+
+        The result depends only on that state and (operation, txid, timestamp, number). `number` is the place of the
+        operation in its transaction; `union`: the default graph is the union of all. Changes neither the engine nor `pending`. Raises Rejected, StoreError.
+        """
+        return self.change_of_all([(number, operation)], txid, timestamp, pending, union=union)
+
+    def change_of_all(
+        self,
+        operations: Sequence[tuple[int, Operation]],
+        txid: TxId,
+        timestamp: Timestamp,
+        pending: PendingQuads,
+        *,
+        union: bool = False,
+    ) -> QuadChange:
+        """Net change of several operations of one transaction, in order; each sees those before it.
+
+        Same result as `change_of` one after the other with a growing `pending`, but linear in their number where many
+        need the engine. Each comes with its number in the transaction. Raises Rejected, StoreError.
+        """
+        store = self._engine()
+        view = QuadView(store, pending)
+        run = UpdateRun(store, view, list(self._graphs) if union or self._union else None)
+        # An update that fails for its words has become Rejected inside.
+        with engine_errors(CANNOT_READ):
+            for number, operation in operations:
+                run.add(operation, txid, timestamp, number)
+            run.finish()
+        return view.change()
+
+    def problems(self, checks: Sequence[Check], state: PendingQuads) -> dict[str, str]:
+        """Which checks do not hold on the engine with `state` on top, by name, and why; leaves no trace.
+
+        Raises Rejected when one cannot be evaluated, StoreError.
+        """
+        with engine_errors(CANNOT_READ):
+            return problems(self._engine(), checks, state)
+
+    def must_commit_first(self, checks: Sequence[Check], pending: PendingQuads) -> bool:
+        """Whether these checks cannot be evaluated as long as `pending` is not committed."""
+        with engine_errors(CANNOT_READ):
+            return must_commit_first(self._engine(), checks, pending)
+
+    def query(
+        self,
+        text: str,
+        accept: str | None = None,
+        default_graphs: Sequence[str] = (),
+        named_graphs: Sequence[str] = (),
+        may_go_on: Callable[[], bool] = lambda: True,
+        *,
+        union: bool = False,
+    ) -> Answer:
+        """Content type, and the result in pieces of at most 1 MiB.
+
+        `accept` is an Accept header (None or empty: anything). Graphs given here, as IRIs, replace the FROM clauses of the
+        text; else, with `union`, the default graph is all graphs. Raises InvalidRequest, NotAcceptable, TooLarge, TimedOut when `may_go_on` says no, StoreError.
+        """
+        dataset = rdf_query.Dataset(
+            tuple(default_graphs), tuple(named_graphs), union_default_graph=union or self._union
+        )
+        return rdf_query.query(
+            self._engine(), list(self._graphs), text, accept, dataset, may_go_on, self._result_limit_bytes
+        )
+
+    def statements(
+        self,
+        subj: str | None = None,
+        pred: str | None = None,
+        obj: str | None = None,
+        contexts: Sequence[str] = (),
+        accept: str | None = None,
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> Answer:
+        """Quads that match, in an RDF format; terms in N-Triples syntax, context ``null`` is the default graph.
+
+        No contexts: all graphs. N-Quads and N-Triples are produced while they are taken and have no limit. Raises as
+        `query` does, TimedOut also while pieces are taken.
+        """
+        pattern = rdf_query.Pattern.read(subj, pred, obj, contexts)
+        store = self._engine()
+
+        def open_quads() -> Iterator[Quad]:
+            with self._gate:
+                return rdf_query.matching(store, pattern)
+
+        return rdf_query.statements(open_quads, accept, may_go_on, self._result_limit_bytes)
+
+    def together(
+        self,
+        scratch: ScratchText,
+        questions: Sequence[Question],
+        begun: Callable[[], None] = lambda: None,
+        may_go_on: Callable[[], bool] = lambda: True,
+        *,
+        union: bool = False,
+    ) -> None:
+        """Have the engine answer reads of one commit on top of operations that leave no trace; see together.py.
+
+        Raises InvalidRequest, StoreError.
+        """
+        with engine_errors(CANNOT_READ):
+            evaluate(
+                self._engine(),
+                scratch,
+                questions,
+                begun,
+                may_go_on,
+                list(self._graphs) if union or self._union else None,
+            )
+
+    def size(self, contexts: Sequence[str] = ()) -> int:
+        """Number of quads, in all graphs or in these (N-Triples terms or ``null``)."""
+        store = self._engine()
+        if contexts:
+            pattern = rdf_query.Pattern.read(None, None, None, contexts)
+            with self._gate:
+                quads = rdf_query.matching(store, pattern)
+            return sum(1 for _ in quads)
+        # Counting takes long in a large store, so it does not lock commits out, unless they never leave it in peace.
+        with engine_errors(CANNOT_READ):
+            for _ in range(_SIZE_TRIES):
+                begun, positions = self._commits_begun, self._positions
+                held = len(store)
+                if begun == self._commits_begun == self._commits_ended:
+                    return held - len(positions)
+            with self._gate:
+                return len(store) - len(self._positions)
+
+    def contexts(self) -> list[str]:
+        """Names of the graphs that hold quads, as N-Triples terms, sorted; without the default graph."""
+        return sorted(map(str, list(self._graphs)))
+
+    def lines(self) -> Iterator[str]:
+        """All quads as canonical lines without the final dot, in no particular order, of one commit.
+
+        To be taken in the thread that called. Raises StoreDamaged, also while they are taken.
+        """
+        with engine_errors(CANNOT_READ):
+            quads = self._engine().quads_for_pattern(None, None, None, None)
+        own = str(SYSTEM_GRAPH)
+        # No data has a subject of brokerha's own.
+        return in_one_thread(readable(line for line in map(str, quads) if not line.startswith(own)))
+
+    def flush(self) -> None:
+        """Make all commits so far durable (fsync)."""
+        with engine_errors(f"the repository in {self._directory} cannot be written"):
+            self._engine().flush()
+
+    def backup(self, directory: Path) -> None:
+        """Put a copy of all commits so far into a directory that does not exist yet: hard links, and durable in its content.
+
+        What is not flushed yet is flushed first, so that a `flush` shortly before makes it short. Raises StoreError.
+        """
+        with engine_errors(f"the repository in {self._directory} cannot be copied"):
+            self._engine().backup(str(directory))
+
+    def close(self) -> None:
+        """Release the files; later calls raise StoreError. Idempotent."""
+        self._store = None
+
+    def _engine(self) -> Store:
+        if self._store is None:
+            raise StoreError(f"the repository in {self._directory} is closed")
+        return self._store
+
+    def _write(self, store: Store, going: list[Quad], coming: list[Quad], lsn: Lsn) -> None:
+        old = [lsn_before for lsn_before in self._positions if lsn_before != lsn]
+        if not going and len(old) < _POSITIONS_LIMIT:
+            store.extend([*coming, _position_quad(lsn)])
+            self._positions = (*old, lsn)
+            return
+        text = change_text([*going, *map(_position_quad, old)], [*coming, _position_quad(lsn)])
+        store.update(text, custom_functions=AS_BLANK_FUNCTIONS)
+        self._positions = (lsn,)
+
+    def _read_positions(self) -> tuple[Lsn, ...]:
+        quads = self._engine().quads_for_pattern(SYSTEM_GRAPH, _POSITION, None, SYSTEM_GRAPH)
+        return tuple(sorted(int(quad.object.value) for quad in quads if isinstance(quad.object, Literal)))
+
+    def _read_graphs(self) -> list[Graph]:
+        """The graphs that hold quads; what a crash left empty is removed."""
+        store = self._engine()
+        graphs: list[Graph] = []
+        for graph in list(store.named_graphs()):
+            if next(store.quads_for_pattern(None, None, None, graph), None) is None:
+                store.remove_graph(graph)
+            elif graph != SYSTEM_GRAPH:
+                graphs.append(graph)
+        return graphs
+
+
+def _open(directory: Path | None) -> Store:
+    if directory is None:
+        return Store()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return Store(str(directory))
+    except (OSError, RuntimeError) as error:
+        raise store_error(error, f"the repository in {directory} cannot be opened") from error
+
+
+def _position_quad(lsn: Lsn) -> Quad:
+    return Quad(SYSTEM_GRAPH, _POSITION, Literal(lsn), SYSTEM_GRAPH)
+
+
+def _named_graphs(quads: list[Quad]) -> set[Graph]:
+    return {quad.graph_name for quad in quads if not isinstance(quad.graph_name, DefaultGraph)}

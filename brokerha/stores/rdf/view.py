@@ -1,0 +1,123 @@
+"""The quads of a repository as a transaction sees them: the engine, what is pending, and its own changes so far.
+
+    engine            committed quads, on disk
+      + base          changes of earlier transactions that are not committed yet
+        + own         what the transaction that is being evaluated changed
+
+Nothing here writes to the engine. `own` stays net at each step: what goes and comes back leaves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pyoxigraph import DefaultGraph, NamedNode, Quad, Store, Triple
+
+from brokerha.stores.rdf.change import PendingQuads, QuadChange, parse_lines
+from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Graph
+
+
+class QuadView:
+    """Three layers of quads; the top one grows."""
+
+    __slots__ = ("_base", "_engine", "_own")
+
+    def __init__(self, engine: Store, base: PendingQuads) -> None:
+        self._engine = engine
+        self._base = base
+        self._own = PendingQuads()
+
+    def apply(self, removed: dict[str, Quad], added: dict[str, Quad]) -> None:
+        """Remove quads, then add quads, as SPARQL does: one in both is there afterwards."""
+        own = self._own
+        for line, quad in removed.items():
+            if self.holds(line, quad):
+                if line in own.added:
+                    own.added.remove(line)
+                else:
+                    own.removed.add(line)
+        for line, quad in added.items():
+            if not self.holds(line, quad):
+                if line in own.removed:
+                    own.removed.remove(line)
+                else:
+                    own.added.add(line)
+
+    def holds(self, line: str, quad: Quad) -> bool:
+        """Whether this quad is there now."""
+        for layer in (self._own, self._base):
+            if line in layer.added:
+                return True
+            if line in layer.removed:
+                return False
+        return quad in self._engine
+
+    def change(self) -> QuadChange:
+        """The transaction's own net change so far."""
+        return self._own.change()
+
+    def over_engine(self) -> tuple[list[Quad], list[Quad]]:
+        """What has to be removed from the engine, and added to it, to have it show this view."""
+        base, own = self._base, self._own
+        if not base and not own:
+            return [], []
+        both = base.copy()
+        both.include(QuadChange(tuple(own.removed), tuple(own.added)))
+        return parse_lines(sorted(both.removed)), parse_lines(sorted(both.added))
+
+    def quads_in(self, graph: Graph) -> Iterator[tuple[str, Quad]]:
+        """The quads of one graph with their lines, in no particular order."""
+        yield from self._quads(graph)
+
+    def quads_in_named_graphs(self) -> Iterator[tuple[str, Quad]]:
+        """The quads of all graphs but the default graph."""
+        for line, quad in self._quads(None):
+            if not isinstance(quad.graph_name, DefaultGraph):
+                yield line, quad
+
+    def is_empty(self, graph: Graph) -> bool:
+        """Whether a graph holds nothing, which is the same as not being there."""
+        return next(self._quads(graph), None) is None
+
+    def in_all_graphs(self, triples: Iterable[Triple]) -> Iterator[Quad]:
+        """The quads that are there now with one of these triples, in whatever graph."""
+        waiting: dict[Triple, list[Quad]] = {}
+        for each in parse_lines({*self._base.added, *self._own.added}):
+            waiting.setdefault(each.triple, []).append(each)
+        for triple in triples:
+            found = self._engine.quads_for_pattern(triple.subject, triple.predicate, triple.object, None)
+            for each in (*found, *waiting.get(triple, ())):
+                if each.graph_name != SYSTEM_GRAPH and self.holds(str(each), each):
+                    yield each
+
+    def _quads(self, graph: Graph | None) -> Iterator[tuple[str, Quad]]:
+        removed, added = self._base.removed, self._base.added
+        own = self._own
+        for quad in self._engine.quads_for_pattern(None, None, None, graph):
+            line = str(quad)
+            if (
+                quad.graph_name != SYSTEM_GRAPH
+                and line not in own.removed
+                and (line not in removed or line in own.added)
+            ):
+                yield line, quad
+        waiting = [line for line in added if line not in own.removed]
+        waiting += [line for line in own.added if line not in removed]
+        for quad in _of_graph(parse_lines(waiting), graph):
+            yield str(quad), quad
+
+
+def _of_graph(quads: Iterable[Quad], graph: Graph | None) -> Iterator[Quad]:
+    return (quad for quad in quads if graph is None or quad.graph_name == graph)
+
+
+def emptied_graphs(engine: Store, removed: list[Quad], added: list[Quad]) -> list[NamedNode]:
+    """Named graphs that hold nothing any more once these quads are removed and added. Graphs named by blank nodes are left out."""
+    gone = {str(quad) for quad in removed}
+    names = {quad.graph_name for quad in removed} - {quad.graph_name for quad in added}
+    return [
+        name
+        for name in sorted(names, key=str)
+        if isinstance(name, NamedNode)
+        and all(str(quad) in gone for quad in engine.quads_for_pattern(None, None, None, name))
+    ]

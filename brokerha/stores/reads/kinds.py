@@ -1,0 +1,143 @@
+"""Kinds of reads: their arguments, what readers see of a store, and the answers that need nothing else (reading.py has the table)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from brokerha.model import about
+from brokerha.model.errors import InvalidRequest, UnknownRepository
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import KEY_LIMIT_BYTES, is_message_id
+from brokerha.model.outside.shapes import (
+    BYTES,
+    FLAG,
+    TEXT,
+    TXID,
+    Shape,
+    Shapes,
+    check_shapes,
+    data,
+    either,
+    listed,
+    needed,
+    number,
+    shown,
+    text,
+)
+from brokerha.stores.comparing.digests import ROWS_LIMIT, WANTED_LIMIT
+from brokerha.stores.comparing.fingerprint import report
+from brokerha.stores.comparing.items import BITS_LIMIT
+from brokerha.stores.control.suite import EMPTY, Suite
+from brokerha.stores.rdf.repositories import Repository
+from brokerha.stores.tables.key_range import RANGE_LIMIT
+
+OCTETS, JSON, MSGPACK = "application/octet-stream", "application/json", "application/x-msgpack"
+RDF_KINDS: Final = frozenset({"query", "statements", "size", "contexts"})
+PLAIN_KINDS: Final = frozenset({"fingerprint", "repositories", "control"})
+WALKS: Final = frozenset({"digests", "items"})
+"""Kinds that look at the whole content."""
+READS_LIMIT: Final = 100
+"""Reads of one moment."""
+LISTED_LIMIT: Final = 10_000
+"""Graphs that one read names."""
+_NAMED: Final[Shapes] = {"name": text(512)}
+"""More than any name has."""
+_TEXTS: Final = either(TEXT, listed(TEXT, 0, LISTED_LIMIT))
+_KEY: Final = data(KEY_LIMIT_BYTES)
+_BITS: Final = number(1, BITS_LIMIT)
+_MESSAGE_ID: Final = Shape(
+    "a message id (transaction id, dot, number)", lambda value: isinstance(value, str) and is_message_id(value)
+)
+_ROWS: Final = number(1, RANGE_LIMIT)
+_PENDING: Final[Shapes] = {"pending": BYTES, "txid": TXID}
+"""Arguments of reads that take the operations of an open transaction (pending.py)."""
+ARGUMENTS: Final[dict[str, Shapes]] = {
+    "query": {
+        "query": needed(TEXT), "accept": TEXT, "default-graph-uri": _TEXTS, "named-graph-uri": _TEXTS, **_PENDING,
+    },
+    "statements": {"subj": TEXT, "pred": TEXT, "obj": TEXT, "context": _TEXTS, "accept": TEXT, **_PENDING},
+    "size": {"context": _TEXTS, **_PENDING},
+    "contexts": _PENDING,
+    "get": {"key": needed(_KEY), **_PENDING},
+    "range": {"prefix": _KEY, "from": _KEY, "to": _KEY, "limit": _ROWS, "reverse": FLAG, **_PENDING},
+    "tables": {},
+    "queue": {"after": _MESSAGE_ID, "limit": _ROWS, **_PENDING},
+    "queues": _PENDING,
+    "together": {"reads": needed(listed(BYTES, 1, READS_LIMIT)), "seen": BYTES, **_PENDING},
+    "fingerprint": {},
+    "repositories": {},
+    "about": {},
+    "control": {},
+    "digests": {"bits": _BITS},
+    "items": {"bits": _BITS, "buckets": needed(listed(BYTES, 1, WANTED_LIMIT)), "limit": number(1, ROWS_LIMIT)},
+}  # fmt: skip
+"""All that each kind takes; what a text or bytes say is looked at where the read is evaluated."""
+
+
+class View(NamedTuple):
+    """What readers see of the store; replaced as a whole after each commit."""
+
+    lsn: Lsn
+    fingerprint: int
+    items: int
+    repositories: dict[str, Repository]
+    counts: dict[str, int]
+    """Quads of each repository."""
+    suite: Suite = EMPTY
+
+
+def check_arguments(kind: str, name: str, arguments: Mapping[str, object]) -> None:
+    """Raise InvalidRequest for an unknown kind, and for an argument that it does not take, lacks, or that is of another shape."""
+    shapes = ARGUMENTS.get(kind)
+    if shapes is None:
+        raise InvalidRequest(f"unknown kind of read {shown(kind)}; known are {', '.join(ARGUMENTS)}")
+    check_shapes("a read", _NAMED, {"name": name})
+    check_shapes(f"a read of kind {kind}", shapes, arguments)
+
+
+def plain_answer(view: View, kind: str) -> bytes:
+    """The answer to a read of one of `PLAIN_KINDS`, as JSON."""
+    if kind == "fingerprint":
+        return report(view.lsn, view.fingerprint, view.items, view.counts)
+    if kind == "repositories":
+        return as_json(sorted(view.repositories))
+    return view.suite.report()
+
+
+def about_beginning(name: str, names: Collection[str]) -> bytes:
+    """What the keys begin with that a read of kind ``about`` needs; all without a name. Raises UnknownRepository."""
+    if name and name not in names:
+        raise UnknownRepository(f"repository {name!r} does not exist")
+    return about.beginning_of(name) if name else b""
+
+
+def about_answer(name: str, names: Collection[str], rows: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The answer to a read of kind ``about`` from keys and values: repository -> namespaces and settings, as JSON."""
+    found: dict[str, dict[str, dict[str, str]]] = {
+        each: {"namespaces": {}, "settings": {}} for each in ([name] if name else sorted(names))
+    }
+    for key, value in rows:
+        repository, kind, row = about.row_of(key)
+        # A commit that came in between may know of others.
+        if repository in found:
+            found[repository]["namespaces" if kind == about.NAMESPACE else "settings"][row] = value.decode()
+    return as_json(found)
+
+
+def as_json(value: Any) -> bytes:
+    """A value as JSON."""
+    return json.dumps(value).encode()
+
+
+def text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
+    """An argument that is text, or is not given; `check_arguments` has looked at it."""
+    value: str | None = arguments.get(name)
+    return value
+
+
+def texts_argument(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """An argument that is one text or several; `check_arguments` has looked at it."""
+    value = arguments.get(name)
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)

@@ -1,0 +1,115 @@
+"""Reads of an isolated transaction: what each of them found is what the transaction demands when it commits.
+
+A read of kind ``together`` with the argument ``seen``, packed expectations (model/operations.py) for what earlier reads of the
+transaction found; empty bytes for its first. They are judged in the state that is read now. If one fails, the moment that the
+transaction has seen is gone: `Conflict`. If all hold, the earlier reads would find here what they found there, so that all
+reads of the transaction, this one included, are of this one LSN.
+
+Answer, as msgpack: [name of an error or "", its text, (content type, body) of each read, packed expectations for what was found].
+That there is no such key or repository is something found.
+
+| read | demands | so it conflicts with |
+|---|---|---|
+| get | expect-key | another value of this key |
+| range | expect-range | a change of a key in the range, up to the last key that came back |
+| range of more than 10,000 keys | expect-since of the table | any change of the table |
+| query, statements, size, contexts | expect-since of the graph | any change of the repository |
+| queue | expect-since of the queue | any change of the queue |
+| about | expect-since of brokerha's own table | any change of namespaces or settings |
+| tables, queues, repositories, control, fingerprint | expect-fingerprint | any change at all |
+
+What the transaction itself wrote is no finding: a key that it has put demands nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgpack
+
+from brokerha.model import about
+from brokerha.model.errors import Conflict, NotFound, Rejected, TooLarge, UnknownRepository
+from brokerha.model.etags import etag_of
+from brokerha.model.fingerprints import text_of
+from brokerha.model.ids import Lsn
+from brokerha.model.operations import GRAPH, QUEUE, TABLE, Operation, unpack_operations
+from brokerha.ports.store import ReadAnswer
+from brokerha.stores.execution.expectations import Before, judge_expectations
+from brokerha.stores.reads.kinds import MSGPACK, RDF_KINDS
+from brokerha.stores.reads.pending import Pending
+from brokerha.stores.reads.together import RESULT_LIMIT_BYTES, Wanted
+from brokerha.stores.tables.key_range import KeyRange, in_pieces, rows_between, wanted_row_key
+
+RANGE_ROWS: Final = 10_000
+"""Keys of a range that are demanded one by one; more are demanded as a whole table."""
+
+Answers = Sequence[tuple[str, bytes]]
+
+
+def is_observing(arguments: Mapping[str, object]) -> bool:
+    """Whether a read of kind ``together`` belongs to an isolated transaction."""
+    return "seen" in arguments
+
+
+def observed(
+    arguments: Mapping[str, Any],
+    reads: Sequence[Wanted],
+    pending: Pending,
+    lsn: Lsn,
+    before: Before,
+    answer: Callable[[], Answers],
+) -> ReadAnswer:
+    """Judge what was seen, read, and say what was found; ``before`` and ``answer`` are of the state at ``lsn``. Raises Conflict."""
+    seen = arguments["seen"]
+    try:
+        judge_expectations(unpack_operations(seen) if seen else (), before)
+    except Rejected as error:
+        raise Conflict(str(error)) from None
+    name = text = ""
+    answers: Answers = ()
+    try:
+        answers = answer()
+    except (NotFound, UnknownRepository) as error:
+        name, text = type(error).__name__, str(error)
+    demands: dict[Operation, None] = {}
+    for number, wanted in enumerate(reads):
+        for demand in _demands_of(wanted, pending, lsn, before, answers[number][1] if answers else b""):
+            demands[demand] = None
+    size_bytes = sum(len(body) for _, body in answers)
+    if size_bytes > RESULT_LIMIT_BYTES:
+        raise TooLarge(
+            f"the result has {size_bytes} bytes, {RESULT_LIMIT_BYTES} is the limit in a transaction: ask for less"
+        )
+    return ReadAnswer(MSGPACK, lsn, in_pieces(msgpack.packb((name, text, answers, msgpack.packb(list(demands))))))
+
+
+def _demands_of(wanted: Wanted, pending: Pending, lsn: Lsn, before: Before, body: bytes) -> Sequence[Operation]:
+    kind, name, arguments = wanted
+    if kind == "get":
+        row_key = wanted_row_key(name, arguments)
+        if row_key in pending.keys:
+            return ()
+        value = before.value_of(row_key)
+        return (("expect-key", name, row_key[len(name.encode()) + 1 :], "" if value is None else etag_of(value)),)
+    if kind == "range":
+        return (_demand_of_range(name, KeyRange(name, arguments), lsn, before, body),)
+    if kind in RDF_KINDS:
+        return (("expect-since", GRAPH, name, lsn),)
+    if kind == "queue":
+        return (("expect-since", QUEUE, name, lsn),)
+    if kind == "about":
+        return (("expect-since", TABLE, about.TABLE, lsn),)
+    return (("expect-fingerprint", text_of(before.fingerprint)),)
+
+
+def _demand_of_range(table: str, wanted: KeyRange, lsn: Lsn, before: Before, body: bytes) -> Operation:
+    if wanted.limit > RANGE_ROWS:
+        return ("expect-since", TABLE, table, lsn)
+    first = wanted.low[wanted.skip :]
+    end = wanted.high[wanted.skip :] if wanted.high.startswith(wanted.low[: wanted.skip]) else b""
+    rows: Sequence[Any] = msgpack.unpackb(body, use_list=False) if body else ()
+    if len(rows) == wanted.limit:
+        # What lies beyond the last key was not looked at.
+        first, end = (rows[-1][0], end) if wanted.is_reverse else (first, rows[-1][0] + b"\0")
+    return ("expect-range", table, first, end, before.range_digest(*rows_between(table, first, end)))

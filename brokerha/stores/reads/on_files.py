@@ -1,0 +1,158 @@
+"""Reads of a store in files at one moment, and reads on top of the operations of an open transaction.
+
+    writers wait     one LMDB read transaction, and in each engine that is asked one transaction that has just begun
+    writers go on    all reads are evaluated on these; the engines' transactions abort
+
+The transaction in each further engine is begun from within the one before it (rdf/together.py), so that all of them are held by
+one thread. A read with ``pending`` that is alone needs one store only, and so no writer waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from brokerha.model import about
+from brokerha.model.errors import InvalidRequest, TooLarge, UnknownRepository
+from brokerha.stores.rdf.query import Answer, Pattern
+from brokerha.stores.rdf.question import Question, contexts_question, query_question, size_question, statements_question
+from brokerha.stores.rdf.repository import RdfRepository
+from brokerha.stores.reads.kinds import (
+    JSON,
+    MSGPACK,
+    OCTETS,
+    RDF_KINDS,
+    View,
+    about_answer,
+    about_beginning,
+    as_json,
+    plain_answer,
+    text_argument,
+    texts_argument,
+)
+from brokerha.stores.reads.pending import Pending
+from brokerha.stores.reads.queues import QueueRange
+from brokerha.stores.reads.tables import TablesReading
+from brokerha.stores.reads.together import REPOSITORIES_LIMIT, RESULT_LIMIT_BYTES, Wanted, read_number
+from brokerha.stores.sparql.scratch import ScratchText
+from brokerha.stores.tables.key_range import KeyRange, wanted_row_key
+
+
+class TogetherRun:
+    """Several reads, understood before anybody waits for them. Raises InvalidRequest and what is below it."""
+
+    def __init__(
+        self, tables: TablesReading, reads: Sequence[Wanted], pending: Pending, may_go_on: Callable[[], bool]
+    ) -> None:
+        self._tables = tables
+        self._reads = reads
+        self._pending = pending
+        self._may_go_on = may_go_on
+        self._asked: dict[str, list[tuple[int, Question]]] = {}
+        for number, wanted in enumerate(reads, 1):
+            with read_number(number):
+                if wanted.kind in RDF_KINDS:
+                    self._asked.setdefault(wanted.name, []).append((number, question_of(*wanted)))
+        if len(self._asked) > REPOSITORIES_LIMIT:
+            raise InvalidRequest(
+                f"the reads are about {len(self._asked)} repositories; {REPOSITORIES_LIMIT} is the limit"
+            )
+        self._unions: set[str] = set()
+        self._scratch = {name: scratch_of(pending, name) for name in self._asked}
+
+    def answers(self, view: View, transaction: Any, begun: Callable[[], None]) -> list[tuple[str, bytes]]:
+        """Content type and body of each read. `view` and `transaction` are of one commit, until ``begun`` is called no other comes."""
+        engines = {name: engine_of(view, self._pending, name) for name in self._asked}
+        self._unions = {name for name in self._asked if self._tables.is_union(transaction, name)}
+        self._evaluate(list(engines.items()), 0, begun)
+        questions = {number: question for asked in self._asked.values() for number, question in asked}
+        found = []
+        for number, wanted in enumerate(self._reads, 1):
+            with read_number(number):
+                if number in questions:
+                    content_type, pieces = questions[number].answer()
+                    found.append((content_type, b"".join(pieces)))
+                else:
+                    found.append(self._answer(view, transaction, wanted))
+        return found
+
+    def _evaluate(self, engines: list[tuple[str, RdfRepository]], place: int, begun: Callable[[], None]) -> None:
+        if place == len(engines):
+            begun()
+            return
+        name, engine = engines[place]
+        engine.together(
+            self._scratch[name],
+            [question for _, question in self._asked[name]],
+            lambda: self._evaluate(engines, place + 1, begun),
+            self._may_go_on,
+            union=name in self._unions,
+        )
+
+    def _answer(self, view: View, transaction: Any, wanted: Wanted) -> tuple[str, bytes]:
+        kind, name, arguments = wanted
+        tables, pending = self._tables, self._pending
+        if kind == "get":
+            return OCTETS, tables.get(transaction, wanted_row_key(name, arguments), pending)
+        if kind == "range":
+            body = bytearray()
+            for piece in tables.range(transaction, KeyRange(name, arguments), pending, self._may_go_on):
+                body += piece
+                if len(body) > RESULT_LIMIT_BYTES:
+                    raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
+            return MSGPACK, bytes(body)
+        if kind == "queue":
+            return MSGPACK, tables.queue(transaction, QueueRange(name, arguments), pending, self._may_go_on)
+        if kind == "about":
+            beginning = about_beginning(name, view.repositories)
+            return JSON, about_answer(name, view.repositories, tables.rows(transaction, about.TABLE, beginning))
+        if kind == "tables":
+            return JSON, tables.names(transaction)
+        if kind == "queues":
+            return JSON, tables.queues(transaction, pending)
+        return JSON, plain_answer(view, kind)
+
+
+def read_pending(
+    view: View,
+    kind: str,
+    name: str,
+    arguments: dict[str, object],
+    pending: Pending,
+    may_go_on: Callable[[], bool],
+    *,
+    union: bool,
+) -> Answer:
+    """One read of a repository on top of what is pending. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
+    question = question_of(kind, name, arguments)
+    engine_of(view, pending, name).together(scratch_of(pending, name), [question], may_go_on=may_go_on, union=union)
+    return question.answer()
+
+
+def scratch_of(pending: Pending, name: str) -> ScratchText:
+    """What is pending for a repository. Raises InvalidRequest."""
+    return ScratchText(pending.on(name).operations, pending.txid, time.time_ns() // 1000)
+
+
+def engine_of(view: View, pending: Pending, name: str) -> RdfRepository:
+    """The engine to ask; one in memory for what the transaction made or emptied. Raises UnknownRepository."""
+    on = pending.on(name)
+    listed = view.repositories.get(name)
+    if on.exists is False or (listed is None and not on.exists):
+        raise UnknownRepository(f"repository {name!r} does not exist")
+    return RdfRepository(None) if listed is None or on.is_emptied else listed.engine
+
+
+def question_of(kind: str, _name: str, arguments: dict[str, object]) -> Question:
+    """A read of a repository in the form that an update can evaluate. Raises InvalidRequest, NotAcceptable."""
+    contexts, accept = texts_argument(arguments, "context"), text_argument(arguments, "accept")
+    if kind == "size":
+        return size_question(contexts)
+    if kind == "contexts":
+        return contexts_question(lambda names: (JSON, iter([as_json(names)])))
+    if kind == "statements":
+        subj, pred, obj = (text_argument(arguments, name) for name in ("subj", "pred", "obj"))
+        return statements_question(Pattern.read(subj, pred, obj, contexts), accept)
+    graphs = (texts_argument(arguments, "default-graph-uri"), texts_argument(arguments, "named-graph-uri"))
+    return query_question(str(arguments["query"]), accept, *graphs)

@@ -1,0 +1,127 @@
+"""The operations of a transaction that is still open, laid over what a store holds, for the reads inside of it.
+
+    Pending.of(arguments)      keys        row key -> value, None where it was deleted
+                               messages    of a queue, with those published and without those accepted
+                               counted     counters of queues
+                               on          what becomes of a repository
+
+Nothing is changed and nothing is kept. Whether the transaction would be applied is not judged here: expectations, the control suite
+and messages that another transaction took away count at its commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from brokerha.model.ids import TxId
+from brokerha.model.operations import EXPECTATIONS, ON_KEYS, ON_QUEUES, Operation, message_id, unpack_operations
+from brokerha.stores.control.suite import ON_CONTROL
+from brokerha.stores.tables.key_range import KeyRange, row_key_of
+from brokerha.stores.tables.queue_change import NEVER_USED, Counts, Message
+
+TXID_DEFAULT = "pending"
+
+
+class OnRepository(NamedTuple):
+    """What open operations do to one repository."""
+
+    exists: bool | None
+    """Whether it exists after them; None where they do not say."""
+    is_emptied: bool
+    """It was removed: of what was there before nothing is left, also when it was made again."""
+    operations: Sequence[tuple[int, Operation]]
+    """Updates and quads since then, each with its place in the transaction."""
+
+
+UNTOUCHED = OnRepository(exists=None, is_emptied=False, operations=())
+
+
+class Pending:
+    """Open operations; false when there are none."""
+
+    __slots__ = ("_accepted", "_on_repositories", "_published", "keys", "txid")
+
+    def __init__(self, operations: Iterable[Operation], txid: TxId) -> None:
+        self.txid = txid
+        self.keys: dict[bytes, bytes | None] = {}
+        self._published: dict[str, dict[str, Message]] = {}
+        self._accepted: dict[str, set[str]] = {}
+        self._on_repositories: dict[str, OnRepository] = {}
+        for number, operation in enumerate(operations, 1):
+            kind, name = operation[0], operation[1]
+            if kind in ON_KEYS:
+                self.keys[row_key_of(name, operation[2])] = operation[3] if kind == "put" else None
+            elif kind in ON_QUEUES:
+                self._on_queue(number, operation)
+            elif kind not in EXPECTATIONS and kind not in ON_CONTROL:
+                self._on_repository(number, operation)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Pending:
+        """What the arguments ``pending`` (a body, or empty) and ``txid`` (names fresh things) say. Raises InvalidRequest, TooLarge."""
+        body = arguments.get("pending")
+        return cls(unpack_operations(body) if body else (), arguments.get("txid") or TXID_DEFAULT)
+
+    def __bool__(self) -> bool:
+        """Whether anything is laid over."""
+        return bool(self.keys or self._published or self._accepted or self._on_repositories)
+
+    def rows(self, held: Iterable[tuple[bytes, bytes]], wanted: KeyRange) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of a range in its order; ``held`` are those of the store, in the same order and without a limit."""
+        changed = [(key, value) for key, value in self.keys.items() if wanted.low <= key < wanted.high]
+        own = sorted(((key, value) for key, value in changed if value is not None), reverse=wanted.is_reverse)
+        kept = (row for row in held if row[0] not in self.keys)
+        return islice(merge(kept, own, key=itemgetter(0), reverse=wanted.is_reverse), wanted.limit)
+
+    def messages(
+        self, queue: str, after: str | None, held: Callable[[str | None], Iterator[Message]]
+    ) -> Iterator[Message]:
+        """Messages of a queue in their order; ``held`` gives those of the store after an id."""
+        own, gone = self._published.get(queue, {}), self._accepted.get(queue, set())
+        if after is not None and after in own:
+            ids = list(own)
+            return iter([own[each] for each in ids[ids.index(after) + 1 :]])
+        return chain((message for message in held(after) if message.id not in gone), own.values())
+
+    def counted(self, held: dict[str, Counts], holds: Callable[[str, str], bool]) -> dict[str, Counts]:
+        """The counters of all queues, by name in order; ``holds`` says whether the store has a message."""
+        counted = dict(held)
+        for queue, own in self._published.items():
+            if own:
+                before = counted.get(queue, NEVER_USED)
+                counted[queue] = before._replace(published=before.published + len(own))
+        for queue, gone in self._accepted.items():
+            found = sum(holds(queue, each) for each in gone)
+            if found:
+                counted[queue] = counted[queue]._replace(accepted=counted[queue].accepted + found)
+        return dict(sorted(counted.items()))
+
+    def on(self, repository: str) -> OnRepository:
+        """What becomes of a repository."""
+        return self._on_repositories.get(repository, UNTOUCHED)
+
+    def _on_repository(self, number: int, operation: Operation) -> None:
+        kind, name = operation[0], operation[1]
+        if kind == "remove-repository":
+            self._on_repositories[name] = OnRepository(exists=False, is_emptied=True, operations=())
+        elif kind == "create-repository":
+            self._on_repositories[name] = self.on(name)._replace(exists=True)
+        else:
+            before = self.on(name)
+            if isinstance(before.operations, list):
+                before.operations.append((number, operation))
+            else:
+                self._on_repositories[name] = before._replace(operations=[(number, operation)])
+
+    def _on_queue(self, number: int, operation: Operation) -> None:
+        queue = operation[1]
+        own = self._published.setdefault(queue, {})
+        if operation[0] == "publish":
+            name = message_id(self.txid, number)
+            own[name] = Message(name, *operation[2:])
+        elif own.pop(operation[2], None) is None:
+            self._accepted.setdefault(queue, set()).add(operation[2])

@@ -1,0 +1,184 @@
+"""Answering reads: which kinds there are, which arguments they take, what comes back.
+
+| kind         | name       | arguments                                             | content type                        |
+|--------------|------------|-------------------------------------------------------|-------------------------------------|
+| query *      | repository | query, accept, default-graph-uri, named-graph-uri      | as accepted                         |
+| statements * | repository | subj, pred, obj, context, accept                       | as accepted                         |
+| size *       | repository | context                                               | text/plain, a number                |
+| contexts *   | repository |                                                       | application/json, N-Triples terms   |
+| get *        | table      | key                                                   | application/octet-stream            |
+| range *      | table      | prefix, from, to, limit, reverse                       | application/x-msgpack, (key, value) |
+| tables       |            |                                                       | application/json, names             |
+| queue *      | queue      | after (a message id), limit                            | application/x-msgpack, (message id, content type, body) |
+| queues *     |            |                                                       | application/json, name: depth, published, accepted |
+| together *   |            | reads: packed (kind, name, arguments) of each; seen (observing.py) | application/x-msgpack, (content type, body) of each |
+| fingerprint  |            |                                                       | application/json                    |
+| repositories |            |                                                       | application/json, names             |
+| about        | repository, or all |                                              | application/json, repository: namespaces, settings |
+| control      |            |                                                       | application/json, checks            |
+| digests      |            | bits                                                  | application/x-msgpack (comparing/digests.py)  |
+| items        |            | bits, buckets, limit                                  | application/x-msgpack (comparing/digests.py)  |
+
+Kinds with * also take ``pending``, the packed operations of a transaction that is still open, and ``txid``, its id: the answer shows
+the state at one LSN with these operations on top (pending.py). Nothing of that is kept, and no writer waits for it.
+The last two look at the whole content; like ``together`` they are answered by the store itself, and not within ``together``.
+
+An answer shows one commit, and the LSN with it is at most that of the commit. Runs in any thread; must never write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Condition
+from typing import Any
+
+from brokerha.model import about
+from brokerha.model.errors import StoreError, UnknownRepository
+from brokerha.ports.store import ReadAnswer
+from brokerha.stores.files.environment import Environment, store_errors
+from brokerha.stores.reads.kinds import (
+    JSON,
+    MSGPACK,
+    OCTETS,
+    PLAIN_KINDS,
+    View,
+    about_answer,
+    about_beginning,
+    as_json,
+    check_arguments,
+    plain_answer,
+    text_argument,
+    texts_argument,
+)
+from brokerha.stores.reads.on_files import read_pending
+from brokerha.stores.reads.pending import UNTOUCHED, Pending
+from brokerha.stores.reads.queues import QueueRange
+from brokerha.stores.reads.tables import TablesReading
+from brokerha.stores.tables.key_range import KeyRange, in_pieces, wanted_row_key
+
+_CLOSE_LIMIT_S = 10.0
+
+
+class Reading:
+    """Counts reads that are under way, so that closing waits for them instead of pulling the memory map from under them."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._is_closed = False
+        self._changed = Condition()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Around each read. Raises StoreError when the store is closed."""
+        with self._changed:
+            self.check()
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raise StoreError when the store is closed."""
+        if self._is_closed:
+            raise StoreError("the store is closed")
+
+    def close(self) -> bool:
+        """Let no read begin and wait for those that run; returns whether all of them ended in time."""
+        with self._changed:
+            self._is_closed = True
+            return self._changed.wait_for(lambda: self._running == 0, _CLOSE_LIMIT_S)
+
+
+class Reader:
+    """Answers reads of one store."""
+
+    def __init__(self, environment: Environment, reading: Reading) -> None:
+        self._environment = environment
+        self._reading = reading
+        self.tables = TablesReading(environment)
+
+    def read(
+        self, view: View, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]
+    ) -> ReadAnswer:
+        """Answer one read. Raises InvalidRequest and what is below it, TimedOut, StoreError."""
+        check_arguments(kind, name, arguments)
+        if kind in PLAIN_KINDS:
+            return ReadAnswer(JSON, view.lsn, in_pieces(plain_answer(view, kind)))
+        if kind == "about":
+            return ReadAnswer(JSON, view.lsn, in_pieces(self._about(view, name)))
+        pending = Pending.of(arguments)
+        if kind == "get":
+            row_key = wanted_row_key(name, arguments)
+            with self._transaction(f"cannot read table {name}") as transaction:
+                value = self.tables.get(transaction, row_key, pending)
+            return ReadAnswer(OCTETS, view.lsn, in_pieces(value))
+        if kind == "range":
+            pieces = self._range(KeyRange(name, arguments), pending, may_go_on)
+            return ReadAnswer(MSGPACK, view.lsn, pieces)
+        if kind == "tables":
+            with self._transaction("cannot read the tables") as transaction:
+                return ReadAnswer(JSON, view.lsn, in_pieces(self.tables.names(transaction)))
+        if kind == "queue":
+            wanted = QueueRange(name, arguments)
+            with self._transaction(f"cannot read queue {name}") as transaction:
+                body = self.tables.queue(transaction, wanted, pending, may_go_on)
+            return ReadAnswer(MSGPACK, view.lsn, in_pieces(body))
+        if kind == "queues":
+            with self._transaction("cannot read the queues") as transaction:
+                body = self.tables.queues(transaction, pending)
+            return ReadAnswer(JSON, view.lsn, in_pieces(body))
+        if pending.on(name) != UNTOUCHED:
+            union = self._is_union(name)
+            content_type, pieces = read_pending(view, kind, name, arguments, pending, may_go_on, union=union)
+            return ReadAnswer(content_type, view.lsn, pieces)
+        return self._rdf(view, kind, name, arguments, may_go_on)
+
+    def _is_union(self, name: str) -> bool:
+        with self._transaction("cannot read the settings of a repository") as transaction:
+            return self.tables.is_union(transaction, name)
+
+    def _about(self, view: View, name: str) -> bytes:
+        beginning = about_beginning(name, view.repositories)
+        with self._transaction("cannot read what is kept about repositories") as transaction:
+            return about_answer(name, view.repositories, self.tables.rows(transaction, about.TABLE, beginning))
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[Any]:
+        with self._reading.one(), store_errors(doing), self._environment.lmdb.begin() as transaction:
+            yield transaction
+
+    def _range(self, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]) -> Iterator[bytes]:
+        with self._transaction("cannot read a range of keys") as transaction:
+            for piece in self.tables.range(transaction, wanted, pending, may_go_on):
+                yield from in_pieces(piece)
+                self._reading.check()
+
+    def _rdf(
+        self, view: View, kind: str, name: str, arguments: dict[str, object], may_go_on: Callable[[], bool]
+    ) -> ReadAnswer:
+        repository = view.repositories.get(name)
+        if repository is None:
+            raise UnknownRepository(f"repository {name!r} does not exist")
+        engine = repository.engine
+        contexts = texts_argument(arguments, "context")
+        if kind == "size":
+            return ReadAnswer("text/plain", view.lsn, iter([str(engine.size(contexts)).encode()]))
+        if kind == "contexts":
+            return ReadAnswer(JSON, view.lsn, in_pieces(as_json(engine.contexts())))
+        accept = text_argument(arguments, "accept")
+        if kind == "statements":
+            terms = (
+                text_argument(arguments, "subj"),
+                text_argument(arguments, "pred"),
+                text_argument(arguments, "obj"),
+            )
+            content_type, pieces = engine.statements(*terms, contexts, accept, may_go_on)
+        else:
+            text = str(arguments["query"])
+            graphs = (texts_argument(arguments, "default-graph-uri"), texts_argument(arguments, "named-graph-uri"))
+            content_type, pieces = engine.query(text, accept, *graphs, may_go_on, union=self._is_union(name))
+        return ReadAnswer(content_type, view.lsn, pieces)

@@ -1,0 +1,109 @@
+"""Reads of keys and queues within an LMDB transaction, with what is pending laid over; the content types are those of reading.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+
+from brokerha.model import about
+from brokerha.model.errors import NotFound, TooLarge
+from brokerha.stores.execution.expectations import Before, range_digest
+from brokerha.stores.execution.last_changes import LastChanges
+from brokerha.stores.files.environment import Environment
+from brokerha.stores.reads.pending import Pending
+from brokerha.stores.reads.queues import RESULT_LIMIT_BYTES, QueueRange
+from brokerha.stores.tables.key_range import OWN_TABLES, KeyRange, row_key_of
+from brokerha.stores.tables.key_value import (
+    checked_rows,
+    get_value,
+    range_digests,
+    range_pieces,
+    range_rows,
+    table_names,
+)
+from brokerha.stores.tables.queue_change import Message
+from brokerha.stores.tables.queues import Queues
+
+
+class TablesReading:
+    """Reads keys and queues of one store."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._keys = environment.keys
+        self._queues = Queues(environment)
+        self._changes = LastChanges(environment.changes)
+
+    def before(self, transaction: Any, fingerprint: bytes) -> Before:
+        """The state of an LMDB transaction, for expectations; the fingerprint is that of its commit."""
+
+        def value_of(row_key: bytes) -> bytes | None:
+            try:
+                return get_value(transaction, self._keys, row_key)
+            except NotFound:
+                return None
+
+        return Before(
+            value_of,
+            lambda kind, name: self._changes.lsn_of(transaction, kind, name),
+            fingerprint,
+            lambda low, high: range_digest(range_digests(transaction, self._keys, low, high)),
+        )
+
+    def get(self, transaction: Any, row_key: bytes, pending: Pending) -> bytes:
+        """The value of a key. Raises NotFound, StoreDamaged."""
+        if row_key not in pending.keys:
+            return get_value(transaction, self._keys, row_key)
+        value = pending.keys[row_key]
+        if value is None:
+            raise NotFound("there is no such key")
+        return value
+
+    def is_union(self, transaction: Any, repository: str) -> bool:
+        """Whether the default graph of a repository is the union of all."""
+        return transaction.get(row_key_of(about.TABLE, about.setting_key(repository, about.UNION)), db=self._keys) is not None
+
+    def rows(self, transaction: Any, table: str, beginning: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All keys of a table that begin so, in order, with their values. Raises StoreDamaged."""
+        skip = len(row_key_of(table, b""))
+        for row_key, value in checked_rows(transaction, self._keys, row_key_of(table, beginning)):
+            yield row_key[skip:], value
+
+    def names(self, transaction: Any) -> bytes:
+        """Names of all tables, in order, as JSON; brokerha's own are left out."""
+        return json.dumps([name for name in table_names(transaction, self._keys) if name not in OWN_TABLES]).encode()
+
+    def range(
+        self, transaction: Any, wanted: KeyRange, pending: Pending, may_go_on: Callable[[], bool]
+    ) -> Iterator[bytes]:
+        """A range as a msgpack list of (key, value). Raises TimedOut, TooLarge, StoreDamaged."""
+        if not pending.keys:
+            yield from range_pieces(transaction, self._keys, wanted, may_go_on)
+            return
+        found = []
+        size_bytes = 0
+        for row_key, value in pending.rows(range_rows(transaction, self._keys, wanted, may_go_on), wanted):
+            size_bytes += len(row_key) + len(value)
+            if size_bytes > RESULT_LIMIT_BYTES:
+                raise TooLarge(f"the range has more than {RESULT_LIMIT_BYTES} bytes: ask for less")
+            found.append((row_key[wanted.skip :], value))
+        yield msgpack.packb(found)
+
+    def queue(self, transaction: Any, wanted: QueueRange, pending: Pending, may_go_on: Callable[[], bool]) -> bytes:
+        """Messages as a msgpack list of (id, content type, body). Raises NotFound, TimedOut, TooLarge, StoreDamaged."""
+
+        def held(after: str | None) -> Iterator[Message]:
+            return self._queues.messages(transaction, wanted.queue, after, may_go_on)
+
+        body: bytes = msgpack.packb(wanted.take(pending, held))
+        return body
+
+    def queues(self, transaction: Any, pending: Pending) -> bytes:
+        """The counters of all queues, as JSON. Raises StoreDamaged."""
+        counted = pending.counted(
+            self._queues.all_counts(transaction),
+            lambda queue, message_id: self._queues.holds(transaction, queue, message_id),
+        )
+        return json.dumps({queue: counts.report() for queue, counts in counted.items()}).encode()

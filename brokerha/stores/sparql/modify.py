@@ -1,0 +1,243 @@
+"""DELETE/INSERT WHERE: the text that makes the engine report solutions, and the quads that they make of the templates.
+
+For each solution the engine calls us with the values of the variables that the templates use. The number that we give
+back names the solution when the same text later asks for the blank nodes made for it.
+
+    DELETE { ?s <urn:p> ?o } INSERT { ?s <urn:p> [ <urn:q> ?o ] } WHERE { ... }
+      solution(?o = 1, ?s = <urn:a>)  -> 0
+        removed  <urn:a> <urn:p> 1
+        added    <urn:a> <urn:p> _:b3f..   and   _:b3f.. <urn:q> 1       b3f.. = hash(seed, values, 0 equal before, n0)
+
+What a solution is called by is its values alone, so neither the order of the solutions nor the history of the store
+shows in a label. Quads that RDF does not allow (a literal as subject, an unbound variable) are left out, one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, Triple
+
+from brokerha.model.errors import Rejected
+from brokerha.stores.rdf.change import canonical, check_not_reserved
+from brokerha.stores.rdf.terms import Function, Graph, Term
+from brokerha.stores.sparql.functions import FreshFunctions, label_of
+from brokerha.stores.sparql.request import Part, Request
+from brokerha.stores.sparql.template import read_iri, read_templates
+from brokerha.stores.sparql.tokens import RESERVED, VARIABLE
+from brokerha.stores.sparql.unknown import failing, unknown_functions
+
+EFFECT_LIMIT_QUADS: Final = 1_000_000
+"""Most quads that one operation may remove or add; more would not fit into memory and messages of reasonable size."""
+SOLUTIONS_LIMIT: Final = 4_000_000
+"""Most solutions that one operation may have. Every copy goes through each of them, and the writes after it wait: 1 to 3 s for a
+million. Their number is the same at every copy, so all refuse the same operations; time would not be."""
+
+_UNBOUND: Final = NamedNode(f"{RESERVED}unbound")
+
+
+class Modify:
+    """One DELETE/INSERT WHERE of a request: its text for the engine, and what came of it."""
+
+    def __init__(self, request: Request, part: Part, fresh: FreshFunctions, seed: bytes) -> None:
+        self.prologue = part.prologue
+        tokens = request.tokens
+        self.names_graphs = any(
+            tokens.word_of(index).endswith("GRAPH") and tokens.kind_of(index + 1) == VARIABLE
+            for index in range(*part.where)
+        ) or ("BASE" in part.prologue.upper())
+        """Whether the clause asks for the names of graphs, or may name one in a way that only the engine can tell."""
+        self._fresh = fresh
+        self._unknown = unknown_functions(tokens, part.where, part.prologue)
+        self._seed = seed
+        self._templates = read_templates(request, part)
+        self.may_remove = bool(self._templates.delete)
+        self.may_change = bool(self._templates.delete or self._templates.insert)
+        """Whether it has a template at all; without one, nobody has to look for solutions."""
+        self._where = fresh.rewrite(tokens, part.where)
+        self._using = tokens.slice(*part.using)
+        self._graph: Graph = DefaultGraph() if part.with_graph is None else read_iri(request, part, part.with_graph)
+        self._equal: Counter[str] = Counter()
+        self._solutions: list[_Solution] = []
+        self._count = 0
+        self._keeps_solutions = False
+        self._labels: dict[str, BlankNode] = {}
+        self._removed: set[Quad] = set()
+        self._added: set[Quad] = set()
+        self._fault: Exception | None = None
+        self._name = f"{RESERVED}solution:{seed.hex()}"
+        self._blank_name = f"{RESERVED}blank-of:{seed.hex()}"
+        self._value_name = f"{RESERVED}value-of:{seed.hex()}"
+
+    def functions(self) -> dict[NamedNode, Function]:
+        """What the text calls."""
+        return {
+            NamedNode(self._name): self._report,
+            NamedNode(self._blank_name): self._blank_of,
+            NamedNode(self._value_name): self._value_of,
+            **self._fresh.functions,
+            **failing(self._unknown),
+        }
+
+    def text(self, *, with_templates: bool, using: str = "") -> str:
+        """The operation for the engine; with templates when what comes after it has to see its outcome.
+
+        ``using`` is the dataset of a clause that names none itself.
+        """
+        self._keeps_solutions = with_templates
+        variables = [f'COALESCE(?{name}, ""^^{_UNBOUND})' for name in self._templates.variables]
+        binds = [f"BIND(<{self._name}>({', '.join(variables)}) AS ?brokerha_solution)"]
+        delete = insert = ""
+        if with_templates:
+            names = {f"_:{name}": f"?brokerha_{name}" for name in self._templates.blanks}
+            binds += [
+                f'BIND(<{self._blank_name}>(?brokerha_solution, "{name}") AS ?brokerha_{name})'
+                for name in self._templates.blanks
+            ]
+            if self._fresh.makes_blanks:
+                names |= {name: f"?brokerha_value_{name}" for name in self._templates.variables}
+                binds += [
+                    f"BIND(<{self._value_name}>(?brokerha_solution, ?{name}) AS ?brokerha_value_{name})"
+                    for name in self._templates.variables
+                ]
+            delete = "\n".join(quad.text(lambda name: names.get(name, f"?{name}")) for quad in self._templates.delete)
+            insert = "\n".join(quad.text(lambda name: names.get(name, f"?{name}")) for quad in self._templates.insert)
+        clause = f"{{ {self._limited()}\n{' '.join(binds)} }}"
+        # Without templates WITH matters for the clause only; with them it also says where quads without GRAPH belong.
+        head = "" if isinstance(self._graph, DefaultGraph) else f"WITH {self._graph} "
+        return f"{head}DELETE {{ {delete} }} INSERT {{ {insert} }}\n{self._using or using}\nWHERE {clause};\n"
+
+    @property
+    def has_using(self) -> bool:
+        """Whether the text says which graphs its clause sees."""
+        return bool(self._using)
+
+    @property
+    def has_with(self) -> bool:
+        """Whether the text names the graph that takes the place of the default graph."""
+        return not isinstance(self._graph, DefaultGraph)
+
+    def query(self) -> str:
+        """The clause as a query that reports its solutions, for datasets that only a query can have."""
+        variables = ", ".join(f'COALESCE(?{name}, ""^^{_UNBOUND})' for name in self._templates.variables)
+        bind = f"BIND(<{self._name}>({variables}) AS ?brokerha_solution)"
+        self._keeps_solutions = False
+        return f"{self.prologue}SELECT ?brokerha_solution {{ {self._limited()}\n{bind} }}"
+
+    def _limited(self) -> str:
+        """The clause, which the engine leaves after the solution that decides: the first, where all make the same quads."""
+        templates = self._templates
+        decides = SOLUTIONS_LIMIT + 1 if templates.variables or templates.blanks else 1
+        return f"{{ SELECT * {{\n{self._where}\n}} LIMIT {decides} }}"
+
+    def check(self) -> None:
+        """Raise what went wrong in a function; the engine itself takes any error there for an unbound value."""
+        if self._fault is not None:
+            raise self._fault
+
+    def quads(self) -> tuple[dict[str, Quad], dict[str, Quad]]:
+        """Quads to remove and to add, by line. Raises InvalidRequest when one holds a reserved IRI."""
+        removed, added = canonical(self._removed), canonical(self._added)
+        check_not_reserved(removed)
+        check_not_reserved(added)
+        return removed, added
+
+    def _report(self, *terms: Term) -> Literal | None:
+        if self._fault is not None:
+            return None
+        try:
+            return Literal(self._solution(terms))
+        except Exception as error:  # noqa: BLE001  Whatever it is must not vanish inside the engine; check() raises it.
+            self._fault = error
+            return None
+
+    def _solution(self, terms: tuple[Term, ...]) -> int:
+        self._count += 1
+        if self._count > SOLUTIONS_LIMIT:
+            raise Rejected(
+                f"the operation has more than {SOLUTIONS_LIMIT} solutions: split it, or SELECT DISTINCT what it needs"
+            )
+        names = self._templates.variables
+        bound = [None if isinstance(term, Literal) and term.datatype == _UNBOUND else term for term in terms]
+        solution = self._labelled(dict(zip(names, bound, strict=True)))
+        for template in self._templates.delete:
+            quad = template.fill(solution.values, solution.blank, self._graph)
+            if quad is not None:
+                self._removed.add(quad)
+        for template in self._templates.insert:
+            quad = template.fill(solution.values, solution.blank, self._graph)
+            if quad is not None:
+                self._added.add(quad)
+        if len(self._removed) > EFFECT_LIMIT_QUADS or len(self._added) > EFFECT_LIMIT_QUADS:
+            raise Rejected(f"the operation changes more than {EFFECT_LIMIT_QUADS} quads: split it")
+        if self._keeps_solutions:
+            self._solutions.append(solution)
+        return len(self._solutions) - 1
+
+    def _labelled(self, values: dict[str, Term | None]) -> _Solution:
+        """The solution with final labels instead of the placeholders that BNODE made."""
+        if not self._templates.blanks and not self._fresh.makes_blanks:
+            return _Solution(self._seed, "", values)
+        key = "\n".join(map(str, values.values()))
+        replaced: dict[str, BlankNode] = {}
+        if self._fresh.makes_blanks:
+            key = "\n".join(str(self._neutral(value, replaced)) for value in values.values())
+        key = f"{self._equal[key]}\n{key}"
+        self._equal[key.partition("\n")[2]] += 1
+        solution = _Solution(self._seed, key, values)
+        if replaced:
+            for placeholder, neutral in replaced.items():
+                label = solution.blank(f"bnode {neutral.value}")
+                replaced[placeholder] = (
+                    label if self._fresh.is_keyed(placeholder) else self._labels.setdefault(placeholder, label)
+                )
+            solution.values = {name: _replace(value, replaced) for name, value in values.items()}
+            solution.replaced = replaced
+        return solution
+
+    def _neutral(self, value: Term | None, seen: dict[str, BlankNode]) -> Term | None:
+        """The value with each placeholder called by its place in the solution, not by the call that made it."""
+        for placeholder in _blanks(value):
+            if placeholder not in seen and self._fresh.is_placeholder(BlankNode(placeholder)):
+                seen[placeholder] = self._labels.get(placeholder, BlankNode(f"new{len(seen)}"))
+        return _replace(value, seen)
+
+    def _blank_of(self, number: Literal, name: Literal) -> BlankNode:
+        """The blank node that a template makes for a solution."""
+        return self._solutions[int(number.value)].blank(name.value)
+
+    def _value_of(self, number: Literal, value: Term) -> Term | None:
+        """A value of a solution with final labels."""
+        return _replace(value, self._solutions[int(number.value)].replaced)
+
+
+class _Solution:
+    """One solution, and the blank nodes that belong to it."""
+
+    __slots__ = ("_key", "_seed", "replaced", "values")
+
+    def __init__(self, seed: bytes, key: str, values: dict[str, Term | None]) -> None:
+        self._seed = seed
+        self._key = key
+        self.values = values
+        self.replaced: Mapping[str, BlankNode] = {}
+
+    def blank(self, name: str) -> BlankNode:
+        return BlankNode(label_of(self._seed, "solution", self._key, name))
+
+
+def _blanks(term: object) -> list[str]:
+    if isinstance(term, BlankNode):
+        return [term.value]
+    return [label for inner in term for label in _blanks(inner)] if isinstance(term, Triple) else []
+
+
+def _replace(term: Term | None, replaced: Mapping[str, BlankNode]) -> Term | None:
+    if isinstance(term, BlankNode):
+        return replaced.get(term.value, term)
+    if isinstance(term, Triple) and replaced:
+        subject, predicate, value = (_replace(inner, replaced) for inner in term)
+        return Triple(subject, predicate, value)  # type: ignore[arg-type]
+    return term

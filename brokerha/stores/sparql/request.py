@@ -1,0 +1,375 @@
+"""SPARQL requests as text: the operations of an update, and the kind of a query.
+
+The syntax is judged by the engine itself, which parses a request in whole before it starts to evaluate: behind an
+operation that fails on an empty store, a request is parsed and nothing of it is run. What is read here (where an
+operation begins, its templates, its WHERE) is read more strictly than that, never more laxly, so a request is either
+understood or refused. What is refused in any request: `refusals.py`.
+
+    PREFIX x: <urn:x>  INSERT DATA { x:a x:b 1 } ;  DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }
+    |-- prologue ---|  |---- insert data -----|     |---------------- modify -----------|
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from pyoxigraph import NamedNode, Store
+
+from brokerha.model.errors import InvalidRequest
+from brokerha.stores.sparql.refusals import refuse
+from brokerha.stores.sparql.tokens import (
+    CONSTANTS,
+    IRI,
+    MESSAGE_LIMIT,
+    PREFIXED,
+    STRING,
+    VARIABLE,
+    Tokens,
+    malformed,
+    tokenize,
+)
+from brokerha.stores.sparql.unknown import unknown_functions
+
+Span = tuple[int, int]
+"""First token, and the token after the last."""
+
+GRAPH_WORDS: Final = frozenset({"CLEAR", "DROP", "CREATE", "ADD", "MOVE", "COPY"})
+_QUERY_WORDS: Final = frozenset({"SELECT", "ASK", "CONSTRUCT", "DESCRIBE"})
+CLAUSE_LIMIT_TOKENS: Final = 2000
+"""Largest WHERE clause or query, constants in VALUES and IN not counted: like the limit of nesting it keeps the engine's
+recursion from overflowing the stack, which was seen from about 6000 on."""
+_CACHED_QUERY_CHARS: Final = 4096
+
+_NEVER_RUN: Final = "CREATE GRAPH <urn:x>; CREATE GRAPH <urn:x>; "
+"""Put before operations, it stops the engine between parsing and running them."""
+_NOT_LINE_END: Final = re.compile(r"[^\r\n]")
+_POSITION: Final = re.compile(r"error at (\d+):(\d+): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operation of an update request; spans of an absent clause are empty."""
+
+    kind: str
+    """``INSERT DATA``, ``DELETE DATA``, ``MODIFY`` (templates and WHERE), or one of `GRAPH_WORDS`."""
+    span: Span
+    """The whole operation, without prologue and without the semicolon after it."""
+    prologue: str
+    """All that is declared at this operation, by earlier ones too; the same object where nothing new was declared."""
+    delete: Span = (0, 0)
+    """Inside of the braces, as `insert` and `where`."""
+    insert: Span = (0, 0)
+    where: Span = (0, 0)
+    with_graph: int | None = None
+    """Token of the IRI after WITH."""
+    using: Span = (0, 0)
+    silent: bool = False
+    graphs: tuple[int | str, ...] = ()
+    """Of a graph operation: token of an IRI, or ``DEFAULT``, ``NAMED``, ``ALL``; source before target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An update request, understood."""
+
+    tokens: Tokens
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """What reading a query as text tells before it is evaluated."""
+
+    kind: str
+    """``SELECT``, ``ASK``, ``CONSTRUCT`` or ``DESCRIBE``."""
+    may_name_any_graph: bool
+    """A graph may be bound to a variable, or named in a way that only the engine can tell (relative to BASE)."""
+    has_dataset: bool
+    """There is a FROM clause."""
+    unknown: tuple[NamedNode, ...]
+    """Functions that are called and that the engine does not know (unknown.py)."""
+
+
+def read_update(text: str) -> Request:
+    """Understand an update request. Raises InvalidRequest."""
+    tokens = tokenize(text)
+    refuse(tokens)
+    request = _Reader(tokens).request()
+    _check_syntax(request)
+    return request
+
+
+def _check_syntax(request: Request) -> None:
+    """Have the engine parse all operations.
+
+    Operations with other declarations are parsed apart, because the engine takes a prologue at the beginning only.
+    """
+    tokens, parts = request.tokens, request.parts
+    text = tokens.text
+    first = 0
+    while first < len(parts):
+        last = first + 1
+        while last < len(parts) and parts[last].prologue is parts[first].prologue:
+            last += 1
+        start = tokens.starts[parts[first].span[0]]
+        head = (text[:start] if first == 0 else parts[first].prologue) + _NEVER_RUN
+        parsed = head + _operations(tokens, parts[first:last])
+        try:
+            Store().update(parsed)
+        except SyntaxError as error:
+            raise syntax_error(error, text, parsed, place_of_start=start - len(head)) from None
+        except RuntimeError:
+            pass  # It was parsed; the CREATE before it failed as intended.
+        first = last
+
+
+def _operations(tokens: Tokens, parts: Sequence[Part]) -> str:
+    """The text of these operations; what is declared between them is blanked out, so that places stay as they are."""
+    pieces: list[str] = []
+    end = 0
+    for part in parts:
+        start = tokens.starts[part.span[0]]
+        if pieces:
+            pieces.append(";" + _NOT_LINE_END.sub(" ", tokens.text[end + 1 : start]))
+        end = tokens.ends[part.span[1] - 1]
+        pieces.append(tokens.text[start:end])
+    return "".join(pieces)
+
+
+def syntax_error(error: SyntaxError, text: str, parsed: str, *, place_of_start: int = 0) -> InvalidRequest:
+    """The engine's syntax error as ours, with its line and column.
+
+    `parsed` is what the engine saw; its character n is character n + `place_of_start` of `text`.
+    """
+    found = _POSITION.match(str(error))
+    if found is None:
+        return InvalidRequest(f"MALFORMED QUERY: {error}"[:MESSAGE_LIMIT])
+    lines = parsed.split("\n")
+    line, column = int(found[1]), int(found[2])
+    place = sum(len(before) + 1 for before in lines[: line - 1]) + column - 1 + place_of_start
+    return malformed(text, min(max(place, 0), len(text)), " ".join(found[3].split()))
+
+
+def read_query(text: str) -> QueryFacts:
+    """Understand a query as far as brokerha has to. Raises InvalidRequest. Does not check its syntax."""
+    return _read_short_query(text) if len(text) <= _CACHED_QUERY_CHARS else _read_query(text)
+
+
+@lru_cache(maxsize=256)
+def _read_short_query(text: str) -> QueryFacts:
+    return _read_query(text)
+
+
+def _read_query(text: str) -> QueryFacts:
+    tokens = tokenize(text)
+    refuse(tokens)
+    first = _prologue_end(tokens, 0)
+    kind = tokens.word_of(first)
+    if kind not in _QUERY_WORDS:
+        raise tokens.malformed(first, "expected SELECT, ASK, CONSTRUCT or DESCRIBE")
+    _check_size(tokens, (0, len(tokens)))
+    any_graph = has_dataset = False
+    for index in range(len(tokens)):
+        word = tokens.word_of(index)
+        if word == "BASE" or (word.endswith("GRAPH") and tokens.kind_of(index + 1) == VARIABLE):
+            any_graph = True
+        elif word == "FROM":
+            has_dataset = True
+    unknown = unknown_functions(tokens, (first, len(tokens)), tokens.slice(0, first))
+    return QueryFacts(kind, any_graph, has_dataset, unknown)
+
+
+def _check_size(tokens: Tokens, span: Span) -> None:
+    """Raise InvalidRequest for a clause that is too large for the engine."""
+    first, last = span
+    if last - first <= CLAUSE_LIMIT_TOKENS:
+        return
+    counted = depth = list_depth = 0
+    index = first
+    while index < last:
+        sign, word = tokens.text_of(index), tokens.word_of(index)
+        depth += (sign == "(") - (sign == ")")
+        if list_depth and depth < list_depth:
+            list_depth = 0
+        elif word == "IN" and tokens.text_of(index + 1) == "(" and not list_depth:
+            list_depth = depth + 1
+        if not list_depth or (tokens.kind_of(index) not in CONSTANTS and sign not in {",", "^^"}):
+            counted += 1
+        if word == "VALUES":
+            while index < last and tokens.text_of(index) != "}":
+                index += 1
+        index += 1
+    if counted > CLAUSE_LIMIT_TOKENS:
+        raise tokens.malformed(
+            first, f"the clause has more than {CLAUSE_LIMIT_TOKENS} words and signs: split the request"
+        )
+
+
+def _prologue_end(tokens: Tokens, index: int) -> int:
+    """The first token from this one on that is not part of a prologue."""
+    while True:
+        word = tokens.word_of(index)
+        if word == "PREFIX" and tokens.kind_of(index + 1) == PREFIXED and tokens.kind_of(index + 2) == IRI:
+            index += 3
+        elif (word == "BASE" and tokens.kind_of(index + 1) == IRI) or (
+            word == "VERSION" and tokens.kind_of(index + 1) == STRING
+        ):
+            index += 2
+        else:
+            return index
+
+
+class _Declarations:
+    """What the prologues of a request declare so far.
+
+    Kept by name, because requests glued together from many declare the same prefixes again and again.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._by_name: dict[tuple[int, str], str] = {}
+        self._bases = 0
+        self.prologue = ""
+
+    def add(self, first: int, last: int) -> None:
+        """Take in the declarations of these tokens."""
+        before = dict(self._by_name)
+        while first < last:
+            word = self._tokens.word_of(first)
+            following = first + (3 if word == "PREFIX" else 2)
+            name = self._tokens.text_of(first + 1) if word == "PREFIX" else word
+            declaration = self._tokens.slice(first, following)
+            # What follows a BASE may be relative to it, so it does not stand in for what was declared before.
+            if word == "BASE" and self._by_name.get((self._bases, name)) != declaration:
+                self._bases += 1
+            self._by_name[self._bases, name] = declaration
+            first = following
+        if self._by_name != before:
+            self.prologue = "".join(f"{declaration}\n" for declaration in self._by_name.values())
+
+
+class _Reader:
+    """Reads the operations of an update request, token by token."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._index = 0
+        self._declarations = _Declarations(tokens)
+
+    def request(self) -> Request:
+        parts = []
+        while True:
+            start = self._index
+            self._index = _prologue_end(self._tokens, start)
+            if self._index == len(self._tokens):
+                break
+            self._declarations.add(start, self._index)
+            parts.append(self._part())
+            if self._index < len(self._tokens):
+                self._expect(";")
+        return Request(self._tokens, tuple(parts))
+
+    def _part(self) -> Part:
+        start = self._index
+        word = self._take_word()
+        following = self._tokens.word_of(self._index)
+        if (word, following) == ("INSERT", "DATA"):
+            self._index += 1
+            insert = self._braces()
+            return self._done(start, "INSERT DATA", insert=insert)
+        if (word, following) == ("DELETE", "DATA"):
+            self._index += 1
+            delete = self._braces()
+            return self._done(start, "DELETE DATA", delete=delete)
+        if (word, following) == ("DELETE", "WHERE"):
+            self._index += 1
+            where = self._braces()
+            _check_size(self._tokens, where)
+            return self._done(start, "MODIFY", delete=where, where=where)
+        if word in {"WITH", "INSERT", "DELETE"}:
+            return self._modify(start, word)
+        if word in GRAPH_WORDS:
+            return self._graph_operation(start, word)
+        raise self._tokens.malformed(start, "expected an update operation, such as INSERT DATA")
+
+    def _modify(self, start: int, word: str) -> Part:
+        with_graph = None
+        if word == "WITH":
+            with_graph = self._take_iri()
+            word = self._take_word("DELETE", "INSERT")
+        delete = insert = (0, 0)
+        if word == "DELETE":
+            delete = self._braces()
+            if self._tokens.word_of(self._index) == "INSERT":
+                word = self._take_word()
+        if word == "INSERT":
+            insert = self._braces()
+        using = self._index
+        while self._tokens.word_of(self._index) == "USING":
+            self._index += 1
+            if self._tokens.word_of(self._index) == "NAMED":
+                self._index += 1
+            self._take_iri()
+        using_span = (using, self._index)
+        self._take_word("WHERE")
+        where = self._braces()
+        _check_size(self._tokens, where)
+        return self._done(
+            start, "MODIFY", delete=delete, insert=insert, where=where, with_graph=with_graph, using=using_span
+        )
+
+    def _graph_operation(self, start: int, word: str) -> Part:
+        silent = self._tokens.word_of(self._index) == "SILENT"
+        self._index += silent
+        graphs = [self._graph()]
+        if word in {"ADD", "MOVE", "COPY"}:
+            self._take_word("TO")
+            graphs.append(self._graph())
+        return self._done(start, word, silent=silent, graphs=tuple(graphs))
+
+    def _done(self, start: int, kind: str, **clauses: Any) -> Part:
+        return Part(kind, (start, self._index), self._declarations.prologue, **clauses)
+
+    def _graph(self) -> int | str:
+        word = self._tokens.word_of(self._index)
+        if word in {"DEFAULT", "NAMED", "ALL"}:
+            self._index += 1
+            return word
+        if word == "GRAPH":
+            self._index += 1
+        return self._take_iri()
+
+    def _take_word(self, *allowed: str) -> str:
+        """The keyword that stands here. Without `allowed` any keyword will do."""
+        word = self._tokens.word_of(self._index)
+        if not word or (allowed and word not in allowed):
+            wanted = " or ".join(allowed) or "an update operation, such as INSERT DATA"
+            raise self._tokens.malformed(self._index, f"expected {wanted}")
+        self._index += 1
+        return word
+
+    def _take_iri(self) -> int:
+        if self._tokens.kind_of(self._index) not in {IRI, PREFIXED}:
+            raise self._tokens.malformed(self._index, "expected an IRI")
+        self._index += 1
+        return self._index - 1
+
+    def _expect(self, sign: str) -> None:
+        if self._tokens.text_of(self._index) != sign:
+            raise self._tokens.malformed(self._index, f"expected {sign}")
+        self._index += 1
+
+    def _braces(self) -> Span:
+        self._expect("{")
+        start, depth = self._index, 1
+        while depth:
+            sign = self._tokens.text_of(self._index)
+            if not sign:
+                raise malformed(self._tokens.text, len(self._tokens.text), "a brace is not closed")
+            depth += (sign == "{") - (sign == "}")
+            self._index += 1
+        return start, self._index - 1

@@ -1,0 +1,231 @@
+"""What stands between the braces of INSERT and DELETE: quads, with variables and blank nodes to be filled in.
+
+Data blocks and templates of SPARQL are TriG but for three details (a dot before GRAPH may be missing, one after it may be
+there, a collection may stand alone), so they are turned into TriG, variables into IRIs of our own, and parsed as data.
+That keeps the order of the text, by which blank nodes are numbered: `_:x`, `[]`, `( )` alike are n0, n1, ... in the
+order in which they are met, on every site.
+
+    DELETE { ?s <urn:p> ?o } INSERT { ?s <urn:p> [ <urn:q> ?o ] }
+        delete   ?s <urn:p> ?o
+        insert   n0 <urn:q> ?o      ?s <urn:p> n0
+
+Most updates are INSERT DATA or DELETE DATA without abbreviations; `read_plain_data` takes these without cutting them into
+tokens. Whatever it does not take goes the long way; it must never read a text differently from that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat, Triple, parse
+
+from brokerha.model.invariants import invariant
+from brokerha.stores.rdf.change import canonical
+from brokerha.stores.rdf.terms import Graph, Term
+from brokerha.stores.sparql.request import Part, Request, Span
+from brokerha.stores.sparql.tokens import RESERVED, VARIABLE, Tokens
+
+_VARIABLE: Final = f"{RESERVED}variable:"
+_NOTHING: Final = NamedNode(f"{RESERVED}nothing")
+_IRI = r"<[^<>\"{}|^`\\\x00-\x20]++>"
+# Without dots, escapes and second colons: what remains means the same in SPARQL and TriG, whatever it touches.
+_SHORT = r"[A-Za-z][A-Za-z0-9_-]*+:[A-Za-z0-9_][A-Za-z0-9_-]*+(?![.]?[\w:%\\-])|:[A-Za-z0-9_][A-Za-z0-9_-]*+(?![.]?[\w:%\\-])"
+_NAME = rf"(?:{_IRI}|{_SHORT})"
+_STRING = r'"(?!"")(?:[^"\\\r\n]|\\[tbnrf"\'\\])*+"'
+_LITERAL = rf"{_STRING}(?:\^\^{_NAME}|@[A-Za-z]++(?:-[A-Za-z0-9]++)*+(?!-))?+"
+_VALUE = rf"(?:{_NAME}|{_LITERAL}|[+-]?+[0-9]++(?:\.[0-9]++)?+(?![eE\w])|(?:true|false)(?![\w:.-]))"
+_VERB = rf"(?:{_NAME}|a(?![\w:.-]))"
+_VERB_AND_VALUES = rf"{_VERB}\s*+{_VALUE}(?:\s*+,\s*+{_VALUE})*+"
+_ABOUT_ONE = rf"{_NAME}\s*+{_VERB_AND_VALUES}(?:\s*+;\s*+{_VERB_AND_VALUES})*+"
+_PLAIN: Final = re.compile(
+    rf"((?:\s*+(?i:PREFIX)\s++(?:[A-Za-z][A-Za-z0-9_-]*+)?+:\s*+{_IRI})*+)"
+    rf"\s*+((?i:INSERT|DELETE))\s++(?i:DATA)\s*+\{{\s*+(?:((?i:GRAPH)\s*+{_NAME}\s*+)\{{\s*+)?+"
+    rf"({_ABOUT_ONE}(?:\s*+\.\s*+{_ABOUT_ONE})*+)\s*+\.?+\s*+(?(3)\}}\s*+\.?+\s*+)\}}\s*+;?+\s*+\Z",
+    re.ASCII,
+)
+
+
+class PlainData(NamedTuple):
+    """An INSERT DATA or DELETE DATA without blank nodes: quads by line."""
+
+    is_insert: bool
+    quads: dict[str, Quad]
+
+
+class Templates(NamedTuple):
+    """The quads of one operation as written; constants are canonical, variables and blank nodes are still to be filled in."""
+
+    delete: tuple[QuadTemplate, ...]
+    insert: tuple[QuadTemplate, ...]
+    variables: tuple[str, ...]
+    """Names of the variables in both, sorted."""
+    blanks: tuple[str, ...]
+    """Names n0, n1, ... of the blank nodes to be made for each solution."""
+
+
+def read_plain_data(text: str) -> PlainData | None:
+    """The quads of the plainest and most common update; None when the text must be read the long way."""
+    found = _PLAIN.match(text)
+    if found is None or RESERVED in text:
+        return None
+    prologue, verb, graph, triples = found.groups()
+    data = f"{graph}{{{triples}}}" if graph else f"{triples} ."
+    try:
+        quads = parse(f"{prologue}\n{data}".encode(), format=RdfFormat.TRIG)
+        return PlainData(verb[0] in "Ii", canonical(quads))
+    except (SyntaxError, UnicodeError):
+        return None  # The long way finds the same fault and says where it is.
+
+
+def read_templates(request: Request, part: Part) -> Templates:
+    """The templates, or the data, of one operation. Raises InvalidRequest."""
+    blanks: dict[str, str] = {}
+    delete = _read_quads(request.tokens, part.delete, part.prologue, blanks)
+    if blanks:
+        raise request.tokens.malformed(part.delete[0], "blank nodes are not allowed where quads are deleted")
+    insert = _read_quads(request.tokens, part.insert, part.prologue, blanks)
+    templates = [tuple(map(QuadTemplate, quads)) for quads in (delete, insert)]
+    variables = sorted({name for quads in templates for quad in quads for name in quad.variables()})
+    return Templates(templates[0], templates[1], tuple(variables), tuple(blanks.values()))
+
+
+def read_iri(request: Request, part: Part, index: int) -> NamedNode:
+    """The IRI that this sign means at this operation."""
+    text = f"{part.prologue}{request.tokens.text_of(index)} {_NOTHING} {_NOTHING} ."
+    quad = next(iter(parse(text, format=RdfFormat.TRIG)))
+    iri = quad.subject
+    if not isinstance(iri, NamedNode) or iri.value.startswith(RESERVED):
+        raise request.tokens.malformed(index, f"IRIs that begin with {RESERVED} are brokerha's own")
+    return iri
+
+
+class QuadTemplate:
+    """One quad in which variables and blank nodes are to be filled in."""
+
+    __slots__ = ("quad",)
+
+    def __init__(self, quad: Quad) -> None:
+        self.quad = quad
+
+    def variables(self) -> Iterable[str]:
+        """Names of the variables in it."""
+        return _variables(tuple(self.quad))
+
+    def fill(
+        self, values: Mapping[str, Term | None], blank: Callable[[str], BlankNode], default_graph: Graph
+    ) -> Quad | None:
+        """The quad for these values; None when a variable is unbound or a term may not stand where it is."""
+        quad = self.quad
+        subject = _fill(quad.subject, values, blank)
+        predicate = _fill(quad.predicate, values, blank)
+        value = _fill(quad.object, values, blank)
+        graph = default_graph
+        if not isinstance(quad.graph_name, DefaultGraph):
+            filled = _fill(quad.graph_name, values, blank)
+            if not isinstance(filled, (NamedNode, BlankNode)):
+                return None
+            graph = filled
+        if value is None or not isinstance(predicate, NamedNode) or not isinstance(subject, (NamedNode, BlankNode)):
+            return None
+        return Quad(subject, predicate, value, graph)
+
+    def named(self, label: Callable[[str], str]) -> Quad:
+        """The quad of a data block, which has no variables, with labels for its blank nodes."""
+        quad = self.fill({}, lambda name: BlankNode(label(name)), DefaultGraph())
+        invariant(quad is not None, "a quad of a data block is complete", quad=self.quad)
+        return quad or self.quad
+
+    def text(self, names: Callable[[str], str]) -> str:
+        """The template as SPARQL; `names` gives the variable to write for a variable or a blank node."""
+        subject, predicate, value, graph = (_text(term, names) for term in tuple(self.quad))
+        triple = f"{subject} {predicate} {value}"
+        return f"{triple} ." if isinstance(self.quad.graph_name, DefaultGraph) else f"GRAPH {graph} {{ {triple} }}"
+
+
+def _fill(term: Term, values: Mapping[str, Term | None], blank: Callable[[str], BlankNode]) -> Term | None:
+    if isinstance(term, NamedNode):
+        name = term.value
+        return values.get(name[len(_VARIABLE) :]) if name.startswith(_VARIABLE) else term
+    if isinstance(term, BlankNode):
+        return blank(term.value)
+    if isinstance(term, Triple):
+        subject = _fill(term.subject, values, blank)
+        predicate = _fill(term.predicate, values, blank)
+        value = _fill(term.object, values, blank)
+        if value is None or not isinstance(predicate, NamedNode) or not isinstance(subject, (NamedNode, BlankNode)):
+            return None
+        return Triple(subject, predicate, value)
+    return term
+
+
+def _text(term: object, names: Callable[[str], str]) -> str:
+    if isinstance(term, NamedNode) and term.value.startswith(_VARIABLE):
+        return names(term.value[len(_VARIABLE) :])
+    if isinstance(term, BlankNode):
+        return names(f"_:{term.value}")
+    if isinstance(term, Triple):
+        return f"<<( {' '.join(_text(inner, names) for inner in term)} )>>"
+    return str(term)
+
+
+def _variables(terms: Iterable[object]) -> Iterable[str]:
+    for term in terms:
+        if isinstance(term, NamedNode) and term.value.startswith(_VARIABLE):
+            yield term.value[len(_VARIABLE) :]
+        elif isinstance(term, Triple):
+            yield from _variables(term)
+
+
+def _read_quads(tokens: Tokens, span: Span, prologue: str, blanks: dict[str, str]) -> list[Quad]:
+    """The quads of a span in canonical form; its blank nodes are numbered on from `blanks`."""
+    if span[0] >= span[1]:
+        return []
+    text = prologue + _as_trig(tokens, span)
+    try:
+        quads = list(parse(text, format=RdfFormat.TRIG))
+    except SyntaxError as error:
+        problem = str(error).partition("\n")[0]
+        raise tokens.malformed(span[0], f"in the braces that open here: {problem}") from None
+    numbered = []
+    for quad in quads:
+        subject, predicate, value, graph = (_number(term, blanks) for term in tuple(quad))
+        if _NOTHING not in {subject, predicate}:
+            numbered.append(Quad(subject, predicate, value, graph))  # type: ignore[arg-type]
+    return list(canonical(numbered).values())
+
+
+def _number(term: object, blanks: dict[str, str]) -> object:
+    if isinstance(term, BlankNode):
+        return BlankNode(blanks.setdefault(term.value, f"n{len(blanks)}"))
+    if isinstance(term, Triple):
+        subject, predicate, value = (_number(inner, blanks) for inner in term)
+        return Triple(subject, predicate, value)  # type: ignore[arg-type]
+    return term
+
+
+def _as_trig(tokens: Tokens, span: Span) -> str:
+    """The inside of the braces as TriG."""
+    edits: list[tuple[int, str]] = []
+    first, last = span
+    before = "."
+    open_brackets: list[int] = []
+    for index in range(first, last):
+        sign = tokens.text_of(index)
+        word = tokens.word_of(index)
+        if tokens.kind_of(index) == VARIABLE:
+            edits.append((index, f"<{_VARIABLE}{sign[1:]}>"))
+        elif word == "GRAPH" and before not in {".", "}"}:
+            edits.append((index, f". {sign}"))
+        elif sign == "." and before == "}":
+            edits.append((index, ""))
+        elif sign in {"(", "["}:
+            open_brackets.append(index if before in {".", "{", "}"} else -1)
+        elif sign in {")", "]"}:
+            opened = open_brackets.pop() if open_brackets else -1
+            following = tokens.text_of(index + 1) if index + 1 < last else "}"
+            if sign == ")" and opened >= 0 and (following in {".", "}"} or tokens.word_of(index + 1) == "GRAPH"):
+                edits.append((index, f") {_NOTHING} {_NOTHING}"))
+        before = sign
+    return f"{tokens.slice(first, last, edits)}\n{'' if before in {'.', '}'} else '.'}"

@@ -1,0 +1,108 @@
+"""Updates of a repository whose default graph is the union of all graphs, as in RDF4J.
+
+    WHERE without USING and WITH      sees all graphs as one, GRAPH as ever
+    DELETE without GRAPH              removes from every graph (DELETE DATA, DELETE WHERE, DELETE … WHERE)
+    INSERT without GRAPH              adds to the default graph proper
+    CLEAR, COPY, MOVE, ADD DEFAULT    mean the default graph proper
+
+The engine has such a union for queries only. So the clause is evaluated as a query, which reports its solutions to the same functions
+as in an update (modify.py). That query shows the engine alone. Where changes wait on top of it, the clause is evaluated in an
+update that aborts, and the union is made within it, by moving whatever is less:
+
+    many in named graphs       COPY DEFAULT TO <x>      USING <x> USING <g1> … USING NAMED <g1> …
+    many in the default graph  INSERT { ?s ?p ?o } WHERE { GRAPH ?g { ?s ?p ?o } }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Final, NamedTuple
+
+from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, QuerySolutions, Store, Triple
+
+from brokerha.model.errors import Rejected
+from brokerha.stores.rdf.change import AS_BLANK_FUNCTIONS, change_text
+from brokerha.stores.rdf.errors import is_of_files, store_error
+from brokerha.stores.rdf.terms import Function, Graph
+from brokerha.stores.rdf.view import QuadView, emptied_graphs
+from brokerha.stores.sparql.modify import Modify
+from brokerha.stores.sparql.tokens import RESERVED
+
+_DEFAULT: Final = f"<{RESERVED}default>"
+_MERGE: Final = "INSERT { ?s ?p ?o } WHERE { GRAPH ?g { ?s ?p ?o } };\n"
+
+
+class Union(NamedTuple):
+    """How a union is made within a transaction that aborts."""
+
+    prepare: str
+    """Operations before the clause."""
+    using: str
+    """The dataset of the clause."""
+
+
+def union_of(engine: Store, graphs: Iterable[Graph], more: Iterable[Graph] = ()) -> Union:
+    """The way that moves less; ``graphs`` are the named ones of the engine, ``more`` those that are made before the clause."""
+    held = [graph for graph in graphs if not isinstance(graph, DefaultGraph)]
+    names = dict.fromkeys([*held, *(graph for graph in more if not isinstance(graph, DefaultGraph))])
+    if any(isinstance(name, BlankNode) for name in names) or not _is_default_smaller(engine, held):
+        return Union(_MERGE, "")
+    using = "".join(f"USING {name} USING NAMED {name}\n" for name in names)
+    return Union(f"COPY SILENT DEFAULT TO {_DEFAULT};\n", f"USING {_DEFAULT}\n{using}")
+
+
+def _is_default_smaller(engine: Store, graphs: list[NamedNode | BlankNode]) -> bool:
+    """Whether the default graph holds fewer quads than the named ones; looks at no more than the smaller number of each."""
+    default = engine.quads_for_pattern(None, None, None, DefaultGraph())
+    named = chain.from_iterable(engine.quads_for_pattern(None, None, None, graph) for graph in graphs)
+    return all(next(named, None) is not None for _ in default)
+
+
+RunUpdate = Callable[[str, dict[NamedNode, Function]], None]
+
+
+def evaluate_on_union(
+    engine: Store, graphs: Iterable[Graph], view: QuadView, modify: Modify, hide: str, end: str, run: RunUpdate
+) -> None:
+    """Have the engine report the solutions of one clause; ``graphs`` are the named ones of the engine. Raises Rejected, StoreError."""
+    removed, added = view.over_engine()
+    functions: dict[NamedNode, Function] = {**AS_BLANK_FUNCTIONS, **modify.functions()}
+    if removed or added:
+        empty = "".join(f"DROP SILENT GRAPH {name};\n" for name in emptied_graphs(engine, removed, added))
+        union = union_of(engine, graphs, (quad.graph_name for quad in added))
+        clause = modify.text(with_templates=False, using=union.using)
+        pieces = [modify.prologue, change_text(removed, added), hide, empty, union.prepare, clause, end]
+        run("".join(pieces), functions)
+    else:
+        _query(engine, list(graphs), modify, functions)
+    modify.check()
+
+
+def _query(engine: Store, graphs: list[Graph], modify: Modify, functions: dict[NamedNode, Function]) -> None:
+    named = [graph for graph in graphs if not isinstance(graph, DefaultGraph)]
+    try:
+        found = engine.query(
+            modify.query(), default_graph=[DefaultGraph(), *named], named_graphs=named, custom_functions=functions
+        )
+        if isinstance(found, QuerySolutions):
+            for _ in found:
+                pass
+    except (SyntaxError, OSError, RuntimeError, ValueError) as error:
+        if is_of_files(error):
+            raise store_error(error, "the repository cannot be read") from error
+        raise Rejected(f"the update cannot be evaluated: {error}") from None
+
+
+def everywhere(view: QuadView, quads: Iterable[Quad]) -> dict[str, Quad]:
+    """What is to be removed: quads without a graph stand for those in all graphs."""
+    found: dict[str, Quad] = {}
+    anywhere: list[Triple] = []
+    for quad in quads:
+        if isinstance(quad.graph_name, DefaultGraph):
+            anywhere.append(quad.triple)
+        else:
+            found[str(quad)] = quad
+    if anywhere:
+        found.update((str(each), each) for each in view.in_all_graphs(anywhere))
+    return found

@@ -1,0 +1,62 @@
+"""Functions that a text calls by their IRI and that the engine does not know: an error of that expression, as SPARQL has it (17.3.1, 17.6).
+
+    BIND(<urn:f>(?o) AS ?x)  FILTER(<urn:f>(?o))      unbound, and false, as with any other error
+    COALESCE(<urn:f>(?o), 0)  IF  ||                   take it as they take any other error
+
+The engine itself refuses the whole text. So it is given a function for each such name, which has no value. What it knows (casts of
+XML Schema, GeoSPARQL) is asked of the engine itself, and so is what a prefix or a BASE makes of a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from pyoxigraph import NamedNode, QuerySolutions, Store
+
+from brokerha.stores.rdf.terms import Function
+from brokerha.stores.sparql.tokens import IRI, PREFIXED, Tokens
+
+_NAMES: Final = frozenset({IRI, PREFIXED})
+
+
+def unknown_functions(tokens: Tokens, span: tuple[int, int], prologue: str) -> tuple[NamedNode, ...]:
+    """Names in front of a bracket between these tokens that no function of the engine has.
+
+    ``prologue`` is what is declared there. A name before a list of RDF stands in such a place too; nothing calls it.
+    """
+    called = dict.fromkeys(
+        tokens.text_of(index)
+        for index in range(*span)
+        if tokens.kinds[index] in _NAMES and tokens.text_of(index + 1) == "("
+    )
+    return tuple(name for name in _named(prologue, called) if not _is_known(str(name)))
+
+
+def failing(names: Iterable[NamedNode]) -> dict[NamedNode, Function]:
+    """A function for each name, of which every call is an error."""
+    return {name: lambda *_arguments: None for name in names}
+
+
+def _named(prologue: str, texts: Iterable[str]) -> list[NamedNode]:
+    """What names stand for; none where that cannot be told: then the engine refuses the text that they are from."""
+    listed = " ".join(texts)
+    if not listed:
+        return []
+    try:
+        found = Store().query(f"{prologue}\nSELECT ?brokerha_name {{ VALUES ?brokerha_name {{ {listed} }} }}")
+    except SyntaxError:
+        return []
+    rows = found if isinstance(found, QuerySolutions) else ()
+    return [name for row in rows if isinstance(name := row["brokerha_name"], NamedNode)]
+
+
+@lru_cache(maxsize=1024)
+def _is_known(name: str) -> bool:
+    try:
+        for _ in Store().query(f"SELECT ({name}(1) AS ?brokerha_value) {{ }}"):  # type: ignore[union-attr]  # It is a SELECT.
+            pass
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""SPARQL updates as exact, deterministic effects, without a trace in the engine.
+
+An operation with a WHERE clause is evaluated by the engine inside a transaction of its own that cannot commit: the text
+ends with a CREATE that fails. In front stands what the transaction is to see, and in each WHERE clause a call of a
+function of ours, by which the engine reports every solution:
+
+    DELETE DATA { ... } ; INSERT DATA { ... } ;                           pending changes, which readers must not see
+    DELETE { } INSERT { } WHERE { { the clause }
+        BIND(<solution>(0, ?s, ?o) AS ?t) }                               each solution comes to us; templates are filled here
+    CREATE SILENT GRAPH <x> ; CREATE GRAPH <x>                            fails: all of the above is undone
+
+Several operations of a request go into one such text, in order. All but the last then keep their templates, so that
+the engine, too, has done them when it evaluates the next one. Blank nodes get the same labels there and here, because
+the text asks us for them.
+
+Data operations need only their quads, graph operations only the quads of a graph: both are done on the `QuadView` alone.
+Must not read a clock or draw a random number: all that is fresh comes from the seed (`functions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyoxigraph import DefaultGraph, NamedNode, Quad, Store
+
+from brokerha.model.errors import InvalidRequest, Rejected
+from brokerha.model.ids import Timestamp, TxId
+from brokerha.model.operations import Operation
+from brokerha.stores.rdf.change import (
+    AS_BLANK_FUNCTIONS,
+    canonical,
+    change_text,
+    check_not_reserved,
+    read_nquads,
+)
+from brokerha.stores.rdf.errors import is_of_files, store_error
+from brokerha.stores.rdf.terms import SYSTEM_GRAPH, Function, Graph
+from brokerha.stores.rdf.view import QuadView, emptied_graphs
+from brokerha.stores.sparql.functions import FreshFunctions, label_of, seed_of
+from brokerha.stores.sparql.modify import EFFECT_LIMIT_QUADS, Modify
+from brokerha.stores.sparql.request import Part, Request, read_update
+from brokerha.stores.sparql.template import read_iri, read_plain_data, read_templates
+from brokerha.stores.sparql.union import evaluate_on_union, everywhere
+
+END: Final = f"CREATE SILENT GRAPH {SYSTEM_GRAPH};\nCREATE GRAPH {SYSTEM_GRAPH}"
+HIDE: Final = f"DROP SILENT GRAPH {SYSTEM_GRAPH};\n"
+
+
+@dataclass(slots=True)
+class DataStep:
+    """Quads to remove and to add, whatever is there."""
+
+    removed: dict[str, Quad] = field(default_factory=dict)
+    added: dict[str, Quad] = field(default_factory=dict)
+
+
+class UpdateRun:
+    """Evaluates operations on one repository, in order, on top of a view."""
+
+    def __init__(self, engine: Store, view: QuadView, union: Iterable[Graph] | None = None) -> None:
+        """``union``: the named graphs of the engine, if the default graph is the union of all (union.py)."""
+        self._engine = engine
+        self._view = view
+        self._union = union
+        self._waiting: list[DataStep | Modify] = []
+        self._prologue = ""
+
+    def add(self, operation: Operation, txid: TxId, timestamp: Timestamp, number: int) -> None:
+        """Take in an ``update``, ``add`` or ``remove``. Raises Rejected, StoreError."""
+        kind, text = operation[0], operation[2]
+        try:
+            if kind == "add":
+                self._data(DataStep(added=read_nquads(text)))
+            elif kind == "remove":
+                self._data(DataStep(removed=read_nquads(text)))
+            else:
+                self._update(text, txid, timestamp, number)
+        except InvalidRequest as error:
+            raise Rejected(str(error)) from None
+
+    def finish(self) -> None:
+        """Evaluate what still waits; the view then holds all changes. Raises Rejected, StoreError."""
+        steps, self._waiting = self._waiting, []
+        if any(isinstance(step, Modify) for step in steps):
+            self._evaluate(steps)
+        for step in steps:
+            if isinstance(step, Modify):
+                try:
+                    self._view.apply(*step.quads())
+                except InvalidRequest as error:
+                    raise Rejected(str(error)) from None
+            else:
+                self._view.apply(step.removed, step.added)
+
+    def _update(self, text: str, txid: TxId, timestamp: Timestamp, number: int) -> None:
+        plain = read_plain_data(text)
+        if plain is not None:
+            step = DataStep(added=plain.quads) if plain.is_insert else DataStep(removed=plain.quads)
+            self._data_of_update(step)
+            return
+        request = read_update(text)
+        for index, part in enumerate(request.parts):
+            seed = seed_of(txid, number, index)
+            if part.kind == "MODIFY":
+                modify = Modify(request, part, FreshFunctions(seed, timestamp), seed)
+                if modify.may_change:
+                    self._modify(modify)
+            elif part.kind in {"INSERT DATA", "DELETE DATA"}:
+                self._data_of_update(data_step(request, part, seed))
+            else:
+                self.finish()
+                self._graph_operation(request, part)
+
+    def _data(self, step: DataStep) -> None:
+        if self._waiting:
+            self._waiting.append(step)
+        else:
+            self._view.apply(step.removed, step.added)
+
+    def _data_of_update(self, step: DataStep) -> None:
+        if self._union is not None and step.removed:
+            self.finish()
+            step.removed = everywhere(self._view, step.removed.values())
+        self._data(step)
+
+    def _modify(self, modify: Modify) -> None:
+        if self._union is not None and not modify.has_with:
+            self.finish()
+            if modify.has_using:
+                self._prologue = modify.prologue
+                self._evaluate([modify])
+            else:
+                evaluate_on_union(self._engine, self._union, self._view, modify, HIDE, END, self._run)
+            removed, added = modify.quads()
+            self._view.apply(everywhere(self._view, removed.values()), added)
+            return
+        # A text has one prologue. And a graph that was emptied in it would still be found by GRAPH ?g in the same text.
+        if self._waiting and (modify.prologue != self._prologue or (modify.names_graphs and self._removes())):
+            self.finish()
+        self._prologue = modify.prologue
+        self._waiting.append(modify)
+
+    def _removes(self) -> bool:
+        return any(step.may_remove if isinstance(step, Modify) else step.removed for step in self._waiting)
+
+    def _evaluate(self, steps: list[DataStep | Modify]) -> None:
+        """Have the engine report the solutions of all steps, in one text that never commits."""
+        removed, added = self._view.over_engine()
+        pieces = [self._prologue, change_text(removed, added)]
+        functions: dict[NamedNode, Function] = dict(AS_BLANK_FUNCTIONS)
+        modifies = [step for step in steps if isinstance(step, Modify)]
+        if any(modify.names_graphs for modify in modifies):
+            empty = emptied_graphs(self._engine, removed, added)
+            pieces += [HIDE, *(f"DROP SILENT GRAPH {name};\n" for name in empty)]
+        for step in steps:
+            if isinstance(step, Modify):
+                pieces.append(step.text(with_templates=step is not modifies[-1]))
+                functions.update(step.functions())
+                if step is modifies[-1]:
+                    break
+            else:
+                pieces.append(change_text(step.removed.values(), step.added.values()))
+        pieces.append(END)
+        self._run("".join(pieces), functions)
+        for modify in modifies:
+            modify.check()
+
+    def _run(self, text: str, functions: dict[NamedNode, Function]) -> None:
+        try:
+            self._engine.update(text, custom_functions=functions)
+        except (SyntaxError, OSError, RuntimeError) as error:
+            if is_of_files(error):
+                raise store_error(error, "the repository cannot be read") from error
+            if str(error) != f"The graph {SYSTEM_GRAPH} already exists":
+                raise Rejected(f"the update cannot be evaluated: {error}") from None
+
+    def _graph_operation(self, request: Request, part: Part) -> None:
+        graphs = [g if isinstance(g, str) else read_iri(request, part, g) for g in part.graphs]
+        if part.kind in {"CLEAR", "DROP"}:
+            self._clear(graphs[0])
+        elif part.kind == "CREATE":
+            graph = _graph(graphs[0])
+            if not part.silent and not self._view.is_empty(graph):
+                raise Rejected(f"the graph {graph} already exists")
+        else:
+            self._transfer(part.kind, _graph(graphs[0]), _graph(graphs[1]), silent=part.silent)
+
+    def _clear(self, which: NamedNode | str) -> None:
+        removed: dict[str, Quad] = {}
+        if which in {"DEFAULT", "ALL"} or isinstance(which, NamedNode):
+            removed.update(_limited(dict(self._view.quads_in(_graph(which)))))
+        if which in {"NAMED", "ALL"}:
+            removed.update(_limited(dict(self._view.quads_in_named_graphs())))
+        self._view.apply(_limited(removed), {})
+
+    def _transfer(self, kind: str, source: Graph, target: Graph, *, silent: bool) -> None:
+        """ADD, COPY or MOVE. A source that is not there is an error, or with SILENT nothing is done."""
+        if source == target:
+            return
+        quads = _limited(dict(self._view.quads_in(source)))
+        if not quads and not isinstance(source, DefaultGraph):
+            if silent:
+                return
+            raise Rejected(f"the graph {source} does not exist")
+        removed = {} if kind == "ADD" else _limited(dict(self._view.quads_in(target)))
+        if kind == "MOVE":
+            removed.update(quads)
+        moved = (Quad(quad.subject, quad.predicate, quad.object, target) for quad in quads.values())
+        self._view.apply(removed, {str(quad): quad for quad in moved})
+
+
+def data_step(request: Request, part: Part, seed: bytes) -> DataStep:
+    """The quads of INSERT DATA or DELETE DATA. Raises InvalidRequest."""
+    templates = read_templates(request, part)
+
+    def label(name: str) -> str:
+        return label_of(seed, "data", name)
+
+    step = DataStep(
+        {str(template.quad): template.quad for template in templates.delete},
+        canonical(template.named(label) for template in templates.insert),
+    )
+    check_not_reserved(step.removed)
+    check_not_reserved(step.added)
+    return step
+
+
+def _graph(which: NamedNode | str) -> Graph:
+    return DefaultGraph() if isinstance(which, str) else which
+
+
+def _limited(quads: dict[str, Quad]) -> dict[str, Quad]:
+    if len(quads) > EFFECT_LIMIT_QUADS:
+        raise Rejected(f"the operation changes more than {EFFECT_LIMIT_QUADS} quads: split it")
+    return quads

@@ -1,0 +1,89 @@
+r"""Keys as row keys, and a range of them: what is the same for every kind of store.
+
+A row key is table name, NUL, key; a table name has no NUL, so that tables never run into each other and a range of keys is
+a range of row keys.
+
+>>> KeyRange("stock", {"prefix": b"a"}).low, KeyRange("stock", {"prefix": b"a"}).high
+(b'stock\x00a', b'stock\x00b')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from brokerha.model import about, branches
+from brokerha.model.errors import InvalidRequest
+from brokerha.model.operations import TABLE, name_problem
+
+OWN_TABLES = frozenset({about.TABLE, branches.TABLE})
+"""Tables that are brokerha's own, and are read in other ways."""
+PIECE_LIMIT_BYTES = 1024 * 1024
+RANGE_LIMIT_DEFAULT = 1000
+RANGE_LIMIT = 1_000_000
+
+
+def row_key_of(table: str, key: bytes) -> bytes:
+    """The row key of a key of a table."""
+    return b"%b\0%b" % (table.encode(), key)
+
+
+def wanted_row_key(table: str, arguments: Mapping[str, Any]) -> bytes:
+    """The row key that a read of kind ``get`` asks for; its argument is ``key``. Raises InvalidRequest."""
+    return row_key_of(_checked_table(table), _bytes_argument(arguments, "key"))
+
+
+def rows_between(table: str, first: bytes, end: bytes) -> tuple[bytes, bytes]:
+    """The row keys that keys from ``first`` to below ``end`` lie between; an empty ``end`` is that of the table."""
+    return row_key_of(table, first), row_key_of(table, end) if end else _after_all_with(row_key_of(table, b""))
+
+
+class KeyRange:
+    """Which keys a read of kind ``range`` asks for.
+
+    Arguments, all optional: ``prefix``; ``from``, the first key; ``to``, the first key that is left out; ``limit``, 1000
+    if not given; ``reverse``, highest first. Their shapes were checked (reads/kinds.py). Raises InvalidRequest.
+    """
+
+    __slots__ = ("high", "is_reverse", "limit", "low", "skip")
+
+    def __init__(self, table: str, arguments: Mapping[str, Any]) -> None:
+        beginning = row_key_of(_checked_table(table), _bytes_argument(arguments, "prefix"))
+        self.skip = len(row_key_of(table, b""))
+        """Bytes of a row key before the key."""
+        self.low = max(beginning, row_key_of(table, _bytes_argument(arguments, "from")))
+        self.high = _after_all_with(beginning)
+        if arguments.get("to") is not None:
+            self.high = min(self.high, row_key_of(table, _bytes_argument(arguments, "to")))
+        self.limit: int = arguments.get("limit") or RANGE_LIMIT_DEFAULT
+        self.is_reverse = bool(arguments.get("reverse"))
+
+
+def in_pieces(data: bytes) -> Iterator[bytes]:
+    """Cut bytes into pieces of at most 1 MiB; one empty piece for no bytes."""
+    yield data[:PIECE_LIMIT_BYTES]
+    for start in range(PIECE_LIMIT_BYTES, len(data), PIECE_LIMIT_BYTES):
+        yield data[start : start + PIECE_LIMIT_BYTES]
+
+
+def _after_all_with(beginning: bytes) -> bytes:
+    """The lowest row key above all that begin so. There is one, because a row key holds a NUL."""
+    kept = beginning.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1])
+
+
+def _checked_table(table: str) -> str:
+    """The name of a table that could exist. Raises InvalidRequest."""
+    if problem := name_problem(TABLE, table):
+        raise InvalidRequest(problem)
+    if table == about.TABLE:
+        raise InvalidRequest(f"table {table} is brokerha's own: namespaces and settings are read at their repository")
+    if table == branches.TABLE:
+        raise InvalidRequest(f"table {table} is brokerha's own: what is prepared is read as the list of transactions")
+    return table
+
+
+def _bytes_argument(arguments: Mapping[str, Any], name: str) -> bytes:
+    """An argument that is bytes or text; empty if it is not given."""
+    value: str | bytes = arguments.get(name) or b""
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,129 @@
+"""What the next epoch is: a pure function of the reports that a proposer has got (rule R10).
+
+    reports of epoch 7   recovered lists, streams sorted by (timestamp, id)  --+
+    reports of epoch 6   the same, of what nobody above knows                --+--> without what is synchronised --> recovered
+                                                                                    list of epoch 8, begins at the base
+
+The reports of the **highest epoch** come first: whatever any member of it could still have added is in them, because an added
+entry is held by a majority, one of them has reported, and it is frozen since. Sorting a superset of what that member
+had by the same order keeps it a prefix. What only older epochs know comes after it: it was never added anywhere. It may have waited
+for days; an entry that would be older than the one before it gets that one's timestamp, so that timestamps never go back along
+the whole queue.
+
+Invariants: each transaction id once (S2); equal reports give equal epochs, in whatever order they came.
+
+Must never: leave out what a reporter holds. That nobody else knows of it is the reason to keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import groupby
+
+from brokerha.model.epochs import Configuration, Epoch, EpochId
+from brokerha.model.ids import Lsn, NodeId, Ordered, Timestamp, TxId
+from brokerha.model.wire.epoch_messages import EpochReport
+
+CLEAR = 100_000
+"""More entries than a master may have stamped that the others do not hold."""
+
+
+def base_of(reports: Iterable[EpochReport]) -> tuple[Lsn, TxId]:
+    """The highest LSN that somebody reports, with its transaction id."""
+    return max((report.row.lsn, report.last_txid) for report in reports)
+
+
+def configuration_of(reports: Iterable[EpochReport]) -> Configuration:
+    """Who counts: the configuration of the highest epoch that somebody reports."""
+    return max(reports, key=_epoch_of).configuration
+
+
+def is_quorum(reports: Mapping[NodeId, EpochReport], *, is_settled: bool) -> bool:
+    """Whether enough have reported: a majority of the masters of the highest epoch, and of those before its last change.
+
+    Two epochs that change the same masters in different ways may have majorities without a master in common; so the masters before
+    count as well, until the change is settled: until they have no majority without those who know of it.
+    """
+    if not reports:
+        return False
+    known = configuration_of(reports.values())
+    here = [node for node, report in reports.items() if report.configuration == known]
+    is_settled = is_settled or known.is_known_before(here) or known.is_majority_before(reports)
+    return is_settled and known.is_majority(reports)
+
+
+def decide(
+    number: EpochId,
+    reports: Iterable[EpochReport],
+    is_synchronised: Callable[[TxId], bool],
+    last: Timestamp,
+    configuration: Configuration | None = None,
+) -> Epoch:
+    """Return the epoch of this id with those reporters as its members that are masters.
+
+    ``is_synchronised`` tells of each transaction id whether it is in the synchronised queue up to the base, ``last`` is the
+    timestamp there; so whoever decides owns the queue up to there. ``configuration`` is that of the highest epoch, or the one
+    to which it is changed.
+    """
+    reports = sorted(reports, key=lambda report: report.row.node)
+    groups = [list(group) for _, group in groupby(_newest_first(reports), _epoch_of)]
+    return epoch_of(number, groups, base_of(reports), is_synchronised, last, configuration or configuration_of(reports))
+
+
+def epoch_of(
+    number: EpochId,
+    groups: list[list[EpochReport]],
+    base: tuple[Lsn, TxId],
+    is_synchronised: Callable[[TxId], bool],
+    last: Timestamp,
+    configuration: Configuration,
+) -> Epoch:
+    """The epoch with this base that recovers what the groups hold, one after the other; each is of one epoch."""
+    reports = [report for group in groups for report in group]
+    entries = [entry for group in groups for entry in _entries_of(group)]
+    # What a master that goes has not even stamped comes last: nobody else would ever do it.
+    entries += [(last, txid, report.row.node) for report in reports for txid in report.parked]
+    recovered: dict[TxId, Ordered] = {}
+    above = last
+    for timestamp, txid, origin in entries:
+        if txid not in recovered and not is_synchronised(txid):
+            above = max(timestamp, above)
+            recovered[txid] = (above, txid, origin)
+    starts: dict[NodeId, int] = {}
+    for report in reports:
+        for origin, count in report.row.have.items():
+            starts[origin] = max(count, starts.get(origin, 0))
+    for report in reports:
+        if report.row.have.get(report.row.node, 0) < starts.get(report.row.node, 0):
+            # Its disk was emptied. What the one before it had stamped may come back from somebody who is away: stay clear of that.
+            starts[report.row.node] += CLEAR
+    promises = [report.row.promise for report in reports]
+    journals = {report.row.node: report.row.journal for report in reports if report.row.node in configuration.masters}
+    return Epoch(
+        *number,
+        members=tuple(sorted(journals)),
+        base_lsn=base[0],
+        base_txid=base[1],
+        recovered=tuple(recovered.values()),
+        starts=starts,
+        above=max([above, *promises, *(entry[0] for entry in entries)]),
+        configuration=replace(configuration, journals={**configuration.journals, **journals}),
+    )
+
+
+def _epoch_of(report: EpochReport) -> EpochId:
+    return report.row.epoch
+
+
+def _newest_first(reports: list[EpochReport]) -> list[EpochReport]:
+    return sorted(reports, key=_epoch_of, reverse=True)
+
+
+def _entries_of(reports: list[EpochReport]) -> list[Ordered]:
+    """What the reporters of one epoch hold, in the order in which that epoch adds it."""
+    listed = {place: (timestamp, txid, origin) for r in reports for place, timestamp, txid, origin in r.recovered}
+    streamed = {
+        (timestamp, txid, origin) for r in reports for origin, _, entries in r.streams for timestamp, txid in entries
+    }
+    return [listed[place] for place in sorted(listed)] + sorted(streamed)

@@ -1,0 +1,178 @@
+"""What the next epoch is where any side of a split may go on (rule R13): a pure function of the reports of both sides.
+
+                    epoch 2 of m1   m1 m2    … 100 | 101 a  102 b  103 c
+    epoch 1 … 100 <                                                       > which of them stays?
+                    epoch 2 of m3   m3       … 100 | 101 x  102 y
+
+A **path** is the way on which a master came to its queue: each epoch with the LSN at which it was left. Two paths agree up to where
+they part; what is after it was synchronised on one side only. A **head** is an epoch whose path nobody else continues.
+
+    left at 100 here, at 103 there: what was added of the common epoch up to 103 is held by all of its members (`acknowledge = all`), so it is
+    where the recovered list of this side begins, in the same order: both agree up to 103, as far as both have got
+
+    none, smart   the queue of the first head stays: more members, more reporters, longer, then by name
+    simple        nobody's does: all go back to where the heads part
+
+A master that went back for an epoch and is still reading its queue (`EpochReport.reads`) holds the beginning of that queue: it counts with those who
+are in that epoch, as one that lags; nobody goes back for its sake.
+
+Whoever goes back hands in again, as new, what it had taken in itself and had synchronised after that place; so nothing is lost,
+and what was executed in another order before is reported.
+
+Must never: depend on who decides, or on the order in which the reports came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise, takewhile
+
+from brokerha.model.epochs import NO_EPOCH, Epoch, EpochId
+from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
+from brokerha.model.wire.epoch_messages import EpochReport
+from brokerha.sync.epochs.deciding import configuration_of, epoch_of
+
+Path = tuple[tuple[EpochId, Lsn], ...]
+"""(epoch, LSN at which it was left), the oldest first; the last one is the present epoch."""
+
+CUT: EpochId = NO_EPOCH
+"""In a path: everything after this LSN was given up, and what the next epoch begins with is of another order."""
+
+ENDLESS: Lsn = 2**62
+"""Where an epoch ends that goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One epoch, by the reports of those who are in it."""
+
+    epoch: EpochId
+    members: int
+    reports: tuple[EpochReport, ...]
+
+    @property
+    def longest(self) -> EpochReport:
+        """The report with the most in its synchronised queue."""
+        return max(self.reports, key=lambda report: (report.row.lsn, report.row.node))
+
+    @property
+    def lsn(self) -> Lsn:
+        """Length of the longest queue."""
+        return self.longest.row.lsn
+
+    @property
+    def rank(self) -> tuple[int, int, Lsn, EpochId]:
+        """By which the first head is chosen: the highest wins."""
+        return self.members, len(self.reports), self.lsn, self.epoch
+
+
+def side_of(report: EpochReport) -> EpochId:
+    """The epoch whose queue a reporter has: the one that it is in, or that it went back for and reads."""
+    return report.row.epoch if report.reads == NO_EPOCH else report.reads
+
+
+def path_of(report: EpochReport, end: Lsn | None = None) -> Path:
+    """The path of a reporter; ``end`` stands for where its queue ends."""
+    lsn = report.row.lsn
+    # One that still reads is on the way on which those came whose queue it reads, as far as it has got.
+    way = takewhile(lambda left: left[1] < lsn, report.path) if report.reads != NO_EPOCH else report.path
+    come = tuple(way)
+    last = report.path[len(come)][0] if len(come) < len(report.path) else side_of(report)
+    return (*come, (last, lsn if end is None else end))
+
+
+def agreement(one: Path, other: Path, *, is_bounded: bool = True) -> Lsn:
+    """Up to which LSN two paths are the same queue; 0 when nothing is known of it.
+
+    Unless bounded by where both end it may be beyond one of them, whose recovered list goes on with what the other one has there.
+    """
+    left = {epoch: (lsn, one[place:]) for place, (epoch, lsn) in enumerate(one) if epoch != CUT}
+    for place in range(len(other) - 1, -1, -1):
+        epoch, lsn = other[place]
+        if epoch in left:
+            other_lsn, way = left[epoch]
+            cuts = [cut for each, cut in (*way, *other[place:]) if each == CUT]
+            ends = [one[-1][1], other[-1][1]] if is_bounded else []
+            return min(max(lsn, other_lsn), *ends, *cuts, ENDLESS)
+    return 0
+
+
+def heads_of(reports: Iterable[EpochReport]) -> list[Head]:
+    """Epochs that nobody else continues, the first one first."""
+    by_epoch: dict[EpochId, list[EpochReport]] = {}
+    for report in sorted(reports, key=lambda report: report.row.node):
+        by_epoch.setdefault(side_of(report), []).append(report)
+    epochs = [Head(epoch, _members(group), tuple(group)) for epoch, group in by_epoch.items()]
+    heads = [head for head in epochs if not any(_is_continued(head, other) for other in epochs if other is not head)]
+    return sorted(heads, key=lambda head: head.rank, reverse=True)
+
+
+def _members(group: Sequence[EpochReport]) -> int:
+    """How many are in an epoch, by those who have installed it."""
+    return max((len(report.members) for report in group if report.reads == NO_EPOCH), default=0)
+
+
+def _is_continued(head: Head, other: Head) -> bool:
+    """Whether another epoch comes after this one, and has all of its queue."""
+    way = path_of(other.longest)
+    is_after = head.epoch in dict(way[:-1])
+    return is_after and agreement(path_of(head.longest), way) == head.lsn
+
+
+def parting(heads: Sequence[Head]) -> Lsn:
+    """Up to which LSN all heads are the same queue, or come to it with what they have recovered; somebody has all of it."""
+    pairs = ((path_of(a.longest), path_of(b.longest)) for a, b in pairwise(heads))
+    return min((agreement(a, b, is_bounded=False) for a, b in pairs), default=heads[0].lsn)
+
+
+def base_of_split(reports: Iterable[EpochReport], mode: str) -> tuple[Lsn, list[NodeId]]:
+    """(LSN at which the next epoch begins, who may decide it): those whose queue may stay up to there."""
+    heads = heads_of(reports)
+    lsn, staying = (parting(heads), heads) if mode == "simple" else (heads[0].lsn, heads[:1])
+    theirs = [report for head in staying for report in head.reports]
+    # One that still reads would have the others wait for it.
+    deciders = [report for report in theirs if report.reads == NO_EPOCH] or theirs
+    return lsn, [report.row.node for report in deciders]
+
+
+def decide_split(
+    number: EpochId,
+    reports: Iterable[EpochReport],
+    mode: str,
+    lsn_of: Callable[[TxId], Lsn | None],
+    at: Callable[[Lsn], Ordered | None],
+) -> Epoch:
+    """Return the epoch of this id with the reporters as its members.
+
+    Whoever decides is one of `base_of_split`, and owns its queue up to that base: ``lsn_of`` and ``at`` tell of it.
+    """
+    reports = sorted(reports, key=lambda report: report.row.node)
+    heads = heads_of(reports)
+    base_lsn, _ = base_of_split(reports, mode)
+    last = at(base_lsn)
+
+    def is_synchronised(txid: TxId) -> bool:
+        lsn = lsn_of(txid)
+        return lsn is not None and lsn <= base_lsn
+
+    order = {head.epoch: place for place, head in enumerate(heads)}
+    later = sorted(
+        reports, key=lambda r: (order.get(r.row.epoch, len(order)), [-n for n in r.row.epoch[:1]], r.row.epoch)
+    )
+    groups = [list(group) for _, group in groupby(later, lambda report: report.row.epoch)]
+    base = (base_lsn, last[1] if last else "")
+    epoch = epoch_of(number, groups, base, is_synchronised, last[0] if last else 0, configuration_of(reports))
+    way = path_of(heads[0].longest, ENDLESS)
+    first: dict[EpochId, EpochReport] = {}
+    for report in sorted(reports, key=lambda report: (report.reads != NO_EPOCH, report.row.node)):
+        first.setdefault(side_of(report), report)
+    agreed = (
+        (epoch_id, min(base_lsn, agreement(way, path_of(report, ENDLESS))), report.row.node)
+        for epoch_id, report in first.items()
+    )
+    path = tuple((epoch_id, min(lsn, base_lsn)) for epoch_id, lsn in way)
+    # One that reads was no member of the epoch that it has a part of: it has not recovered what the others added of that one after it.
+    if base_lsn < heads[0].lsn or heads[0].longest.reads != NO_EPOCH:
+        path = (*path, (CUT, base_lsn))
+    return replace(epoch, path=path, agreed=tuple(sorted(agreed)))

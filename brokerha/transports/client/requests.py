@@ -1,0 +1,183 @@
+"""What a client program has asked and not been answered yet: no I/O, no clock, so that every turn of it can be tested.
+
+A request is published, perhaps returned, perhaps published again with the same ids, and answered in one or more pieces:
+
+    waiting ── sent ──> under way ── answer(s) ──> done
+                 ^           │ returned, or connection lost, or silence
+                 └───────────┘                    └── deadline ──> OutcomeUnknown, TimedOut or Unreachable
+
+Each future is completed exactly once, at the latest when `expire` is called after its deadline. What was handed to a
+broker and did not come back as unroutable may have been taken: its outcome is unknown then, otherwise nobody was
+reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from brokerha.model.errors import BrokerhaError, OutcomeUnknown, TimedOut, Unreachable, error_named
+from brokerha.model.ids import NodeId, TxId
+from brokerha.model.requests import WAIT, Reply
+from brokerha.model.wire import client_wire
+from brokerha.ports.front import ReadOutcome
+from brokerha.transports.topology import READS_EXCHANGE, WRITES_EXCHANGE
+
+
+class Request(Protocol):
+    """One message to the masters, until everything in it is answered."""
+
+    exchange: str
+    content_type: str
+    is_persistent: bool
+    may_wait: bool
+    """Whether it is of use to a master that takes it after its deadline."""
+    deadline_s: float
+    """Monotonic."""
+    attempts: int
+    """How often it was handed to a broker, less how often it was returned."""
+    to: NodeId
+    """The master that it has to reach; empty for the one that the connection is to."""
+
+    def body(self) -> bytes:
+        """The message: only what is not answered yet."""
+
+    def headers(self, now_s: float) -> dict[str, Any]:
+        """Headers of the message; time-outs count from now."""
+
+    def answer(self, data: bytes) -> bool:
+        """Take an answer; whether nothing is left to wait for. Raises InvalidRequest for bytes that are none."""
+
+    def expire(self, reason: str) -> None:
+        """Complete what is left: its time is over."""
+
+
+class Writes:
+    """Some writes on the same terms that travel in one message."""
+
+    exchange = WRITES_EXCHANGE
+    content_type = client_wire.WRITES_TYPE
+    is_persistent = True
+    to = ""
+
+    def __init__(
+        self,
+        writes: Sequence[tuple[TxId, bytes]],
+        futures: Sequence[Future[Reply]],
+        level: str,
+        copies: int,
+        deadline_s: float,
+        apart: str = WAIT,
+    ) -> None:
+        self.may_wait = apart == WAIT
+        self._apart = apart
+        self.deadline_s = deadline_s
+        self.attempts = 0
+        self._level = level
+        self._copies = copies
+        self._open: dict[TxId, tuple[bytes, list[Future[Reply]]]] = {}
+        for (txid, body), future in zip(writes, futures, strict=True):
+            self._open.setdefault(txid, (body, []))[1].append(future)
+
+    def __len__(self) -> int:
+        """Transactions that are not answered yet."""
+        return len(self._open)
+
+    def body(self) -> bytes:
+        """What is not answered yet, in its order."""
+        return client_wire.encode_writes([(txid, body) for txid, (body, _) in self._open.items()])
+
+    def headers(self, now_s: float) -> dict[str, Any]:
+        """The terms, with the time that is left."""
+        return client_wire.headers_of(self._level, self._copies, _left_ms(self.deadline_s, now_s), self._apart)
+
+    def answer(self, data: bytes) -> bool:
+        """Complete the futures of the answered writes."""
+        for txid, status, lsn, error, reason in client_wire.decode_replies(data):
+            _, futures = self._open.pop(txid, (b"", []))
+            for future in futures:
+                future.set_result(Reply(0, txid, status, lsn, error, reason))
+        return not self._open
+
+    def expire(self, reason: str) -> None:
+        """OutcomeUnknown for each write that may have been taken, else Unreachable."""
+        for txid, (_, futures) in self._open.items():
+            problem = OutcomeUnknown(txid) if self.attempts else Unreachable(reason)
+            for future in futures:
+                future.set_exception(problem)
+        self._open.clear()
+
+
+class Question:
+    """A read, or a question about the cluster."""
+
+    exchange = READS_EXCHANGE
+    content_type = client_wire.READ_TYPE
+    is_persistent = False
+    may_wait = False
+
+    def __init__(
+        self,
+        body: bytes,
+        future: Future[Any],
+        read_answer: Callable[[Mapping[str, Any]], Any],
+        deadline_s: float,
+        to: NodeId = "",
+    ) -> None:
+        """``read_answer`` makes the future's result of the answer, or raises the error that it stands for."""
+        self.deadline_s = deadline_s
+        self.attempts = 0
+        self.to = to
+        self._body = body
+        self._future = future
+        self._read_answer = read_answer
+
+    def body(self) -> bytes:
+        """Always the same."""
+        return self._body
+
+    def headers(self, now_s: float) -> dict[str, Any]:  # The protocol's signature.
+        """None: everything is in the body."""
+        return {}
+
+    def answer(self, data: bytes) -> bool:
+        """Complete the future."""
+        answer = client_wire.decode_answer(data)
+        try:
+            self._future.set_result(self._read_answer(answer))
+        except BrokerhaError as problem:
+            self._future.set_exception(problem)
+        return True
+
+    def expire(self, reason: str) -> None:
+        """TimedOut when a master may be at it, else Unreachable."""
+        problem = TimedOut("no answer within the deadline") if self.attempts else Unreachable(reason)
+        self._future.set_exception(problem)
+
+
+def read_outcome(answer: Mapping[str, Any]) -> ReadOutcome:
+    """The result of a read. Raises the error that the answer stands for."""
+    _raise_error_of(answer)
+    return ReadOutcome(
+        str(answer.get("content_type", "")),
+        int(answer.get("lsn", 0)),
+        bytes(answer.get("body") or b""),
+        str(answer.get("apart", "")),
+        answer.get("stale_ms"),
+    )
+
+
+def plain_answer(answer: Mapping[str, Any]) -> Any:
+    """The answer to a question. Raises the error that the answer stands for."""
+    _raise_error_of(answer)
+    return answer.get("answer")
+
+
+def _raise_error_of(answer: Mapping[str, Any]) -> None:
+    if answer["error"]:
+        raise error_named(answer["error"], str(answer.get("reason", "")))
+
+
+def _left_ms(deadline_s: float, now_s: float) -> int:
+    return max(1, int((deadline_s - now_s) * 1000))

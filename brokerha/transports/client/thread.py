@@ -1,0 +1,237 @@
+"""One connection of a client program, kept by one thread: pika's loop, with a channel that publishes and hears answers.
+
+    connect ─> channel ─> consume reply-to ─> exchanges are there ─> up(channel) … lost(reason) ─> pause ─> connect …
+
+Answers come through RabbitMQ's direct reply-to: no queue is made for them, and nothing has to be cleaned up. An answer
+to an older connection is lost, so whoever owns this publishes its open requests again after each `up`.
+
+pika's `SelectConnection` never blocks: a broker that stops reading, or a host that does not answer, delays no deadline.
+Everything but `call` and `close` runs in the thread. The loop sleeps until there is something, at most five seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from ssl import create_default_context
+from typing import Any, Protocol
+
+import pika
+import structlog
+from pika.adapters.select_connection import IOLoop
+from pika.exceptions import AMQPError
+
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.rabbitmq.addresses import Address, explain_os_error
+from brokerha.transports.rabbitmq.identity import CLIENT_ROLE, Identity
+from brokerha.transports.topology import READS_EXCHANGE, REPLY_ADDRESS, WRITES_EXCHANGE
+
+log = structlog.get_logger(__name__)
+# pika tells every failed attempt several times; a program that wants to read that configures logging.
+logging.getLogger("pika").addHandler(logging.NullHandler())
+
+
+class Owner(Protocol):
+    """Who is told; called in the thread only."""
+
+    def up(self, channel: Any) -> None:
+        """Publishing is possible now, on this channel."""
+
+    def lost(self, reason: str) -> None:
+        """It is not any more; answers to what was published will not come."""
+
+    def answered(self, correlation_id: str, body: bytes) -> None:
+        """An answer has come."""
+
+    def returned(self, correlation_id: str) -> None:
+        """There was no queue for a message."""
+
+    def blocked(self, is_blocked: bool) -> None:
+        """The broker takes no publications now, or takes them again."""
+
+
+class PikaThread:
+    """See the head of the module."""
+
+    def __init__(self, addresses: Sequence[Address], name: str, config: TransportConfig, owner: Owner) -> None:
+        """``name`` shows in the dashboard."""
+        self._addresses = list(addresses)
+        self._name = name
+        self._config = config
+        self._owner = owner
+        self._jitter = random.Random()
+        self._attempts = 0
+        self._pause_ms = 0
+        self._is_closing = False
+        self._dropped_for = ""
+        """Why we close the connection ourselves; pika will only say that it was closed."""
+        self._connection: Any = None
+        self._retry: Any = None
+        """Timer of the next attempt to connect."""
+        self._loop = IOLoop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start connecting; returns at once."""
+        self._thread.start()
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have something called in the thread, soon. Callable from any thread."""
+        self._loop.add_callback_threadsafe(what)
+
+    def call_later(self, delay_s: float, what: Callable[[], None]) -> Any:
+        """Have something called after a time; the answer is for `forget`. Only in the thread."""
+        return self._loop.call_later(max(0.0, delay_s), what)
+
+    def forget(self, timer: Any) -> None:
+        """Undo `call_later`. Only in the thread."""
+        self._loop.remove_timeout(timer)
+
+    def close(self, timeout_s: float) -> None:
+        """Disconnect and end the thread; not from within the thread."""
+        if self._thread.is_alive():
+            self.call(self._say_goodbye)
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        self._loop.add_callback_threadsafe(self._connect)
+        while not self._is_closing:
+            try:
+                self._loop.start()
+            except Exception as error:  # noqa: BLE001  # A fault in one callback must not leave every caller waiting.
+                self._fault(error)
+        self._loop.close()
+
+    def _fault(self, error: Exception) -> None:
+        # pika trips over itself when it is closed while it connects; nobody waits for anything any more.
+        if not self._is_closing:
+            # Without the traceback: local variables on the way hold the password.
+            log.error("fault in a client connection", connection=self._name, error=repr(error))
+            self.renew(f"fault: {error!r}")
+
+    def _connect(self) -> None:
+        self._retry = None
+        address = self._addresses[self._attempts % len(self._addresses)]
+        self._attempts += 1
+        self._connection = pika.SelectConnection(
+            parameters=_parameters(address, self._name, self._config),
+            on_open_callback=self._on_open,
+            on_open_error_callback=lambda _connection, error: self._lost(_reason(error, address)),
+            on_close_callback=lambda _connection, error: self._lost(_reason(error, address)),
+            custom_ioloop=self._loop,
+        )
+
+    def _on_open(self, connection: Any) -> None:
+        connection.add_on_connection_blocked_callback(lambda *_facts: self._owner.blocked(True))
+        connection.add_on_connection_unblocked_callback(lambda *_facts: self._owner.blocked(False))
+        connection.channel(on_open_callback=self._on_channel)
+
+    def _on_channel(self, channel: Any) -> None:
+        channel.add_on_close_callback(self._on_channel_closed)
+        channel.add_on_return_callback(
+            lambda _channel, _method, properties, _body: self._owner.returned(properties.correlation_id or "")
+        )
+        channel.basic_consume(
+            REPLY_ADDRESS,
+            lambda _channel, _method, properties, body: self._owner.answered(properties.correlation_id or "", body),
+            auto_ack=True,
+            callback=lambda _frame: self._look_for_exchanges(channel),
+        )
+
+    def _look_for_exchanges(self, channel: Any) -> None:
+        """Publishing to a missing exchange would tear down the channel with all that is under way on it."""
+        channel.exchange_declare(
+            WRITES_EXCHANGE,
+            passive=True,
+            callback=lambda _writes: channel.exchange_declare(
+                READS_EXCHANGE, passive=True, callback=lambda _reads: self._on_ready(channel)
+            ),
+        )
+
+    def _on_ready(self, channel: Any) -> None:
+        self._pause_ms = 0
+        self._owner.blocked(False)
+        self._owner.up(channel)
+
+    def _on_channel_closed(self, _channel: Any, error: Exception) -> None:
+        # The usual reason is an exchange that no node has declared yet, or that somebody deleted.
+        self.renew(str(getattr(error, "reply_text", "") or error))
+
+    def _lost(self, reason: str) -> None:
+        self._connection = None
+        if self._is_closing:
+            self._loop.stop()
+            return
+        self._owner.lost(self._dropped_for or reason)
+        self._dropped_for = ""
+        if self._retry is not None:
+            return
+        self._retry = self.call_later(self._jitter.uniform(0.5, 1.0) * self._pause_ms / 1000, self._connect)
+        first_ms, most_ms = self._config.retry_first_ms, self._config.retry_most_ms
+        self._pause_ms = min(most_ms, max(first_ms, self._pause_ms * 2))
+
+    def renew(self, reason: str) -> None:
+        """Tear down the connection; `_lost` follows when pika says that it is closed, and now if there is none. Only in the thread."""
+        self._owner.lost(reason)
+        self._dropped_for = reason
+        connection = self._connection
+        if connection is None:
+            self._lost(reason)
+        elif not connection.is_closing:
+            # One that closes already calls back by itself; told again, pika logs an error that users would see.
+            with contextlib.suppress(AMQPError):
+                connection.close()
+
+    def _say_goodbye(self) -> None:
+        self._is_closing = True
+        connection = self._connection
+        try:
+            if connection is None or connection.is_closed:
+                self._loop.stop()
+            elif not connection.is_closing:
+                connection.close()
+        except AMQPError:
+            self._loop.stop()
+        # A broker that does not answer must not keep the thread.
+        self.call_later(1.0, self._loop.stop)
+
+
+def _parameters(address: Address, name: str, config: TransportConfig) -> pika.ConnectionParameters:
+    options: dict[str, Any] = {}
+    if address.is_tls:
+        files = address.tls_files
+        context = create_default_context(cafile=files.get("cacertfile"))
+        if "certfile" in files:
+            context.load_cert_chain(files["certfile"], files.get("keyfile"))
+        options["ssl_options"] = pika.SSLOptions(context, address.host)
+    return pika.ConnectionParameters(
+        host=address.host,
+        port=address.port,
+        virtual_host=address.vhost,
+        credentials=pika.PlainCredentials(address.user, address.password),
+        heartbeat=config.heartbeat_s,
+        socket_timeout=config.connect_timeout_s,
+        stack_timeout=config.connect_timeout_s * 2,
+        client_properties=Identity(name, CLIENT_ROLE).properties(),
+        tcp_options={"TCP_USER_TIMEOUT": config.tcp_user_timeout_ms},
+        **options,
+    )
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """What pika wraps: a failed attempt lies in up to three layers of its own errors."""
+    candidates = (getattr(error, "exception", None), *reversed(getattr(error, "exceptions", ())), *error.args)
+    return next((each for each in candidates if isinstance(each, BaseException)), None)
+
+
+def _reason(error: BaseException, address: Address) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        error, cause = cause, _cause(cause)
+    if isinstance(error, OSError):
+        return explain_os_error(error, address)
+    text = str(getattr(error, "reply_text", "")) or str(error) or type(error).__name__
+    return f"{text} ({address.host}:{address.port})"

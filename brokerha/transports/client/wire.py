@@ -1,0 +1,374 @@
+"""How a client program reaches a cluster over AMQP: ports.Wire, with pika.
+
+    submit ─┐                                      ┌─> brokerha.writes ─> a master
+    read   ─┼─> table of open requests ── thread ──┤
+    ask    ─┘              ^                       └─> brokerha.reads  ─> a master
+                           └────────── answers through direct reply-to ──────┘
+
+What was handed in while the thread was busy travels together: writes on the same terms share a message, up to 512 of
+them or 1 MiB. The reply is the confirmation: a write is published again, with the same transaction id, after a lost
+connection, when no queue took it, and when nobody has answered for a while, until its deadline. Masters know ids that
+they have seen, so a write is applied once.
+
+Invariants: every future is completed, at the latest a little after its deadline, whatever the broker does; no call
+but `ask` and `close` waits; what is open at any time is bounded.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from typing import Any
+
+import pika
+
+from brokerha.model.errors import InvalidRequest, NotReady, Unreachable
+from brokerha.model.gathering import Gathering
+from brokerha.model.ids import Lsn, NodeId, TxId
+from brokerha.model.requests import WAIT, Reply
+from brokerha.model.wire import client_wire
+from brokerha.ports.front import ReadOutcome
+from brokerha.transports.client.requests import Question, Request, Writes, plain_answer, read_outcome
+from brokerha.transports.client.thread import PikaThread
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.rabbitmq.addresses import parse_addresses
+from brokerha.transports.topology import ANY_MASTER, REPLY_ADDRESS
+
+OPEN_LIMIT = 100_000
+OPEN_LIMIT_BYTES = 512 * 1024 * 1024
+"""Handed in and not answered yet; more is refused with NotReady."""
+RESEND_WRITES_S = 1.5
+"""Silence after which writes are published again; doubles each time. An answer is lost with the primary that was sending it, so this
+is the longest pause of a client at a fail-over."""
+RESEND_FIRST_S = 5.0
+"""The same for reads and questions, which may cost much more to answer twice."""
+RESEND_MOST_S = 30.0
+RETURNED_PAUSE_S = 0.2
+"""A message that no queue took is published again after this time: masters declare their queues when they start."""
+_ASK_MARGIN_S = 5.0
+_PARTING_S = 2.0
+
+
+class _Waiting:
+    """A write that was handed in and is in no message yet."""
+
+    __slots__ = ("body", "deadline_s", "future", "terms", "txid")
+
+    def __init__(self, txid: TxId, body: bytes, terms: tuple[str, int, int, str], deadline_s: float) -> None:
+        self.txid = txid
+        self.body = body
+        self.terms = terms
+        self.deadline_s = deadline_s
+        self.future: Future[Reply] = Future()
+
+
+class AmqpWire:
+    """See the head of the module; callable from any thread."""
+
+    def __init__(
+        self, url: str, name: str = "brokerha client", to: NodeId = ANY_MASTER, config: TransportConfig | None = None
+    ) -> None:
+        """Start connecting; ``to`` is the master that is wanted. Raises ConfigurationError; waits for no broker."""
+        self._to = to
+        self._lock = threading.Lock()
+        self._handed_in: list[_Waiting | Request] = []
+        self._enough = 0
+        """So many that were handed in are not to wait for others; 0 when nobody waits."""
+        self._open_count = 0
+        self._open_bytes = 0
+        self._is_closed = False
+        self._idle = threading.Condition(self._lock)
+        # From here on only in the thread.
+        self._channel: Any = None
+        self._has_answered = False
+        """Whether anything was answered over this connection, if only that no queue took it."""
+        self._silent = 0
+        """Connections in a row over which nothing was answered."""
+        self._is_blocked = False
+        self._reason = "not connected yet"
+        self._numbers = itertools.count(1)
+        self._open: dict[str, Request] = {}
+        """By correlation id."""
+        self._due: list[tuple[float, str]] = []
+        """Heap of (monotonic time, correlation id): deadlines, and times to publish again. May name closed requests."""
+        self._resend_s: dict[str, float] = {}
+        """Time of the next publication of each open request."""
+        self._gathering = Gathering()
+        self._held: Any = None
+        """Timer of those that wait for others."""
+        self._timer: Any = None
+        self._timer_s = 0.0
+        self._thread = PikaThread(parse_addresses(url), name, config or TransportConfig(), self)
+        self._thread.start()
+
+    # ------------------------------------------------------------------------------- ports.Wire, from any thread
+
+    def submit(
+        self, writes: Sequence[tuple[TxId, bytes]], level: str, copies: int, timeout_ms: int, apart: str = WAIT
+    ) -> list[Future[Reply]]:
+        """Send writes together, in order; see ports.Wire."""
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        waiting = [_Waiting(txid, body, (level, copies, timeout_ms, apart), deadline_s) for txid, body in writes]
+        futures = [each.future for each in waiting]
+        self._hand_in(waiting, futures, [len(body) for _, body in writes])
+        return futures
+
+    def read(
+        self, kind: str, name: str, arguments: dict[str, Any], min_lsn: Lsn, timeout_ms: int
+    ) -> Future[ReadOutcome]:
+        """Ask for a read; see ports.Wire."""
+        arguments = dict(arguments)
+        to = str(arguments.pop("node", ""))
+        body = client_wire.encode_read(kind, name, arguments, min_lsn, timeout_ms)
+        return self._question(body, read_outcome, timeout_ms, to)
+
+    def ask(self, what: str, arguments: dict[str, Any], timeout_ms: int) -> Any:
+        """Ask and wait for the answer; see ports.Wire. What names a ``node`` goes to that master."""
+        if what == "transactions":
+            return self._transactions(timeout_ms)
+        # How long a node waits with others is its own affair, but a step may be told to wait.
+        more = {"timeout_ms": timeout_ms} if what == "transact" else {}
+        body = client_wire.encode_question(what, {**arguments, **more})
+        future = self._question(body, plain_answer, timeout_ms, str(arguments.get("node", "")))
+        try:
+            return future.result(timeout_ms / 1000 + _ASK_MARGIN_S)
+        except FutureTimeoutError:
+            raise Unreachable("the connection does not react") from None
+
+    def _transactions(self, timeout_ms: int) -> list[Any]:
+        """Those of all masters that answer."""
+        rows: list[Any] = []
+        for node in self.ask("status", {}, timeout_ms)["nodes"]:
+            if node["role"] == "master" and node["seen_s"] is not None:
+                step = {"action": "list", "txid": "", "arguments": {}, "node": node["id"]}
+                rows += self.ask("transact", step, timeout_ms)["transactions"]
+        return rows
+
+    def close(self, timeout_ms: int = 5000) -> None:
+        """Wait for what is open as far as the time allows, complete the rest, disconnect. Idempotent."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._idle.wait_for(lambda: self._open_count == 0, timeout_ms / 1000)
+        self._thread.call(self._expire_all)
+        self._thread.close(_PARTING_S)
+
+    def _question(
+        self, body: bytes, read_answer: Callable[[Mapping[str, Any]], Any], timeout_ms: int, to: NodeId = ""
+    ) -> Future[Any]:
+        future: Future[Any] = Future()
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        self._hand_in([Question(body, future, read_answer, deadline_s, to)], [future], [len(body)])
+        return future
+
+    def _hand_in(
+        self, items: Sequence[_Waiting | Request], futures: Sequence[Future[Any]], sizes_bytes: Sequence[int]
+    ) -> None:
+        for future in futures:
+            # Running futures cannot be cancelled: what was sent cannot be called back.
+            future.set_running_or_notify_cancel()
+        with self._lock:
+            refusal = self._refusal(len(futures), sum(sizes_bytes))
+            had = len(self._handed_in)
+            if refusal is None:
+                self._open_count += len(futures)
+                self._open_bytes += sum(sizes_bytes)
+                self._handed_in.extend(items)
+            is_enough = had < self._enough <= len(self._handed_in)
+            must_wake = refusal is None and (not had or is_enough or not isinstance(items[0], _Waiting))
+        if refusal is not None:
+            for future in futures:
+                future.set_exception(refusal)
+            return
+        for future, size_bytes in zip(futures, sizes_bytes, strict=True):
+            future.add_done_callback(partial(self._is_answered, size_bytes))
+        if must_wake:
+            self._thread.call(self._pump)
+
+    def _refusal(self, count: int, size_bytes: int) -> Exception | None:
+        if self._is_closed:
+            return Unreachable("the connection was closed by this program")
+        if self._open_count + count > OPEN_LIMIT or self._open_bytes + size_bytes > OPEN_LIMIT_BYTES:
+            return NotReady(f"{self._open_count} requests are not answered yet: wait for some of them")
+        return None
+
+    def _is_answered(self, size_bytes: int, _done: Future[Any]) -> None:
+        with self._lock:
+            self._open_count -= 1
+            self._open_bytes -= size_bytes
+            if self._open_count == 0:
+                self._idle.notify_all()
+
+    # ---------------------------------------------------------------------------- pika_thread.Owner, in the thread
+
+    def up(self, channel: Any) -> None:
+        """Publish everything that is open: answers to the old connection are lost."""
+        self._channel = channel
+        self._has_answered = False
+        self._pump()
+        for correlation_id in list(self._open):
+            self._publish(correlation_id)
+        self._set_timer()
+
+    def lost(self, reason: str) -> None:
+        """Nothing can be published until `up`."""
+        self._channel = None
+        self._reason = reason
+
+    def blocked(self, is_blocked: bool) -> None:
+        """Publishing waits, deadlines do not."""
+        was_blocked, self._is_blocked = self._is_blocked, is_blocked
+        if is_blocked:
+            self._reason = "the broker is out of memory or disk space"
+        elif was_blocked and self._channel is not None:
+            self.up(self._channel)
+
+    def answered(self, correlation_id: str, body: bytes) -> None:
+        """Complete what was answered."""
+        self._has_answered, self._silent = True, 0
+        request = self._open.get(correlation_id)
+        before = len(request) if isinstance(request, Writes) else 0
+        try:
+            if request is not None and request.answer(body):
+                self._forget(correlation_id)
+            if isinstance(request, Writes):
+                self._gathering.answered(before - len(request), time.monotonic())
+        except InvalidRequest:
+            # Bytes that no master sends: as if there was no answer.
+            return
+
+    def returned(self, correlation_id: str) -> None:
+        """No queue took it: no master has started yet, or somebody deleted its queue. Try again in a moment."""
+        self._has_answered = True
+        request = self._open.get(correlation_id)
+        if request is not None:
+            request.attempts -= 1
+            self._reason = "no master takes messages there"
+            self._resend_at(correlation_id, time.monotonic() + RETURNED_PAUSE_S)
+            self._set_timer()
+
+    # ----------------------------------------------------------------------------------------------- in the thread
+
+    def _pump(self) -> None:
+        """Publish what was handed in; writes may wait a moment for others."""
+        if self._held is not None:
+            self._thread.forget(self._held)
+            self._held = None
+        with self._lock:
+            hold_s = self._gathering.hold_s(len(self._handed_in), time.monotonic()) if self._handed_in else 0.0
+            if hold_s and all(isinstance(item, _Waiting) for item in self._handed_in):
+                self._enough = self._gathering.awaited
+                self._held = self._thread.call_later(hold_s, self._pump)
+                return
+        self._publish_waiting()
+
+    def _publish_waiting(self) -> None:
+        """Make messages of what was handed in, and publish them."""
+        with self._lock:
+            self._enough = 0
+            handed_in, self._handed_in = self._handed_in, []
+        self._gathering.left(len(handed_in))
+        for is_write, group in itertools.groupby(handed_in, key=lambda item: isinstance(item, _Waiting)):
+            items: list[Any] = list(group)
+            requests: list[Request] = _batches(items) if is_write else items
+            for request in requests:
+                correlation_id = str(next(self._numbers))
+                self._open[correlation_id] = request
+                heapq.heappush(self._due, (request.deadline_s, correlation_id))
+                self._publish(correlation_id)
+        self._set_timer()
+
+    def _publish(self, correlation_id: str) -> None:
+        if self._channel is None or self._is_blocked:
+            return
+        request = self._open[correlation_id]
+        now_s = time.monotonic()
+        properties = pika.BasicProperties(
+            content_type=request.content_type,
+            delivery_mode=2 if request.is_persistent else 1,
+            correlation_id=correlation_id,
+            reply_to=REPLY_ADDRESS,
+            headers=request.headers(now_s),
+            # Nobody waits for the answer to a read that is older than its deadline, nor wants a write done that should not wait.
+            expiration=None if request.may_wait else str(max(1, int((request.deadline_s - now_s) * 1000))),
+        )
+        self._channel.basic_publish(
+            request.exchange, request.to or self._to, request.body(), properties, mandatory=True
+        )
+        first_s = RESEND_WRITES_S if request.is_persistent or not self._has_answered else RESEND_FIRST_S
+        times = request.attempts if self._has_answered else self._silent
+        pause_s = min(RESEND_MOST_S, first_s * 2 ** min(times, 10))
+        request.attempts += 1
+        self._resend_at(correlation_id, now_s + pause_s)
+
+    def _resend_at(self, correlation_id: str, when_s: float) -> None:
+        self._resend_s[correlation_id] = when_s
+        heapq.heappush(self._due, (when_s, correlation_id))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_s = time.monotonic()
+        while self._due and self._due[0][0] <= now_s:
+            _, correlation_id = heapq.heappop(self._due)
+            request = self._open.get(correlation_id)
+            if request is None:
+                continue
+            if now_s >= request.deadline_s:
+                self._forget(correlation_id)
+                request.expire(self._reason)
+            elif now_s >= self._resend_s.get(correlation_id, now_s + 1):
+                if self._channel is not None and not self._has_answered:
+                    # In a cluster of brokers, what was published over a connection that was opened while a replicated queue changed
+                    # from one node to another may wait there for ever; over the next one it is published again.
+                    self._silent += 1
+                    self._resend_at(correlation_id, now_s + RESEND_MOST_S)
+                    self._thread.renew("nothing was answered over this connection")
+                else:
+                    self._publish(correlation_id)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Wake up for the earliest thing that is due, and not before."""
+        while self._due and self._due[0][1] not in self._open:
+            heapq.heappop(self._due)
+        if not self._due:
+            return
+        first_s = self._due[0][0]
+        if self._timer is not None:
+            if self._timer_s <= first_s:
+                return
+            self._thread.forget(self._timer)
+        self._timer_s = first_s
+        self._timer = self._thread.call_later(first_s - time.monotonic(), self._on_timer)
+
+    def _forget(self, correlation_id: str) -> None:
+        del self._open[correlation_id]
+        self._resend_s.pop(correlation_id, None)
+
+    def _expire_all(self) -> None:
+        self._publish_waiting()
+        for request in self._open.values():
+            request.expire("the connection was closed by this program")
+        self._open.clear()
+
+
+def _batches(items: Sequence[_Waiting]) -> list[Request]:
+    """Messages of writes: together what has the same terms and stands together."""
+    requests: list[Request] = []
+    for terms, group in itertools.groupby(items, key=lambda item: item.terms):
+        same = list(group)
+        level, copies, _, apart = terms
+        start = 0
+        for writes in client_wire.cut([(item.txid, item.body) for item in same]):
+            part = same[start : start + len(writes)]
+            start += len(writes)
+            futures = [item.future for item in part]
+            requests.append(Writes(writes, futures, level, copies, part[0].deadline_s, apart))
+    return requests

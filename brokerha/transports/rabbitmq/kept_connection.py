@@ -1,0 +1,301 @@
+"""One connection to RabbitMQ that is kept: opened, served by whoever owns it, and on any doubt torn down and opened again.
+
+    opened by a thread of its own ─> adopted ─> served, again and again ─> lost ─> pause ─> opened …
+
+What blocks (the TCP connection, the handshake, what a session declares at its beginning) is done in a thread that ends with it; everything else is
+done in `serve`, by the thread that owns the connection: a node's loop (loop_link.py), or a thread that has nothing else to do (`ConnectionThread`,
+for the log stream). What a turn does is the session's business (reader.py, writer.py, log_stream/session.py). A session lives exactly as long as its
+connection, so nothing of an old channel can reach a new one: delivery tags, windows and consumers are made anew with it.
+
+Invariants: `serve` and `push` never block and never raise; heartbeats go out and are watched whenever it is served; a lost connection is tried again
+at once, then after pauses that double, with jitter, so that a broker that comes back does not meet all nodes at the same moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+from amqp.exceptions import AMQPError
+from kombu import Connection
+from kombu.exceptions import KombuError
+
+from brokerha.model.faults import fault_fields
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.lanes.parcels import Counters
+from brokerha.transports.link import LinkState
+from brokerha.transports.rabbitmq.addresses import Address
+from brokerha.transports.rabbitmq.connecting import explain, open_connection
+from brokerha.transports.rabbitmq.identity import Identity
+from brokerha.transports.rabbitmq.waker import Waker
+
+log = structlog.get_logger(__name__)
+
+FAR_S = 3600.0
+_EXPECTED = (AMQPError, KombuError, OSError)
+"""How a connection ends in the normal course of things; anything else is counted as a fault besides."""
+_HEARTBEATS_A_TICK = 5
+_PARTING_S = 1.0
+"""How long a clean goodbye may take."""
+_FILLS = 4
+"""Buffers that are read before others have their turn."""
+
+
+class Session(Protocol):
+    """What lives on one connection."""
+
+    def turn(self, now_s: float) -> float:
+        """Do what there is to do; return the monotonic time at which it wants the next turn at the latest.
+
+        Raises any error that makes the connection worthless.
+        """
+
+    def is_idle(self) -> bool:
+        """Whether a clean goodbye would lose nothing."""
+
+    def end(self) -> None:
+        """The connection is gone: save what must be repeated."""
+
+
+class KeptConnection:
+    """See the head of the module. All but `ask_to_end` belongs to the thread that owns it."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        direction: str,
+        addresses: Sequence[Address],
+        start_session: Callable[[Connection], Session],
+        wake: Callable[[], None],
+        state: LinkState,
+        config: TransportConfig,
+        counters: Counters,
+    ) -> None:
+        """``identity`` shows in the dashboard; ``start_session`` runs on a fresh connection, in the thread that opened it.
+
+        ``wake`` makes the owner serve, and is called from that thread.
+        """
+        self.due_s = 0.0
+        """When it wants to be served at the latest; monotonic."""
+        self._identity = identity
+        self._direction = direction
+        self._addresses = list(addresses)
+        self._start_session = start_session
+        self._wake = wake
+        self._state = state
+        self._config = config
+        self._counters = counters
+        self._jitter = random.Random()
+        self._attempts = 0
+        self._pause_ms = 0
+        self._was_up = False
+        self._last_reason = ""
+        self._lock = threading.Lock()
+        """Of the three below, which the opening thread leaves for the owner."""
+        self._is_opening = False
+        self._is_wanted = True
+        self._opened: tuple[Connection, Session] | Exception | None = None
+        self._connection: Connection | None = None
+        self._session: Session | None = None
+        self._wire: Any = None
+        self._frames: Any = None
+        self._next_tick_s = 0.0
+
+    @property
+    def watched(self) -> Any:
+        """The socket to wait for; None while there is none."""
+        return self._frames.sock if self._frames is not None else None
+
+    @property
+    def wants_room(self) -> bool:
+        """Whether it waits until the socket takes more."""
+        return self._frames is not None and self._frames.unsent_bytes > 0
+
+    def is_idle(self) -> bool:
+        """Whether a goodbye now would lose nothing that this connection could still do."""
+        return self._session is not None and self._session.is_idle()
+
+    def serve(self, now_s: float) -> bool:
+        """Read what is there, let the session do its part, write; whether something was read, so that there may be more."""
+        if self._session is None and not self._adopt(now_s):
+            return False
+        try:
+            has_read = self._read()
+            if now_s >= self._next_tick_s:
+                self._wire.heartbeat_tick(rate=2)
+                self._next_tick_s = now_s + self._config.heartbeat_s / _HEARTBEATS_A_TICK
+            self._turn(now_s)
+        except Exception as error:  # noqa: BLE001  # Whatever it was: this is the node's only way to the broker.
+            self._lose(error)
+            return False
+        return has_read
+
+    def push(self, now_s: float) -> None:
+        """Let the session write what it was given just now."""
+        if self._session is not None:
+            try:
+                self._turn(now_s)
+            except Exception as error:  # noqa: BLE001  # As in `serve`.
+                self._lose(error)
+
+    def end(self) -> None:
+        """Say goodbye, and open no other one. Idempotent."""
+        with self._lock:
+            self._is_wanted = False
+            opened, self._opened = self._opened, None
+        if isinstance(opened, tuple):
+            _release(*opened)
+        if self._session is not None:
+            # The broker may be gone or busy: then it learns of our end from the closed socket.
+            with contextlib.suppress(*_EXPECTED):
+                self._wire.transport.answer_timeout_s = _PARTING_S
+                self._wire.close()
+            self._drop()
+
+    def _read(self) -> bool:
+        frames, dispatch = self._frames, self._wire.on_inbound_frame
+        for fills in range(_FILLS):
+            if not frames.fill():
+                return fills > 0
+            while (frame := frames.next_frame()) is not None:
+                dispatch(frame)
+        return True
+
+    def _turn(self, now_s: float) -> None:
+        if self._session is not None:
+            self.due_s = min(self._session.turn(now_s), self._next_tick_s)
+            self._frames.flush()
+
+    def _adopt(self, now_s: float) -> bool:
+        """Take over what was opened, or have it opened when it is time; whether there is a connection."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+            may_open = self._is_wanted and not self._is_opening and opened is None and now_s >= self.due_s
+            self._is_opening = self._is_opening or may_open
+        if may_open:
+            self.due_s = now_s + FAR_S
+            threading.Thread(target=self._open, name=f"{self._identity.name} opens", daemon=True).start()
+        if isinstance(opened, Exception):
+            self._lose(opened)
+        if not isinstance(opened, tuple):
+            return False
+        self._connection, self._session = opened
+        self._wire = self._connection.connection
+        self._frames = self._wire.transport
+        self._next_tick_s = 0.0
+        self._pause_ms, self._last_reason = 0, ""
+        if self._was_up:
+            self._counters.add("reconnects")
+        self._was_up = True
+        self._state.up(self._direction)
+        log.info("broker connected", connection=self._identity.name, address=str(self._address()))
+        return True
+
+    def _address(self) -> Address:
+        return self._addresses[self._attempts % len(self._addresses)]
+
+    def _open(self) -> None:
+        """Body of the opening thread."""
+        opened: tuple[Connection, Session] | Exception
+        try:
+            connection = open_connection(
+                self._address(),
+                self._identity,
+                self._config,
+                on_blocked=partial(self._state.block, self._direction),
+                on_unblocked=partial(self._state.unblock, self._direction),
+            )
+            try:
+                opened = connection, self._start_session(connection)
+            except Exception:
+                _release(connection, None)
+                raise
+        except Exception as error:  # noqa: BLE001  # It is the owner's: see `_lose`.
+            opened = error
+        with self._lock:
+            self._is_opening = False
+            if self._is_wanted:
+                self._opened, opened = opened, None  # type: ignore[assignment]
+        if isinstance(opened, tuple):
+            _release(*opened)
+        self._wake()
+
+    def _lose(self, error: Exception) -> None:
+        reason = explain(error, self._address())
+        if not isinstance(error, _EXPECTED):
+            self._counters.add("faults")
+            log.error("unexpected end of a connection", connection=self._identity.name, **fault_fields(error))
+        elif reason != self._last_reason:
+            log.warning("broker lost", connection=self._identity.name, reason=reason)
+        self._last_reason = reason
+        self._attempts += 1
+        self._state.down(self._direction, reason)
+        self._drop()
+        self.due_s = time.monotonic() + self._jitter.uniform(0.5, 1.0) * self._pause_ms / 1000
+        first_ms, most_ms = self._config.retry_first_ms, self._config.retry_most_ms
+        self._pause_ms = min(most_ms, max(first_ms, self._pause_ms * 2))
+
+    def _drop(self) -> None:
+        connection, session = self._connection, self._session
+        self._connection = self._session = self._wire = self._frames = None
+        if connection is not None:
+            _release(connection, session)
+
+
+def _release(connection: Connection, session: Session | None) -> None:
+    """Close the socket without a word, and let the session save what must be repeated."""
+    try:
+        if session is not None:
+            session.end()
+    finally:
+        wire: Any = connection.connection
+        wire.collect()
+        connection.release()
+
+
+class ConnectionThread:
+    """A thread that serves one connection and does nothing else, until it is asked to end."""
+
+    def __init__(self, name: str, kept: Callable[[Callable[[], None]], KeptConnection]) -> None:
+        """``kept`` makes the connection from what wakes the thread that serves it."""
+        self.waker = Waker()
+        self._kept = kept(self.waker.wake)
+        self._end_by_s: float | None = None
+        """Set when the thread was asked to end; monotonic."""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; returns at once."""
+        self._thread.start()
+
+    def ask_to_end(self, deadline_s: float) -> None:
+        """Let the thread say goodbye when it is idle, at the latest at this monotonic time. Callable from any thread."""
+        self._end_by_s = deadline_s
+        self.waker.wake()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the thread; whether it has ended."""
+        self._thread.join(max(0.0, timeout_s))
+        if self._thread.is_alive():
+            return False
+        self.waker.close()
+        return True
+
+    def _run(self) -> None:
+        kept = self._kept
+        while not self._may_end():
+            if not kept.serve(time.monotonic()):
+                until_s = kept.due_s if self._end_by_s is None else min(kept.due_s, self._end_by_s)
+                self.waker.wait(until_s - time.monotonic(), kept.watched, for_room=kept.wants_room)
+        kept.end()
+
+    def _may_end(self) -> bool:
+        if self._end_by_s is None:
+            return False
+        return self._kept.is_idle() or self._kept.watched is None or time.monotonic() >= self._end_by_s

@@ -1,0 +1,70 @@
+"""Asks the broker whether the inbox of another master is still there: it goes with the connection of its process, however that ended.
+
+    hear ──> queue.declare, passive ──> broker ──> it belongs to somebody: seen
+    look ──> queue.declare, passive ──> broker ──> no such queue: of a master that was seen here, an absence; of others nobody knows
+
+The broker refuses both answers, so each question has a channel of its own. What was never seen may live at another broker, from which
+messages are passed on (federation). A broker that was just there again has not all its nodes back: absences count once the own
+connection is as old as the others may need to come back (`TransportConfig.look_after_s`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from brokerha.model.ids import NodeId
+from brokerha.transports.lanes.parcels import Arrival, absence_of
+from brokerha.transports.rabbitmq.quiet_channel import OpenChannel, QuietChannel
+from brokerha.transports.rabbitmq.reader_wishes import Sightings
+from brokerha.transports.topology import sync_queue
+
+_NOT_FOUND = 404
+_RESOURCE_LOCKED = 405
+
+
+class Lookout:
+    """Of one connection; belongs to its thread."""
+
+    def __init__(
+        self, open_channel: OpenChannel, arrived: list[Arrival], sightings: Sightings, from_s: float
+    ) -> None:
+        """``arrived`` takes the absences; none is believed before the monotonic time ``from_s``."""
+        self._open_channel = open_channel
+        self._arrived = arrived
+        self._sightings = sightings
+        self._from_s = from_s
+        self._channel: QuietChannel | None = None
+        self._waiting: dict[NodeId, bool] = {}
+        """Whom to ask about, in this order: whether it is missed."""
+        sightings.begin()
+
+    def turn(self, now_s: float) -> None:
+        """Ask about whoever was heard for the first time."""
+        if self._sightings.is_new:
+            for node in self._sightings.take():
+                self._waiting.setdefault(node, False)
+            self._ask(now_s)
+
+    def look(self, masters: Iterable[NodeId], now_s: float) -> None:
+        """Ask about each that is missed, unless it is too early to believe an absence."""
+        if now_s >= self._from_s:
+            self._waiting.update(dict.fromkeys(masters, True))
+            self._ask(now_s)
+
+    def _ask(self, now_s: float) -> None:
+        if self._channel is None and self._waiting:
+            # One at a time: an answer of the broker closes the channel.
+            node, is_missed = next(iter(self._waiting.items()))
+            del self._waiting[node]
+
+            def on_closed(_reason: str) -> None:
+                code = 0 if self._channel is None else self._channel.close_code
+                self._channel = None
+                if code == _RESOURCE_LOCKED:
+                    self._sightings.see(node)
+                elif code == _NOT_FOUND and is_missed and self._sightings.was_seen(node):
+                    self._arrived.append(absence_of(node))
+                self._ask(now_s)
+
+            self._channel = self._open_channel(lambda _queue: None, on_closed)
+            self._channel.look(sync_queue(node))

@@ -1,0 +1,213 @@
+"""The link to RabbitMQ: two connections that the node's loop serves itself, while it waits for something to arrive and after it has sent.
+
+Two connections, because a broker that is short of memory stops reading from whoever publishes, and must not thereby stop delivering to it.
+
+    loop ── publish ──> outbox ── "<node> <role> out" ──> broker ──> "<node> <role> in" ── inbox ── take ──> loop
+
+No thread stands between a node and its broker: what the loop sends is written in that call, and what arrives is read by the call that waits
+for it. Only to open a connection takes a thread (kept_connection.py). A loop that is kept from its turns (a slow disk) leaves its sockets
+alone for so long; the broker waits two heartbeats.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from kombu import Connection
+
+from brokerha.model.ids import NodeId
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.lanes.inbox import Inbox
+from brokerha.transports.lanes.outbox import Outbox
+from brokerha.transports.lanes.parcels import (
+    BULK_LANE,
+    DATA_LANE,
+    FIRM_LANE,
+    REPLY_LANE,
+    SYNC_LANE,
+    TX_LANE,
+    Arrival,
+    ClientTag,
+    Counters,
+    Publication,
+)
+from brokerha.transports.link import LinkState
+from brokerha.transports.rabbitmq.addresses import Address
+from brokerha.transports.rabbitmq.identity import Identity
+from brokerha.transports.rabbitmq.kept_connection import KeptConnection
+from brokerha.transports.rabbitmq.reader import ReaderSession
+from brokerha.transports.rabbitmq.reader_wishes import Doors, Followed, Settled, Sightings
+from brokerha.transports.rabbitmq.waker import Waker
+from brokerha.transports.rabbitmq.writer import WriterSession
+from brokerha.transports.topology import MASTER_ROLE, connection_name, topology_of
+
+_IN = "in"
+_OUT = "out"
+
+
+class LoopLink:
+    """Fulfils `link.Link` for ``amqp://`` and ``amqps://``."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        node: NodeId,
+        role: str,
+        config: TransportConfig,
+        counters: Counters,
+        master: NodeId = "",
+        cluster: str = "",
+    ) -> None:
+        """Begin to connect; ``cluster`` shows in the dashboard. Waits for nothing."""
+        self._node = node
+        self._topology = topology_of(node, role, master, config.queue_type)
+        self._config = config
+        self._counters = counters
+        self._generations = itertools.count(1)
+        self._is_closed = False
+        self._settled = Settled()
+        self._doors = Doors(is_serving=role == MASTER_ROLE)
+        self._followed = Followed(config.followed_tx_queues)
+        self._looks: set[NodeId] = set()
+        self._sightings = Sightings()
+        self._state = LinkState((_IN, _OUT))
+        self._outbox = Outbox(
+            {
+                SYNC_LANE: config.outbox_sync,
+                TX_LANE: config.outbox_tx,
+                DATA_LANE: config.outbox_data,
+                BULK_LANE: config.outbox_bulk,
+                REPLY_LANE: config.outbox_replies,
+                FIRM_LANE: config.outbox_firm,
+            }
+        )
+        of_in, of_out = (Identity(connection_name(node, role, each), role, node, cluster) for each in (_IN, _OUT))
+        self._waker = Waker()
+        shared = (self._waker.wake, self._state, config, counters)
+        self._reader = KeptConnection(of_in, _IN, addresses, self._read_from, *shared)
+        self._writer = KeptConnection(of_out, _OUT, addresses, self._write_to, *shared)
+        limits = {SYNC_LANE: config.inbox_sync, TX_LANE: config.inbox_tx, DATA_LANE: config.inbox_data}
+        self._inbox = Inbox(limits)
+        self._is_woken = False
+        self._serve(time.monotonic())
+
+    def publish(self, publications: Sequence[Publication]) -> None:
+        """Write as much as may be written now; the rest waits in the outbox."""
+        if publications:
+            dropped = self._outbox.put(publications)
+            if dropped:
+                self._counters.add("dropped", dropped)
+            self._writer.push(time.monotonic())
+
+    def take(self, limit: int, timeout_s: float) -> list[Arrival]:
+        """What has arrived, after both connections were served; see the port."""
+        now_s = time.monotonic()
+        deadline_s = now_s + timeout_s
+        while True:
+            has_read = self._serve(now_s)
+            if (taken := self._inbox.take(limit)) or self._is_woken:
+                self._is_woken = False
+                return taken
+            now_s = time.monotonic()
+            if now_s >= deadline_s:
+                return []
+            if not has_read:
+                self._wait(min(deadline_s, self._reader.due_s, self._writer.due_s) - now_s)
+                now_s = time.monotonic()
+
+    def wake(self) -> None:
+        """Make a waiting `take` return at once."""
+        if not self._is_woken:
+            self._is_woken = True
+            self._waker.wake()
+
+    def settle(self, tags: Iterable[ClientTag]) -> None:
+        """Acknowledge them with the next `take`."""
+        self._settled.add(tags)
+
+    def _serve(self, now_s: float) -> bool:
+        # The writer first: confirmations settle what the reader acknowledges.
+        has_read = self._writer.serve(now_s)
+        return self._reader.serve(now_s) or has_read
+
+    def _wait(self, timeout_s: float) -> None:
+        watched = [(kept.watched, kept.wants_room) for kept in (self._reader, self._writer) if kept.watched is not None]
+        self._waker.wait_for(timeout_s, watched)
+
+    def serve_shared(self, is_open: bool) -> None:
+        """With the next `take`."""
+        self._doors.is_sharing = is_open
+
+    def serve_clients(self, is_open: bool) -> None:
+        """With the next `take`."""
+        self._doors.serve(is_open)
+
+    def follow(self, queue: str) -> None:
+        """With the next `take`."""
+        if not self._followed.follow(queue):
+            self._counters.add("tx_queues_too_many")
+
+    def leave(self, queue: str) -> None:
+        """With the next `take`."""
+        self._followed.leave(queue)
+
+    def look(self, masters: Iterable[NodeId]) -> None:
+        """With the next `take`."""
+        self._looks.update(masters)
+
+    def hear(self, node: NodeId) -> None:
+        """With the next `take`."""
+        self._sightings.hear(node)
+
+    def state(self) -> tuple[str, str]:
+        """State word and reason."""
+        return self._state.read()
+
+    def waiting(self) -> int:
+        """Length of the outbox."""
+        return len(self._outbox)
+
+    def close(self, timeout_s: float) -> None:
+        """Publish what waits as far as the time allows, settle what is confirmed by then, and say goodbye."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        now_s = time.monotonic()
+        deadline_s = now_s + timeout_s
+        while now_s < deadline_s and not self._is_done():
+            if not self._serve(now_s):
+                self._wait(min(deadline_s, self._reader.due_s, self._writer.due_s) - now_s)
+            now_s = time.monotonic()
+        self._writer.end()
+        self._reader.push(now_s)
+        self._reader.end()
+        self._waker.close()
+
+    def _is_done(self) -> bool:
+        if self._writer.watched is None:
+            return not len(self._outbox)
+        return self._writer.is_idle()
+
+    def _read_from(self, connection: Connection) -> ReaderSession:
+        return ReaderSession(
+            connection,
+            partial(next, self._generations),
+            self._node,
+            self._topology,
+            self._inbox,
+            self._settled,
+            self._doors,
+            self._followed,
+            self._config,
+            self._counters,
+            self._looks,
+            self._sightings,
+        )
+
+    def _write_to(self, connection: Connection) -> WriterSession:
+        return WriterSession(
+            connection, self._topology, self._outbox, self._state, self.settle, self._config, self._counters
+        )

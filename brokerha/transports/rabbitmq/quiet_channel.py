@@ -1,0 +1,94 @@
+"""A channel for queues that come and go: it waits for no answer, and its end harms nobody else on the connection.
+
+py-amqp's calls wait for the broker's answer, and an error that closes a channel is raised out of whoever reads the
+connection. Making a queue takes a broker milliseconds, and a queue of a transaction may be gone whenever it is asked
+for; both would stop, or tear down, everything beside it. So here every call is only written; answers come as events:
+
+    declare, delete, consume ── frames ──> broker ──> on_answer(queue, number of messages, tag: what its answer names)
+                                                 └──> on_closed(reason)    the channel is gone
+
+Answers to declare and delete come in the order of the calls, and the first one without an answer is the one that closed the
+channel. Consuming is answered by each queue for itself: in any order, or not at all when another call closes the channel.
+
+Invariants: belongs to the connection's thread; after `on_closed` nothing of it is used any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from amqp import spec
+
+from brokerha.transports.rabbitmq.connecting import RabbitChannel
+
+
+class QuietChannel(RabbitChannel):
+    """See the head of the module; publishing is as on every `RabbitChannel`."""
+
+    def __init__(self, wire: Any, on_answer: Callable[[str], None], on_closed: Callable[[str], None]) -> None:
+        """Open a channel on py-amqp's connection; what is asked of it may follow at once."""
+        super().__init__(wire)
+        self.close_code = 0
+        """Why the broker closed it: a reply code of AMQP."""
+        self._on_closed = on_closed
+        for answer in (spec.Queue.DeclareOk, spec.Queue.DeleteOk, spec.Basic.ConsumeOk):
+            self._callbacks[answer] = lambda what, *_facts: on_answer(str(what))
+        self.dispatch_method = self._dispatch_from_opening
+        self.send_method(spec.Channel.Open, "s", ("",))
+
+    def declare(self, queue: str, arguments: Mapping[str, Any]) -> None:
+        """Make a durable queue unless it is there; answered."""
+        flags = {"passive": False, "durable": True, "exclusive": False, "auto_delete": False, "nowait": False}
+        self.send_method(spec.Queue.Declare, "BsbbbbbF", (0, queue, *flags.values(), dict(arguments)))
+
+    def delete(self, queue: str) -> None:
+        """Delete a queue, whether it is there or not; answered."""
+        flags = {"if_unused": False, "if_empty": False, "nowait": False}
+        self.send_method(spec.Queue.Delete, "Bsbbb", (0, queue, *flags.values()))
+
+    def look(self, queue: str) -> None:
+        """Ask for a queue: one that is not there, or that belongs to another connection, closes the channel; others are answered."""
+        flags = {"passive": True, "durable": True, "exclusive": False, "auto_delete": False, "nowait": False}
+        self.send_method(spec.Queue.Declare, "BsbbbbbF", (0, queue, *flags.values(), {}))
+
+    def consume(
+        self, queue: str, tag: str, callback: Callable[[Any], None], on_cancel: Callable[[str], None], prefetch: int
+    ) -> None:
+        """Begin to read a queue; answered. ``on_cancel`` is told when the queue is deleted."""
+        self.callbacks[tag] = callback
+        self.cancel_callbacks[tag] = on_cancel
+        self.send_method(spec.Basic.Qos, "lBb", (0, prefetch, False))
+        flags = {"no_local": False, "no_ack": False, "exclusive": False, "nowait": False}
+        self.send_method(spec.Basic.Consume, "BssbbbbF", (0, queue, tag, *flags.values(), None))
+
+    def cancel(self, tag: str) -> None:
+        """End to read a queue, once it was answered that reading has begun; deliveries that are under way still come."""
+        self.send_method(spec.Basic.Cancel, "sb", (tag, False))
+
+    def _dispatch_from_opening(self, method: tuple[int, int], payload: Any, content: Any) -> None:
+        """What comes before the channel is open was for an older one of the same number."""
+        if method == spec.Channel.OpenOk:
+            del self.dispatch_method
+            self.dispatch_method(method, payload, content)
+
+    def _on_basic_deliver(
+        self, consumer_tag: str, delivery_tag: int, redelivered: bool, exchange: str, routing_key: str, msg: Any
+    ) -> None:
+        """A delivery for nobody is of an older channel of the same number, from which RabbitMQ's writer came late.
+
+        py-amqp would reject it here, where its tag is another message or none: the broker closes a channel for that.
+        """
+        if consumer_tag in self.callbacks:
+            super()._on_basic_deliver(consumer_tag, delivery_tag, redelivered, exchange, routing_key, msg)
+
+    def _on_close(self, code: int, reason: str, _class_id: int, _method_id: int) -> None:
+        """The broker closes this channel: py-amqp would open it again, waiting, and raise."""
+        self.close_code = code
+        self.send_method(spec.Channel.CloseOk)
+        self.collect()
+        self._on_closed(reason)
+
+
+OpenChannel = Callable[[Callable[[str], None], Callable[[str], None]], QuietChannel]
+"""Makes a channel from (on_answer, on_closed)."""

@@ -1,0 +1,191 @@
+"""The writing half of a link: takes from the outbox, publishes, and hears of what must not be lost what became of it.
+
+    outbox ── sync, reply, data ──> plain channel        the broker says nothing; what is lost is asked for again
+           ── firm, bulk ─────────> confirming channel   in a window
+           ── tx ─────────────────> tx_writer.py
+
+| the broker says | answer to an app, mandatory¹ | bulk | firm: rejected message, mandatory |
+|---|---|---|---|
+| ack | - | makes room for more | done; what it settles is settled |
+| nack | - | counted | published again a second later |
+| return (no queue) | counted | - | connect anew, which declares the queue, then again |
+| nothing (connection lost) | asked again by the app | counted; asked for again | published again on the next connection |
+
+¹ But for answers by direct reply-to: whether such an answer was delivered nobody tells.
+
+Whether the plain channel is served at all, the broker is asked each second (pulse.py).
+
+Invariants: of what is confirmed never more than a window is on its way; nothing new is written while the broker is blocked or the socket
+is full, so a broker that does not keep up stops what is plain by reading less; messages of nodes that waited too long for a connection are
+dropped, not sent.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from amqp.exceptions import FrameSyntaxError, RecoverableConnectionError
+from kombu import Connection
+
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.declaring import declare
+from brokerha.transports.lanes.outbox import Outbox
+from brokerha.transports.lanes.parcels import (
+    BULK_LANE,
+    DATA_LANE,
+    FIRM_LANE,
+    PLAIN_LANES,
+    REPLY_LANE,
+    SYNC_LANE,
+    ClientTag,
+    Counters,
+    Publication,
+)
+from brokerha.transports.lanes.unconfirmed import Unconfirmed
+from brokerha.transports.link import LinkState
+from brokerha.transports.rabbitmq.properties import Message
+from brokerha.transports.rabbitmq.pulse import Pulse
+from brokerha.transports.rabbitmq.quiet_channel import QuietChannel
+from brokerha.transports.rabbitmq.tx_writer import TxWriter
+from brokerha.transports.topology import REJECTED_EXCHANGE, REPLY_ADDRESS, Topology
+
+_NODE_LANES = (SYNC_LANE, DATA_LANE, BULK_LANE)
+_FAR_S = 3600.0
+_NACK_PAUSE_S = 1.0
+_UNSENDABLE = (FrameSyntaxError, struct.error, TypeError, ValueError)
+"""What py-amqp raises, before it writes anything, for properties that AMQP cannot carry."""
+
+
+class WriterSession:
+    """One connection's writing; fulfils `kept_connection.Session`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        topology: Topology,
+        outbox: Outbox,
+        state: LinkState,
+        settle: Callable[[list[ClientTag]], None],
+        config: TransportConfig,
+        counters: Counters,
+    ) -> None:
+        """Declare what is published to, and switch confirms on. Raises what py-amqp raises."""
+        self._outbox = outbox
+        self._state = state
+        self._settle = settle
+        self._config = config
+        self._counters = counters
+        self._window = Unconfirmed(config.window_messages, config.window_bytes, config.window_bulk_bytes)
+        self._again: list[Publication] = []
+        """Firm publications that were refused, to be put back at `_again_s`."""
+        self._again_s = 0.0
+        self._wire: Any = connection.connection
+        self._frames: Any = self._wire.transport
+        self._channel: Any = connection.channel()
+        declare(self._channel, topology.to_publish())
+        self._channel.confirm_select()
+        self._plain: Any = connection.channel()
+        self._pulse = Pulse(self._plain.ask, config.answer_within_s)
+        self._plain.events["basic_return"].add(self._on_return)
+        self._channel.events["basic_ack"].add(self._on_ack)
+        self._channel.events["basic_nack"].add(self._on_nack)
+        self._channel.events["basic_return"].add(self._on_return)
+        self._tx = TxWriter(partial(QuietChannel, self._wire), outbox, config, counters)
+        stale_s = time.monotonic() - config.stale_after_ms / 1000
+        counters.add("stale", sum(outbox.drop_older(lane, stale_s) for lane in _NODE_LANES))
+
+    def turn(self, now_s: float) -> float:
+        """Publish as much as the window, the socket and the broker allow."""
+        if self._state.is_blocked():
+            self._window.oldest_since_s = now_s
+            self._tx.pause(now_s)
+            self._pulse.pause(now_s)
+            return now_s + _FAR_S
+        if self._again and now_s >= self._again_s:
+            self._outbox.put_back(self._again)
+            self._again = []
+        tx_s = now_s + _FAR_S
+        if self._frames.unsent_bytes:
+            self._pulse.pause(now_s)
+        else:
+            plain = self._outbox.take(PLAIN_LANES, self._config.window_messages, self._config.window_bytes)
+            for publication in plain:
+                self._publish_plain(publication)
+            self._publish_confirmed(now_s)
+            tx_s = self._tx.turn(now_s)
+            if self._outbox.has_any(PLAIN_LANES):
+                # The rest follows once the socket has taken this.
+                tx_s = now_s
+            tx_s = min(tx_s, self._pulse.turn(now_s, is_used=bool(plain)))
+        due_s = min(tx_s, self._again_s) if self._again else tx_s
+        if not self._window:
+            return due_s
+        deadline_s = self._window.oldest_since_s + self._config.confirm_timeout_s
+        if now_s >= deadline_s:
+            raise RecoverableConnectionError("the broker does not confirm")
+        return min(deadline_s, due_s)
+
+    def is_idle(self) -> bool:
+        """Whether everything was published and confirmed."""
+        is_sent = not (self._window or len(self._outbox) or self._again or self._frames.unsent_bytes)
+        return is_sent and self._tx.is_idle()
+
+    def end(self) -> None:
+        """Put back what must be repeated; the rest is counted."""
+        unconfirmed = self._window.all()
+        firm = [publication for publication in unconfirmed if publication.lane == FIRM_LANE]
+        self._outbox.put_back(firm + self._again)
+        self._tx.end()
+        self._counters.add("repeated", len(firm))
+        self._counters.add("unconfirmed", len(unconfirmed) - len(firm))
+
+    def _publish_plain(self, publication: Publication) -> None:
+        if publication.lane != REPLY_LANE:
+            self._plain.publish_to_nodes(publication)
+            self._counters.add("sent")
+            return
+        # There is no queue behind a direct reply-to: RabbitMQ would send back each answer that it delivers, body and all.
+        has_queue = not publication.routing_key.startswith(REPLY_ADDRESS)
+        self._publish(self._plain, publication, is_mandatory=has_queue)
+
+    def _publish_confirmed(self, now_s: float) -> None:
+        messages, size_bytes, bulk_bytes = self._window.room()
+        taken = self._outbox.take((FIRM_LANE,), messages, size_bytes)
+        if not taken:
+            taken = self._outbox.take((BULK_LANE,), messages, min(size_bytes, bulk_bytes))
+        for publication in taken:
+            if self._publish(self._channel, publication, is_mandatory=publication.lane == FIRM_LANE):
+                self._window.add(publication, now_s)
+
+    def _publish(self, channel: Any, publication: Publication, *, is_mandatory: bool) -> bool:
+        message = Message(publication.body, **publication.properties)
+        try:
+            channel.basic_publish(message, publication.exchange, publication.routing_key, mandatory=is_mandatory)
+        except _UNSENDABLE:
+            self._counters.add("unsendable")
+            return False
+        self._counters.add("sent")
+        return True
+
+    def _on_ack(self, number: int, multiple: bool) -> None:
+        confirmed = self._window.confirm(number, multiple=multiple, now_s=time.monotonic())
+        settled = [publication.settles for publication in confirmed if publication.settles is not None]
+        if settled:
+            self._settle(settled)
+
+    def _on_nack(self, number: int, multiple: bool) -> None:
+        now_s = time.monotonic()
+        refused = self._window.confirm(number, multiple=multiple, now_s=now_s)
+        self._counters.add("nacked", len(refused))
+        self._again += [publication for publication in refused if publication.lane == FIRM_LANE]
+        self._again_s = now_s + _NACK_PAUSE_S
+
+    def _on_return(self, _problem: Exception, exchange: str, _key: str, _message: Any) -> None:
+        if exchange == REJECTED_EXCHANGE:
+            # Its confirmation is next in the stream and must not be read: it would pass for success.
+            raise RecoverableConnectionError("the queue for rejected messages is missing")
+        self._counters.add("returned_replies")

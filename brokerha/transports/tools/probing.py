@@ -1,0 +1,199 @@
+"""Looks at a broker with one user's eyes, and leaves it as it was: for `brokerha doctor`.
+
+What is there is declared again as it is wanted, which the broker refuses when it differs; what is missing is not made. What may be
+published is told by messages that are published in a transaction and rolled back: the broker checks rights at once, and routes nothing.
+
+    seen = look(address, topology, writes=("brokerha.sync",), topic="brokerha.changes")
+
+Must never leave a message, a queue or a consumer behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from amqp.exceptions import AccessRefused, AMQPError, ChannelError, NotAllowed, NotFound, PreconditionFailed
+
+from brokerha.transports.config import TransportConfig
+from brokerha.transports.rabbitmq.addresses import Address
+from brokerha.transports.rabbitmq.connecting import explain, open_connection
+from brokerha.transports.rabbitmq.identity import TOOL_ROLE, Identity
+from brokerha.transports.rabbitmq.properties import Message
+from brokerha.transports.topology import ExchangeRow, QueueRow
+
+_IDENTITY: Final = Identity("brokerha doctor", TOOL_ROLE)
+MISSING: Final = "missing"
+NO_SUCH_KEY: Final = "doctor.no-such-key"
+"""A routing key that no node and no app publishes with."""
+_CONFIG: Final = TransportConfig(connect_timeout_s=5.0)
+_BLOCKED_WITHIN_S: Final = 0.3
+_LONGEST_S: Final = 30.0
+"""After it the connection is cut, whatever the broker does: who only sends heartbeats would be waited for without end."""
+
+
+class _Blocked(Exception):
+    """The broker takes no message; it reads nothing more from this connection, so that no answer comes."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was seen; see brokerha/doctor/facts.py, which has the same words."""
+
+    unreachable: str = ""
+    refused: str = ""
+    product: str = ""
+    version: str = ""
+    capabilities: tuple[str, ...] = ()
+    exchanges: dict[str, str] = field(default_factory=dict)
+    queues: list[tuple[str, str, int, int]] = field(default_factory=list)
+    """Name, problem, messages, consumers."""
+    unwritable: dict[str, str] = field(default_factory=dict)
+    topic_is_open: bool | None = None
+    blocked: str | None = None
+
+
+def look(
+    address: Address,
+    exchanges: Sequence[ExchangeRow],
+    queues: Sequence[QueueRow],
+    writes: Sequence[str],
+    topic: str = "",
+) -> Seen:
+    """Everything that this user can see; never raises for what the broker says, or does not say."""
+    seen = Seen()
+
+    def on_blocked(reason: str) -> None:
+        raise _Blocked(reason)
+
+    try:
+        connection = open_connection(address, _IDENTITY, _CONFIG, on_blocked, lambda *_: None)
+    except (AMQPError, OSError) as error:
+        seen.unreachable = explain(error, address)
+        seen.refused = _refused(error)
+        return seen
+    guard = threading.Timer(_LONGEST_S, _cut, (connection,))
+    guard.daemon = True
+    guard.start()
+    try:
+        _properties(connection, seen)
+        for exchange in exchanges:
+            if problem := _exchange(connection, exchange):
+                seen.exchanges[exchange.name] = problem
+        seen.queues = [_queue(connection, row) for row in queues]
+        _publish(connection, seen, [name for name in writes if seen.exchanges.get(name) != MISSING])
+        if topic in writes and seen.exchanges.get(topic) != MISSING and topic not in seen.unwritable:
+            seen.topic_is_open = not _refusal(connection, topic, NO_SUCH_KEY)
+    except _Blocked as blocked:
+        seen.blocked = str(blocked) or "it says no reason"
+    except (AMQPError, OSError) as error:
+        seen.unreachable = explain(error, address)
+    finally:
+        guard.cancel()
+        if seen.blocked or seen.unreachable:
+            # It would not answer a farewell.
+            connection.collect()
+        else:
+            _leave(connection)
+    return seen
+
+
+def comes_in(address: Address) -> bool:
+    """Whether this user gets a connection."""
+    try:
+        connection = open_connection(address, _IDENTITY, _CONFIG)
+    except (AMQPError, OSError):
+        return False
+    _leave(connection)
+    return True
+
+
+def _refused(error: BaseException) -> str:
+    if isinstance(error, NotAllowed):
+        return "vhost"
+    return "user" if isinstance(error, AccessRefused) else ""
+
+
+def _properties(connection: Any, seen: Seen) -> None:
+    found = connection.connection.server_properties
+    seen.product, seen.version = str(found.get("product", "")), str(found.get("version", ""))
+    seen.capabilities = tuple(sorted(name for name, has in found.get("capabilities", {}).items() if has))
+
+
+@contextlib.contextmanager
+def _channel(connection: Any) -> Iterator[Any]:
+    """A channel for one question: a refusal closes it."""
+    channel = connection.channel()
+    yield channel
+    channel.close()
+
+
+def _exchange(connection: Any, row: ExchangeRow) -> str:
+    try:
+        with _channel(connection) as channel:
+            channel.exchange_declare(exchange=row.name, type=row.kind, durable=True, auto_delete=False, passive=True)
+            channel.exchange_declare(exchange=row.name, type=row.kind, durable=True, auto_delete=False)
+    except NotFound:
+        return MISSING
+    except ChannelError as error:
+        return str(error.reply_text)
+    return ""
+
+
+def _queue(connection: Any, row: QueueRow) -> tuple[str, str, int, int]:
+    messages, consumers = 0, 0
+    try:
+        with _channel(connection) as channel:
+            _, messages, consumers = channel.queue_declare(queue=row.name, passive=True)
+            channel.queue_declare(
+                queue=row.name, durable=True, exclusive=False, auto_delete=False, arguments=dict(row.arguments)
+            )
+    except NotFound:
+        return row.name, MISSING, 0, 0
+    except (AccessRefused, PreconditionFailed, ChannelError) as error:
+        return row.name, str(error.reply_text), messages, consumers
+    return row.name, "", messages, consumers
+
+
+def _publish(connection: Any, seen: Seen, writes: Sequence[str]) -> None:
+    """Ask for each exchange; the broker says that it is blocked to whoever publishes."""
+    for name in writes:
+        if problem := _refusal(connection, name, ""):
+            seen.unwritable[name] = problem
+    deadline = time.monotonic() + _BLOCKED_WITHIN_S
+    while writes and time.monotonic() < deadline:
+        with contextlib.suppress(TimeoutError):
+            connection.drain_events(timeout=0.05)
+    seen.blocked = "" if writes else None
+
+
+def _refusal(connection: Any, exchange: str, key: str) -> str:
+    """Why a message may not be published; empty if it may. It is rolled back."""
+    try:
+        with _channel(connection) as channel:
+            channel.tx_select()
+            channel.basic_publish(Message(b""), exchange=exchange, routing_key=key or "doctor")
+            channel.tx_rollback()
+    except AccessRefused as error:
+        if exchange and not key and "topic" in str(error.reply_text):
+            return ""
+        return str(error.reply_text)
+    except ChannelError as error:
+        return str(error.reply_text)
+    return ""
+
+
+def _cut(connection: Any) -> None:
+    """Whoever waits on the connection is told that it is gone."""
+    with contextlib.suppress(Exception):
+        connection.connection.transport.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _leave(connection: Any) -> None:
+    with contextlib.suppress(AMQPError, OSError):
+        connection.release()

@@ -1,0 +1,75 @@
+"""`brokerha user`: what stands in the users file afterwards, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from brokerha.cli.cluster.user import app
+from brokerha.http.guard.users import Users, parse_users
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "users.toml"
+
+
+def run(file: Path, *words: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(app, [*words, "--file", str(file)], input=given, standalone_mode=False)
+
+
+def users(file: Path) -> Users:
+    return Users(parse_users(file.read_text("utf-8"), str(file)))
+
+
+def token_of(result: Result) -> str:
+    assert result.return_value == 0, result.exception
+    return result.stdout.strip().splitlines()[-1]
+
+
+def test_a_token_lets_in_with_the_role_for_all_and_those_in_single_repositories(file: Path) -> None:
+    token = token_of(
+        run(file, "add", "app", "--role", "read", "--repository", "books=write", "--repository", "drafts=none", "--token")
+    )
+    user = users(file).by_token(token, 0.0)
+    assert user is not None
+    assert (user.may("read"), user.may("write")) == (True, False)
+    assert (user.may("write", "books"), user.may("admin", "books")) == (True, False)
+    assert (user.may("read", "drafts"), user.may("read", "main")) == (False, True)
+
+
+def test_roles_are_those_of_the_last_command_and_tokens_stay(file: Path) -> None:
+    token = token_of(run(file, "add", "app", "--role", "none", "--repository", "books=write", "--token"))
+    assert run(file, "add", "app", "--role", "read", given="a long password\n").return_value == 0
+    user = users(file).by_token(token, 0.0)
+    assert user is not None
+    assert user is users(file).by_password("app", "a long password") or user.repositories == {}
+    assert (user.may("read"), user.may("write", "books")) == (True, False)
+
+
+def test_the_list_shows_where_each_may_what_and_no_secret(file: Path) -> None:
+    token = token_of(run(file, "add", "app", "--role", "none", "--repository", "books=write", "--token"))
+    (row,) = json.loads(run(file, "list", "-o", "json").stdout)["users"]
+    assert (row["name"], row["role"], row["repositories"]) == ("app", "none", {"books": "write"})
+    shown = run(file, "list").stdout
+    assert "books=write" in shown
+    assert token not in shown + file.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--role", "owner"], "write one of none, read, write, admin"),
+        (["--role", "none"], "name what this user may"),
+        (["--role", "read", "--repository", "books"], "write NAME=ROLE"),
+        (["--role", "read", "--repository", "books=owner"], "write NAME=ROLE"),
+        (["--role", "read", "--repository", "b/c=read"], "write NAME=ROLE"),
+    ],
+)
+def test_wrong_roles_are_refused_and_nothing_is_written(file: Path, words: list[str], says: str) -> None:
+    result = run(file, "add", "app", *words, "--token")
+    assert says in str(result.exception)
+    assert not file.exists()

@@ -1,0 +1,199 @@
+"""`brokerha up`: children are started, watched, restarted and stopped in order. The nodes are small programs here."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brokerha.cli.machine import up as up_module
+from brokerha.cli.machine.children import Children, Ended
+from brokerha.cli.machine.up import Lines, Up, node_command
+from brokerha.nodes.config.cluster import ClusterConfig
+from brokerha.nodes.config.nodes import MasterEntry, WorkerEntry
+
+WAIT_S = 20.0
+
+# Says its name, writes when it is asked to stop, and ends then.
+OBEDIENT = """
+import signal, sys, threading
+done = threading.Event()
+def stop(number, frame):
+    with open(sys.argv[2], "a") as log: log.write(sys.argv[1] + "\\n")
+    done.set()
+signal.signal(signal.SIGTERM, stop)
+print("hello from", sys.argv[1], flush=True)
+done.wait()
+"""
+STUBBORN = """
+import signal, threading
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+threading.Event().wait()
+"""
+FAILING = """
+import sys
+print("reading the file")
+print("disk is on fire", file=sys.stderr)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def program(text: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-c", text, *map(str, arguments)]
+
+
+@pytest.fixture
+def config() -> ClusterConfig:
+    return ClusterConfig(
+        name="orders",
+        broker="amqp://h",
+        masters=(MasterEntry("m1"), MasterEntry("m2")),
+        workers=(WorkerEntry("w1", "m1"),),
+    )
+
+
+class Heard:
+    """Lines of children, and a way to wait for one."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self._changed = threading.Condition()
+
+    def write(self, name: str, line: str) -> None:
+        with self._changed:
+            self.lines.append((name, line))
+            self._changed.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.lines) >= count, WAIT_S)
+
+
+@pytest.fixture
+def signals_restored():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_children_are_stopped_group_after_group(tmp_path):
+    log = tmp_path / "stopped"
+    heard = Heard()
+    children = Children(queue.SimpleQueue(), heard.write)
+    for name in ("m1", "w1", "w2"):
+        children.start(name, program(OBEDIENT, name, log))
+    heard.wait_for(3)
+    assert children.stop([["w1", "w2"], ["m1"]], WAIT_S) == []
+    assert log.read_text().split()[-1] == "m1"
+    assert sorted(log.read_text().split()) == ["m1", "w1", "w2"]
+    assert children.running == []
+
+
+def test_a_child_that_does_not_stop_is_killed_and_named():
+    heard = Heard()
+    children = Children(queue.SimpleQueue(), heard.write)
+    children.start("w1", program(STUBBORN))
+    heard.wait_for(1)
+    assert children.stop([["w1"]], 0.1) == ["w1"]
+    assert children.running == []
+
+
+def test_the_end_of_a_child_is_an_event_and_its_last_lines_are_kept():
+    events: queue.SimpleQueue[object] = queue.SimpleQueue()
+    children = Children(events, Heard().write)  # type: ignore[arg-type]
+    children.start("m1", program(FAILING, 7))
+    assert events.get(timeout=WAIT_S) == Ended("m1", 7)
+    assert sorted(children["m1"].last) == ["disk is on fire", "reading the file"]
+
+
+@pytest.mark.parametrize(("child_code", "code"), [(7, 2), (78, 78)])
+def test_a_node_that_fails_at_start_ends_all_and_its_last_lines_are_shown(
+    config, tmp_path, capfd, monkeypatch, signals_restored, child_code, code
+):
+    # Given a node that ends at once while the others run, and nobody is ready yet
+    monkeypatch.setattr(up_module, "wait_until_ready", lambda *_: None)
+
+    def command_of(name: str) -> list[str]:
+        return program(FAILING, child_code) if name == "m2" else program(OBEDIENT, name, tmp_path / "stopped")
+
+    # When the cluster is started, then it ends with an exit code, and says why
+    assert Up(config, command_of, restart=False, stop_timeout_s=WAIT_S).run() == code
+    told = capfd.readouterr().err
+    assert f"brokerha: m2 ended with exit code {child_code}; its last lines:" in told
+    assert "    disk is on fire" in told
+
+
+def _also(call: Callable[[ClusterConfig], None], event: threading.Event) -> Callable[[ClusterConfig], None]:
+    """The call, and the event behind it."""
+
+    def both(cluster: ClusterConfig) -> None:
+        call(cluster)
+        event.set()
+
+    return both
+
+
+def test_a_signal_stops_workers_before_masters_and_ends_well(config, tmp_path, capfd, monkeypatch, signals_restored):
+    # Given a cluster that is ready
+    heard = Heard()
+    monkeypatch.setattr(up_module.Lines, "write", lambda _self, name, line: heard.write(name, line))
+    say_ready, is_ready = up_module._say_ready, threading.Event()
+    monkeypatch.setattr(up_module, "_say_ready", _also(say_ready, is_ready))
+
+    def interrupt() -> None:
+        heard.wait_for(3)
+        is_ready.wait(WAIT_S)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # When Ctrl-C comes
+    threading.Thread(target=interrupt).start()
+    log = tmp_path / "stopped"
+    code = Up(config, lambda name: program(OBEDIENT, name, log), restart=False, stop_timeout_s=WAIT_S).run()
+    # Then all stop in order
+    assert code == 0
+    assert log.read_text().split()[0] == "w1"
+    assert sorted(log.read_text().split()) == ["m1", "m2", "w1"]
+    captured = capfd.readouterr()
+    assert "SIGINT: stopping workers, then masters" in captured.err
+    assert captured.out == "ready: all nodes are started; none has an http address\n"
+
+
+def test_with_restart_a_node_that_ended_is_started_again(config, tmp_path, capfd, monkeypatch, signals_restored):
+    # Given a worker that fails once
+    heard = Heard()
+    monkeypatch.setattr(up_module.Lines, "write", lambda _self, name, line: heard.write(name, line))
+    monkeypatch.setattr(up_module, "RESTART_FIRST_S", 0.05)
+    log, started = tmp_path / "stopped", []
+
+    def command_of(name: str) -> list[str]:
+        started.append(name)
+        if name == "w1" and started.count("w1") == 1:
+            return program(FAILING, 3)
+        return program(OBEDIENT, name, log)
+
+    def interrupt() -> None:
+        heard.wait_for(5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    # When it runs, then the worker is started a second time
+    threading.Thread(target=interrupt).start()
+    assert Up(config, command_of, restart=True, stop_timeout_s=WAIT_S).run() == 0
+    assert started == ["m1", "m2", "w1", "w1"]
+    assert "brokerha: starting w1 again" in capfd.readouterr().err
+
+
+def test_lines_have_the_name_of_their_node_and_no_colours_outside_of_a_terminal(capsys):
+    Lines(["m1", "worker-1"]).write("m1", "hello")
+    assert capsys.readouterr().err == "m1       | hello\n"
+
+
+def test_a_node_is_run_by_the_same_python():
+    assert node_command(Path("c.toml"), "m1") == [sys.executable, "-m", "brokerha", "node", "m1", "-c", "c.toml"]

@@ -1,0 +1,181 @@
+"""Roles in single repositories, and what a transaction over many stores needs of each of them."""
+
+from __future__ import annotations
+
+import json
+
+import msgpack
+import pytest
+
+from brokerha.http.app import PATHS
+from brokerha.http.guard.guard import Guard
+from brokerha.http.guard.roles import OPEN, Place, place_of
+from brokerha.http.guard.users import NONE, ROLES, Users, hash_token, parse_users
+from brokerha.model.errors import ConfigurationError
+from brokerha.model.operations import Operation, pack_operations
+from brokerha.model.wire.client_wire import WRITES_TYPE, encode_writes
+from tests.unit.http.asking import JSON, MSGPACK, Asked, Node
+
+TEXT = "".join(
+    f'[users.{name}]\nrole = "{role}"\nrepositories = {{ {named} }}\ntokens = [{{ sha256 = "{hash_token(name)}", expires = 100 }}]\n'
+    for name, role, named in [
+        *((f"only-{role}", NONE, f'id = "{role}"') for role in ROLES),
+        *((f"not-{role}", "admin", f'id = "{role}"') for role in ROLES),
+        ("reader", "read", 'books = "write", drafts = "none"'),
+        ("writer", "write", ""),
+        ("admin", "admin", ""),
+    ]
+)
+ROWS = [(path, method) for path, methods in PATHS.items() for method in methods]
+REFUSED = {401, 403}
+
+
+def node() -> Node:
+    users = Users(parse_users(TEXT, "users.toml"))
+    return Node(guard=Guard(lambda: users, lambda: 50.0))
+
+
+def bearer(name: str) -> str:
+    return f"Bearer {name}"
+
+
+def target(path: str) -> str:
+    return path.replace("{", "").replace("}", "").replace(":path", "")
+
+
+@pytest.mark.parametrize(("path", "method"), ROWS)
+def test_a_role_in_one_repository_counts_there_and_nowhere_else(path: str, method: str) -> None:
+    door, needed, place = node(), PATHS[path][method][0], place_of(path)
+    if needed == OPEN:
+        return
+    is_let_in = {
+        name: door.ask(method, target(path), Authorization=bearer(name)).status not in REFUSED
+        for role in ROLES
+        for name in (f"only-{role}", f"not-{role}")
+    }
+    if place is Place.ALL:
+        expected = {f"{kind}-{role}": kind == "not" for role in ROLES for kind in ("only", "not")}
+    else:
+        has = {role: ROLES.index(role) >= ROLES.index(needed) for role in ROLES}
+        expected = {f"{kind}-{role}": has[role] for role in ROLES for kind in ("only", "not")}
+        if place is Place.NAMED:
+            # Who may it anywhere comes in; the list of all open transactions names no store.
+            is_list = (path, method) == ("/tx", "GET")
+            expected = {name: name.startswith("not") or (may and not is_list) for name, may in expected.items()}
+    assert is_let_in == expected
+
+
+OPERATIONS: list[tuple[Operation, set[str]]] = [
+    (("update", "books", "CLEAR ALL"), {"reader", "writer", "admin"}),
+    (("add", "books", "<urn:a> <urn:b> <urn:c> ."), {"reader", "writer", "admin"}),
+    (("update", "main", "CLEAR ALL"), {"writer", "admin"}),
+    (("remove", "drafts", "<urn:a> <urn:b> <urn:c> ."), {"writer", "admin"}),
+    (("put", "t", b"k", b"v"), {"writer", "admin"}),
+    (("delete", "t", b"k"), {"writer", "admin"}),
+    (("publish", "q", "text/plain", b"v"), {"writer", "admin"}),
+    (("accept", "q", "tx.1"), {"writer", "admin"}),
+    (("create-repository", "books"), {"admin"}),
+    (("remove-repository", "main"), {"admin"}),
+    (("control-add", "c", "ask", "main", "ASK {}", "true"), {"admin"}),
+    (("control-remove", "c"), {"admin"}),
+    (("expect-since", "graph", "drafts", 3), {"writer", "admin"}),
+    (("expect-since", "graph", "books", 3), {"reader", "writer", "admin"}),
+    (("expect-since", "table", "t", 3), {"reader", "writer", "admin"}),
+    (("expect-key", "t", b"k", ""), {"reader", "writer", "admin"}),
+    (("expect-fingerprint", "1:" + 32 * "0"), {"reader", "writer", "admin"}),
+]
+HARMLESS: Operation = ("add", "books", "<urn:a> <urn:b> <urn:c> .")
+
+
+def as_json(operations: list[Operation]) -> str:
+    return json.dumps([[each.decode() if isinstance(each, bytes) else each for each in operation] for operation in operations])
+
+
+def ways(door: Node, operations: list[Operation], user: str) -> dict[str, Asked]:
+    """The same transaction by every path that takes one."""
+    packed, let_in = pack_operations(operations), {"Authorization": bearer(user)}
+    return {
+        "json": door.ask("POST", "/tx", as_json(operations), JSON | let_in),
+        "msgpack": door.ask("POST", "/tx", packed, MSGPACK | let_in),
+        "batch": door.ask("POST", "/tx/batch", encode_writes([("t-1", packed)]), {"Content-Type": WRITES_TYPE} | let_in),
+        "step, json": door.ask("POST", "/tx/t-1/operations", as_json(operations), JSON | let_in),
+        "step, msgpack": door.ask("POST", "/tx/t-1/operations", packed, MSGPACK | let_in),
+    }
+
+
+@pytest.mark.parametrize(("operation", "able"), OPERATIONS, ids=lambda value: value[0] if isinstance(value, tuple) else "")
+@pytest.mark.parametrize("user", ["reader", "writer", "admin"])
+def test_each_operation_of_a_transaction_needs_its_own_role(operation: Operation, able: set[str], user: str) -> None:
+    found = {way: asked.status in REFUSED for way, asked in ways(node(), [HARMLESS, operation], user).items()}
+
+    assert found == dict.fromkeys(found, user not in able)
+
+
+def test_who_is_refused_hears_which_role_it_takes_and_where() -> None:
+    asked = ways(node(), [("update", "drafts", "CLEAR ALL")], "reader")["json"]
+
+    assert (asked.status, asked.text.strip()) == (403, "this needs the role write in repository drafts: user reader has none")
+
+
+def test_nothing_of_a_batch_is_handed_in_when_one_of_it_is_refused() -> None:
+    door = node()
+    batch = encode_writes([("t-1", pack_operations([HARMLESS])), ("t-2", pack_operations([("put", "t", b"k", b"v")]))])
+
+    asked = door.ask("POST", "/tx/batch", batch, {"Content-Type": WRITES_TYPE, "Authorization": bearer("reader")})
+
+    assert asked.status == 403
+    assert not door.front.submitted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_refused"),
+    [
+        ([["query", "books", {}], ["get", "t", {}]], False),
+        ([["query", "books", {}], ["query", "drafts", {}]], True),
+        ([["statements", "drafts", {}]], True),
+        ([["about", "", {}]], False),
+    ],
+)
+def test_reads_of_one_moment_need_the_role_in_each_repository(wanted: list[object], is_refused: bool) -> None:
+    asked = node().ask("POST", "/together", msgpack.packb(wanted), MSGPACK | {"Authorization": bearer("reader")})
+
+    assert (asked.status == 403) == is_refused
+
+
+@pytest.mark.parametrize("step", ["commit?by-hand=true", "rollback?by-hand=true", "forget"])
+def test_what_is_decided_by_hand_is_for_admins(step: str) -> None:
+    statuses = {
+        user: node().ask("POST", f"/tx/t-1/{step}", Authorization=bearer(user)).status for user in ("writer", "admin")
+    }
+
+    assert statuses["writer"] == 403
+    assert statuses["admin"] != 403
+
+
+@pytest.mark.parametrize("action", ["commit", "ROLLBACK", "add", "update", "prepare", "ping"])
+def test_a_link_ends_no_transaction(action: str) -> None:
+    for door, headers in ((Node(), {}), (node(), {"Authorization": bearer("admin")})):
+        asked = door.ask("GET", f"/repositories/main/transactions/t-1/{action}", b"", headers)
+
+        assert (asked.status, asked.headers["allow"]) == (405, "POST, PUT")
+        assert not door.front.transactions.calls
+
+
+def test_only_what_may_be_read_is_listed() -> None:
+    door = node()
+    names = {
+        user: {row["id"]["value"] for row in door.get("/repositories", Authorization=bearer(user)).json["results"]["bindings"]}
+        for user in ("reader", "only-read", "admin")
+    }
+
+    assert names["admin"] >= {"main"}
+    assert "drafts" not in names["reader"]
+    assert names["only-read"] <= {"id"}
+
+
+@pytest.mark.parametrize("named", ['books = "owner"', '"b/c" = "read"', "books = 3", '"" = "read"'])
+def test_a_wrong_role_in_a_repository_is_one_clear_error(named: str) -> None:
+    text = f'[users.a]\nrole = "none"\nrepositories = {{ {named} }}\n'
+
+    with pytest.raises(ConfigurationError, match="repositories of user a are names with a role each"):
+        parse_users(text, "users.toml")

@@ -1,0 +1,358 @@
+"""AmqpFront: when an app's message is left to the broker, and who is answered when its master is not primary any more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgpack
+import pytest
+
+from brokerha.model.errors import NotFound, NotReady
+from brokerha.model.ids import Instant
+from brokerha.model.numbers import Numbers
+from brokerha.model.operations import pack_operations
+from brokerha.model.outside.levels import LATEST_LSN
+from brokerha.model.requests import REFUSED, UNKNOWN, Reply, Submit
+from brokerha.model.wire import client_wire
+from brokerha.model.wire.client_wire import WRITES_TYPE, decode_replies, encode_writes
+from brokerha.model.wire.messages import Read
+from brokerha.nodes.front.amqp_front import RETRY_MS, AmqpFront
+from brokerha.nodes.master.tickets import Tickets
+from brokerha.ports.front import Readers, ReadOutcome
+from brokerha.ports.transport import ClientMessage, ClientReply
+
+BODY = pack_operations([("put", "t", b"k", b"v")])
+
+
+class Wire:
+    """Notes what is settled, rejected and answered."""
+
+    def __init__(self) -> None:
+        self.settled: list[str] = []
+        self.rejected: list[str] = []
+        self.replies: list[ClientReply] = []
+        self.woken = threading.Event()
+
+    def settle(self, messages: Sequence[ClientMessage]) -> None:
+        self.settled += [message.tag for message in messages]
+
+    def reject(self, message: ClientMessage, reason: str) -> None:
+        self.rejected.append(f"{message.tag}: {reason}")
+
+    def reply(self, replies: Sequence[ClientReply]) -> None:
+        self.replies += replies
+
+    def wake(self) -> None:
+        self.woken.set()
+
+
+class Bench:
+    """A front whose runner, loop and backups are the test."""
+
+    node_id = "m1"
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.tickets = Tickets()
+        self.unsafe: list[Callable[[], None]] = []
+        self.calls: list[Callable[[], None]] = []
+        self.steps: list[Future[dict[str, Any]]] = []
+        self.numbers = 0
+        front: Any = self
+        wire: Any = self.wire
+        self.front = AmqpFront(front, wire, self.tickets, self.unsafe.append, self.calls.append)
+
+    def new_txid(self) -> str:
+        self.numbers += 1
+        return f"m1.{self.numbers}"
+
+    def transact(self, *_: object) -> Future[dict[str, Any]]:
+        self.steps.append(Future())
+        return self.steps[-1]
+
+    def take(self, tag: str, ms: int = 0, **fields: Any) -> list[Submit]:
+        """A message comes, and its turn ends."""
+        values = {"message_id": "", "reply_to": "", "correlation_id": "", "exchange": "x", **fields}
+        message = ClientMessage(
+            tag, values.pop("body", BODY), values.pop("content_type", "application/x-msgpack"), **values
+        )
+        submits = self.front.on_client([message], Instant(ms, ms))
+        self.front.after_turn()
+        return submits
+
+    def answer(self, submit: Submit, status: str, error: str = "") -> None:
+        self.tickets.on_reply(Reply(submit.ticket, submit.txid, status, 0, error))
+
+    def are_safe(self) -> None:
+        """Backups confirm."""
+        for show in self.unsafe:
+            show()
+        self.unsafe.clear()
+
+
+def test_a_message_stays_with_the_broker_until_backups_hold_its_write() -> None:
+    bench = Bench()
+    bench.take("a")
+    bench.take("b", reply_to="me")
+    assert bench.wire.settled == []
+    bench.are_safe()
+    assert bench.wire.settled == ["a", "b"]
+
+
+def test_a_message_that_was_answered_does_not_wait_for_backups() -> None:
+    bench = Bench()
+    (submit,) = bench.take("a", reply_to="me")
+    bench.answer(submit, REFUSED, "ReadOnly")
+    bench.front.after_turn()
+    assert bench.wire.settled == ["a"]
+    assert len(bench.wire.replies) == 1
+    bench.are_safe()
+    assert bench.wire.settled == ["a"]
+
+
+def test_what_nobody_waits_for_is_tried_again_as_the_same_transaction_and_settled_once() -> None:
+    bench = Bench()
+    (submit,) = bench.take("a")
+    bench.answer(submit, UNKNOWN, "OutcomeUnknown")
+    bench.are_safe()
+    assert bench.wire.settled == []
+    (again,) = bench.front.retry(Instant(RETRY_MS, 0))
+    assert (again.txid, again.body) == (submit.txid, submit.body)
+    assert bench.front.retry(Instant(2 * RETRY_MS, 0)) == []
+    bench.front.after_turn()
+    bench.answer(again, "accepted")
+    bench.are_safe()
+    assert bench.wire.settled == ["a"]
+    assert bench.wire.rejected == []
+
+
+def test_what_no_backup_holds_goes_back_to_the_broker_and_nobody_is_told_that_it_is_unknown() -> None:
+    bench = Bench()
+    bench.take("silent")
+    bench.take("asked", reply_to="me")
+    bench.tickets.close("not primary any more")
+    bench.front.close()
+    assert (bench.wire.settled, bench.wire.rejected, bench.wire.replies) == ([], [], [])
+
+
+def test_who_waits_for_a_write_that_the_broker_does_not_have_any_more_is_told_when_it_ends() -> None:
+    bench = Bench()
+    (submit,) = bench.take("asked", reply_to="me")
+    bench.are_safe()
+    bench.tickets.close("not primary any more")
+    bench.front.close()
+    ((txid, status, _, error, reason),) = client_wire.decode_replies(bench.wire.replies[0].body)
+    assert (txid, status, error, reason) == (submit.txid, UNKNOWN, "OutcomeUnknown", "not primary any more")
+
+
+def test_a_step_that_is_answered_after_the_end_reaches_its_app_all_the_same() -> None:
+    bench = Bench()
+    body = client_wire.encode_question("transact", {"action": "begin", "txid": "", "arguments": {}, "timeout_ms": 1000})
+    bench.take("step", reply_to="me", content_type=client_wire.READ_TYPE, body=body)
+    bench.front.close()
+    bench.steps[0].set_result({"txid": "m1.1"})
+    assert bench.wire.replies == []
+    (flush,) = bench.calls
+    flush()
+    assert len(bench.wire.replies) == 1
+
+
+def test_a_question_that_was_never_looked_at_is_answered_too() -> None:
+    bench = Bench()
+    gate: Future[None] = Future()
+    busy: Any = bench
+    busy.status = lambda _timeout_ms: gate.result(20)
+    body = client_wire.encode_question("status", {"timeout_ms": 1000})
+    for number in range(6):
+        bench.take(f"q{number}", reply_to="me", content_type=client_wire.READ_TYPE, body=body)
+    bench.front.close()
+    gate.set_result(None)
+    bench.front._questions.shutdown(wait=True)
+    for flush in bench.calls:
+        flush()
+    answers = [client_wire.decode_answer(reply.body) for reply in bench.wire.replies]
+    assert len(answers) == 6
+    assert {answer["error"] for answer in answers} == {"", "NotReady"}
+
+
+def test_what_a_write_wants_at_a_master_that_is_apart_is_in_its_headers() -> None:
+    bench = Bench()
+    wanted = [bench.take(tag, reply_to="me", headers=headers)[0].apart for tag, headers in
+              (("a", {}), ("b", {"apart": "refuse"}), ("c", {"apart": "wait"}))]  # fmt: skip
+    assert wanted == ["wait", "refuse", "wait"]
+    assert bench.take("d", reply_to="me", headers={"apart": "later"}) == []
+    assert bench.wire.rejected == [
+        "d: InvalidRequest: at a master that is apart a write can wait or refuse, not 'later'"
+    ]
+
+
+def test_what_nobody_waits_for_waits_at_a_master_that_is_apart() -> None:
+    # Nobody could be told of a refusal, and the message would be lost.
+    (submit,) = Bench().take("a", headers={"apart": "refuse"})
+    assert submit.apart == "wait"
+
+
+def test_messages_that_can_never_succeed_are_counted_by_reason() -> None:
+    bench = Bench()
+
+    def counts() -> Numbers:
+        return {name: count for name, count in bench.front.metrics().items() if count}
+
+    assert counts() == {}
+    bench.take("a", content_type="text/plain")
+    bench.take("b", body=b"\xc1")
+    bench.take("c", body=b"\xc1", reply_to="me")
+    # One that passes, and one that was taken in, are not rejected
+    bench.answer(bench.take("d")[0], REFUSED, "NotReady")
+    bench.take("e")
+    bench.answer(bench.take("f")[0], REFUSED, "KeyReused")
+
+    assert counts() == {
+        ("rejected_messages_total", "UnsupportedType"): 1,
+        ("rejected_messages_total", "InvalidRequest"): 2,
+        ("rejected_messages_total", "KeyReused"): 1,
+    }
+    assert len(bench.wire.rejected) == 4
+
+
+DEEP = "<urn:s> <urn:p> " + "<<( <urn:a\u2028> <urn:b> " * 20_000 + "<urn:c>" + " )>>" * 20_000 + " ."
+
+
+def settle(bench: Bench, count: int) -> list[Submit]:
+    """Turns until so many writes have been taken in or answered."""
+    found: list[Submit] = []
+    while len(found) + len(bench.wire.replies) < count:
+        bench.wire.woken.wait(30)
+        bench.wire.woken.clear()
+        found += bench.front.retry(Instant(1, 1))
+        bench.front.after_turn()
+    return found
+
+
+@pytest.mark.parametrize("content_type", ["application/n-quads", "application/x-msgpack", WRITES_TYPE])
+def test_poison_is_parsed_in_another_process_and_answered(content_type: str) -> None:
+    bench = Bench()
+    operations = msgpack.packb([["add", "main", DEEP]])
+    body = {"application/n-quads": DEEP.encode(), "application/x-msgpack": operations}.get(content_type)
+    assert (
+        bench.take("a", body=body or encode_writes([("t", operations)]), content_type=content_type, reply_to="me") == []
+    )
+    assert settle(bench, 1) == []
+    [(_, status, _, error, reason)] = decode_replies(bench.wire.replies[0].body)
+    assert (status, error) == (REFUSED, "InvalidRequest")
+    assert "nested more than" in reason
+    # A batch is answered write by write; what is one write is put aside as well.
+    assert len(bench.wire.rejected) == (content_type != WRITES_TYPE)
+
+
+def test_a_message_that_is_parsed_elsewhere_keeps_its_place_among_those_of_its_sender() -> None:
+    bench = Bench()
+    long = ("<urn:s> <urn:p> 1 .\n" * 3000).replace("1", '"1"').encode()
+    nquads = "application/n-quads"
+    assert bench.take("a", body=long, content_type=nquads, reply_to="me", message_id="first") == []
+    # What comes after it from the same sender waits; what others send does not.
+    assert bench.take("b", body=b"", content_type=nquads, reply_to="me", message_id="second") == []
+    assert [submit.txid for submit in bench.take("c", reply_to="you", message_id="third")] == ["third"]
+    assert [submit.txid for submit in settle(bench, 2)] == ["first", "second"]
+    assert [submit.txid for submit in bench.take("d", reply_to="me", message_id="fourth")] == ["fourth"]
+
+
+# ---- reads that workers of this machine answer
+
+
+class Near:
+    """In place of the near workers: the test completes what it gave."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[tuple[str, ...], Read]] = []
+        self.given: list[Future[ReadOutcome | None]] = []
+
+    def read(self, workers: tuple[str, ...], wanted: Read) -> Future[ReadOutcome | None]:
+        self.asked.append((workers, wanted))
+        self.given.append(Future())
+        return self.given[-1]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Reading(Bench):
+    """A master that is apart if the test says so, with two workers; what it is asked itself stays open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.near = Near()
+        self.told: tuple[str, int | None] = ("", 0)
+        self.far: list[tuple[Any, ...]] = []
+        front: Any = self
+        wire: Any = self.wire
+        near: Any = self.near
+        self.front = AmqpFront(front, wire, self.tickets, self.unsafe.append, self.calls.append, near=near)
+
+    def readers(self, min_lsn: int) -> Readers:
+        return Readers(("w1", "w2"), 7 if min_lsn == LATEST_LSN else min_lsn, *self.told)
+
+    def read(self, *asked: Any) -> Future[ReadOutcome]:
+        self.far.append(asked)
+        return Future()
+
+    def ask(self, kind: str = "get", arguments: Any = None, min_lsn: int = 0) -> None:
+        wanted = arguments or {"key": b"k"}
+        body = client_wire.encode_read(kind, "t", wanted, min_lsn, 5000)
+        self.take("1", body=body, content_type=client_wire.READ_TYPE, reply_to="app")
+
+    def answers(self) -> list[Any]:
+        self.front.after_turn()
+        return [client_wire.decode_answer(reply.body) for reply in self.wire.replies]
+
+
+def test_a_near_worker_answers_a_read_and_the_master_is_not_asked() -> None:
+    bench = Reading()
+    bench.ask(min_lsn=LATEST_LSN)
+    assert bench.near.asked == [(("w1", "w2"), Read("", "get", "t", {"key": b"k"}, 7, 5000))]
+    bench.near.given[0].set_result(ReadOutcome("text/plain", 9, b"near"))
+    [answer] = bench.answers()
+    assert (answer["body"], answer["lsn"], answer["error"]) == (b"near", 9, "")
+    assert not answer.get("apart")
+    assert (bench.front.read_near, bench.far, bench.wire.settled) == (1, [], ["1"])
+
+
+@pytest.mark.parametrize("error", [None, NotReady("closed")])
+def test_what_no_near_worker_answers_goes_over_the_broker(error: Exception | None) -> None:
+    bench = Reading()
+    bench.ask()
+    if error is None:
+        bench.near.given[0].set_result(None)
+    else:
+        bench.near.given[0].set_exception(error)
+    assert not bench.far, "in the loop's thread only"
+    for call in bench.calls:
+        call()
+    assert bench.far == [("get", "t", {"key": b"k"}, 0, 5000)]
+    assert bench.front.read_near == 0
+
+
+def test_a_read_that_is_wrong_or_inside_of_a_transaction_is_the_masters_affair() -> None:
+    bench = Reading()
+    bench.ask("get", {"key": b"k", "tx": "m1.1"})
+    bench.ask("get", {"nothing": b"k"})
+    bench.ask("dance")
+    assert not bench.near.asked
+    assert len(bench.far) == 3
+
+
+@pytest.mark.parametrize("end", [ReadOutcome("text/plain", 9, b"near"), NotFound("there is no such key")])
+def test_a_master_that_is_apart_says_how_old_a_near_answer_may_be(end: Any) -> None:
+    bench = Reading()
+    bench.told = "minority", 4200
+    bench.ask()
+    if isinstance(end, Exception):
+        bench.near.given[0].set_exception(end)
+    else:
+        bench.near.given[0].set_result(end)
+    [answer] = bench.answers()
+    assert (answer["apart"], answer["stale_ms"]) == ("minority", 4200)
+    assert answer["error"] == ("NotFound" if isinstance(end, Exception) else "")

@@ -1,0 +1,179 @@
+"""ProcessRunner: what the runner of a primary does while its journal fails, and when it shows what its journal holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brokerha.master.core import MasterConfig
+from brokerha.model.ids import Instant
+from brokerha.model.operations import pack_operations
+from brokerha.model.ready import FollowTxQueue, LeaveTxQueue, TxQueueDecision
+from brokerha.model.requests import ACCEPTED, SYNCHRONISED, Reply, Submit
+from brokerha.model.wire.messages import Envelope, Outgoing
+from brokerha.model.wire.process_messages import Candidate, Confirmed, Replicate, TxJoin, Vote
+from brokerha.nodes.master.address_book import AddressBook, AddressedTransport
+from brokerha.nodes.master.process_runner import ProcessConfig, ProcessRunner
+from brokerha.nodes.master.runner import MasterRunner
+from brokerha.replication.role.config import RoleConfig
+from brokerha.sync.config import SyncConfig
+from tests.support.logs import disk_of, memory_copy
+
+BODY = pack_operations([("put", "t", b"k", b"v")])
+
+
+class Wire:
+    """Takes what is sent, gives what a test puts into it."""
+
+    def __init__(self) -> None:
+        self.sent: list[Outgoing] = []
+        self.arrived: list[Envelope] = []
+        self.queues: list[TxQueueDecision] = []
+
+    def tx_queue(self, decision: TxQueueDecision) -> None:
+        self.queues.append(decision)
+
+    def send(self, outgoing: list[Outgoing]) -> None:
+        self.sent += outgoing
+
+    def receive(self, _limit: int, _timeout_ms: int) -> list[Envelope]:
+        arrived, self.arrived = self.arrived, []
+        return arrived
+
+
+class Door:
+    """Nothing is loaded here."""
+
+    def begin(self, decision: object) -> None:
+        raise AssertionError(decision)
+
+    def finished(self) -> list[Any]:
+        return []
+
+
+class Bench:
+    """The first process of a master with one backup, which a test plays."""
+
+    def __init__(self, *members: str) -> None:
+        """``members``: other masters, which say nothing."""
+        self.ms = 1_000
+        self.replies: list[Reply] = []
+        self.wire = Wire()
+        copy = memory_copy("m1", "journal-of-m1")
+        self.journal = copy.journal
+        wire: Any = self.wire
+        self.runner = ProcessRunner(
+            ProcessConfig(MasterConfig(SyncConfig("m1", ("m1", *members))), RoleConfig("m1", "m1", ("m1", "m1-b"), 1)),
+            copy,
+            AddressedTransport(wire, AddressBook(["m1", *members])),
+            self,
+            Door(),
+            on_reply=self.replies.append,
+        )
+        self.turn()
+        view = next(each.message.view for each in self.wire.sent if isinstance(each.message, Candidate))
+        self.hear(Vote(view, is_granted=True, promised=view, last=(1, 0)))
+        self.turn()
+
+    def now(self) -> Instant:
+        return Instant(self.ms, self.ms * 1_000)
+
+    @property
+    def master(self) -> MasterRunner:
+        assert self.runner.master is not None
+        return self.runner.master
+
+    def hear(self, message: Any) -> None:
+        self.wire.arrived.append(Envelope("orders", "m1-b", 0, message))
+        self.turn()
+
+    def turn(self, *submits: Submit) -> None:
+        self.ms += 1
+        self.runner.turn(submits)
+
+    def confirm(self) -> None:
+        """The backup holds everything."""
+        view, journal = self.runner.role.view, self.journal.state().journal
+        self.hear(Confirmed(view, journal, (view, self.journal.last_number), "basic"))
+
+
+def test_what_the_journal_holds_is_shown_once_the_backup_holds_it() -> None:
+    bench = Bench()
+    bench.confirm()
+    shown: list[str] = []
+    bench.master.when_safe(lambda: shown.append("before"))
+    bench.turn(Submit(1, "t1", BODY, ACCEPTED))
+    bench.master.when_safe(lambda: shown.append("after"))
+    bench.turn()
+    assert shown == ["before"]
+
+    bench.confirm()
+    assert shown == ["before", "after"]
+
+
+def test_what_was_not_held_by_a_backup_is_never_shown_by_a_former_primary() -> None:
+    bench = Bench()
+    bench.confirm()
+    shown: list[str] = []
+    bench.turn(Submit(1, "t1", BODY, ACCEPTED))
+    bench.master.when_safe(lambda: shown.append("after"))
+
+    bench.hear(Replicate(1001, (0, 0), (), 0, "journal-of-m1"))
+    assert bench.runner.master is None
+    assert shown == []
+
+
+def test_a_backup_that_begins_anew_after_a_full_disk_leaves_the_queues_that_it_followed() -> None:
+    # Given a backup that takes part in a transaction
+    bench = Bench()
+    bench.hear(Replicate(1001, (0, 0), (), 0, "journal-of-m1"))
+    bench.turn()
+    bench.hear(TxJoin("t1", 1001, "q1"))
+    assert bench.wire.queues == [FollowTxQueue("q1")]
+
+    # When it cannot write a promise, and later can
+    disk_of(bench.journal).is_full = True
+    bench.hear(Candidate(2001, "journal-of-m1", (1001, 99), is_by_hand=True))
+    assert bench.runner.failure
+    disk_of(bench.journal).is_full = False
+    bench.ms += 2_000
+    bench.turn()
+
+    # Then it follows no queue that it knows nothing of any more
+    assert not bench.runner.failure
+    assert bench.wire.queues == [FollowTxQueue("q1"), LeaveTxQueue("q1")]
+
+
+def test_a_primary_with_a_full_disk_waits_instead_of_turning_round_and_round() -> None:
+    bench = Bench()
+    bench.confirm()
+    disk_of(bench.journal).is_full = True
+    bench.turn(Submit(1, "t1", BODY, ACCEPTED))
+    assert bench.master.failure
+    bench.ms += 900
+    bench.runner.turn()
+
+    # A heartbeat to the backup is due; but a primary that cannot write is silent.
+    primary = bench.master.primary
+    assert primary is not None
+    due_ms = primary.deadline_ms()
+    assert due_ms is not None
+    assert due_ms <= bench.ms
+    assert bench.runner.wait_ms() > 0
+
+
+def test_a_write_that_waits_for_another_master_is_unknown_once_no_backup_has_confirmed_it_in_time() -> None:
+    bench = Bench("m2")
+    bench.confirm()
+    bench.turn(Submit(1, "t1", BODY, SYNCHRONISED, timeout_ms=60_000))
+    bench.ms += bench.runner.config.sync_timeout_ms - 100
+    bench.turn()
+    assert bench.replies == []
+
+    bench.ms += 100
+    bench.turn()
+    assert [(reply.ticket, reply.error) for reply in bench.replies] == [(1, "OutcomeUnknown")]
+    assert "missing: m1-b" in bench.replies[0].reason
+    # And when a backup is back nothing is told twice
+    bench.confirm()
+    bench.turn()
+    assert len(bench.replies) == 1

@@ -1,0 +1,70 @@
+"""The status of the whole cluster, gathered from whoever answers for each master."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brokerha.model import states
+from brokerha.model.wire.messages import StatusReport
+from brokerha.nodes.observing.status import StatusGathering
+
+Report = tuple[str, list[dict[str, Any]]]
+WAIT_MS = 30_000
+"""Longer than any machine needs: who gets everything is not kept waiting for it."""
+
+
+def master(primary: str, view: int) -> dict[str, Any]:
+    return {"id": "m1", "role": "master", "state": "ok", "master": "m1", "primary": primary, "view": view}
+
+
+def standby(process: str) -> dict[str, Any]:
+    return {"id": process, "role": "backup", "state": states.WAITING_FOR_PRIMARY, "master": "m1"}
+
+
+def gathered(*reports: Report, timeout_ms: int = WAIT_MS) -> list[dict[str, Any]]:
+    """Rows when these are the answers to the question about m1, in this order, as (sender, rows)."""
+    gathering = StatusGathering("", ["m1"])
+
+    class Loop:
+        def call(self, act: Any) -> None:
+            act()
+
+    class Wire:
+        def send(self, asked: Any) -> None:
+            for sender, rows in reports:
+                gathering.on_report(sender, StatusReport(asked[0].message.request, tuple(rows)))
+
+    loop: Any = Loop()
+    wire: Any = Wire()
+    return gathering.gather(loop, wire, timeout_ms)
+
+
+def test_a_process_that_stands_by_does_not_answer_for_its_master():
+    everything = [master("m1b", 31), {"id": "w1", "role": "worker", "state": "on", "master": "m1"}]
+    for own in ("m1", "m1c"):
+        assert gathered((own, [standby(own)]), ("m1", everything)) == everything
+
+
+def test_of_two_that_say_that_they_are_primary_the_newer_view_counts():
+    newer, older = ("m1", [master("m1b", 31)]), ("m1", [master("m1", 20)])
+    for reports in ((newer, older), (older, newer)):
+        assert gathered(*reports) == [master("m1b", 31)]
+
+
+def test_a_master_without_a_primary_is_named_with_all_processes_that_stand_by():
+    rows = gathered(("m1", [standby("m1")]), ("m1c", [standby("m1c")]), timeout_ms=50)
+    assert [(row["id"], row["role"], row["state"]) for row in rows] == [
+        ("m1", "master", states.WAITING_FOR_PRIMARY),
+        ("m1", "backup", states.WAITING_FOR_PRIMARY),
+        ("m1c", "backup", states.WAITING_FOR_PRIMARY),
+    ]
+    assert rows[0]["reason"] == "no process of it is primary"
+
+
+def test_a_master_of_which_nobody_answers_is_unreachable():
+    assert [row["state"] for row in gathered(timeout_ms=1)] == [states.UNREACHABLE]
+
+
+def test_what_strangers_say_is_not_taken_in():
+    strange = {**standby("m9"), "master": "m9"}
+    assert [row["id"] for row in gathered(("m9", [strange]), ("m9", [master("m9", 1)]), timeout_ms=50)] == ["m1"]

@@ -1,0 +1,297 @@
+"""Who is missing, and since when: silence, a head of the queue that does not move, one that wants to come back."""
+
+from __future__ import annotations
+
+from brokerha.model.epochs import first_epoch
+from brokerha.model.ids import NodeId
+from brokerha.sync.config import SyncConfig
+from brokerha.sync.epochs.suspicion import HELD_LAGS, MOST_LAGS, Head, Suspicion
+from brokerha.sync.peers import PeerTable
+
+MEMBERS = ("m1", "m2", "m3")
+CONFIG = SyncConfig("m1", MEMBERS, max_peer_lag_ms=1000, idle_round_ms=200, round_timeout_ms=100)
+STEP_MS = 100
+LAG_MS = CONFIG.lag_ms
+
+
+class Watch:
+    """One master that looks every 100 ms, and hears whom the test says."""
+
+    def __init__(self) -> None:
+        self.peers = PeerTable(CONFIG, {}, first_epoch(MEMBERS))
+        self.suspicion = Suspicion(CONFIG)
+        self.ms = 10_000
+
+    def look(self, for_ms: int, *heard: NodeId, head: Head | None = None) -> None:
+        """Look for so long, hearing something new of these before each look."""
+        for _ in range(for_ms // STEP_MS):
+            self.ms += STEP_MS
+            for node in heard:
+                self.peers.peers[node].known_ms = self.ms
+            self.suspicion.look(self.peers, head, self.ms)
+
+    def missing(self, *culprits: NodeId) -> list[NodeId]:
+        return self.suspicion.missing(self.peers, list(culprits), self.ms)
+
+    def since(self) -> int | None:
+        return self.suspicion.missing_ms
+
+
+def test_a_master_is_missed_at_the_lag_or_two_heartbeats_and_a_round_when_that_is_longer() -> None:
+    assert CONFIG.lag_ms == 1000
+    assert SyncConfig("m1", MEMBERS, max_peer_lag_ms=1).lag_ms == 2500
+
+
+def test_one_of_whom_nothing_new_was_heard_for_the_lag_is_missing() -> None:
+    watch = Watch()
+    watch.look(500, "m2", "m3")
+    watch.look(LAG_MS - STEP_MS, "m2")
+    assert watch.missing() == []
+    assert watch.since() is None
+    watch.look(STEP_MS, "m2")
+    assert watch.missing() == ["m3"]
+    assert watch.since() == watch.ms
+    # And since then, as long as somebody is
+    since = watch.ms
+    watch.look(300, "m2")
+    watch.missing()
+    assert watch.since() == since
+
+
+def test_one_that_is_heard_again_is_not_missing_any_more() -> None:
+    watch = Watch()
+    watch.look(LAG_MS + 200, "m2")
+    assert watch.missing() == ["m3"]
+    watch.look(STEP_MS, "m2", "m3")
+    assert watch.missing() == []
+    assert watch.since() is None
+
+
+def test_nobody_is_missing_before_anybody_looked_for_so_long() -> None:
+    # Given a master that has just begun, and has never heard anybody
+    watch = Watch()
+    assert watch.missing() == []
+    watch.look(LAG_MS)
+    assert watch.missing() == []
+    watch.look(STEP_MS)
+    assert watch.missing() == ["m2", "m3"]
+
+
+def test_what_was_not_listened_to_proves_nothing() -> None:
+    # Given a process that was stopped for a minute
+    watch = Watch()
+    watch.look(400, "m2", "m3")
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    watch.ms += 60_000
+    watch.look(LAG_MS - STEP_MS, head=(4, 0, "t"))
+    # Then nobody is missing, by silence or by the queue
+    assert watch.missing("m2") == []
+    watch.look(2 * STEP_MS, head=(4, 0, "t"))
+    assert watch.missing("m2") == ["m2", "m3"]
+
+
+def test_culprits_count_when_the_head_has_not_moved_for_the_lag() -> None:
+    watch = Watch()
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    watch.look(LAG_MS - STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    assert watch.missing("m3") == []
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    assert watch.missing("m3") == ["m3"]
+    # And not any more when it moves
+    watch.look(STEP_MS, "m2", "m3", head=(5, 0, "u"))
+    assert watch.missing("m3") == []
+
+
+def test_an_empty_queue_has_no_culprits() -> None:
+    watch = Watch()
+    watch.look(2 * LAG_MS, "m2", "m3")
+    assert watch.missing("m3") == []
+
+
+def test_one_that_is_silent_and_a_culprit_is_named_once() -> None:
+    watch = Watch()
+    watch.look(LAG_MS + 300, "m2", head=(4, 0, "t"))
+    assert watch.missing("m3", "m2") == ["m3", "m2"]
+
+
+def test_one_that_wants_to_come_back_is_taken_after_a_short_while_with_others_that_do() -> None:
+    watch = Watch()
+    watch.look(STEP_MS, "m2")
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.joining(watch.ms) == []
+    watch.look(STEP_MS, "m2")
+    watch.suspicion.on_join("m2", watch.ms)
+    assert watch.suspicion.joining(watch.ms) == ["m2", "m3"]
+
+
+def test_a_wish_to_come_back_is_forgotten_when_it_is_not_said_again() -> None:
+    watch = Watch()
+    watch.look(STEP_MS, "m2")
+    watch.suspicion.on_join("m3", watch.ms)
+    watch.look(CONFIG.heard_ms, "m2")
+    assert watch.suspicion.joining(watch.ms) == ["m3"]
+    watch.look(STEP_MS, "m2")
+    assert watch.suspicion.joining(watch.ms) == []
+    # And the next one waits its short while again
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.joining(watch.ms) == []
+
+
+def test_a_new_epoch_begins_with_no_suspicion() -> None:
+    watch = Watch()
+    watch.look(LAG_MS + STEP_MS, "m2", head=(4, 0, "t"))
+    assert watch.missing("m2") == ["m3", "m2"]
+    watch.suspicion.on_join("m3", watch.ms)
+    watch.suspicion.begin(MEMBERS, MEMBERS, watch.ms)
+    watch.peers.begin(first_epoch(MEMBERS))
+    watch.look(STEP_MS)
+    assert watch.missing("m2") == []
+    assert watch.suspicion.joining(watch.ms + LAG_MS) == []
+
+
+def test_one_that_is_left_out_again_and_again_waits_before_it_is_taken_back() -> None:
+    # Given a master that was left out once
+    watch = Watch()
+    watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.joining(watch.ms + STEP_MS) == ["m3"]
+    # When it is left out a second time soon after, then it waits for one lag
+    watch.ms += LAG_MS
+    watch.suspicion.begin(("m1", "m2"), MEMBERS, watch.ms)
+    watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.suspicion.on_join("m3", watch.ms + LAG_MS - 1)
+    assert watch.suspicion.joining(watch.ms + 2 * LAG_MS) == []
+    watch.suspicion.on_join("m3", watch.ms + LAG_MS)
+    assert watch.suspicion.joining(watch.ms + 2 * LAG_MS) == ["m3"]
+    # And however often it happens, four lags are enough
+    for _ in range(9):
+        watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.suspicion.on_join("m3", watch.ms + MOST_LAGS * LAG_MS - 1)
+    assert watch.suspicion.joining(watch.ms + 5 * LAG_MS) == []
+    watch.suspicion.on_join("m3", watch.ms + MOST_LAGS * LAG_MS)
+    assert watch.suspicion.joining(watch.ms + 5 * LAG_MS) == ["m3"]
+
+
+def test_what_happened_long_ago_is_forgiven() -> None:
+    watch = Watch()
+    watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.ms += 4 * MOST_LAGS * LAG_MS + 1
+    watch.suspicion.begin(MEMBERS, ("m1", "m2"), watch.ms)
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.joining(watch.ms + STEP_MS) == ["m3"]
+
+
+def test_it_wants_to_be_woken_for_whatever_comes_first() -> None:
+    watch = Watch()
+    assert watch.suspicion.deadline_ms(watch.peers) is None
+    watch.look(STEP_MS, "m2", "m3")
+    first = watch.ms
+    watch.look(STEP_MS, "m2", head=(4, 0, "t"))
+    assert watch.suspicion.deadline_ms(watch.peers) == first + CONFIG.gone_ms
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    assert watch.suspicion.deadline_ms(watch.peers) == watch.ms + CONFIG.gone_ms
+    # Where the broker is not asked, the lag counts, of the member or of the head
+    asked_nobody = SyncConfig(
+        "m1", MEMBERS, split_recovery="simple", max_peer_lag_ms=1000, idle_round_ms=200, round_timeout_ms=100
+    )
+    watch.suspicion = Suspicion(asked_nobody)
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    head_ms = watch.ms
+    watch.look(STEP_MS, "m2", "m3", head=(4, 0, "t"))
+    assert watch.suspicion.deadline_ms(watch.peers) == head_ms + LAG_MS
+    watch.suspicion.on_join("m3", watch.ms)
+    assert watch.suspicion.deadline_ms(watch.peers) == watch.ms + CONFIG.round_timeout_ms
+
+
+def test_a_member_that_reads_on_its_way_is_waited_for_as_long_as_it_gets_on_but_not_for_ever() -> None:
+    watch = Watch()
+    watch.suspicion.begin(MEMBERS, MEMBERS, watch.ms)
+    began_ms = watch.ms
+    # Given that m3 says again and again how far it is, and gets on
+    lsn = 0
+    while watch.ms - began_ms < HELD_LAGS * LAG_MS:
+        lsn += 1
+        watch.look(STEP_MS, "m2", head=(4, 0, "t"))
+        watch.suspicion.on_its_way(watch.peers.peers["m3"], lsn, watch.ms)
+        assert watch.missing("m3") == []
+    # Then it is missed a lag after that was long enough
+    watch.look(LAG_MS - 2 * STEP_MS, "m2", head=(4, 0, "t"))
+    watch.suspicion.on_its_way(watch.peers.peers["m3"], lsn + 1, watch.ms)
+    assert watch.missing("m3") == []
+    watch.look(2 * STEP_MS, "m2", head=(4, 0, "t"))
+    assert watch.missing("m3") == ["m3"]
+
+
+def test_one_that_does_not_get_on_is_missed() -> None:
+    watch = Watch()
+    watch.suspicion.begin(MEMBERS, MEMBERS, watch.ms)
+    for _ in range(LAG_MS // STEP_MS + 1):
+        watch.look(STEP_MS, "m2")
+        watch.suspicion.on_its_way(watch.peers.peers["m3"], 7, watch.ms)
+    assert watch.missing() == ["m3"]
+
+
+class TestAbsence:
+    """The broker says that the inbox of a member is gone."""
+
+    def told(self, watch: Watch, node: NodeId) -> bool:
+        return watch.suspicion.on_absence(watch.peers.peers[node], watch.ms)
+
+    def test_one_that_is_silent_and_read_by_nobody_is_missing_at_once(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(CONFIG.gone_ms, "m2")
+        assert self.told(watch, "m3")
+        assert watch.missing() == ["m3"]
+        assert not watch.peers.is_heard("m3", watch.ms)
+        assert watch.suspicion.gone == {"m3"}
+        # And nobody has to ask again
+        watch.look(60_000, "m2", head=(1, 0, "t"))
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        assert watch.suspicion.gone == {"m3"}
+
+    def test_one_that_was_heard_since_is_not(self) -> None:
+        watch = Watch()
+        watch.look(CONFIG.gone_ms - STEP_MS, "m2")
+        watch.look(STEP_MS, "m2", "m3")
+        assert not self.told(watch, "m3")
+        assert watch.missing() == []
+
+    def test_one_that_comes_back_is_not_missing_any_more(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(CONFIG.gone_ms, "m2")
+        self.told(watch, "m3")
+        watch.look(STEP_MS, "m2", "m3")
+        assert watch.missing() == []
+        assert watch.suspicion.gone == set()
+
+    def test_the_broker_is_asked_once_something_waits_for_a_silent_one_and_again_after_a_while(self) -> None:
+        watch = Watch()
+        head: Head = (1, 0, "t")
+        watch.look(STEP_MS, "m2", "m3", head=head)
+        watch.look(CONFIG.gone_ms - STEP_MS, "m2", head=head)
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        watch.look(STEP_MS, "m2", head=head)
+        due_ms = watch.suspicion.deadline_ms(watch.peers)
+        assert due_ms is not None
+        assert due_ms <= watch.ms
+        assert watch.suspicion.looks(watch.peers, watch.ms) == ["m3"]
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        watch.look(CONFIG.retransmit_ms + STEP_MS, "m2", head=head)
+        assert watch.suspicion.looks(watch.peers, watch.ms) == ["m3"]
+
+    def test_where_nothing_waits_a_heartbeat_may_be_late(self) -> None:
+        watch = Watch()
+        watch.look(STEP_MS, "m2", "m3")
+        watch.look(CONFIG.heard_ms - STEP_MS, "m2")
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        watch.look(STEP_MS, "m2")
+        assert watch.suspicion.looks(watch.peers, watch.ms) == ["m3"]
+
+    def test_where_any_side_may_go_on_nobody_is_asked(self) -> None:
+        watch = Watch()
+        watch.suspicion = Suspicion(SyncConfig("m1", MEMBERS, split_recovery="none"))
+        watch.look(60_000, "m2")
+        assert watch.suspicion.looks(watch.peers, watch.ms) == []
+        assert not self.told(watch, "m3")
