@@ -13,6 +13,7 @@ SYNCHRONISED = [f"U{n}" for n in range(1, 11)]
 
 
 def test_the_worked_example() -> None:
+    """Example: three masters have U1 to U10, their incoming queues are (A, B), (C) and (D, E); A, B and C are added first, then D and E."""
     # Given three masters with U1-U10 in their synchronised queues and nothing incoming.
     table = Table(3)
     table.write("m1", *SYNCHRONISED)
