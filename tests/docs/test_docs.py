@@ -87,7 +87,8 @@ def test_a_thing_has_one_word_everywhere():
     problems = [
         f"{name}:{number}: {found[0]!r}: write {spelled[found[1].lower()]!r}"
         for name in [*pages(), *sources]
-        if name != GLOSSARY
+        # The papers have words of their own.
+        if name not in (GLOSSARY, "docs/reference/sentences.md")
         for number, line in enumerate(text_of(name).splitlines(), 1)
         for found in pattern.finditer(line)
     ]
