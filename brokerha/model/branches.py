@@ -41,7 +41,8 @@ SUM_LIMIT_BYTES: Final = 256 * 1024 * 1024
 COUNT_LIMIT: Final = 1000
 """Branches of one cluster that are prepared at the same time."""
 
-_FIRST: Final = b"\xc1"
+FIRST: Final = b"\xc1"
+"""What the body of each of the three begins with."""
 
 
 class Branch(NamedTuple):
@@ -76,12 +77,12 @@ def branch_id(txid: TxId) -> TxId:
 def packed(step: str, txid: TxId, body: bytes = b"") -> bytes:
     """The body of one of the three."""
     fields: bytes = msgpack.packb((step, txid, body))
-    return _FIRST + fields
+    return FIRST + fields
 
 
 def branch_of(body: bytes) -> Branch | None:
     """What a body is of these; None for that of an ordinary transaction. Raises InvalidRequest for one that no node makes."""
-    if not body.startswith(_FIRST):
+    if not body.startswith(FIRST):
         return None
     try:
         fields = unpack_foreign(body[1:])

@@ -12,7 +12,6 @@ Must never hand anything to a repository before the LMDB commit that records it,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from brokerha.model import about, branches
 from brokerha.model.errors import InvalidRequest, NotFound, Rejected, StoreDiffers
@@ -58,15 +57,8 @@ COMMIT_LIMIT_BYTES = 64 * 1024 * 1024
 _BESIDE = ON_QUEUES | EXPECTATIONS
 """Operations that need neither an evaluation nor the last word on a key."""
 
-
-class _Judged(NamedTuple):
-    """A transaction that nothing speaks against."""
-
-    keys: dict[bytes, Operation]
-    """Its last operation on each key."""
-    queues: list[Change]
-    evaluation: Evaluation | None
-    """All the rest, if there is any."""
+_Judged = tuple[dict[bytes, Operation], list[Change], Evaluation | None]
+"""A transaction that nothing speaks against: its last operation on each key, its changes of queues, and all the rest, if there is any."""
 
 
 class Batch:
@@ -109,18 +101,17 @@ class Batch:
     def _outcome(self, txid: TxId, timestamp: Timestamp, body: bytes) -> tuple[str, str, bytes]:
         """Put what a transaction changes into the batch; returns its outcome, reason and effect."""
         try:
-            branch = branches.branch_of(body)
-            if branch is not None:
+            if body[:1] == branches.FIRST and (branch := branches.branch_of(body)) is not None:
                 return APPLIED, "", self._step_of(branch, timestamp)
-            judged = self._judged(txid, timestamp, operations_to_execute(body))
+            keys, queues, evaluation = self._judged(txid, timestamp, operations_to_execute(body))
         except (InvalidRequest, Rejected) as error:
             return REJECTED, reason_of(error), b""
-        changes = self._keep_keys(judged.keys)
-        for change in judged.queues:
+        changes = self._keep_keys(keys)
+        for change in queues:
             self._count(self._queues.keep(self._begun(), change))
             changes.append(change)
-        if judged.evaluation is not None:
-            changes += self._keep_repositories(judged.evaluation)
+        if evaluation is not None:
+            changes += self._keep_repositories(evaluation)
         if len(changes) > 1:
             # Kind, name and key are enough: no two changes of one effect share them.
             changes.sort(key=order_of)
@@ -147,7 +138,7 @@ class Batch:
             if others:
                 queues = self._judged_beside(txid, others)
                 evaluation = self._evaluated(txid, timestamp, others)
-            if self._prepared:
+            if self._prepared.branches:
                 others_do = evaluation.changes() if evaluation is not None else []
                 self._prepared.judge([*keys.values(), *queues, *others_do])
             if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
@@ -156,7 +147,7 @@ class Batch:
             if evaluation is not None:
                 evaluation.discard()
             raise
-        return _Judged(keys, queues, evaluation)
+        return keys, queues, evaluation
 
     def _step_of(self, branch: branches.Branch, timestamp: Timestamp) -> bytes:
         """Take one step of a branch; return its effect. Raises InvalidRequest, Rejected, StoreError."""

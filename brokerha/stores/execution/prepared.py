@@ -50,38 +50,35 @@ class Branch(NamedTuple):
 
 
 class Prepared:
-    """All prepared branches of one store, in step with its reserved table; false when there are none."""
+    """All prepared branches of one store, in step with its reserved table."""
 
-    __slots__ = ("_branches", "_does", "_holds", "_size_bytes")
+    __slots__ = ("_does", "_holds", "_size_bytes", "branches")
 
     def __init__(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """``rows`` are the row keys of the reserved table with their values."""
-        self._branches: dict[TxId, Branch] = {}
+        self.branches: dict[TxId, Branch] = {}
+        """By txid; empty when nothing is prepared, which is all that a write has to ask."""
         self._does: dict[Mark, set[TxId]] = {}
         self._holds: dict[Mark, set[TxId]] = {}
         self._size_bytes = 0
         for row_key, value in rows:
             self.note(("put", TABLE, row_key[len(BEGINNING) :], value))
 
-    def __bool__(self) -> bool:
-        """Whether anything is prepared."""
-        return bool(self._branches)
-
     def __contains__(self, txid: TxId) -> bool:
         """Whether this branch is prepared."""
-        return txid in self._branches
+        return txid in self.branches
 
     def note(self, change: Change) -> None:
         """A change of the reserved table was made."""
         txid = change[2].decode()
-        old = self._branches.pop(txid, None)
+        old = self.branches.pop(txid, None)
         if old is not None:
             self._size_bytes -= old.size_bytes
             _take_out(self._does, old.does, txid)
             _take_out(self._holds, old.holds, txid)
         if change[0] == "put":
             branch = _branch_of(change[3])
-            self._branches[txid] = branch
+            self.branches[txid] = branch
             self._size_bytes += branch.size_bytes
             for marks, table in ((branch.does, self._does), (branch.holds, self._holds)):
                 for mark in marks:
@@ -100,7 +97,7 @@ class Prepared:
                 f"transaction {txid} would keep {branch.size_bytes} bytes while it is prepared; "
                 f"the limit is {SIZE_LIMIT_BYTES}: split it"
             )
-        if len(self._branches) >= COUNT_LIMIT:
+        if len(self.branches) >= COUNT_LIMIT:
             raise Rejected(f"{COUNT_LIMIT} transactions are prepared, which is the limit: finish some")
         if self._size_bytes + branch.size_bytes > SUM_LIMIT_BYTES:
             raise Rejected(

@@ -239,7 +239,7 @@ class MemoryStore:
         changes: list[Change] = []
         if on_repositories:
             changes = changes_of_repositories(self._image.repositories, on_repositories, control)
-        if self._prepared:
+        if self._prepared.branches:
             self._prepared.judge([*keys.values(), *queues, *changes, *control.changes()])
         for row_key, operation in keys.items():
             before = self._image.keys.get(row_key)
