@@ -25,6 +25,7 @@ from brokerha.model.operations import (
     unpack_effect,
 )
 from brokerha.ports.store import Store
+from brokerha.stores.execution import presence
 
 A, B, C = (f"<urn:s> <urn:p> <urn:{name}>" for name in "abc")
 IN_GRAPH = "<urn:s> <urn:p> <urn:a> <urn:g>"
@@ -105,6 +106,25 @@ class StoreContract:
         for operation in nothing:
             assert run(store, [operation]) == [Result(APPLIED, "", b"", fingerprint(store))]
         assert store.applied().items == 2
+
+    def test_an_effect_has_a_limit_and_what_is_over_it_changes_nothing(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run(store, [("create-repository", "r"), ("add", "r", quads(*(f"<urn:s> <urn:p> <urn:{n}>" for n in range(9))))])
+        monkeypatch.setattr(presence, "EFFECT_LIMIT_BYTES", 300)
+        before = fingerprint(store)
+        for operations in (
+            [("add", "main", quads(*(f"<urn:s> <urn:p> <urn:{n}>" for n in range(9))))],
+            [("remove-repository", "r")],
+            [("publish", "q", "text/plain", b"m" * 200), ("put", "t", b"k", b"v" * 100)],
+            [("publish", "q", "text/plain", b"m")] * 20,
+        ):
+            (result,) = run(store, operations)
+            assert (result.outcome, result.effect, result.fingerprint) == (REJECTED, b"", before)
+            assert "the limit is 300: split it" in result.reason
+        assert effect(store, ("add", "main", quads(A, B)))
+        assert effect(store, ("publish", "q", "text/plain", b"m" * 200))
+        assert store.recompute() == store.applied()
 
     def test_only_the_net_change_of_a_transaction_is_its_effect(self, store: Store) -> None:
         run(store, [("put", "t", b"k", b"1"), ("add", "main", quads(A))])

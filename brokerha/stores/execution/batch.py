@@ -41,7 +41,7 @@ from brokerha.stores.execution.evaluation import Evaluation
 from brokerha.stores.execution.expectations import Before, judge_expectations, range_digest
 from brokerha.stores.execution.last_changes import LastChanges
 from brokerha.stores.execution.prepared import Prepared, changes_in, value_of
-from brokerha.stores.execution.presence import reason_of
+from brokerha.stores.execution.presence import check_size, reason_of
 from brokerha.stores.execution.state import StoreState, write_state
 from brokerha.stores.files.environment import Environment, WriteTransaction
 from brokerha.stores.rdf.change import QuadChange, read_nquads
@@ -138,9 +138,12 @@ class Batch:
             if others:
                 queues = self._judged_beside(txid, others)
                 evaluation = self._evaluated(txid, timestamp, others)
-            if self._prepared.branches:
-                others_do = evaluation.changes() if evaluation is not None else []
-                self._prepared.judge([*keys.values(), *queues, *others_do])
+            # Keys alone are no more than the body that they came in.
+            if others or self._prepared.branches:
+                changes = [*keys.values(), *queues, *(evaluation.changes() if evaluation is not None else ())]
+                check_size(changes)
+                if self._prepared.branches:
+                    self._prepared.judge(changes)
             if evaluation is not None or not self._suite.row_keys.isdisjoint(keys):
                 judge_evaluation(self._suite, keys, evaluation, self._stored)
         except (InvalidRequest, Rejected):

@@ -1,4 +1,4 @@
-"""Which repositories exist, as one transaction sees and changes it: the rules that every store must share to the word.
+"""Which repositories exist, as one transaction sees and changes it, and how much it may change: rules that every store must share to the word.
 
 >>> presence = Presence({"main"})
 >>> presence.create("new"), presence.remove("main"), presence.create("main")
@@ -9,14 +9,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from brokerha.model.errors import Rejected
+from brokerha.model.operations import Change
 
 REPOSITORY_LIMIT = 256
 """Repositories of one cluster; each has an engine with files and threads of its own on every worker."""
 REASON_LIMIT = 2000
 """Characters of a reason; an error may quote the whole statement."""
+
+
+EFFECT_LIMIT_BYTES = 10 * 1024 * 1024
+"""Of what one transaction changes: it travels as one line of the log, in one message (model/wire/codec.py)."""
+_ITEM_BYTES = 5
+"""Most that msgpack adds to an item."""
+
+
+def check_size(changes: Iterable[Change]) -> None:
+    """Raise Rejected when these changes would be larger than one effect may be. Operations on keys may stand for their changes."""
+    size_bytes = 0
+    for change in changes:
+        for item in change:
+            size_bytes += _ITEM_BYTES + (sum(map(_size_of, item)) if isinstance(item, (tuple, list)) else _size_of(item))
+    if size_bytes > EFFECT_LIMIT_BYTES:
+        raise Rejected(
+            f"the transaction changes {size_bytes} bytes; the limit is {EFFECT_LIMIT_BYTES}: split it, "
+            "for instance by DELETE WHERE over SELECT ... LIMIT 50000"
+        )
+
+
+def _size_of(item: str | bytes) -> int:
+    return _ITEM_BYTES + (len(item) if isinstance(item, bytes) or item.isascii() else len(item.encode()))
 
 
 class Presence:

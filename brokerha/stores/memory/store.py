@@ -40,7 +40,7 @@ from brokerha.stores.control.judge import judge
 from brokerha.stores.control.suite import ControlChange, Suite
 from brokerha.stores.execution.expectations import judge_expectations
 from brokerha.stores.execution.prepared import BEGINNING, Prepared, changes_in, value_of
-from brokerha.stores.execution.presence import reason_of
+from brokerha.stores.execution.presence import check_size, reason_of
 from brokerha.stores.memory.image import MemoryImage, MemoryQueue
 from brokerha.stores.memory.quads import NO_SPARQL, changes_of_repositories, lines_of
 from brokerha.stores.memory.reading import read_image
@@ -239,6 +239,7 @@ class MemoryStore:
         changes: list[Change] = []
         if on_repositories:
             changes = changes_of_repositories(self._image.repositories, on_repositories, control)
+        check_size([*keys.values(), *queues, *changes, *control.changes()])
         if self._prepared.branches:
             self._prepared.judge([*keys.values(), *queues, *changes, *control.changes()])
         for row_key, operation in keys.items():

@@ -1,0 +1,53 @@
+"""What a small request changes may be large: it is applied everywhere up to a limit, and rejected beyond it, and the cluster goes on.
+
+A line of the log travels in one message. One that is larger than a message may be would be sent again for ever, and nothing after it applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import brokerha
+from brokerha.model.errors import Rejected
+from tests.support.broker_source import BrokerSource
+from tests.system.tx_site import TxSite, tx_site
+
+LONG = "urn:" + "long:" * 100
+TRIPLES = 9_000
+"""About 9.3 MB of effect from 250 kB of text."""
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def site(broker: BrokerSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TxSite]:
+    with tx_site(broker, tmp_path_factory.mktemp("large"), "large", backups=1, others=True) as running:
+        yield running
+
+
+def insert(first: int, count: int) -> str:
+    triples = " . ".join(f"l:{number} l: l:o" for number in range(first, first + count))
+    return f"PREFIX l: <{LONG}> INSERT DATA {{ {triples} }}"
+
+
+def test_a_small_text_with_a_large_effect(site: TxSite) -> None:
+    with brokerha.connect(site.url("m2"), timeout=WAIT_S) as db:
+        with pytest.raises(Rejected, match="the limit is 10485760: split it"):
+            db.update("main", insert(0, 2 * TRIPLES))
+        assert db.query("main", "ASK { ?s ?p ?o }", min_lsn="latest") is False
+        for first in (0, TRIPLES):
+            db.update("main", insert(first, TRIPLES))
+        db.put("t", "after", b"1")
+        site.await_everywhere(db)
+        with pytest.raises(Rejected, match="the limit is 10485760: split it"):
+            db.update("main", "DELETE WHERE { ?s ?p ?o }")
+        with pytest.raises(Rejected, match="the limit is 10485760: split it"):
+            db.write([("remove-repository", "main")])
+        part = f"DELETE {{ ?s ?p ?o }} WHERE {{ SELECT * {{ ?s ?p ?o }} LIMIT {TRIPLES} }}"
+        for _ in range(2):
+            db.update("main", part)
+        db.put("t", "after", b"2")
+        site.await_everywhere(db)
+        assert db.query("main", "ASK { ?s ?p ?o }", min_lsn="latest") is False
+    assert len(site.fingerprints()) == 1
