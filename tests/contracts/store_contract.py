@@ -110,11 +110,11 @@ class StoreContract:
     def test_an_effect_has_a_limit_and_what_is_over_it_changes_nothing(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        run(store, [("create-repository", "r"), ("add", "r", quads(*(f"<urn:s> <urn:p> <urn:{n}>" for n in range(9))))])
+        run(store, [("create-repository", "r"), ("add", "r", quads(*(f"<urn:s> <urn:p> <urn:{n}>" for n in range(15))))])
         monkeypatch.setattr(presence, "EFFECT_LIMIT_BYTES", 300)
         before = fingerprint(store)
         for operations in (
-            [("add", "main", quads(*(f"<urn:s> <urn:p> <urn:{n}>" for n in range(9))))],
+            [("add", "main", quads(*(f"<urn:s> <urn:p> <urn:{n}>" for n in range(15))))],
             [("remove-repository", "r")],
             [("publish", "q", "text/plain", b"m" * 200), ("put", "t", b"k", b"v" * 100)],
             [("publish", "q", "text/plain", b"m")] * 20,
