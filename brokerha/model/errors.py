@@ -111,6 +111,10 @@ CONFLICT = "conflict: "
 """What the reason of a transaction begins with that was rejected for an expectation: the log keeps reasons as text."""
 
 
+TOO_MUCH = "too much: "
+"""... for one whose changes do not fit into one line of the log."""
+
+
 def aborted(reason: str) -> Aborted:
     """The error for a transaction that was rejected or rolled back for this reason."""
     return Conflict(reason) if reason.startswith(CONFLICT) else Aborted(reason)

@@ -50,4 +50,10 @@ def test_a_small_text_with_a_large_effect(site: TxSite) -> None:
         db.put("t", "after", b"2")
         site.await_everywhere(db)
         assert db.query("main", "ASK { ?s ?p ?o }", min_lsn="latest") is False
+        site.run("repository", "add", "big")
+        for first in range(3):
+            db.update("big", insert(first * TRIPLES, TRIPLES))
+        site.run("repository", "remove", "big", "--yes")
+        site.await_everywhere(db)
+        assert "big" not in db.repositories()
     assert len(site.fingerprints()) == 1

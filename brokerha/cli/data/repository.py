@@ -10,7 +10,7 @@ remove   remove one, with all that is in it
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -26,9 +26,19 @@ from brokerha.cli.common.options import (
     UrlOption,
 )
 from brokerha.cli.common.output import Format
-from brokerha.model.errors import Rejected, UnknownRepository
+from brokerha.model.errors import TOO_MUCH, Rejected, UnknownRepository
 from brokerha.model.ids import is_repository_id
 
+if TYPE_CHECKING:
+    from brokerha.client import Client
+    from brokerha.client.outcomes import Written
+
+PART_STATEMENTS: Final = 20_000
+"""Of a repository that is removed: more are removed before it, so many at a time, or fewer where they are long."""
+EMPTYING: Final = (
+    "DELETE {{ ?s ?p ?o }} WHERE {{ SELECT * {{ ?s ?p ?o }} LIMIT {part} }} ; "
+    "DELETE {{ GRAPH ?g {{ ?s ?p ?o }} }} WHERE {{ SELECT * {{ GRAPH ?g {{ ?s ?p ?o }} }} LIMIT {part} }}"
+)
 COLUMNS = {"id": "REPOSITORY", "statements": "STATEMENTS"}
 
 app = typer.Typer(
@@ -94,9 +104,24 @@ def remove(
     with connected(config, url) as client:
         statements = client.size(repository, timeout=timeout_s)
         confirm(f"repository {repository} is removed with its {statements:,} statements, at all sites", yes)
-        written = client.remove_repository(repository, timeout=timeout_s)
+        written = _remove(client, repository, timeout_s)
     print(f"{written.level}: LSN {written.lsn:,}, transaction {written.txid}")
     return exits.DONE
+
+
+def _remove(client: Client, repository: str, timeout_s: float) -> Written:
+    """Remove it; a large one is emptied in parts before, because what one transaction changes has a limit."""
+    part = PART_STATEMENTS
+    while True:
+        is_small = client.size(repository, min_lsn="latest", timeout=timeout_s) <= part
+        try:
+            if is_small:
+                return client.remove_repository(repository, timeout=timeout_s)
+            client.update(repository, EMPTYING.format(part=part), timeout=timeout_s)
+        except Rejected as error:
+            if part == 1 or not str(error).startswith(TOO_MUCH):
+                raise
+            part = max(1, part // 4)
 
 
 def _check(repository: str) -> None:

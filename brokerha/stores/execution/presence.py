@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from brokerha.model.errors import Rejected
+from brokerha.model.errors import TOO_MUCH, Rejected
 from brokerha.model.operations import Change
 
 REPOSITORY_LIMIT = 256
@@ -34,7 +34,7 @@ def check_size(changes: Iterable[Change]) -> None:
             size_bytes += _ITEM_BYTES + (sum(map(_size_of, item)) if isinstance(item, (tuple, list)) else _size_of(item))
     if size_bytes > EFFECT_LIMIT_BYTES:
         raise Rejected(
-            f"the transaction changes {size_bytes} bytes; the limit is {EFFECT_LIMIT_BYTES}: split it, "
+            f"{TOO_MUCH}the transaction changes {size_bytes} bytes; the limit is {EFFECT_LIMIT_BYTES}: split it, "
             "for instance by DELETE WHERE over SELECT ... LIMIT 50000"
         )
 
