@@ -29,8 +29,9 @@ from brokerha.sync.peers import PeerTable
 MOST_SEEDS = 25
 FIRST_SEEDS = {
     "back one too far": 50,
-    "former primary goes on": 100,
+    "former primary goes on": 40,
     "given up and not handed in again": 25,
+    "outcomes told before they are safe": 165,
     "second head stays": 100,
     "void results kept": 130,
 }
