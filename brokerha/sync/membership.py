@@ -20,17 +20,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import ADD, NO_CHANGE, REMOVE, Change, Configuration, Epoch
 from brokerha.model.errors import InvalidRequest, NotReady
 from brokerha.model.ids import Instant, Lsn, NodeId, TxId
 from brokerha.model.wire.epoch_messages import EpochInstall, EpochReport
 from brokerha.model.wire.messages import Outgoing
+from brokerha.sync import identity
 from brokerha.sync.config import SyncConfig
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
+from brokerha.sync.epochs.suspicion import Suspicion
+from brokerha.sync.state import SyncState
 
 PATIENCE_MS = 60_000
 """A wish that comes no nearer for so long has failed."""
@@ -65,8 +64,9 @@ class Wish:
 class Membership:
     """Wishes at one master; see the head of the module."""
 
-    def __init__(self, config: SyncConfig) -> None:
+    def __init__(self, config: SyncConfig, suspicion: Suspicion) -> None:
         self._config = config
+        self._suspicion = suspicion
         self.wish: Wish | None = None
         """The last one, also when it is over."""
         self.is_leaving = False
@@ -75,7 +75,7 @@ class Membership:
 
     # ---- wishes
 
-    def add(self, core: SyncCore, node: NodeId, now: Instant) -> Wish:
+    def add(self, core: SyncState, node: NodeId, now: Instant) -> Wish:
         """Wish that a node becomes a master. Raises InvalidRequest, NotReady."""
         if node in core.epoch.configuration.masters:
             return Wish(ADD, node, is_forced=False, moved_ms=now.mono_ms, stage=f"{node} is a master", state=DONE)
@@ -85,7 +85,7 @@ class Membership:
         core.peers.listen_to(node)
         return wish
 
-    def remove(self, core: SyncCore, node: NodeId, now: Instant, *, is_forced: bool = False) -> Wish:
+    def remove(self, core: SyncState, node: NodeId, now: Instant, *, is_forced: bool = False) -> Wish:
         """Wish that a master is none any more. Raises InvalidRequest, NotReady."""
         if node not in core.epoch.configuration.masters:
             return Wish(REMOVE, node, is_forced, now.mono_ms, stage=f"{node} is no master", state=DONE)
@@ -95,7 +95,7 @@ class Membership:
         wish = Wish(REMOVE, node, is_forced, now.mono_ms, stage="an epoch is to be decided", journal=journal)
         return self._begin(core, wish)
 
-    def _begin(self, core: SyncCore, wish: Wish) -> Wish:
+    def _begin(self, core: SyncState, wish: Wish) -> Wish:
         if not self._config.is_quorum:
             raise InvalidRequest(
                 f"masters are added and taken out with split-recovery = quorum, not {self._config.split_recovery}"
@@ -111,19 +111,19 @@ class Membership:
                 raise NotReady(f"{known.kind} {known.node} is under way here ({known.stage}): one at a time")
             # What it waits for may be gone for good.
             self._end(core, FAILED, f"{wish.kind} {wish.node} was forced meanwhile")
-        if not core.epoch.configuration.masters or not core.is_known():
+        if not core.epoch.configuration.masters or not identity.is_known(core):
             raise NotReady(f"{core.node} does not take part in the cluster yet: ask another master")
         self.wish = wish
         return wish
 
     # ---- what attempts ask
 
-    def is_due(self, core: SyncCore, mono_ms: int) -> bool:
+    def is_due(self, core: SyncState, mono_ms: int) -> bool:
         """Whether an attempt is to begin for the sake of a wish; one that adds begins when the joiner says so (`Join`)."""
         wish = self.wish
         return wish is not None and wish.kind == REMOVE and not self._obstacle(core, mono_ms)
 
-    def _obstacle(self, core: SyncCore, mono_ms: int) -> str:
+    def _obstacle(self, core: SyncState, mono_ms: int) -> str:
         """Why no change may be begun now; empty when one may. A change that cannot come to anything would hold everybody up."""
         wish, configuration = self.wish, core.epoch.configuration
         if wish is None or wish.state != UNDER_WAY or wish.is_decided:
@@ -152,19 +152,19 @@ class Membership:
         """Whether the wish goes before the majority."""
         return self.wish is not None and self.wish.state == UNDER_WAY and self.wish.is_forced
 
-    def is_welcome(self, core: SyncCore, node: NodeId, mono_ms: int) -> bool:
+    def is_welcome(self, core: SyncState, node: NodeId, mono_ms: int) -> bool:
         """Whether a node that asks to join may bring about an epoch."""
         wish = self.wish
         is_invited = wish is not None and (wish.kind, wish.node) == (ADD, node) and not self._obstacle(core, mono_ms)
         return is_invited or node not in core.peers.guests
 
-    def change(self, core: SyncCore, mono_ms: int) -> Change:
+    def change(self, core: SyncState, mono_ms: int) -> Change:
         """What the next attempt changes."""
         wish = self.wish
         if wish is None or self._obstacle(core, mono_ms):
             return NO_CHANGE
         journal = core.peers.journals.get(wish.node, "")
-        if wish.kind == ADD and not (journal and core.epochs.suspicion.is_joining(wish.node)):
+        if wish.kind == ADD and not (journal and self._suspicion.is_joining(wish.node)):
             return NO_CHANGE
         wish.tried_ms = mono_ms
         return Change(wish.kind, wish.node, journal)
@@ -181,7 +181,7 @@ class Membership:
             return change if report is not None and report.row.journal == change.journal else NO_CHANGE
         return change if report is None or not report.parked_left else NO_CHANGE
 
-    def parked(self, core: SyncCore) -> tuple[tuple[TxId, ...], int]:
+    def parked(self, core: SyncState) -> tuple[tuple[TxId, ...], int]:
         """What a master that is to be taken out has accepted and not stamped, as much as fits into a report; and how many more."""
         if not self.is_leaving:
             return (), 0
@@ -190,7 +190,7 @@ class Membership:
 
     # ---- what happens
 
-    def on_begin(self, core: SyncCore, epoch: Epoch) -> None:
+    def on_begin(self, core: SyncState, epoch: Epoch) -> None:
         """An epoch was installed."""
         self.is_leaving = False
         wish = self.wish
@@ -207,7 +207,7 @@ class Membership:
             if wish.kind == ADD:
                 core.peers.listen_to(wish.node)
 
-    def look(self, core: SyncCore, now: Instant) -> list[Outgoing]:
+    def look(self, core: SyncState, now: Instant) -> list[Outgoing]:
         """Take note of a turn; returns the invitation when it is due."""
         wish = self.wish
         if wish is None or wish.state != UNDER_WAY:
@@ -225,12 +225,12 @@ class Membership:
             wish.stage = obstacle or "an epoch is being decided"
         return self._invite(core, wish, now) if wish.kind == ADD else []
 
-    def _invite(self, core: SyncCore, wish: Wish, now: Instant) -> list[Outgoing]:
+    def _invite(self, core: SyncState, wish: Wish, now: Instant) -> list[Outgoing]:
         row = core.peers.last_row(wish.node)
         if not core.peers.is_heard(wish.node, now.mono_ms) or row is None:
             wish.stage = f"{wish.node} is not heard: start it, with this cluster's name and masters in its file"
         else:
-            seen = row.lsn, core.epochs.suspicion.is_joining(wish.node)
+            seen = row.lsn, self._suspicion.is_joining(wish.node)
             if seen != wish.seen:
                 wish.seen, wish.moved_ms = seen, now.mono_ms
             left = max(0, core.lsn - row.lsn)
@@ -241,7 +241,7 @@ class Membership:
         self._invited_ms = now.mono_ms
         return [Outgoing(wish.node, EpochInstall(core.epoch))]
 
-    def _end(self, core: SyncCore, state: str, stage: str) -> None:
+    def _end(self, core: SyncState, state: str, stage: str) -> None:
         assert self.wish is not None
         self.wish.state, self.wish.stage = state, stage
         self._invited_ms = None

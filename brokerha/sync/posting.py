@@ -12,18 +12,14 @@ does not would go round in circles where several links are cut. So one broken li
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from brokerha.model.ids import Entry, Instant, NodeId
 from brokerha.model.records import History
 from brokerha.model.wire.epoch_messages import Row
 from brokerha.model.wire.messages import Outgoing, Post
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.peers import Peer
+from brokerha.sync.state import SyncState
 from brokerha.sync.streams import Stream
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
 
 Listing = tuple[NodeId, int, tuple[Entry, ...]]
 
@@ -31,21 +27,18 @@ Listing = tuple[NodeId, int, tuple[Entry, ...]]
 class Posting:
     """Decides which posts go out in a round."""
 
-    def __init__(self, config: SyncConfig, journal: str, incarnation: int, history: History) -> None:
-        self.journal = journal
-        self.number = 0
+    def __init__(self, config: SyncConfig, history: History) -> None:
         self.has_more = False
         """Whether another round in the same instant may have something to send: a post was filled to its window."""
         self._config = config
-        self._incarnation = incarnation
         self._history = history
 
-    def _is_heartbeat_due(self, core: SyncCore, since_ms: int) -> bool:
+    def _is_heartbeat_due(self, core: SyncState, since_ms: int) -> bool:
         """Whether it is time for another post, so long after the last one: heartbeats come fast while busy, slowly while idle."""
         config = self._config
         return since_ms >= config.idle_round_ms or (since_ms >= config.retransmit_ms and core.is_busy())
 
-    def due_ms(self, core: SyncCore) -> int:
+    def due_ms(self, core: SyncState) -> int:
         """When the next post is due if nothing happens before."""
         config, peers = self._config, core.peers
         interval = config.retransmit_ms if core.is_busy() else config.idle_round_ms
@@ -57,7 +50,7 @@ class Posting:
             due += [p.posted_ms + config.idle_round_ms for p in peers.outside.values()]
         return min(due)
 
-    def posts(self, core: SyncCore, now: Instant) -> list[Outgoing]:
+    def posts(self, core: SyncState, now: Instant) -> list[Outgoing]:
         """The posts of this round; one row for all of them."""
         outgoing = []
         row: Row | None = None
@@ -91,7 +84,7 @@ class Posting:
                 outgoing.append(Outgoing(peer.node, Post(row, self._relayed(core, peer), ())))
         return outgoing
 
-    def _relayed(self, core: SyncCore, peer: Peer) -> tuple[Row, ...]:
+    def _relayed(self, core: SyncState, peer: Peer) -> tuple[Row, ...]:
         """Rows of others, members or not, for a peer that does not hear them."""
         peers = core.peers
         told = peers.last_row(peer.node)
@@ -102,7 +95,7 @@ class Posting:
         outside = [peers.elsewhere.get(node) for node in peers.outside if node not in heard]
         return tuple(row for row in (*members, *outside) if row is not None)
 
-    def _listings(self, core: SyncCore, peer: Peer, now: Instant) -> list[Listing]:
+    def _listings(self, core: SyncState, peer: Peer, now: Instant) -> list[Listing]:
         """What this peer has not confirmed, as far as it is due."""
         if peer.row is None:
             return []
@@ -134,7 +127,7 @@ class Posting:
                 listings.append((origin, sent, tuple(entries)))
         return listings
 
-    def _is_relayed(self, core: SyncCore, peer: Peer, origin: NodeId, stuck_ms: int) -> bool:
+    def _is_relayed(self, core: SyncState, peer: Peer, origin: NodeId, stuck_ms: int) -> bool:
         """Own entries always; others' at once when the peer does not hear the origin, else when it stays behind."""
         if origin == core.node or (peer.row is not None and origin not in peer.row.heard):
             return True

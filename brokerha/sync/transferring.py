@@ -20,17 +20,15 @@ Must never: ask while what comes next could still be read from anybody who is he
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brokerha.model.fingerprints import UNKNOWN
 from brokerha.model.ids import Lsn, NodeId, Ordered, TxId
 from brokerha.model.records import History, IdsTaken, Remembered, StateTaken
 from brokerha.model.wire.epoch_messages import State, StateWanted
 from brokerha.model.wire.messages import Outgoing
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
-    from brokerha.sync.round import RoundResult
+from brokerha.sync.round import RoundResult
+from brokerha.sync.state import SyncState
 
 PAGE_IDS: Final = 2_000
 """Transactions that one page looks at; measured at a journal on a disk: about 20 ms."""
@@ -81,7 +79,7 @@ class StateReader:
         self.lsn, self._page = state.lsn, state
         return True
 
-    def take(self, core: SyncCore, result: RoundResult) -> bool:
+    def take(self, core: SyncState, result: RoundResult) -> bool:
         """Let the page that came be written; with the last one the queue goes on after its position. Whether one came."""
         page, self._page = self._page, None
         if page is None or page.lsn <= core.lsn:
@@ -99,9 +97,9 @@ class StateReader:
 
     # ---- whether to read, and from whom
 
-    def look(self, core: SyncCore, mono_ms: int) -> None:
+    def look(self, core: SyncState, mono_ms: int) -> None:
         """Begin, go on or pause, by what the sources of the tail have said; may have another one asked for the tail first."""
-        tail, self.is_reading = core.epochs.tail, False
+        tail, self.is_reading = core.tail, False
         if core.lsn >= tail.target or not tail.kept_from:
             self._since_ms = None
             return
@@ -127,7 +125,7 @@ class StateReader:
         self.is_reading = bool(self.source)
 
     @staticmethod
-    def _ahead(core: SyncCore, mono_ms: int) -> list[NodeId]:
+    def _ahead(core: SyncState, mono_ms: int) -> list[NodeId]:
         """Masters that are heard and have more of the queue."""
         peers = core.peers
         others = [*peers.peers, *peers.outside]
@@ -150,7 +148,7 @@ class StateReader:
         return self._asked_ms + again_ms * min(MOST_PATIENCE, self._tries)
 
 
-def take_state(core: SyncCore, page: State, result: RoundResult) -> None:
+def take_state(core: SyncState, page: State, result: RoundResult) -> None:
     """Go on after a state, with its last page: what was accepted here and is known by then waits for nothing any more."""
     taken = StateTaken(page.lsn, page.last, page.fingerprint, page.items)
     known = known_among(core.pending, dict(page.ids), core.history, page.lsn)
@@ -158,7 +156,7 @@ def take_state(core: SyncCore, page: State, result: RoundResult) -> None:
     core.parked = deque(txid for txid in core.parked if txid not in known)
     core.lsn, core.last_entry = page.lsn, page.last
     core.clock.saw(page.last[0])
-    core.epochs.tail.begin_anew()
+    core.tail.begin_anew()
     result.records.append(taken)
     result.state, result.known = taken, known
 
@@ -166,7 +164,7 @@ def take_state(core: SyncCore, page: State, result: RoundResult) -> None:
 # ---- the source
 
 
-def state_for(core: SyncCore, wanted: StateWanted) -> State | None:
+def state_for(core: SyncState, wanted: StateWanted) -> State | None:
     """The page that is wanted, or the first one of another position when that is gone; None when there is no state to give."""
     history, executed = core.history, core.content()[0]
     lsn, cursor = wanted.lsn, wanted.cursor
@@ -181,7 +179,7 @@ def state_for(core: SyncCore, wanted: StateWanted) -> State | None:
     return State(lsn, cursor, last, fingerprint, history.items_at(lsn), page.ids, page.rejections, page.next_cursor)
 
 
-def _position(core: SyncCore, executed: Lsn) -> Lsn:
+def _position(core: SyncState, executed: Lsn) -> Lsn:
     """The middle of what is held and executed; the end of the queue when nothing is held; 0 when not all of it is executed."""
     history = core.history
     first = max(history.first_lsn(), history.results_from() - 1)
@@ -190,7 +188,7 @@ def _position(core: SyncCore, executed: Lsn) -> Lsn:
     return core.lsn if core.lsn == executed else 0
 
 
-def _entry(core: SyncCore, lsn: Lsn) -> Ordered | None:
+def _entry(core: SyncState, lsn: Lsn) -> Ordered | None:
     """The entry at an LSN, with everything behind it held here; None when that is not so."""
     found = core.history.ordered(lsn, 1) if lsn else []
     if found:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from brokerha.model.ids import Lsn, NodeId
 from brokerha.sync.epochs.suspicion import Head
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
+from brokerha.sync.state import SyncState
 
 
-def head_of(core: SyncCore) -> Head | None:
+def head_of(core: SyncState) -> Head | None:
     """What has to be added next, to see whether it moves; None when nothing waits, or nothing may be added."""
-    if core.epochs.is_standing_still(core.epoch):
+    if core.is_standing_still():
         return None
     if not core.recovery.is_over:
         return core.lsn, len(core.recovery.left()), ""
@@ -21,7 +17,7 @@ def head_of(core: SyncCore) -> Head | None:
     return None if head is None else (core.lsn, 0, head[1])
 
 
-def culprits(core: SyncCore, mono_ms: int) -> list[NodeId]:
+def culprits(core: SyncState, mono_ms: int) -> list[NodeId]:
     """Members that hold the head of the queue up: not heard, or without its confirmation or promise."""
     peers = core.peers.peers
     silent = {node for node in peers if not core.peers.is_heard(node, mono_ms)}
@@ -38,7 +34,7 @@ def culprits(core: SyncCore, mono_ms: int) -> list[NodeId]:
     return sorted(silent)
 
 
-def reach_of(core: SyncCore) -> Lsn:
+def reach_of(core: SyncState) -> Lsn:
     """How far the queue may come by itself: with all that is held, was recovered, or is read of others."""
     recovered = len(core.recovery.entries) - core.recovery.done
-    return max(core.lsn + core.incoming.count + recovered, core.epochs.tail.target)
+    return max(core.lsn + core.incoming.count + recovered, core.tail.target)

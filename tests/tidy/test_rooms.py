@@ -52,23 +52,6 @@ CIRCLES: tuple[frozenset[str], ...] = (
             "brokerha.simulator.world",
         }
     ),
-    # Functions and parts that are given the whole SyncCore.
-    frozenset(
-        {
-            "brokerha.sync.core",
-            "brokerha.sync.epochs.beginning",
-            "brokerha.sync.epochs.epochs",
-            "brokerha.sync.epochs.proposing",
-            "brokerha.sync.identity",
-            "brokerha.sync.membership",
-            "brokerha.sync.posting",
-            "brokerha.sync.rows",
-            "brokerha.sync.splits.choosing",
-            "brokerha.sync.splits.going_back",
-            "brokerha.sync.transferring",
-            "brokerha.sync.waiting",
-        }
-    ),
 )
 """Modules that import each other in a circle, as types at least. To be emptied: a part is given values or a narrow Protocol."""
 

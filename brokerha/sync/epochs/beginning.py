@@ -10,18 +10,15 @@ Must never: drop an own transaction that was accepted and is not synchronised.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import OF_A_JOINER, Epoch
 from brokerha.model.invariants import invariant
 from brokerha.sync.epochs.recovery import Recovery
+from brokerha.sync.state import SyncState
 from brokerha.sync.streams import IncomingQueue, Stream
 
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
 
-
-def begin(core: SyncCore, epoch: Epoch) -> None:
+def begin(core: SyncState, epoch: Epoch) -> None:
     """Go on in this epoch, with the synchronised queue at its base (R11)."""
     recovered = {txid for _, txid, origin in epoch.recovered if origin == core.node}
     unused = [txid for _, txid, origin in core.recovery.left() if origin == core.node]
@@ -45,7 +42,7 @@ def begin(core: SyncCore, epoch: Epoch) -> None:
     core.choose(epoch.mode)
 
 
-def join(core: SyncCore) -> None:
+def join(core: SyncState) -> None:
     """Be no founder, but one that is to be added; nothing was ever stamped or promised here."""
     core.lost = ""
     core.epoch, core.incoming = OF_A_JOINER, IncomingQueue()

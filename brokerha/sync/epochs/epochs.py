@@ -14,9 +14,7 @@ installed; it is installed when the own synchronised queue ends at its base.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from brokerha.model.epochs import ADD, FIRST, REMOVE, Change, Epoch, EpochId
+from brokerha.model.epochs import ADD, FIRST, NO_EPOCH, REMOVE, Change, EpochId
 from brokerha.model.ids import Instant, Lsn, NodeId
 from brokerha.model.records import EpochInstalled, EpochPromised
 from brokerha.model.wire.epoch_messages import (
@@ -34,21 +32,19 @@ from brokerha.model.wire.epoch_messages import (
 )
 from brokerha.model.wire.messages import Message, Outgoing
 from brokerha.sync import identity
-from brokerha.sync.catching_up import TAIL_LIMIT, TailReader
+from brokerha.sync.catching_up import TAIL_LIMIT
 from brokerha.sync.config import SyncConfig
+from brokerha.sync.epochs.beginning import begin
 from brokerha.sync.epochs.proposing import Proposing
 from brokerha.sync.epochs.suspicion import Suspicion
 from brokerha.sync.membership import Membership
 from brokerha.sync.peers import NEVER
-from brokerha.sync.rows import report_of
+from brokerha.sync.round import RoundResult
 from brokerha.sync.splits.choosing import Choosing
 from brokerha.sync.splits.going_back import GoingBack, come_together
+from brokerha.sync.state import SyncState
 from brokerha.sync.transferring import StateReader, state_for
 from brokerha.sync.waiting import head_of
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
-    from brokerha.sync.round import RoundResult
 
 NEAR = 2 * TAIL_LIMIT
 """A master that lacks no more of the queue may be taken back."""
@@ -70,21 +66,15 @@ EPOCH_MESSAGES = (
 class Epochs:
     """See the head of the module."""
 
-    def __init__(self, config: SyncConfig, promised: EpochId) -> None:
+    def __init__(self, config: SyncConfig, mode: str) -> None:
         self._config = config
-        self.promised = promised
-        """Highest epoch promised; durable with the records of the turn in which it grew."""
-        self.decided: Epoch | None = None
-        """To be installed as soon as the own queue ends at its base."""
-        self.tail = TailReader()
         self.transfer = StateReader()
         self.going_back = GoingBack(config)
         self.suspicion = Suspicion(config)
-        self.proposing = Proposing(config)
-        self.membership = Membership(config)
+        self.suspicion.lag_ms = config.lag_of(mode)
+        self.membership = Membership(config, self.suspicion)
         self.choosing = Choosing(config)
-        self.later: dict[NodeId, Row] = {}
-        """Last row of each master that is in a later epoch than this one."""
+        self.proposing = Proposing(config, self.suspicion, self.membership, self.choosing)
         self._goal: Lsn | None = None
         """How long the queue of the others was when they were first heard in a later epoch."""
         self._is_promise_new = False
@@ -100,15 +90,6 @@ class Epochs:
         self._told_ms: dict[NodeId, int] = {}
         """When a master in another epoch was last told of this one, or asked to take this one back."""
 
-    def is_frozen(self, epoch: Epoch) -> bool:
-        """Whether nothing may be stamped, merged or added, as was promised to a proposer."""
-        return self.promised != epoch.id
-
-    def is_standing_still(self, epoch: Epoch) -> bool:
-        """Whether what others do is read, and nothing else done."""
-        number, proposer = self.promised
-        return bool(self.later) or number != epoch.number or proposer != epoch.proposer
-
     def is_due(self, mono_ms: int) -> bool:
         """Whether `after` may have something to do: time has passed, something was heard of an epoch, or is under way."""
         return mono_ms - self._looked_ms >= self._config.look_ms or self._is_at_work()
@@ -123,7 +104,7 @@ class Epochs:
 
     # ---- inputs
 
-    def on_message(self, core: SyncCore, sender: NodeId, message: Message, now: Instant) -> None:
+    def on_message(self, core: SyncState, sender: NodeId, message: Message, now: Instant) -> None:
         """Take note of a message about epochs."""
         self._is_touched = True
         match message:
@@ -146,7 +127,7 @@ class Epochs:
             case StateWanted() | State():
                 self._on_state(core, sender, message)
 
-    def on_prepare(self, core: SyncCore, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
+    def on_prepare(self, core: SyncState, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
         """Promise, or say what was promised (R9)."""
         if core.peers.peer(sender) is None or sender in core.peers.impostors:
             core.peers.ignored["unknown_proposer"] += 1
@@ -155,109 +136,109 @@ class Epochs:
             core.peers.ignored["other_mode"] += 1
             return
         change = message.change
-        is_added = change == Change(ADD, core.node, core.posting.journal) and core.is_joiner()
-        if not core.is_known() and not is_added:
+        is_added = change == Change(ADD, core.node, core.journal) and core.is_joiner()
+        if not identity.is_known(core) and not is_added:
             # One without a past may be one that lost it: it must not make up a majority (R15).
             core.peers.ignored["not_known_yet"] += 1
             return
         self.proposing.saw(message.epoch)
-        if message.epoch > self.promised:
-            self.promise(message.epoch, now)
+        if message.epoch > core.promised:
+            self.promise(core, message.epoch, now)
             self.membership.is_leaving = (change.kind, change.node) == (REMOVE, core.node)
-        if message.epoch == self.promised and message.epoch != core.epoch.id:
+        if message.epoch == core.promised and message.epoch != core.epoch.id:
             self._asked[sender] = message.epoch
         else:
-            self._outgoing.append(Outgoing(sender, EpochRefused(message.epoch, self.promised)))
+            self._outgoing.append(Outgoing(sender, EpochRefused(message.epoch, core.promised)))
 
-    def promise(self, epoch: EpochId, now: Instant) -> None:
+    def promise(self, core: SyncState, epoch: EpochId, now: Instant) -> None:
         """Take part in nothing older from now on. What is reported next is all there is: no tail is read beyond it meanwhile."""
-        self.promised, self._is_promise_new, self.decided = epoch, True, None
+        core.promised, self._is_promise_new, core.decided = epoch, True, None
         self._asked = {}
-        self.tail.aim(0, ())
+        core.tail.aim(0, ())
         self.proposing.on_promise(epoch, now.mono_ms)
 
-    def on_report(self, core: SyncCore, sender: NodeId, report: EpochReport) -> None:
+    def on_report(self, core: SyncState, sender: NodeId, report: EpochReport) -> None:
         """Take in what a master holds that has promised the own proposal."""
         if report.row.node != sender or core.peers.peer(sender) is None or not core.peers.is_known_journal(report.row):
             core.peers.ignored["unknown_reporter"] += 1
             return
-        core.check_own_state(report.row)
+        identity.check_own_state(core, report.row)
         if self.proposing.on_report(report):
             # Masters that were added while this one was away are asked, too (R9).
             for node in report.configuration.masters:
                 core.peers.listen_to(node, report.configuration.journals.get(node, ""))
 
-    def on_refused(self, core: SyncCore, sender: NodeId, refused: EpochRefused, now: Instant) -> None:
+    def on_refused(self, core: SyncState, sender: NodeId, refused: EpochRefused, now: Instant) -> None:
         """Somebody has promised a higher one."""
         if core.peers.peer(sender) is not None:
             self.proposing.on_refused(refused, now.mono_ms)
 
-    def on_install(self, core: SyncCore, sender: NodeId, message: EpochInstall) -> None:
+    def on_install(self, core: SyncState, sender: NodeId, message: EpochInstall) -> None:
         """Take in a decision; only what was promised may be installed (R11)."""
         epoch = message.epoch
         if core.peers.peer(sender) is not None:
             identity.on_epoch(core, epoch)
         self.proposing.saw(epoch.id)
-        if core.node not in epoch.members or epoch.id != self.promised or epoch.id in {core.epoch.id, FIRST}:
+        if core.node not in epoch.members or epoch.id != core.promised or epoch.id in {core.epoch.id, FIRST}:
             return  # The first one is begun, never installed: a joiner has no part in it.
         if self._config.is_quorum and core.lsn > epoch.base_lsn:
             # It gave this one up, and has read what a later one brought since.
             core.peers.ignored["base_passed"] += 1
             return
-        self.decided = epoch
-        self.tail.aim(epoch.base_lsn, [sender], epoch.base_txid)
+        core.decided = epoch
+        core.tail.aim(epoch.base_lsn, [sender], epoch.base_txid)
 
-    def on_row_of_other_epoch(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+    def on_row_of_other_epoch(self, core: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
         """A post came directly from a master in another epoch: tell it of this one, or ask to be taken back."""
         self._is_touched = True
         self.proposing.saw(max(row.epoch, row.promised))
         if not self._config.is_quorum:
             self._meet(core, sender, row, now)
         elif row.epoch > core.epoch.id:
-            self.later[sender] = row
-            if self.decided is not None and row.epoch > self.decided.id:
-                self.decided = None  # The others went on without it.
-            if self.decided is None:
+            core.later[sender] = row
+            if core.decided is not None and row.epoch > core.decided.id:
+                core.decided = None  # The others went on without it.
+            if core.decided is None:
                 self._come_near(core, sender, row, now)
         elif (sender in core.peers.peers or identity.is_in_doubt(row)) and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
-    def _meet(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+    def _meet(self, core: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
         """Where any side may go on: the other one is heard again, or has not taken over the epoch yet."""
         if sender in core.peers.peers and row.promised == core.epoch.id:
             self.suspicion.on_its_way(core.peers.peers[sender], row.lsn, now.mono_ms)
             if self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
-        elif not self.is_frozen(core.epoch):
+        elif not core.is_frozen():
             # One that reads up to an epoch that is over here has less to read when it gets there, and nobody waits meanwhile.
             is_over = row.promised != row.epoch and row.promised in dict(core.epoch.path)
             if not is_over or not self.suspicion.gets_on(sender, row.lsn, now.mono_ms):
                 self.suspicion.on_join(sender, now.mono_ms)
 
-    def _come_near(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+    def _come_near(self, core: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
         """Read what was missed first, and ask to be taken back when little is left: the others wait from then on.
 
         What was there at the first look has to be read whole: who cannot get bodies would only hold the others up.
         """
-        if self.is_frozen(core.epoch) and row.epoch < self.promised and self.proposing.is_young(now.mono_ms):
+        if core.is_frozen() and row.epoch < core.promised and self.proposing.is_young(now.mono_ms):
             return  # What it reported is about to be decided on.
         if self._goal is None:
             self._goal = row.lsn
-        tail, heard = self.tail, core.peers.heard_of(self.tail.sources, now.mono_ms)
+        tail, heard = core.tail, core.peers.heard_of(core.tail.sources, now.mono_ms)
         if core.lsn < row.lsn and (tail.target <= core.lsn or sender in tail.sources or not heard or tail.kept_from):
             tail.aim(row.lsn, [sender])
         is_near = core.lsn >= self._goal and row.lsn - core.lsn <= NEAR
-        if is_near and (core.is_known() or core.is_joiner()) and self._may_tell(sender, now.mono_ms):
+        if is_near and (identity.is_known(core) or core.is_joiner()) and self._may_tell(sender, now.mono_ms):
             self._joins[sender] = row
 
-    def on_join(self, core: SyncCore, sender: NodeId, join: Join, now: Instant) -> None:
+    def on_join(self, core: SyncState, sender: NodeId, join: Join, now: Instant) -> None:
         """A master that is behind hears this one: it may be a member that does not know it, or wants to be one."""
         peers = core.peers
         if peers.peer(sender) is None or join.row.node != sender or not peers.is_known_journal(join.row):
             peers.ignored["unknown_peer"] += 1
         elif not self._config.is_quorum:
             # It proposed, and found that this one has to.
-            if self.is_frozen(core.epoch) and self.promised[1] == sender:
+            if core.is_frozen() and core.promised[1] == sender:
                 self.proposing.on_handed_over(now.mono_ms)
         elif join.incarnation == core.incarnation and join.row.epoch < core.epoch.id:
             if not self.membership.is_welcome(core, sender, now.mono_ms):
@@ -268,7 +249,7 @@ class Epochs:
             elif self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
 
-    def on_stranger(self, core: SyncCore, sender: NodeId, row: Row, now: Instant) -> None:
+    def on_stranger(self, core: SyncState, sender: NodeId, row: Row, now: Instant) -> None:
         """A post of one that is no master here: one that was taken out is told, and one that takes itself for a founder."""
         if row.node != sender:
             return
@@ -276,7 +257,7 @@ class Epochs:
         if core.peers.is_retired(row):
             if self._may_tell(sender, now.mono_ms):
                 self._outgoing.append(Outgoing(sender, Notice(core.epoch.id, row.journal)))
-        elif core.is_joiner() or not core.is_known():
+        elif core.is_joiner() or not identity.is_known(core):
             return  # It has nothing to tell yet.
         elif row.epoch == FIRST and core.peers.peer(sender) is None and self._may_tell(sender, now.mono_ms):
             self._outgoing.append(Outgoing(sender, EpochInstall(core.epoch)))
@@ -288,7 +269,7 @@ class Epochs:
         self._told_ms[node] = mono_ms
         return True
 
-    def on_tail_wanted(self, core: SyncCore, sender: NodeId, wanted: TailWanted) -> None:
+    def on_tail_wanted(self, core: SyncState, sender: NodeId, wanted: TailWanted) -> None:
         """Answer from what is durable here."""
         if core.peers.peer(sender) is None:
             core.peers.ignored["unknown_peer"] += 1
@@ -298,12 +279,12 @@ class Epochs:
         if entries or wanted.first_lsn < core.history.first_lsn():
             self._outgoing.append(Outgoing(sender, Tail(wanted.first_lsn, entries, core.history.first_lsn())))
 
-    def on_tail(self, core: SyncCore, sender: NodeId, tail: Tail) -> None:
+    def on_tail(self, core: SyncState, sender: NodeId, tail: Tail) -> None:
         """Take in a part of somebody's synchronised queue, if it was asked for."""
-        if sender in self.tail.sources:
-            self.tail.on_tail(core.lsn, tail, sender)
+        if sender in core.tail.sources:
+            core.tail.on_tail(core.lsn, tail, sender)
 
-    def _on_state(self, core: SyncCore, sender: NodeId, message: StateWanted | State) -> None:
+    def _on_state(self, core: SyncState, sender: NodeId, message: StateWanted | State) -> None:
         """Say what is remembered here to one whose queue cannot go on any more, or take in what another one remembers (R16)."""
         if core.peers.peer(sender) is None:
             core.peers.ignored["unknown_peer"] += 1
@@ -315,7 +296,7 @@ class Epochs:
 
     # ---- the parts of a round
 
-    def before(self, core: SyncCore, result: RoundResult, now: Instant) -> bool:
+    def before(self, core: SyncState, result: RoundResult, now: Instant) -> bool:
         """Decide, take in the tail, install. All of earlier rounds is durable now. False when this master may not go on."""
         base = self.proposing.base(core, now.mono_ms)
         if base is not None:
@@ -323,42 +304,43 @@ class Epochs:
             if base_lsn < 0:
                 self._hand_over(core, sources, now)
             elif core.lsn < base_lsn:
-                self.tail.aim(base_lsn, sources)
+                core.tail.aim(base_lsn, sources)
             else:
-                self.decided = self.proposing.decide(core)
-                others = [node for node in self.decided.members if node != core.node]
-                self._outgoing += [Outgoing(node, EpochInstall(self.decided)) for node in others]
+                core.decided = self.proposing.decide(core)
+                others = [node for node in core.decided.members if node != core.node]
+                self._outgoing += [Outgoing(node, EpochInstall(core.decided)) for node in others]
                 self._told_ms.update(dict.fromkeys(others, now.mono_ms))
-        if not self.is_standing_still(core.epoch):
+        if not core.is_standing_still():
             return True
-        if self.decided is not None and self.going_back.is_due(core, self.decided):
-            if self.going_back.step(core, self.decided, result, now):
-                self.tail.begin_anew()
+        if core.decided is not None and self.going_back.is_due(core, core.decided):
+            if self.going_back.step(core, core.decided, result, now):
+                core.tail.begin_anew()
             return not core.lost
-        taken = self.tail.take(core.lsn, core.bodies.has)
+        taken = core.tail.take(core.lsn, core.bodies.has)
         if taken:
             core.append(taken, {}, result)
             self.proposing.on_progress(now.mono_ms)
         elif self.transfer.take(core, result):
             self.proposing.on_progress(now.mono_ms)
-            if self.decided is not None and core.lsn > self.decided.base_lsn:
-                self.decided = None  # The others have gone on since, and take this one back.
-        decided = self.decided
+            if core.decided is not None and core.lsn > core.decided.base_lsn:
+                core.decided = None  # The others have gone on since, and take this one back.
+        decided = core.decided
         if decided is not None and core.lsn == decided.base_lsn:
             if core.last()[1] != decided.base_txid:
                 core.lost = f"LSN {core.lsn} is another transaction here than at the other masters"
                 return False
             come_together(core, decided, result)
             result.records.append(EpochInstalled(decided))
-            self.decided, self.later, self._told_ms, self._goal = None, {}, {}, None
+            core.decided, core.later, self._told_ms, self._goal = None, {}, {}, None
             self.suspicion.begin(core.epoch.members, decided.members, now.mono_ms)
             self.proposing.begin()
-            core.begin(decided)
+            begin(core, decided)
+            self.suspicion.lag_ms = self._config.lag_of(core.mode)
             self.membership.on_begin(core, decided)
             self.choosing.on_begin(decided)
         return True
 
-    def _hand_over(self, core: SyncCore, sources: list[NodeId], now: Instant) -> None:
+    def _hand_over(self, core: SyncState, sources: list[NodeId], now: Instant) -> None:
         """The queue of others stays: one of them decides."""
         first = min(sources)
         row = core.peers.last_row(first)
@@ -366,13 +348,13 @@ class Epochs:
         if row is not None:
             self._joins[first] = row
 
-    def on_absence(self, core: SyncCore, node: NodeId, now: Instant) -> None:
+    def on_absence(self, core: SyncState, node: NodeId, now: Instant) -> None:
         """The broker says that the inbox of a master is gone."""
         peer = core.peers.peers.get(node)
         if peer is not None and self.suspicion.on_absence(peer, now.mono_ms):
             self._is_touched = True
 
-    def after(self, core: SyncCore, result: RoundResult, now: Instant) -> None:
+    def after(self, core: SyncState, result: RoundResult, now: Instant) -> None:
         """Look whether a change is due, and say what there is to say."""
         self._is_touched, self._calm_until_ms, self._looked_ms = False, None, now.mono_ms
         self._outgoing += self.membership.look(core, now)
@@ -380,13 +362,13 @@ class Epochs:
         self.suspicion.look(core.peers, head_of(core), now.mono_ms)
         result.looks = self.suspicion.looks(core.peers, now.mono_ms)
         if self.proposing.is_due(core, now.mono_ms):
-            self.promise(self.proposing.begin_attempt(core, now.mono_ms), now)
-            self._asked[core.node] = self.promised
+            self.promise(core, self.proposing.begin_attempt(core, now.mono_ms), now)
+            self._asked[core.node] = core.promised
         if self._is_promise_new:
-            result.records.append(EpochPromised(self.promised))
+            result.records.append(EpochPromised(core.promised))
             self._is_promise_new = False
         for proposer, epoch in self._asked.items():
-            report = report_of(core, epoch, now)
+            report = self._report(core, epoch, now)
             if proposer == core.node:
                 self.proposing.on_report(report)
             else:
@@ -397,15 +379,36 @@ class Epochs:
         result.messages.extend(self._outgoing)
         self._outgoing = []
         result.messages.extend(self.proposing.messages(core, now.mono_ms))
-        if self.is_standing_still(core.epoch):
+        if core.is_standing_still():
             again_ms = self._config.retransmit_ms
             self.transfer.look(core, now.mono_ms)
             result.messages.extend(self.transfer.messages(now.mono_ms, again_ms))
-            result.messages.extend(self.tail.messages(core.lsn, core.bodies.has, now.mono_ms, again_ms))
+            result.messages.extend(core.tail.messages(core.lsn, core.bodies.has, now.mono_ms, again_ms))
 
-    def deadline_ms(self, core: SyncCore) -> int | None:
+    def _report(self, core: SyncState, epoch: EpochId, now: Instant) -> EpochReport:
+        """What a master that has promised this epoch holds and has not added."""
+        streams = tuple(
+            (origin, stream.used, tuple(stream.between(stream.used, 2**62)))
+            for origin, stream in core.streams.items()
+            if stream.used < stream.count
+        )
+        return EpochReport(
+            epoch,
+            core.own_row(now),
+            core.last()[1],
+            core.recovery.reported(core.bodies.is_durable),
+            streams,
+            core.epoch.configuration,
+            *self.membership.parked(core),
+            core.epoch.members,
+            core.reads.path if core.reads else () if core.is_whole() else core.epoch.path,
+            core.epoch.mode,
+            core.reads.id if core.reads else NO_EPOCH,
+        )
+
+    def deadline_ms(self, core: SyncState) -> int | None:
         """When a round has something to do about epochs, at the earliest a while after the last one."""
-        if self._calm_until_ms is not None and not self._is_at_work() and not self.is_standing_still(core.epoch):
+        if self._calm_until_ms is not None and not self._is_at_work() and not core.is_standing_still():
             return self._calm_until_ms
         again_ms, looked_ms = self._config.retransmit_ms, self._looked_ms
         due = [
@@ -415,8 +418,8 @@ class Epochs:
             self.choosing.deadline_ms(),
         ]
         soonest_ms = looked_ms + self._config.look_ms
-        if self.is_standing_still(core.epoch):
-            due += [self.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms), self.going_back.until_ms]
+        if core.is_standing_still():
+            due += [core.tail.due_ms(core.lsn, again_ms), self.transfer.due_ms(again_ms), self.going_back.until_ms]
             soonest_ms = looked_ms
         due_ms = [max(at, soonest_ms) if at > looked_ms else looked_ms + again_ms for at in due if at is not None]
         self._calm_until_ms = min(due_ms, default=None)

@@ -13,20 +13,20 @@ Must never: decide twice under one id. Each attempt has a new number, above the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import FIRST, NO_CHANGE, Change, Configuration, Epoch, EpochId
 from brokerha.model.ids import Lsn, NodeId, TxId
 from brokerha.model.wire.epoch_messages import EpochPrepare, EpochRefused, EpochReport
 from brokerha.model.wire.messages import Outgoing
+from brokerha.sync import identity
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.deciding import base_of, configuration_of, decide, is_quorum
-from brokerha.sync.splits.choosing import allowed, mode_of
+from brokerha.sync.epochs.suspicion import Suspicion
+from brokerha.sync.membership import Membership
+from brokerha.sync.splits.choosing import Choosing, allowed, mode_of
 from brokerha.sync.splits.deciding import base_of_split, decide_split
+from brokerha.sync.state import SyncState
 from brokerha.sync.waiting import culprits
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
 
 MOST_DOUBLINGS = 4
 """Patience doubles with each failure, so many times."""
@@ -51,7 +51,7 @@ class Attempt:
     reports: dict[NodeId, EpochReport] = field(default_factory=dict)
     asked_ms: dict[NodeId, int] = field(default_factory=dict)
 
-    def is_majority(self, core: SyncCore) -> bool:
+    def is_majority(self, core: SyncState) -> bool:
         """Whether enough have reported."""
         if self.is_forced or not self.reports:
             return bool(self.reports)
@@ -62,8 +62,11 @@ class Attempt:
 class Proposing:
     """The proposer in a master; see the head of the module."""
 
-    def __init__(self, config: SyncConfig) -> None:
+    def __init__(self, config: SyncConfig, suspicion: Suspicion, membership: Membership, choosing: Choosing) -> None:
         self._config = config
+        self._suspicion = suspicion
+        self._membership = membership
+        self._choosing = choosing
         self.attempt: Attempt | None = None
         self._highest: EpochId = FIRST
         """Highest id that was heard of."""
@@ -132,20 +135,20 @@ class Proposing:
     def _patience_ms(self) -> int:
         return 4 * self._config.round_timeout_ms << min(MOST_DOUBLINGS, self._failures)
 
-    def _heard(self, core: SyncCore, mono_ms: int) -> list[NodeId]:
+    def _heard(self, core: SyncState, mono_ms: int) -> list[NodeId]:
         """Masters of the cluster that are heard directly."""
         peers = core.peers
         others = [*peers.peers, *peers.outside]
         return [node for node in others if peers.is_heard(node, mono_ms) and node not in peers.impostors]
 
-    def _asked(self, core: SyncCore, attempt: Attempt, mono_ms: int) -> list[NodeId]:
+    def _asked(self, core: SyncState, attempt: Attempt, mono_ms: int) -> list[NodeId]:
         """Whom to ask: not one that is only listened to, but for what it is to become, and for what somebody has reported."""
         named = {*configuration_of(attempt.reports.values()).masters} if attempt.reports else set()
         named.add(attempt.change.node)
         guests = core.peers.guests.difference(named)
         return [node for node in self._heard(core, mono_ms) if node not in guests]
 
-    def _wait_ms(self, core: SyncCore, missing: list[NodeId], mono_ms: int) -> int:
+    def _wait_ms(self, core: SyncState, missing: list[NodeId], mono_ms: int) -> int:
         """How long to leave it to others that come first, and to those that hear more."""
         heard = set(self._heard(core, mono_ms))
         masters = core.epoch.members if self._config.is_quorum else core.epoch.configuration.masters
@@ -153,9 +156,9 @@ class Proposing:
         unheard = [n for n in core.peers.peers if n not in heard and n not in missing]
         return 2 * self._config.round_timeout_ms * (len(first) + len(core.epoch.configuration.masters) * len(unheard))
 
-    def is_due(self, core: SyncCore, mono_ms: int) -> bool:
+    def is_due(self, core: SyncState, mono_ms: int) -> bool:
         """Whether to begin an attempt now (R8); ends one that has led to nothing."""
-        config, epochs, membership = self._config, core.epochs, core.epochs.membership
+        config, membership = self._config, self._membership
         attempt = self.attempt
         if self._promised_ms is None:
             self._promised_ms = mono_ms
@@ -165,29 +168,29 @@ class Proposing:
                 self._fail(mono_ms)
             return False
         is_majority = core.epoch.configuration.is_majority([core.node, *self._heard(core, mono_ms)])
-        if not core.is_known() or not (is_majority or membership.is_forced() or not config.is_quorum):
+        if not identity.is_known(core) or not (is_majority or membership.is_forced() or not config.is_quorum):
             return False
         self._without = ()
-        if epochs.is_frozen(core.epoch):
+        if core.is_frozen():
             return self._is_orphaned(core, mono_ms)
-        if epochs.later:
+        if core.later:
             return False  # What the own epoch could still add comes with the tail of the others.
         missing = self._missing(core, mono_ms)
         self._without = tuple(missing)
         wait_ms = self._wait_ms(core, missing, mono_ms)
-        since_ms = epochs.suspicion.missing_ms
+        since_ms = self._suspicion.missing_ms
         if missing and since_ms is not None and mono_ms - since_ms >= wait_ms:
             return config.is_quorum or self._may_part(core, mono_ms - since_ms)
-        is_wished = membership.is_due(core, mono_ms) or epochs.choosing.is_due(core, mono_ms)
-        return is_wished or bool(epochs.suspicion.joining(mono_ms - wait_ms))
+        is_wished = membership.is_due(core, mono_ms) or self._choosing.is_due(core, mono_ms)
+        return is_wished or bool(self._suspicion.joining(mono_ms - wait_ms))
 
-    def _may_part(self, core: SyncCore, missing_ms: int) -> bool:
+    def _may_part(self, core: SyncState, missing_ms: int) -> bool:
         """Whether to go on without the missing, of whom nobody knows what they do: not before a copy is kept, if one can be had."""
         return core.mode == "none" or core.is_ready_to_part() or missing_ms >= self._config.lag_ms
 
-    def _missing(self, core: SyncCore, mono_ms: int) -> list[NodeId]:
+    def _missing(self, core: SyncState, mono_ms: int) -> list[NodeId]:
         """Members to go on without, as far as a majority is left without them."""
-        suspicion, heard = core.epochs.suspicion, self._heard(core, mono_ms)
+        suspicion, heard = self._suspicion, self._heard(core, mono_ms)
         missing = suspicion.missing(core.peers, culprits(core, mono_ms), mono_ms)
         for some in (missing, suspicion.silent(core.peers, mono_ms)):
             # Who is heard and holds the queue up may itself wait for one that is silent.
@@ -195,29 +198,29 @@ class Proposing:
                 return some
         return []
 
-    def _is_orphaned(self, core: SyncCore, mono_ms: int) -> bool:
+    def _is_orphaned(self, core: SyncState, mono_ms: int) -> bool:
         """Whether what was promised has led to nothing for too long."""
-        epochs, peers = core.epochs, core.peers
-        if any(peers.is_heard(node, mono_ms) and row.epoch > core.epoch.id for node, row in epochs.later.items()):
+        peers = core.peers
+        if any(peers.is_heard(node, mono_ms) and row.epoch > core.epoch.id for node, row in core.later.items()):
             return False  # The others are in a later epoch already, and will take this one back.
         patience_ms = self._patience_ms() + self._wait_ms(core, [], mono_ms)
-        proposer = epochs.promised[1]
-        if epochs.decided is not None or (proposer != core.node and peers.is_heard(proposer, mono_ms)):
+        proposer = core.promised[1]
+        if core.decided is not None or (proposer != core.node and peers.is_heard(proposer, mono_ms)):
             patience_ms += 2 * self._config.lag_ms
         return mono_ms - (self._promised_ms or 0) >= patience_ms
 
-    def begin_attempt(self, core: SyncCore, mono_ms: int) -> EpochId:
+    def begin_attempt(self, core: SyncState, mono_ms: int) -> EpochId:
         """Begin one, above everything that was heard of; whoever calls promises it."""
-        epoch = (max(self._highest, core.epochs.promised)[0] + 1, core.node)
-        membership = core.epochs.membership
+        epoch = (max(self._highest, core.promised)[0] + 1, core.node)
+        membership = self._membership
         change, is_forced = membership.change(core, mono_ms), membership.is_forced() or not self._config.is_quorum
-        mode = core.epochs.choosing.mode(core, mono_ms)
+        mode = self._choosing.mode(core, mono_ms)
         self.attempt = Attempt(epoch, mono_ms, mono_ms, self._without, change, is_forced, mode)
         return epoch
 
     # ---- how
 
-    def messages(self, core: SyncCore, mono_ms: int) -> list[Outgoing]:
+    def messages(self, core: SyncState, mono_ms: int) -> list[Outgoing]:
         """Prepares that are due."""
         attempt = self.attempt
         if attempt is None:
@@ -231,7 +234,7 @@ class Proposing:
                 messages.append(Outgoing(node, EpochPrepare(attempt.epoch, attempt.change, self._config.is_quorum)))
         return messages
 
-    def base(self, core: SyncCore, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
+    def base(self, core: SyncState, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
         """(LSN to own before deciding, who has it) as soon as enough have reported; None before."""
         attempt = self.attempt
         if attempt is None or core.node not in attempt.reports or not self._is_enough(core, attempt):
@@ -250,21 +253,21 @@ class Proposing:
         lsn, _ = base_of(attempt.reports.values())
         return lsn, [node for node, r in attempt.reports.items() if r.row.lsn >= lsn and node != core.node]
 
-    def _configuration(self, core: SyncCore, attempt: Attempt) -> Configuration:
+    def _configuration(self, core: SyncState, attempt: Attempt) -> Configuration:
         """That of the epoch to be decided: with the change, as far as the reports allow it."""
         known, own = configuration_of(attempt.reports.values()), core.epoch.configuration
-        change = core.epochs.membership.allowed(attempt.change, known, own, attempt.reports)
+        change = self._membership.allowed(attempt.change, known, own, attempt.reports)
         if known == own and core.peers.is_known_before():
             known = known.settled()
         return known.after(change)
 
-    def _is_enough(self, core: SyncCore, attempt: Attempt) -> bool:
+    def _is_enough(self, core: SyncState, attempt: Attempt) -> bool:
         """Whether a majority has reported of those who count so far, and of those who count from then on."""
         if not attempt.is_majority(core):
             return False
         return attempt.is_forced or self._configuration(core, attempt).is_majority(attempt.reports)
 
-    def decide(self, core: SyncCore) -> Epoch:
+    def decide(self, core: SyncState) -> Epoch:
         """The epoch that the reports come to; the attempt is over with it."""
         attempt = self.attempt
         assert attempt is not None
@@ -281,14 +284,14 @@ class Proposing:
         configuration = self._configuration(core, attempt)
         return decide(attempt.epoch, attempt.reports.values(), is_synchronised, core.last()[0], configuration)
 
-    def deadline_ms(self, core: SyncCore, mono_ms: int) -> int | None:
+    def deadline_ms(self, core: SyncState, mono_ms: int) -> int | None:
         """When `is_due` or `messages` may have something to say."""
         config, attempt = self._config, self.attempt
         if attempt is not None:
             due = [at + config.retransmit_ms for node, at in attempt.asked_ms.items() if node not in attempt.reports]
             due += [attempt.began_ms + wait_ms for wait_ms in (4 * config.round_timeout_ms, config.lag_ms)]
             return min([*due, attempt.moved_ms + self._patience_ms()])
-        if core.epochs.is_frozen(core.epoch):
+        if core.is_frozen():
             return (self._promised_ms or 0) + self._patience_ms() + self._wait_ms(core, [], mono_ms)
-        since_ms = core.epochs.suspicion.missing_ms
+        since_ms = self._suspicion.missing_ms
         return None if since_ms is None else since_ms + self._wait_ms(core, [], mono_ms)

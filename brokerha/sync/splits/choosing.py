@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import Epoch
 from brokerha.model.errors import InvalidRequest, NotReady
@@ -24,9 +23,7 @@ from brokerha.model.ids import Instant, NodeId
 from brokerha.model.wire.epoch_messages import EpochReport
 from brokerha.sync.config import SPLIT_RECOVERY, SyncConfig
 from brokerha.sync.membership import DONE, FAILED, PATIENCE_MS, UNDER_WAY
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
+from brokerha.sync.state import SyncState
 
 QUORUM = "quorum"
 MODES = tuple(mode for mode in SPLIT_RECOVERY if mode != QUORUM)
@@ -56,7 +53,7 @@ class Choosing:
         self.choice: Choice | None = None
         """The last one, also when it is over."""
 
-    def choose(self, core: SyncCore, wanted: str, now: Instant) -> Choice:
+    def choose(self, core: SyncState, wanted: str, now: Instant) -> Choice:
         """Wish for a strategy; what is in force everywhere is done at once. Raises InvalidRequest, NotReady."""
         mode = self._allowed(core, wanted.lower())
         if self._config.is_quorum or (core.mode == mode and not differing(core)):
@@ -71,7 +68,7 @@ class Choosing:
         self.choice = Choice(mode, now.mono_ms, "an epoch is to be decided")
         return self.choice
 
-    def _allowed(self, core: SyncCore, mode: str) -> str:
+    def _allowed(self, core: SyncState, mode: str) -> str:
         """The strategy, if a command may put it in force."""
         if mode not in SPLIT_RECOVERY:
             raise InvalidRequest(f"split-recovery = {mode!r} is not known: write one of {', '.join(SPLIT_RECOVERY)}")
@@ -89,7 +86,7 @@ class Choosing:
 
     # ---- what attempts ask
 
-    def is_due(self, core: SyncCore, mono_ms: int) -> bool:
+    def is_due(self, core: SyncState, mono_ms: int) -> bool:
         """Whether an attempt is to begin for the sake of a wish."""
         choice = self.choice
         if choice is None or choice.state != UNDER_WAY or choice.is_decided:
@@ -97,7 +94,7 @@ class Choosing:
         is_tried = choice.tried_ms is not None and mono_ms - choice.tried_ms < self._config.lag_ms
         return not is_tried and not obstacle(core, mono_ms)
 
-    def mode(self, core: SyncCore, mono_ms: int) -> str:
+    def mode(self, core: SyncState, mono_ms: int) -> str:
         """What the attempt that begins now is to put in force; empty for nothing new."""
         choice = self.choice
         if choice is None or not self.is_due(core, mono_ms):
@@ -112,7 +109,7 @@ class Choosing:
         if self.choice is not None and self.choice.state == UNDER_WAY:
             self.choice.is_decided = epoch.mode == self.choice.mode
 
-    def look(self, core: SyncCore, now: Instant) -> None:
+    def look(self, core: SyncState, now: Instant) -> None:
         """Take note of a turn."""
         choice = self.choice
         if choice is None or choice.state != UNDER_WAY:
@@ -137,7 +134,7 @@ class Choosing:
         return min(end_ms, choice.tried_ms + self._config.lag_ms)
 
 
-def obstacle(core: SyncCore, mono_ms: int) -> str:
+def obstacle(core: SyncState, mono_ms: int) -> str:
     """Why nothing can be chosen now, with the names of the masters; empty when every one is there."""
     epoch, peers = core.epoch, core.peers
     masters = epoch.configuration.masters
@@ -146,8 +143,8 @@ def obstacle(core: SyncCore, mono_ms: int) -> str:
         return f"not heard: {', '.join(silent)}"
     if left := sorted({*masters}.difference(epoch.members)):
         return f"epoch {epoch.number} is without {', '.join(left)}"
-    if core.epochs.is_frozen(epoch):
-        return f"epoch {core.epochs.promised[0]} is being agreed on"
+    if core.is_frozen():
+        return f"epoch {core.promised[0]} is being agreed on"
     for node in others:
         row = peers.peers[node].row
         if row is None:
@@ -157,7 +154,7 @@ def obstacle(core: SyncCore, mono_ms: int) -> str:
     return ""
 
 
-def files(core: SyncCore) -> dict[NodeId, str]:
+def files(core: SyncState) -> dict[NodeId, str]:
     """What the file of each master says, as far as it was heard of."""
     said = {core.node: core.config.split_recovery}
     for node in core.epoch.configuration.masters:
@@ -167,12 +164,12 @@ def files(core: SyncCore) -> dict[NodeId, str]:
     return dict(sorted(said.items()))
 
 
-def differing(core: SyncCore) -> dict[NodeId, str]:
+def differing(core: SyncState) -> dict[NodeId, str]:
     """Masters that follow another strategy than this one, because no epoch says anything and their files say something else."""
     return {} if core.epoch.mode else {node: mode for node, mode in files(core).items() if mode != core.mode}
 
 
-def allowed(core: SyncCore, mode: str, reports: Mapping[NodeId, EpochReport]) -> str:
+def allowed(core: SyncState, mode: str, reports: Mapping[NodeId, EpochReport]) -> str:
     """What was wished for, if all masters have reported, of this epoch; else nothing."""
     are_all = {*reports} == {*core.epoch.configuration.masters}
     return mode if are_all and all(report.row.epoch == core.epoch.id for report in reports.values()) else ""

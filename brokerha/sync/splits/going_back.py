@@ -14,7 +14,6 @@ back (`EpochReport.reads`), and does not give up again what it has read of that 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from brokerha.model.epochs import Epoch
 from brokerha.model.ids import Instant, Lsn, TxId
@@ -22,10 +21,8 @@ from brokerha.model.records import Accepted, Rewound
 from brokerha.sync.bodies import in_records
 from brokerha.sync.config import SyncConfig
 from brokerha.sync.epochs.recovery import Recovery
-
-if TYPE_CHECKING:
-    from brokerha.sync.core import SyncCore
-    from brokerha.sync.round import RoundResult
+from brokerha.sync.round import RoundResult
+from brokerha.sync.state import SyncState
 
 
 class GoingBack:
@@ -36,14 +33,14 @@ class GoingBack:
         self.until_ms: int | None = None
         """When it is done at the latest; None when nothing is to be given up."""
 
-    def is_due(self, core: SyncCore, epoch: Epoch) -> bool:
+    def is_due(self, core: SyncState, epoch: Epoch) -> bool:
         """Whether the own queue goes on after what that epoch says of it. Once it went back for it, what it read since is that epoch's."""
         if core.lineage < epoch.number and core.lsn > _agreed(core, epoch):
             return True
         self.until_ms = None
         return False
 
-    def step(self, core: SyncCore, epoch: Epoch, result: RoundResult, now: Instant) -> bool:
+    def step(self, core: SyncState, epoch: Epoch, result: RoundResult, now: Instant) -> bool:
         """Go back, unless the own site still has something to do first; it holds nobody up for ever. Returns whether it went back."""
         lsn, first = _agreed(core, epoch), core.history.first_lsn()
         if lsn + 1 < first:
@@ -58,22 +55,22 @@ class GoingBack:
         return True
 
 
-def _side(core: SyncCore) -> Epoch:
+def _side(core: SyncState) -> Epoch:
     """Whose queue the own one is: that of the epoch that is installed, or after going back of the one that it went back for."""
     return core.reads or core.epoch
 
 
-def _agreed(core: SyncCore, epoch: Epoch) -> Lsn:
+def _agreed(core: SyncState, epoch: Epoch) -> Lsn:
     """Up to which LSN the own queue is that of the epoch to come."""
     return min((lsn for epoch_id, lsn, _ in epoch.agreed if epoch_id == _side(core).id), default=core.lsn)
 
 
-def _rewound(core: SyncCore, lsn: Lsn, epoch: Epoch) -> Rewound:
+def _rewound(core: SyncState, lsn: Lsn, epoch: Epoch) -> Rewound:
     mode = epoch.mode or core.config.split_recovery
     return Rewound(lsn, _side(core).number, epoch.number, keeps_content=mode == "none")
 
 
-def come_together(core: SyncCore, epoch: Epoch, result: RoundResult) -> None:
+def come_together(core: SyncState, epoch: Epoch, result: RoundResult) -> None:
     """Note that an epoch to come brings sides of a split together, unless that is noted already: a lineage begins at the end of the queue."""
     if len(epoch.agreed) > 1 and epoch.number > core.lineage:
         result.rewound = _rewound(core, core.lsn, epoch)
@@ -81,7 +78,7 @@ def come_together(core: SyncCore, epoch: Epoch, result: RoundResult) -> None:
         core.lineage = epoch.number
 
 
-def go_back(core: SyncCore, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
+def go_back(core: SyncState, lsn: Lsn, epoch: Epoch, result: RoundResult) -> None:
     """Take the synchronised queue back to an LSN; the queue of the epoch to come goes on from there."""
     entries = core.history.ordered(lsn + 1, core.lsn - lsn)
     others: list[tuple[TxId, bytes]] = []
