@@ -172,11 +172,11 @@ def _never_again(self: Feed, worker: WorkerFeed, mono_ms: int) -> list[Outgoing]
 _messages_for = Feed._messages_for
 
 
-def _own_only(_self: Posting, core: SyncState, _peer: Peer, origin: NodeId, _stuck_ms: int) -> bool:
-    return origin == core.node
+def _own_only(_self: Posting, sync: SyncState, _peer: Peer, origin: NodeId, _stuck_ms: int) -> bool:
+    return origin == sync.node
 
 
-def _no_rows(_self: Posting, _core: SyncState, _peer: Peer) -> tuple[Row, ...]:
+def _no_rows(_self: Posting, _sync: SyncState, _peer: Peer) -> tuple[Row, ...]:
     return ()
 
 

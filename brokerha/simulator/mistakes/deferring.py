@@ -28,8 +28,8 @@ def _also(*kinds: type[Record]) -> Callable[[], list[Patch]]:
     return lambda: [(deferring_module, "is_derived", waits)]
 
 
-def _whole_queue(core: SyncState) -> Lsn:
-    return core.lsn
+def _whole_queue(sync: SyncState) -> Lsn:
+    return sync.lsn
 
 
 def _never_due(self: Deferring, records: Sequence[Record], now: Instant) -> tuple[bool, bool]:

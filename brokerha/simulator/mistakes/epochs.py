@@ -50,8 +50,8 @@ def _nothing(*_arguments: object) -> None:
 # ---- promising
 
 
-def _promise_in_memory(self: Epochs, core: SyncState, epoch: EpochId, now: Instant) -> None:
-    _promise(self, core, epoch, now)
+def _promise_in_memory(self: Epochs, sync: SyncState, epoch: EpochId, now: Instant) -> None:
+    _promise(self, sync, epoch, now)
     self._is_promise_new = False
 
 
@@ -71,10 +71,10 @@ def _start_in_the_first_epoch(self: SyncCore, config: SyncConfig, state: MasterS
 _core_init = SyncCore.__init__
 
 
-def _promise_anything(self: Epochs, core: SyncState, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
-    if message.epoch < core.promised and core.peers.peer(sender) is not None:
-        core.promised = (0, "")
-    _on_prepare(self, core, sender, message, now)
+def _promise_anything(self: Epochs, sync: SyncState, sender: NodeId, message: EpochPrepare, now: Instant) -> None:
+    if message.epoch < sync.promised and sync.peers.peer(sender) is not None:
+        sync.promised = (0, "")
+    _on_prepare(self, sync, sender, message, now)
 
 
 _on_prepare = Epochs.on_prepare
@@ -151,20 +151,20 @@ def _by_time(reports: list[EpochReport]) -> list[Ordered]:
 _entries_of = deciding_module._entries_of
 
 
-def _base_as_it_is(self: Proposing, core: SyncState, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
-    base = _base(self, core, mono_ms)
-    return None if base is None else (min(core.lsn, base[0]), base[1])
+def _base_as_it_is(self: Proposing, sync: SyncState, mono_ms: int) -> tuple[Lsn, list[NodeId]] | None:
+    base = _base(self, sync, mono_ms)
+    return None if base is None else (min(sync.lsn, base[0]), base[1])
 
 
 _base = Proposing.base
 
 
-def _same_number_again(self: Proposing, core: SyncState, mono_ms: int) -> EpochId:
+def _same_number_again(self: Proposing, sync: SyncState, mono_ms: int) -> EpochId:
     """Two attempts of one master have one number."""
-    higher = _begin_attempt(self, core, mono_ms)
+    higher = _begin_attempt(self, sync, mono_ms)
     epoch = self.__dict__.setdefault("number", higher)
     assert self.attempt is not None
-    self.attempt.epoch = max(epoch, core.promised)
+    self.attempt.epoch = max(epoch, sync.promised)
     return self.attempt.epoch
 
 
@@ -174,39 +174,39 @@ _begin_attempt = Proposing.begin_attempt
 # ---- installing
 
 
-def _install_unpromised(_self: Epochs, core: SyncState, sender: NodeId, message: EpochInstall) -> None:
+def _install_unpromised(_self: Epochs, sync: SyncState, sender: NodeId, message: EpochInstall) -> None:
     epoch = message.epoch
-    if core.node in epoch.members and epoch.id > core.epoch.id:
-        core.decided = epoch
-        core.tail.aim(epoch.base_lsn, [sender])
+    if sync.node in epoch.members and epoch.id > sync.epoch.id:
+        sync.decided = epoch
+        sync.tail.aim(epoch.base_lsn, [sender])
 
 
-def _install_without_base(self: Epochs, core: SyncState, result: RoundResult, now: Instant) -> bool:
-    decided = core.decided
-    if decided is not None and core.lsn < decided.base_lsn:
+def _install_without_base(self: Epochs, sync: SyncState, result: RoundResult, now: Instant) -> bool:
+    decided = sync.decided
+    if decided is not None and sync.lsn < decided.base_lsn:
         # The rest of the round finds a queue that ends at the base.
-        core.lsn = decided.base_lsn
-        core.last_entry = (0, decided.base_txid, core.node)
-    return _before(self, core, result, now)
+        sync.lsn = decided.base_lsn
+        sync.last_entry = (0, decided.base_txid, sync.node)
+    return _before(self, sync, result, now)
 
 
-def _park_recovered_again(core: SyncState, epoch: Epoch) -> None:
-    own = [txid for _, txid, origin in epoch.recovered if origin == core.node and txid in core.pending]
-    begin(core, epoch)
-    core.parked.extendleft(reversed(own))
+def _park_recovered_again(sync: SyncState, epoch: Epoch) -> None:
+    own = [txid for _, txid, origin in epoch.recovered if origin == sync.node and txid in sync.pending]
+    begin(sync, epoch)
+    sync.parked.extendleft(reversed(own))
 
 
-def _park_twice(core: SyncState, epoch: Epoch) -> None:
-    waited = list(core.parked)
-    begin(core, epoch)
-    core.parked.extendleft([txid for txid in core.parked if txid not in waited])
+def _park_twice(sync: SyncState, epoch: Epoch) -> None:
+    waited = list(sync.parked)
+    begin(sync, epoch)
+    sync.parked.extendleft([txid for txid in sync.parked if txid not in waited])
 
 
-def _clock_stays(core: SyncState, epoch: Epoch) -> None:
-    last = core.clock.last
-    begin(core, epoch)
-    core.clock.last = last
-    for stream in core.streams.values():
+def _clock_stays(sync: SyncState, epoch: Epoch) -> None:
+    last = sync.clock.last
+    begin(sync, epoch)
+    sync.clock.last = last
+    for stream in sync.streams.values():
         stream.last = 0
 
 

@@ -15,16 +15,16 @@ from brokerha.sync.peers import PeerTable
 from brokerha.sync.state import SyncState
 
 
-def _old_majority_only(_self: Proposing, core: SyncState, attempt: Attempt) -> bool:
-    return attempt.is_majority(core)
+def _old_majority_only(_self: Proposing, sync: SyncState, attempt: Attempt) -> bool:
+    return attempt.is_majority(sync)
 
 
-def _nothing_parked(_self: Membership, _core: SyncState) -> tuple[tuple[TxId, ...], int]:
+def _nothing_parked(_self: Membership, _sync: SyncState) -> tuple[tuple[TxId, ...], int]:
     return (), 0
 
 
-def _promise_uninvited(core: SyncState) -> bool:
-    return core.is_joiner() or _is_known(core)
+def _promise_uninvited(sync: SyncState) -> bool:
+    return sync.is_joiner() or _is_known(sync)
 
 
 _is_known = identity_module.is_known
